@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import click
 
-from adapter.commands.check import check
-from adapter.commands.explain import explain
-from adapter.commands.flags import catalog_flags, kubernetes_flags, prometheus_flags
+from adapter.commands.diagnose import check, explain
+from adapter.commands.flags import (
+    ServeOptions,
+    catalog_flags,
+    kubernetes_flags,
+    prometheus_flags,
+)
 from adapter.commands.ignored_flags import IGNORED
-from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
 from adapter.commands.serve import serve as run_server
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
 from kube.client import KubeConfigError
 from kube.flags import CONTEXT_SETTINGS, GoCommand, flag_section, ignored_options, verbosity_option
 from kube.process import installed_version, run, setup_logging
-from kube.security.authorization import AuthorizationOptions
 from kube.security.tls import TLSError
-from kube.security.trust import TrustError, TrustOptions
+from kube.security.trust import TrustError
 from kube.serving.flags import authorization_flags, serving_flags, token_ttl_flag, trust_flags
 from kube.serving.listener import ListenError
-from kube.serving.options import ServingOptions
 
 _log = logging.getLogger(__name__)
 
@@ -83,19 +85,7 @@ main.add_command(explain)
 @flag_section("Global flags")
 @verbosity_option
 @ignored_options(IGNORED)
-def serve(
-    *,
-    config: Path | None,
-    prometheus: PrometheusAccess,
-    catalog: CatalogOptions,
-    kubernetes: KubernetesOptions,
-    serving: ServingOptions,
-    trust: TrustOptions,
-    token_ttl: float,
-    authorization: AuthorizationOptions,
-    verbosity: int,
-    ignored: tuple[str, ...],
-) -> None:
+def serve(*, config: Path | None, verbosity: int, ignored: tuple[str, ...], **options: Any) -> None:
     """Serve the metrics APIs until SIGTERM.
 
     Serves custom.metrics.k8s.io, external.metrics.k8s.io and metrics.k8s.io from Prometheus. Accepts the flags and the
@@ -106,19 +96,9 @@ def serve(
     setup_logging(verbosity)
     for flag in ignored:
         _log.warning("%s has no effect: %s", flag, IGNORED[flag])
-    options = ServeOptions(
-        config=config,
-        prometheus=prometheus,
-        catalog=catalog,
-        kubernetes=kubernetes,
-        serving=serving,
-        trust=trust,
-        token_ttl=token_ttl,
-        authorization=authorization,
-    )
     try:
         rules = load_rules(config)
-        run(run_server(options, rules))
+        run(run_server(ServeOptions(config=config, **options), rules))
     except RulesError as error:
         raise click.ClickException(f"unable to load metrics discovery configuration: {error}") from error
     except (KubeConfigError, ListenError, PrometheusConfigError, TLSError, TrustError) as error:

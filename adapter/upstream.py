@@ -24,6 +24,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from adapter.fairness import FairSemaphore, current_namespace
+from kube.config import RestConfig
 from kube.files import FilesVersion
 
 _log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class ServerAccess:
         cert_file: a client certificate, with its key in `key_file`.
         key_file: the client certificate's key.
         insecure_skip_tls_verify: accept any certificate of the server.
+        cluster: a kubeconfig, whose CA and credentials are used where there are no others.
 
     Raises:
         UpstreamConfigError: two of them exclude each other, or one is invalid.
@@ -85,6 +87,7 @@ class ServerAccess:
     cert_file: Path | None = None
     key_file: Path | None = None
     insecure_skip_tls_verify: bool = False
+    cluster: RestConfig | None = None
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -167,7 +170,7 @@ class Credentials:
                     _log.warning("a TLS file has changed and cannot be used; the old one stays: %s", error)
         return self._context
 
-    def headers(self, *others: tuple[str, str]) -> CIMultiDict[str]:
+    async def headers(self, *others: tuple[str, str]) -> CIMultiDict[str]:
         """Return the server's headers, the Authorization header if there is one, and others.
 
         A later header replaces an earlier one of the same name, whatever the case of the names.
@@ -176,18 +179,18 @@ class Credentials:
             CredentialsError: the file with the secret cannot be read, or has none.
         """
         headers: CIMultiDict[str] = CIMultiDict()
-        for name, value in (*self._access.headers, *self._authorization(), *others):
+        for name, value in (*self._access.headers, *(await self._authorization()).items(), *others):
             headers[name] = value
         return headers
 
-    def _authorization(self) -> tuple[tuple[str, str], ...]:
+    async def _authorization(self) -> dict[str, str]:
         if self._secret_file is None:
-            return ()
+            return await self._access.cluster.authorization() if self._access.cluster is not None else {}
         secret = self._read_secret(self._secret_file)
         if not self._access.username:
-            return (("Authorization", f"Bearer {secret}"),)
+            return {"Authorization": f"Bearer {secret}"}
         pair = f"{self._access.username}:{secret}".encode()
-        return (("Authorization", f"Basic {base64.b64encode(pair).decode()}"),)
+        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
 
     def _read_secret(self, path: Path) -> str:
         kind = "token" if self._access.token_file is not None else "password"
@@ -272,7 +275,7 @@ class UpstreamClient:
             "GET" if form is None else "POST",
             url,
             data=form,
-            headers=self._credentials.headers(*headers),
+            headers=await self._credentials.headers(*headers),
             ssl=context if context is not None else True,
             allow_redirects=False,
             timeout=_TIMEOUT,
@@ -292,7 +295,7 @@ async def read_up_to(response: aiohttp.ClientResponse, size: int) -> bytes:
 
 def _context(access: ServerAccess) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=access.ca_file)
+        context = access.cluster.tls if access.cluster else ssl.create_default_context(cafile=access.ca_file)
     except (OSError, ssl.SSLError) as error:
         raise access.error(f"CA file for {access.what} {access.ca_file}: {_reason(error)}") from error
     if access.insecure_skip_tls_verify:

@@ -48,7 +48,25 @@ class _HPAApis(click.ParamType[tuple[HPAApi, ...]]):
         return tuple(api for api in HPA_APIS if api.name in names)
 
 
-@click.group(context_settings={**CONTEXT_SETTINGS, "show_default": True})
+class _Commands(click.Group):
+    """The commands; those of `replay`, and its libraries, are imported only when they are used."""
+
+    _REPLAY = ("replay", "tune")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted([*super().list_commands(ctx), *self._REPLAY])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None if there is none of this name."""
+        if cmd_name not in self._REPLAY:
+            return super().get_command(ctx, cmd_name)
+        from replay import commands
+
+        return {"replay": commands.replay, "tune": commands.tune}[cmd_name]
+
+
+@click.group(cls=_Commands, context_settings={**CONTEXT_SETTINGS, "show_default": True})
 @click.version_option(installed_version() or "unknown")
 def main() -> None:
     """Milliscale's HorizontalPodAutoscaler controller."""

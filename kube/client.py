@@ -103,7 +103,7 @@ class KubeClient:
         self.host = str(urlsplit(config.configuration.host).netloc)
         self.retries = retries
         self.bookmark_seconds = bookmark_seconds
-        self._configuration = config.configuration
+        self._config = config
         self._user_agent = user_agent
         self._proxy = config.proxy
         self._timeout = timeout
@@ -318,9 +318,8 @@ class KubeClient:
         headers = {"Accept": request.accept, "User-Agent": self._user_agent}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        configuration = self._configuration
-        for setting in (await configuration.auth_settings()).values():
-            headers[setting["key"]] = setting["value"]
+        configuration = self._config.configuration
+        headers |= await self._config.authorization()
         return await self._session.request(
             request.method,
             URL(f"{configuration.host}{request.path}{_query_text(request.query)}", encoded=True),

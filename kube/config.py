@@ -52,11 +52,16 @@ class RestConfig:
     """How to connect to an API server. Upstream: rest.Config."""
 
     configuration: Configuration
-    """Of kubernetes-asyncio; its `auth_settings()` re-reads tokens that may have changed."""
+    """Of kubernetes-asyncio; re-reads tokens that may have changed."""
     tls: ssl.SSLContext
     """With the cluster's CA, and our client certificate if there is one."""
     proxy: str | None
     """The URL of a proxy, from the kubeconfig or the environment."""
+
+    async def authorization(self) -> dict[str, str]:
+        """Return the Authorization header as it is now; nothing without a token or password."""
+        settings = (await self.configuration.auth_settings()).values()
+        return {setting["key"]: setting["value"] for setting in settings}
 
 
 async def load_config(kubeconfig: Path | None, context: str | None = None) -> RestConfig:

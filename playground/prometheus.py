@@ -67,14 +67,17 @@ class PrometheusServer:
     ```
 
     `folder` is for configuration, data and log. `samples` is OpenMetrics text (see `openmetrics`) to load before the
-    start. `stop` and `start` within the context are an outage: the address and the data stay. Raises PrometheusError,
-    or MissingBinaryError if Prometheus is not available.
+    start; `flags` are further flags. `stop` and `start` within the context are an outage: the address and the data
+    stay. Raises PrometheusError, or MissingBinaryError if Prometheus is not available.
     """
 
-    def __init__(self, folder: Path, *, scrape_interval: float = 1.0, samples: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, scrape_interval: float = 1.0, samples: str | None = None, flags: Sequence[str] = ()
+    ) -> None:
         self._folder = folder.resolve()
         self._scrape_interval = scrape_interval
         self._samples = samples
+        self._flags = flags
         self._port: int | None = None
         self._process: ChildProcess | None = None
 
@@ -166,6 +169,7 @@ class PrometheusServer:
             f"--storage.tsdb.path={self._data}",
             "--storage.tsdb.retention.time=10y",  # samples loaded by a test may be old
             f"--web.listen-address={LOOPBACK}:{port}",
+            *self._flags,
         ]
         return await ChildProcess.start("prometheus", command, log=self._folder / "prometheus.log")
 

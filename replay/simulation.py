@@ -6,11 +6,12 @@ the history and the status of the step before. The scale is applied at once.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from autoscaler.core.config import Config
 from autoscaler.core.history import History
@@ -106,7 +107,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         now_ms=start_ms,
     )
     # The status of a file or of another time is not part of this history.
-    hpa, history = dataclasses.replace(hpa, status=Status()), History()
+    hpa, history = replace(hpa, status=Status()), History()
     for now_ms in range(start_ms, load.end_ms, step_ms):
         workload.advance(now_ms)
         ready = workload.ready
@@ -121,7 +122,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         outcome = conclude(decision)
         history = outcome.history
         if outcome.status is not None:
-            hpa = dataclasses.replace(hpa, status=outcome.status)
+            hpa = replace(hpa, status=outcome.status)
         desired, end_ms = replicas, min(now_ms + step_ms, load.end_ms)
         if decision.scale_to is not None:
             desired = decision.scale_to

@@ -38,8 +38,7 @@ class Workload:
     ) -> None:
         self._namespace = namespace
         self._name = name
-        self._requests = {resource: milli for resource, milli in requests.items() if "/" not in resource}
-        self._containers = _containers(requests, self._requests)
+        self._requests, self._containers = _split(requests)
         self._startup_ms = startup_ms
         self._created = 0
         self._ready_ms: deque[int] = deque()  # when each of the starting pods, which are the youngest, will be ready
@@ -122,15 +121,19 @@ class Workload:
         )
 
 
-def _containers(requests: Mapping[str, int], of_pod: Mapping[str, int]) -> tuple[Container, ...]:
-    """Return the containers that state requests; without any, one for what the whole pod requests."""
-    containers: dict[str, dict[str, int]] = {}
+def _split(requests: Mapping[str, int]) -> tuple[dict[str, int], tuple[Container, ...]]:
+    """Return what the pod requests, and the containers; without any, one that requests the same."""
+    of_pod: dict[str, int] = {}
+    of_containers: dict[str, dict[str, int]] = {}
     for key, milli in requests.items():
-        container, slash, resource = key.rpartition("/")
-        if slash:
-            containers.setdefault(container, {})[resource] = milli
-    containers = containers or {"": dict(of_pod)}
-    return tuple(Container(name=name, requests=values) for name, values in containers.items())
+        container, slash, resource = key.partition("/")
+        # example.com/gpu is a resource: a container's name has no dot.
+        if slash and "." not in container:
+            of_containers.setdefault(container, {})[resource] = milli
+        else:
+            of_pod[key] = milli
+    of_containers = of_containers or {"": of_pod}
+    return of_pod, tuple(Container(name=name, requests=values) for name, values in of_containers.items())
 
 
 class Overload(Struct, frozen=True):

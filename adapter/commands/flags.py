@@ -1,4 +1,4 @@
-"""Flags about Prometheus, the available metrics and the API server.
+"""Flags about Prometheus, the available metrics and the API server, and their values.
 
 Flags come in groups: each is a decorator that passes its flags on as one typed argument. Those of the HTTPS server are
 in kube.serving.flags.
@@ -10,23 +10,115 @@ an existing Deployment work unchanged. Values that can never work are refused he
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
 from adapter.prometheus.options import DEFAULT_CONNECTIONS
+from kube.config import RestConfigError, load_config
 from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import FILE, bool_option, option_group
+from kube.security.authorization import AuthorizationOptions
+from kube.security.trust import TrustOptions
+from kube.serving.options import ServingOptions
 
 Command = Callable[..., None]
 """A function that click's decorators take and return."""
 
 _MIB = 1024 * 1024
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusAccess:
+    """Prometheus, and the source of credentials for it.
+
+    Attributes:
+        options: the server, and how queries are sent to it.
+        in_cluster: authenticate with the pod's service account.
+        kubeconfig: authenticate with the current context of this kubeconfig.
+        response_memory: bytes for long responses while they are read, all together.
+    """
+
+    options: PrometheusOptions
+    in_cluster: bool = False
+    kubeconfig: Path | None = None
+    response_memory: int = DEFAULT_BYTES
+
+    async def authorized(self, *, service_account: Path = _SERVICE_ACCOUNT) -> PrometheusOptions:
+        """Return the options with the cluster's credentials, for a Prometheus behind a proxy that accepts those.
+
+        With a CA file of its own, Prometheus does not get them, as with prometheus-adapter.
+
+        Raises:
+            PrometheusConfigError: there is no service account, or the kubeconfig cannot be used.
+        """
+        options = self.options
+        if options.ca_file is not None or (not self.in_cluster and self.kubeconfig is None):
+            return options
+        if self.kubeconfig is None:
+            token = service_account / "token"
+            if not token.is_file():
+                raise PrometheusConfigError(
+                    "--prometheus-auth-incluster: not running in a pod with a service account "
+                    f"(there is no {token}); give --prometheus-auth-config or --prometheus-token-file"
+                )
+            ca_file = None if options.insecure_skip_tls_verify else service_account / "ca.crt"
+            return replace(options, token_file=options.token_file or token, ca_file=ca_file)
+        try:
+            cluster = await load_config(self.kubeconfig)
+        except RestConfigError as error:
+            raise PrometheusConfigError(f"--prometheus-auth-config: {error}") from error
+        is_insecure = options.insecure_skip_tls_verify or not cluster.configuration.verify_ssl
+        return replace(options, cluster=cluster, insecure_skip_tls_verify=is_insecure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogOptions:
+    """Which metrics are available. All in seconds.
+
+    Attributes:
+        relist_interval: between two lists of the series.
+        max_age: a series is available if it has a sample within this period.
+        freshness: how long results of queries are cached; 0 disables the cache.
+    """
+
+    relist_interval: float
+    max_age: float
+    freshness: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesOptions:
+    """The kubeconfig for each purpose; None is the pod's service account."""
+
+    lister_kubeconfig: Path | None = None
+    authentication_kubeconfig: Path | None = None
+    authorization_kubeconfig: Path | None = None
+
+    @property
+    def purposes(self) -> tuple[Path | None, ...]:
+        """The three kubeconfigs, in the order of the fields; several may be the same one."""
+        return self.lister_kubeconfig, self.authentication_kubeconfig, self.authorization_kubeconfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """The options of `serve`. `token_ttl` is how many seconds the results of TokenReviews are cached."""
+
+    config: Path
+    prometheus: PrometheusAccess
+    catalog: CatalogOptions
+    kubernetes: KubernetesOptions
+    serving: ServingOptions
+    trust: TrustOptions
+    token_ttl: float
+    authorization: AuthorizationOptions
 
 
 class _Header(click.ParamType[tuple[str, str]]):

@@ -23,7 +23,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.snapshot import Snapshot
-from adapter.commands.options import CatalogOptions
+from adapter.commands.flags import CatalogOptions
 from adapter.diagnosis.probe import Probe
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
@@ -235,7 +235,7 @@ class RuleSets:
             [rule.key for rule in rules.all_rules],
             digest=rules.digest,
             now=self._clock(),
-            paused=lambda: [(rule, why.value) for rule, _, why in coalescer.paused()] if coalescer is not None else [],
+            paused=lambda: [(rule, why.value) for rule, why in coalescer.paused()] if coalescer is not None else [],
         )
 
     async def _log_gone(self, old: Snapshot, after: RuleSet) -> None:

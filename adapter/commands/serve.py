@@ -1,6 +1,6 @@
 """The running adapter: the parts that live as long as the process.
 
-    trust, TLS     keep CAs and the serving certificate current
+    DelegatedAuth  keeps CAs and the serving certificate current, and decides who may do what
     rules file     is reloaded when it changes
     rule sets      one per version of the rules: catalog, queries and router
     objects        watches pods and other objects that requests select
@@ -17,7 +17,6 @@ ends the delay.
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 import socket
 from collections.abc import Iterable, Mapping
@@ -27,8 +26,7 @@ from pathlib import Path
 import aiohttp
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.commands.options import ServeOptions
-from adapter.commands.prometheus_auth import authorized_options
+from adapter.commands.flags import ServeOptions
 from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.metrics.watched_objects import WatchedObjects
@@ -40,10 +38,7 @@ from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
 from kube.mapping import RestMapper
 from kube.process import freeze_gc, stopped_by_signals, watch_loop
-from kube.security.authentication import Authenticator, TokenReviewer
-from kube.security.authorization import Authorizer
-from kube.security.tls import ServingTLS, self_signed_files
-from kube.security.trust import TrustReloader
+from kube.serving.delegated import DelegatedAuth
 from kube.serving.health import Health
 from kube.serving.listener import Listener, bind, delayed
 
@@ -63,7 +58,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
         PrometheusConfigError: the credentials for Prometheus cannot be used.
     """
     stop = asyncio.Event()
-    with stopped_by_signals(stop), authorized_options(options.prometheus) as prometheus_options:
+    with stopped_by_signals(stop):
         async with AsyncExitStack() as stack:
             clients = await _connect(options.kubernetes.purposes, stack)
             telemetry = Telemetry()
@@ -71,7 +66,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
             rule_telemetry = RuleTelemetry(telemetry.registry)
             prometheus = await stack.enter_async_context(
                 PrometheusServers(
-                    prometheus_options,
+                    await options.prometheus.authorized(),
                     observe=rule_telemetry.queried,
                     on_gone=rule_telemetry.server_gone,
                     budget=MemoryBudget(options.prometheus.response_memory),
@@ -98,11 +93,14 @@ class _Adapter:
     ) -> None:
         serving = options.serving
         lister, authentication, authorization = (clients[kubeconfig] for kubeconfig in options.kubernetes.purposes)
-        files = serving.certificate or self_signed_files(serving.cert_dir, now=datetime.datetime.now(datetime.UTC))
-        self._tls = ServingTLS(
-            files, named=serving.named_certificates, minimum=serving.minimum_tls, ciphers=serving.ciphers
+        self._auth = DelegatedAuth(
+            serving,
+            options.trust,
+            options.authorization,
+            token_ttl=options.token_ttl,
+            authentication_client=authentication,
+            authorization_client=authorization,
         )
-        self._trust = TrustReloader(options.trust, authentication, on_change=lambda trust: self._tls.trust(trust.pem))
         self._objects = WatchedObjects(lister, pods=bool(rules.custom) or rules.resource is not None)
         self._stopping = False
         self._shutdown_delay = serving.shutdown_delay
@@ -124,17 +122,15 @@ class _Adapter:
         )
         self._rules_file = RulesReloader(options.config, rules, self._rule_sets.apply, telemetry=rule_telemetry)
         server = RequestServer(
-            authenticator=Authenticator(
-                lambda: self._trust.current, TokenReviewer(authentication, ttl=options.token_ttl)
-            ),
-            authorizer=Authorizer(authorization, options.authorization),
+            authenticator=self._auth.authenticator,
+            authorizer=self._auth.authorizer,
             router=lambda: self._rule_sets.current.router,
             telemetry=telemetry,
             limits=serving.limits,
         )
         self._listener = Listener(
             server.respond,
-            self._tls.context,
+            self._auth.tls.context,
             error_response=error_response,
             limits=serving.limits,
             registry=telemetry.registry,
@@ -143,11 +139,10 @@ class _Adapter:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set and the shutdown delay is over."""
-        await self._trust.load_files()
+        await self._auth.trust.load_files()
         async with asyncio.TaskGroup() as tasks:
             background = [
-                tasks.create_task(self._trust.run(), name="trust"),
-                tasks.create_task(self._tls.run(), name="serving certificate"),
+                tasks.create_task(self._auth.run(), name="certificates and CAs"),
                 tasks.create_task(self._rule_sets.run(), name="rule sets"),
                 tasks.create_task(self._rules_file.run(), name="rules file"),
                 tasks.create_task(self._objects.run(), name="objects"),
@@ -184,7 +179,7 @@ class _Adapter:
         return Health(
             live={},
             ready={
-                "authentication": self._trust.problem,
+                "authentication": self._auth.trust.problem,
                 "metrics": lambda: self._rule_sets.readiness(),
                 "shutdown": lambda: "the process is ending" if self._stopping else None,
             },

@@ -21,9 +21,7 @@ from adapter.planning.rule_queries import RuleQueries, by_name
 from adapter.planning.vector_index import IndexedVector, ObjectSamples
 from adapter.prometheus import Sample
 from adapter.rules import AnyRule, Policy, QueryRule
-from kube import status
 from kube.client import KubeError
-from kube.deadlines import DeadlineExceeded, within
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.status import StatusError, internal_error, not_found, service_unavailable
 
@@ -59,10 +57,7 @@ class CustomMetrics:
                 504 when Prometheus or the API server is unavailable or slow; 500 when the objects cannot be listed or
                 the rule's query is wrong.
         """
-        try:
-            info, source, names = await within(request.deadline, self._find(request))
-        except DeadlineExceeded as error:
-            raise status.timeout("Timeout: request did not complete within the allotted timeout") from error
+        info, source, names = await self._find(request)
         all_objects = request.name == ALL_OBJECTS and request.selector.empty
         query = ObjectsQuery(source, request.namespace, names, all_objects, request.metric_selector)
         vector = self._queries.coalesced(query)

@@ -12,9 +12,8 @@ query failed, as if they were gone.)
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
@@ -80,19 +79,18 @@ class ResourceMetrics:
             StatusError: 404 when there is no pod of the `name`, 503 and 504 when Prometheus or the API server is
                 unavailable or slow, 500 when a query is wrong or no label maps to pods.
         """
-        async with _timeout_at(deadline):
-            found = await self._listed(_PODS, namespace, selector, name)
-            by_namespace: dict[str, list[str]] = {}
-            for pod in found:
-                by_namespace.setdefault(pod.namespace, []).append(pod.name)
-            everything = selector.empty and not name
-            free = asyncio.Semaphore(_NAMESPACES_AT_ONCE)
+        found = await self._listed(_PODS, namespace, selector, name)
+        by_namespace: dict[str, list[str]] = {}
+        for pod in found:
+            by_namespace.setdefault(pod.namespace, []).append(pod.name)
+        everything = selector.empty and not name
+        free = asyncio.Semaphore(_NAMESPACES_AT_ONCE)
 
-            async def both(space: str, names: list[str]) -> tuple[ObjectSamples, ObjectSamples]:
-                async with free:
-                    return await self._both(self._pods, space, names, deadline, all_objects=everything)
+        async def both(space: str, names: list[str]) -> tuple[ObjectSamples, ObjectSamples]:
+            async with free:
+                return await self._both(self._pods, space, names, deadline, all_objects=everything)
 
-            results = await all_of(both(space, names) for space, names in by_namespace.items())
+        results = await all_of(both(space, names) for space, names in by_namespace.items())
         measured = dict(zip(by_namespace, results, strict=True))
         usages = [usage for pod in found if (usage := self._pod(pod, *measured[pod.namespace])) is not None]
         self._observe_freshness(usages)
@@ -100,13 +98,12 @@ class ResourceMetrics:
 
     async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
         """Return the usage of nodes, in the order of their names; see `pods`."""
-        async with _timeout_at(deadline):
-            found = await self._listed(_NODES, "", selector, name)
-            if not found:
-                return []
-            cpu, memory = await self._both(
-                self._nodes, "", [node.name for node in found], deadline, all_objects=selector.empty and not name
-            )
+        found = await self._listed(_NODES, "", selector, name)
+        if not found:
+            return []
+        cpu, memory = await self._both(
+            self._nodes, "", [node.name for node in found], deadline, all_objects=selector.empty and not name
+        )
         usages = [usage for node in found if (usage := self._node(node, cpu, memory)) is not None]
         self._observe_freshness(usages)
         return usages
@@ -239,13 +236,3 @@ def _source(
         _resource_label(naming, _NAMESPACES) if info.namespaced else "",
         group_by,
     )
-
-
-@contextlib.asynccontextmanager
-async def _timeout_at(deadline: Deadline) -> AsyncIterator[None]:
-    """Raise StatusError 504 at the deadline."""
-    try:
-        async with deadline.timeout():
-            yield
-    except TimeoutError as error:
-        raise status.timeout("Timeout: request did not complete within the allotted timeout") from error

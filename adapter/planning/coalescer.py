@@ -55,11 +55,11 @@ class MetricsQueryCoalescer:
         # The least recently used first; None where there is no coalesced query.
         self._groups: OrderedDict[Hashable, CoalescingGroup | None] = OrderedDict()
 
-    def paused(self) -> Iterable[tuple[str, str, Pause]]:
-        """Yield the rule's key, the series and the reason of each group whose requests are sent alone for a while."""
+    def paused(self) -> Iterable[tuple[str, Pause]]:
+        """Yield the rule's key and the reason of each group whose requests are sent alone for a while."""
         for group in {id(group): group for group in self._groups.values() if group is not None}.values():
             if group.paused is not None:
-                yield group.rule.key, group.series, group.paused
+                yield group.rule.key, group.paused
 
     def cached(self, query: MetricQuery) -> IndexedVector | None:
         """Return the cached result of the coalesced query.

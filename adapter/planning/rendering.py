@@ -53,17 +53,19 @@ def custom_query(
     selector: LabelSelector = _EVERYTHING,
     compact: bool = False,
     by_namespace: bool = False,
+    pattern: str = _ANY,
 ) -> str:
     """Return the query for a metric of some objects.
 
     Args:
         template: the rule's metricsQuery.
         source: the series and labels.
-        names: the objects, one or more; None for all.
+        names: the objects, one or more; None for all that match `pattern`.
         namespace: the objects' namespace; None for all; "" for cluster-scoped objects, which have no such matcher.
         selector: the metricLabelSelector of the request.
         compact: write several names as an expression with common prefixes factored out.
         by_namespace: group by the namespace, too.
+        pattern: a regular expression of names.
 
     Raises:
         SelectorNotSupported: PromQL cannot express the metric selector.
@@ -72,7 +74,7 @@ def custom_query(
     terms = _Terms(selector)
     terms.add_namespace(source.namespace_label, namespace)
     if names is None:
-        terms.add(source.resource_label, "=~", _ANY)
+        terms.add(source.resource_label, "=~", pattern)
     elif len(names) == 1:
         terms.add(source.resource_label, "=", names[0])
     else:

@@ -23,11 +23,10 @@ from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Explanation, Report
 from adapter.planning.coalescing_costs import Pause
 from kube.client import KubeError
-from kube.deadlines import Deadline
 from kube.mapping import ResourceLookup
 from kube.security.request_info import Query
 from kube.selectors import LabelSelector, SelectorError
-from kube.status import bad_request, not_found, service_unavailable, timeout
+from kube.status import bad_request, not_found, service_unavailable
 
 _MAX_EXAMPLES = 100
 
@@ -39,37 +38,33 @@ class DebugPages:
     catalog: Catalog
     lookup: ResourceLookup
     probe: Probe
-    paused: Callable[[], Iterable[tuple[str, str, Pause]]] = tuple
+    paused: Callable[[], Iterable[tuple[str, Pause]]] = tuple
 
-    async def respond(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
+    async def respond(self, segments: tuple[str, ...], query: Query) -> Report | Explanation:
         """The page that `segments`, without "debug", name.
 
         Raises:
-            StatusError: 404 for no page, 400 for a parameter that cannot be, 503 and 504 while the API server is away
-                or everything is slow.
+            StatusError: 404 for no page, 400 for a parameter that cannot be, 503 while the API server is away.
         """
         try:
-            async with deadline.timeout():
-                match segments:
-                    case ("rules",):
-                        report = await check(
-                            self.catalog, self.lookup, self.probe, knows_cluster=True, examples=_examples(query)
-                        )
-                        findings = (*report.findings, *paused_findings(self.paused()))
-                        return msgspec.structs.replace(report, findings=in_order(findings, self.catalog.rules))
-                    case ("metrics", resource, metric):
-                        wanted = Wanted(
-                            namespace=query.get("namespace"),
-                            name=query.get("name"),
-                            selector=_selector(query, "labelSelector") if "labelSelector" in query else None,
-                            metric_selector=_selector(query, "metricLabelSelector"),
-                        )
-                        target = Target.parse(f"{resource}/{metric}")
-                        return await explain(target, wanted, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
+            match segments:
+                case ("rules",):
+                    report = await check(
+                        self.catalog, self.lookup, self.probe, knows_cluster=True, examples=_examples(query)
+                    )
+                    findings = (*report.findings, *paused_findings(self.paused()))
+                    return msgspec.structs.replace(report, findings=in_order(findings, self.catalog.rules))
+                case ("metrics", resource, metric):
+                    wanted = Wanted(
+                        namespace=query.get("namespace"),
+                        name=query.get("name"),
+                        selector=_selector(query, "labelSelector") if "labelSelector" in query else None,
+                        metric_selector=_selector(query, "metricLabelSelector"),
+                    )
+                    target = Target.parse(f"{resource}/{metric}")
+                    return await explain(target, wanted, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
         except KubeError as error:
             raise service_unavailable("the API server, which knows the resources, does not respond") from error
-        except TimeoutError as error:
-            raise timeout("Timeout: request did not complete within the allotted timeout") from error
         raise not_found("the server could not find the requested resource")
 
 

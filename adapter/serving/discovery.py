@@ -17,10 +17,11 @@ import operator
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import (
     CUSTOM_GROUP,
     CUSTOM_VERSIONS,
@@ -48,22 +49,6 @@ _FEW = 200
 # What the group documents name, as prometheus-adapter's do: v1beta1 alone, though v1beta2 is served. Clients of a
 # cluster never see it, because the aggregation layer writes its own group documents from the APIService objects.
 _ADVERTISED = "v1beta1"
-
-
-class MetricNames(Protocol):
-    """The part of the catalog that discovery uses. When the metrics change, the tuples are replaced, never modified."""
-
-    @property
-    def custom(self) -> tuple[CustomMetricInfo, ...]:
-        """The custom metrics that can be requested now."""
-
-    @property
-    def custom_resources(self) -> frozenset[str]:
-        """The resources that have custom metrics, as requests spell them."""
-
-    @property
-    def external(self) -> tuple[str, ...]:
-        """The external metrics that can be requested now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +119,7 @@ class Discovery:
     """Makes the documents.
 
     Args:
-        names: the catalog.
+        catalog: has the metrics. When they change, its tuples are replaced, never modified.
         custom: whether custom.metrics.k8s.io is served at all: the rules file has rules for it.
         external: likewise external.metrics.k8s.io.
         resource: likewise metrics.k8s.io.
@@ -144,7 +129,7 @@ class Discovery:
 
     def __init__(
         self,
-        names: MetricNames,
+        catalog: Catalog,
         *,
         custom: bool,
         external: bool,
@@ -152,7 +137,7 @@ class Discovery:
         resource: bool = False,
         forwarded: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        self._names = names
+        self._catalog = catalog
         self._forwarded = forwarded
         self._port = port
         self._last = _View((), (), ())
@@ -180,7 +165,7 @@ class Discovery:
         if not self.serves(group, version):
             return False
         if group == CUSTOM_GROUP:
-            return resource == "metrics" or resource in self._names.custom_resources
+            return resource == "metrics" or resource in self._catalog.custom_resources
         if group == EXTERNAL_GROUP:
             return resource in self._view.external_names
         return group == RESOURCE_GROUP and resource in _USAGE
@@ -217,7 +202,7 @@ class Discovery:
     @property
     def _view(self) -> _View:
         """The metrics as they are now."""
-        parts = (self._names.custom, self._names.external, self._forwarded())
+        parts = (self._catalog.custom, self._catalog.external, self._forwarded())
         if not all(map(operator.is_, parts, self._last.parts)):
             self._last = _View(*parts)
         return self._last

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
 
 from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.content.encoding import Conversion, Representation
 from adapter.content.resource_documents import ResourceDocument, document_of, list_of
 from adapter.content.tables import TABLE_FORMS, Table, usage_table
+from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.usage import NodeUsage, PodUsage
 from adapter.serving.list_options import check_numbers, field_selector, included_object
 from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
 from kube import status
-from kube.deadlines import Deadline
 from kube.field_selectors import FieldSelector
 from kube.selectors import LabelSelector
 from kube.status import StatusError
@@ -28,22 +27,10 @@ from kube.status import StatusError
 _LISTS = {"pods": "PodMetricsList", "nodes": "NodeMetricsList"}
 
 
-class UsageProvider(Protocol):
-    """Where the use of CPU and memory comes from; see adapter.metrics.resource_metrics.ResourceMetrics."""
-
-    async def pods(
-        self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
-    ) -> list[PodUsage]:
-        """Return the usage of pods; `namespace` is "" for all."""
-
-    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
-        """Return the usage of nodes."""
-
-
 class ResourceRoutes:
     """Responds to requests for metrics.k8s.io."""
 
-    def __init__(self, usage: UsageProvider) -> None:
+    def __init__(self, usage: ResourceMetrics) -> None:
         self._usage = usage
 
     async def respond(self, request: Request, parts: Sequence[str]) -> Response:

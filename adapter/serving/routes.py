@@ -17,26 +17,25 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP, RESOURCE_GROUP
-from adapter.catalog.values import ExternalMetricValue, MetricValue
 from adapter.content.documents import CustomMetricList, ExternalMetricList
 from adapter.content.encoding import Encoded, Representation, require_json
-from adapter.diagnosis import Explanation, Report
+from adapter.metrics.custom import CustomMetrics
+from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
+from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.openapi import OpenApiResponse, openapi_documents
 from adapter.serving.aggregated_discovery import DISCOVERY_FORMS
+from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery, software_version, version_document
 from adapter.serving.list_options import check_list, check_numbers, check_requested_name, field_selector
 from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
-from adapter.serving.resource_routes import ResourceRoutes, UsageProvider
+from adapter.serving.resource_routes import ResourceRoutes
 from adapter.serving.telemetry import Telemetry
-from kube.deadlines import Deadline
-from kube.security.request_info import Query
 from kube.serving.health import Health
 from kube.status import StatusError, bad_request
 
@@ -46,27 +45,6 @@ _NOT_GUESSED = {"X-Content-Type-Options": "nosniff"}
 _PLAIN = Representation(pretty=True)
 
 
-class CustomProvider(Protocol):
-    """Returns custom metrics; see adapter.metrics.custom.CustomMetrics."""
-
-    async def values(self, request: CustomMetricRequest) -> list[MetricValue]:
-        """Return the values of the object, or of all objects that the selector matches."""
-
-
-class ExternalProvider(Protocol):
-    """Returns external metrics; see adapter.metrics.external.ExternalMetrics."""
-
-    async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
-        """Return the metric's series that the selector matches."""
-
-
-class DebugProvider(Protocol):
-    """Returns the pages of /debug; see adapter.serving.debug_pages.DebugPages."""
-
-    async def respond(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
-        """Return the page of these segments after /debug."""
-
-
 class Router:
     """Responds to requests, for one version of the rules. A request keeps the router that it began with."""
 
@@ -74,12 +52,12 @@ class Router:
         self,
         *,
         discovery: Discovery,
-        custom: CustomProvider,
-        external: ExternalProvider,
+        custom: CustomMetrics,
+        external: ExternalMetrics,
         health: Health,
         telemetry: Telemetry,
-        usage: UsageProvider | None = None,
-        debug: DebugProvider | None = None,
+        usage: ResourceMetrics | None = None,
+        debug: DebugPages | None = None,
     ) -> None:
         self._discovery = discovery
         self._custom = custom
@@ -105,7 +83,7 @@ class Router:
         segments = request.target.segments
         if segments[:1] == ("debug",) and self._debug is not None:
             request.require_get()
-            page = await self._debug.respond(segments[1:], request.target.query, deadline=request.deadline)
+            page = await self._debug.respond(segments[1:], request.target.query)
             return Response(200, request.representation(streamed=False).encode(page))
         if segments[:1] != ("apis",):
             return self._other(request)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 import click
+from msgspec.structs import replace
 
 from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.model import HPA, HPA_APIS, KIND, HPAApi

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from autoscaler.core.model import HPA, Condition, Status
 from autoscaler.core.stabilization import Normalized

@@ -8,7 +8,8 @@ history, so that the stabilization window starts again when the watches are back
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from autoscaler.core.annotations import PREFIX
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
@@ -26,8 +27,7 @@ STALE = "StaleWatch"
 """Reason of the ScalingLimited condition while stale watches block a scale-down."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockedScale:
+class BlockedScale(Struct, frozen=True, kw_only=True):
     """A scale that a pause or stale watches blocked."""
 
     pause: Pause | None = None
@@ -54,8 +54,7 @@ class BlockedScale:
         return f"annotation {PREFIX}paused: {self.pause} keeps the target from being scaled to {self.replicas} replicas"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FallbackReplicas:
+class FallbackReplicas(Struct, frozen=True, kw_only=True):
     """The proposal that replaces metrics which keep failing."""
 
     fallback: Fallback
@@ -78,8 +77,7 @@ class FallbackReplicas:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """An event about the HPA: `type` is Normal or Warning."""
 
     type: str
@@ -87,8 +85,7 @@ class Event:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """The decision on one HPA and its reasons; `autoscaler.core.reconcile.conclude` completes it."""
 
     observation: Observation
@@ -148,8 +145,7 @@ class Decision:
         return next(each.reason for each in self.status.conditions if each.type == failed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """The end of one reconciliation."""
 
     status: Status | None

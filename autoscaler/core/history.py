@@ -6,8 +6,10 @@ window early, and setting it back does not prolong one. `autoscaler.loop.saved_h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from autoscaler.core.model import Behavior, ScalingRules, Status
 
@@ -17,16 +19,14 @@ LONG_AGO_MS: Final = -(2**53)
 _SECOND_MS: Final = 999
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+class Recommendation(Struct, frozen=True):
     """A replica count that was proposed at a time (of the history's clock)."""
 
     replicas: int
     time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleEvent:
+class ScaleEvent(Struct, frozen=True):
     """A change by `change` pods (positive in both directions) at a time (of the history's clock)."""
 
     change: int
@@ -35,8 +35,7 @@ class ScaleEvent:
     """Older than the longest policy period: its slot can be reused."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class History(Struct, frozen=True, kw_only=True):
     """Recommendations and scale events of one HPA. Order matters: slots are reused in place, nothing is pruned."""
 
     recommendations: tuple[Recommendation, ...] = ()

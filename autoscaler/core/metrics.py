@@ -7,9 +7,9 @@ and how a failure is worded in condition, event and error. All words are Kuberne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct
 
 from autoscaler.core.integers import int64
 from autoscaler.core.model import (
@@ -47,8 +47,7 @@ _NO_TARGET = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class Evaluation(Struct, frozen=True, kw_only=True):
     """One metric's proposal or failure, never both."""
 
     spec: MetricSpec
@@ -56,7 +55,7 @@ class Evaluation:
     """The metric's name in texts when it decides."""
     proposal: Proposal | None = None
     failure: MetricError | None = None
-    current: MetricSpec = field(default_factory=MetricSpec)
+    current: MetricSpec = MetricSpec()
     """The entry in `status.currentMetrics`."""
 
 

@@ -11,11 +11,12 @@ times since the Unix epoch, except where the API's field name says seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Struct
 
 from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.quantities import CanonicalQuantity
@@ -278,8 +279,7 @@ class Spec(_Type, frozen=True, kw_only=True):
 # --- the status ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(Struct, frozen=True, kw_only=True):
     """One condition of the HPA's status."""
 
     type: str
@@ -290,8 +290,7 @@ class Condition:
     last_transition_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(Struct, frozen=True, kw_only=True):
     """`status` of an autoscaling/v2 HPA."""
 
     current_replicas: int = 0
@@ -324,22 +323,21 @@ class HPAKey:
         return f"{self.namespace}/{self.qualified_name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HPA:
+class HPA(Struct, frozen=True, kw_only=True):
     """One HorizontalPodAutoscaler as last read from the API server."""
 
     namespace: str
     name: str
-    spec: Spec = field(default_factory=Spec)
+    spec: Spec = Spec()
     problem: str = ""
     """Why the spec cannot be decoded, with the field's path; the HPA is not reconciled then."""
-    status: Status = field(default_factory=Status)
+    status: Status = Status()
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
     """0 where the API does not count generations: `autoscaling/v2` does from Kubernetes 1.37 on."""
     api_version: str = KUBERNETES.api_version
-    overrides: AnnotationOverrides = field(default_factory=AnnotationOverrides)
+    overrides: AnnotationOverrides = AnnotationOverrides()
     metadata: bytes = b"{}"
     """JSON as served, without managedFields, for updates of the status: the API server keeps what is absent there."""
     foreign_write_time: str = ""

@@ -7,16 +7,17 @@ Errors are part of it, as values with their text: Kubernetes has a condition or 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA
 from kube.selectors import LabelSelector
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class Scale(Struct, frozen=True, kw_only=True):
     """The scale subresource of the target."""
 
     spec_replicas: int
@@ -27,15 +28,13 @@ class Scale:
     """The uid of the target, which its scale repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetError:
+class TargetError(Struct, frozen=True):
     """The kind of the scale target could not be mapped to a resource."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleError:
+class ScaleError(Struct, frozen=True):
     """The scale subresource could not be read."""
 
     message: str
@@ -45,16 +44,14 @@ class ScaleError:
 # --- pods ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyCondition:
+class ReadyCondition(Struct, frozen=True, kw_only=True):
     """A pod's Ready condition."""
 
     status: str
     last_transition_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class Container(Struct, frozen=True, kw_only=True):
     """One container's requests: {resource: milli-value}; an absent resource has no request, 0 is a request."""
 
     name: str
@@ -64,24 +61,21 @@ class Container:
     """An init container with restartPolicy Always (a sidecar)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """The controller in an object's ownerReferences."""
 
     kind: str
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
+class Owned(Struct, frozen=True):
     """An object that may have a controller."""
 
     uid: str
     owner: Owner | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(Struct, frozen=True, kw_only=True):
     """The fields of a pod that scaling depends on."""
 
     name: str
@@ -101,8 +95,7 @@ class Pod:
     owner: Owner | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PodListError:
+class PodListError(Struct, frozen=True):
     """The pods could not be listed."""
 
     message: str
@@ -129,8 +122,7 @@ class MetricError(Exception):
         return self.message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSample:
+class PodSample(Struct, frozen=True, kw_only=True):
     """One pod's value of one metric, averaged over `window_ms` before `timestamp_ms`."""
 
     value: int
@@ -138,8 +130,7 @@ class PodSample:
     window_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodUsage:
+class PodUsage(Struct, frozen=True, kw_only=True):
     """One item of metrics.k8s.io's PodMetricsList."""
 
     name: str
@@ -149,22 +140,19 @@ class PodUsage:
     """(name, {resource: milli-value}) of each container."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceResponse:
+class ResourceResponse(Struct, frozen=True):
     """metrics.k8s.io's response for a pod selector, for all Resource and ContainerResource metrics of the HPA."""
 
     pods: tuple[PodUsage, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PodsResponse:
+class PodsResponse(Struct, frozen=True):
     """custom.metrics.k8s.io's response for a Pods metric: {pod name: sample}."""
 
     pods: Mapping[str, PodSample]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValuesResponse:
+class ValuesResponse(Struct, frozen=True, kw_only=True):
     """The values of an External metric's series, or the one value of an Object metric."""
 
     values: tuple[int, ...]
@@ -174,8 +162,7 @@ class ValuesResponse:
 MetricResponse: TypeAlias = ResourceResponse | PodsResponse | ValuesResponse | MetricError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Struct, frozen=True, kw_only=True):
     """Everything that one decision is based on.
 
     It is read in steps, since later parts are often not needed: `autoscaler.core.preconditions.next_read` says what to

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from autoscaler.core.observation import MetricError, Pod, PodSample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodGroups:
+class PodGroups(Struct, frozen=True, kw_only=True):
     """The names of the selected pods by group, in listing order."""
 
     ready: tuple[str, ...] = ()

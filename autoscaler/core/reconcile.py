@@ -12,7 +12,7 @@ Upstream: podautoscaler.reconcileAutoscaler.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, SCALING_LIMITED, Conditions
 from autoscaler.core.decision import PAUSED, STALE, BlockedScale, Decision, Event, FallbackReplicas, Outcome

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from autoscaler.core.integers import MAX_INT32, MAX_INT64, clamp_int32, divide, int32, int64, mean, total
 from autoscaler.core.observation import MetricError, Pod, PodListError, PodSample
@@ -24,8 +26,7 @@ _Fetched = TypeVar("_Fetched")
 _UsageRatio: TypeAlias = Callable[[Mapping[str, int]], tuple[float, int | None, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerances:
+class Tolerances(Struct, frozen=True, kw_only=True):
     """How far a ratio may be from 1 without effect."""
 
     scale_down: float
@@ -36,8 +37,7 @@ class Tolerances:
         return 1.0 - self.scale_down <= ratio <= 1.0 + self.scale_up
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(Struct, frozen=True, kw_only=True):
     """The replica count that one metric asks for, with the numbers that led to it."""
 
     replicas: int
@@ -60,8 +60,7 @@ class Proposal:
     """None where the pods did not matter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaCalculator:
+class ReplicaCalculator(Struct, frozen=True, kw_only=True):
     """Computes proposals for one HPA. All metrics of the HPA share its fields.
 
     Each method takes a fetched metric or the error of the fetch, and raises `MetricError` with Kubernetes' text if no

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.integers import MAX_INT32, MIN_INT32, clamp_int32, int32
 from autoscaler.core.model import Behavior, ScalingPolicy, ScalingRules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateLimit:
+class RateLimit(Struct, frozen=True, kw_only=True):
     """The replica count that the rules of one direction allow now."""
 
     replicas: int
@@ -26,8 +26,7 @@ class RateLimit:
     """The replicas at the start of the policy's period."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Normalized:
+class Normalized(Struct, frozen=True, kw_only=True):
     """A proposal after each stage."""
 
     proposed_replicas: int
@@ -54,8 +53,7 @@ class Normalized:
         return self.desired_replicas != self.stabilized_replicas
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormalizationArg:
+class NormalizationArg(Struct, frozen=True, kw_only=True):
     """The input of stabilization and limits. Upstream: podautoscaler.NormalizationArg."""
 
     proposed_replicas: int

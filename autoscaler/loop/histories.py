@@ -7,7 +7,9 @@ would scale down early.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from autoscaler.core.history import LONG_AGO_MS, History
 from autoscaler.core.model import HPA, HPAKey

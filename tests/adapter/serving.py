@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import aiohttp
 import msgspec
@@ -25,22 +25,21 @@ from adapter.metrics.usage import NodeUsage, PodUsage, Usage
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.requests import Request, RequestLines
-from adapter.serving.resource_routes import UsageProvider
 from adapter.serving.routes import Router
 from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
 from kube.certs import KeyPair
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import GroupResource
-from kube.security.authentication import Authenticator, TokenReviewer
-from kube.security.authorization import AuthorizationOptions, Authorizer
+from kube.security.authorization import AuthorizationOptions
 from kube.security.request_info import Query
 from kube.security.tls import ServingTLS
 from kube.security.trust import TrustOptions, TrustReloader
 from kube.selectors import LabelSelector
+from kube.serving.delegated import DelegatedAuth
 from kube.serving.health import Health
 from kube.serving.listener import Listener
-from kube.serving.options import ServerLimits
+from kube.serving.options import ServerLimits, ServingOptions
 from kube.status import not_found
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities, write_pair
@@ -217,9 +216,9 @@ class CannedDebug:
     def __init__(self) -> None:
         self.pages: DebugPages
 
-    async def respond(self, segments: tuple[str, ...], query: Query, *, deadline: Deadline) -> Report | Explanation:
+    async def respond(self, segments: tuple[str, ...], query: Query) -> Report | Explanation:
         """The page."""
-        return await self.pages.respond(segments, query, deadline=deadline)
+        return await self.pages.respond(segments, query)
 
 
 class ServedAdapter:
@@ -291,7 +290,7 @@ async def served_adapter(
     limits: ServerLimits | None = None,
     authorization: AuthorizationOptions | None = None,
     token_ttl: float = 10.0,
-    usage: UsageProvider | None = None,
+    usage: Any = None,
 ) -> AsyncIterator[ServedAdapter]:
     """Serve canned metrics as `python -m adapter serve` would, with the authorities read from the ConfigMap."""
     authorities = authorities or Authorities()
@@ -303,30 +302,36 @@ async def served_adapter(
     files = write_pair(directory, authorities.serving.issue("adapter", hosts=["127.0.0.1", "localhost"], server=True))
     async with scripted_server() as api_server, connected(api_server, directory) as client:
         api.script(api_server)
-        adapter.tls = ServingTLS(files)
-        adapter.trust = TrustReloader(
-            trust or TrustOptions(), client, on_change=lambda current: adapter.tls.trust(current.pem)
+        auth = DelegatedAuth(
+            ServingOptions(certificate=files),
+            trust or TrustOptions(),
+            authorization or AuthorizationOptions(),
+            token_ttl=token_ttl,
+            authentication_client=client,
+            authorization_client=client,
         )
+        adapter.tls, adapter.trust = auth.tls, auth.trust
         health = Health(
             live={},
             ready={"catalog": lambda: adapter.names.problem, "authentication": adapter.trust.problem},
         )
         listening = bound_socket()
         adapter.port = listening.getsockname()[1]
-        discovery = Discovery(adapter.names, custom=True, external=True, resource=usage is not None, port=adapter.port)
-        authenticator = Authenticator(lambda: adapter.trust.current, TokenReviewer(client, ttl=token_ttl))
+        discovery = Discovery(
+            cast("Any", adapter.names), custom=True, external=True, resource=usage is not None, port=adapter.port
+        )
         router = Router(
             discovery=discovery,
-            custom=adapter.metrics,
-            external=adapter.metrics,
+            custom=cast("Any", adapter.metrics),
+            external=cast("Any", adapter.metrics),
             health=health,
             telemetry=adapter.telemetry,
             usage=usage,
-            debug=adapter.debug,
+            debug=cast("Any", adapter.debug),
         )
         server = RequestServer(
-            authenticator=authenticator,
-            authorizer=Authorizer(client, authorization or AuthorizationOptions()),
+            authenticator=auth.authenticator,
+            authorizer=auth.authorizer,
             router=lambda: router,
             telemetry=adapter.telemetry,
             limits=limits,

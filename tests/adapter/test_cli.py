@@ -114,7 +114,7 @@ def test_wrong_rules_file_ends_with_one_line(tmp_path: Path, content: str | None
         (["--tls-cert-file=RULES", "--tls-private-key-file=RULES"], "cannot use RULES with RULES"),
         (["--cert-dir=RULES"], "cannot write a self-signed certificate to --cert-dir=RULES"),
         (["--bind-address=192.0.2.1"], "cannot listen on 192.0.2.1 port "),
-        (["--prometheus-auth-config=RULES"], "--prometheus-auth-config=RULES: "),
+        (["--prometheus-auth-config=RULES"], "--prometheus-auth-config: kubeconfig RULES: "),
     ],
 )
 async def test_unusable_file_or_address_ends_with_one_line(

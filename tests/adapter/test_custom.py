@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import math
@@ -307,17 +306,6 @@ async def test_deadline_is_passed_on(bed: MetricsBed) -> None:
     request = custom_request(name="a", metric=PACKETS)
     await bed.custom.values(request)
     assert bed.prometheus.deadlines == [request.deadline]
-
-
-async def test_slow_list_is_a_timeout_at_the_deadline(bed: MetricsBed) -> None:
-    async def never(_: object) -> Any:
-        await asyncio.Event().wait()
-
-    bed.api.handlers["/api/v1/namespaces/shop/pods"] = never
-    with pytest.raises(StatusError) as refused:
-        await selected(bed, seconds=0.05)
-    assert refused.value.code == 504
-    assert refused.value.message == "Timeout: request did not complete within the allotted timeout"
 
 
 async def test_namespace_is_escaped_in_the_path_of_a_list(bed: MetricsBed) -> None:

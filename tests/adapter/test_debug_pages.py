@@ -12,7 +12,6 @@ from adapter.diagnosis.report import (
 )
 from adapter.planning.coalescing_costs import Pause
 from adapter.serving.debug_pages import DebugPages
-from kube.deadlines import NO_DEADLINE
 from kube.security.request_info import Query
 from kube.status import StatusError
 from tests.adapter.diagnosis_bed import (
@@ -32,7 +31,7 @@ async def test_debug_pages_return_reports_and_explanations(tmp_path: Path) -> No
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened))
 
         async def page(*segments: str, **query: str) -> Report | Explanation:
-            return await pages.respond(segments, Query(tuple(query.items())), deadline=NO_DEADLINE)
+            return await pages.respond(segments, Query(tuple(query.items())))
 
         report = await page("rules", examples="0")
         assert isinstance(report, Report)
@@ -68,9 +67,9 @@ async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> 
 
 async def test_paused_merging_is_a_finding_on_the_debug_page(tmp_path: Path) -> None:
     async with bed(tmp_path, ALL_FOUND) as opened:
-        paused = [("rules[0]", "hits_total", Pause.COST), ("rules[0]", "hits_total", Pause.COST)]
+        paused = [("rules[0]", Pause.COST), ("rules[0]", Pause.COST)]
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), lambda: paused)
-        report = await pages.respond(("rules",), Query.parse("examples=0"), deadline=NO_DEADLINE)
+        report = await pages.respond(("rules",), Query.parse("examples=0"))
     assert isinstance(report, Report)
     [finding] = report.findings
     assert (finding.code, finding.where) == ("merging-paused", "rules[0]")

@@ -5,7 +5,7 @@ import json
 import string
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 from urllib.parse import quote
 
@@ -61,9 +61,9 @@ TARGETS = st.builds(
     st.lists(st.tuples(PARAMETERS, SELECTORS), max_size=2),
 )
 ROUTER = Router(
-    discovery=Discovery(CannedNames(), custom=True, external=True, port=6443),
-    custom=CannedMetrics(),
-    external=CannedMetrics(),
+    discovery=Discovery(cast("Any", CannedNames()), custom=True, external=True, port=6443),
+    custom=cast("Any", CannedMetrics()),
+    external=cast("Any", CannedMetrics()),
     health=Health(live={}, ready={}),
     telemetry=Telemetry(),
 )
@@ -87,9 +87,9 @@ async def test_response_is_for_the_authorized_request(raw: str) -> None:
     """The data path gets exactly the resource, name, metric and namespace of the authorized attributes."""
     metrics = CannedMetrics()
     router = Router(
-        discovery=Discovery(CannedNames(), custom=True, external=True, port=6443),
-        custom=metrics,
-        external=metrics,
+        discovery=Discovery(cast("Any", CannedNames()), custom=True, external=True, port=6443),
+        custom=cast("Any", metrics),
+        external=cast("Any", metrics),
         health=Health(live={}, ready={}),
         telemetry=Telemetry(),
     )

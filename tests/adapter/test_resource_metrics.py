@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -281,14 +282,14 @@ def test_protobuf_is_k8s_io_metrics() -> None:
 
 
 async def test_discovery_names_nodes_and_pods() -> None:
-    discovery = Discovery(CannedNames(), custom=False, external=False, resource=True, port=1)
+    discovery = Discovery(cast("Any", CannedNames()), custom=False, external=False, resource=True, port=1)
     assert discovery.serves("metrics.k8s.io", "v1beta1")
     assert discovery.knows("metrics.k8s.io", "v1beta1", "pods")
     assert not discovery.serves("custom.metrics.k8s.io")
     document = await discovery.resources("metrics.k8s.io", "v1beta1", Representation())
     body = document.content.body.decode()
     assert '"name":"nodes","singularName":"","namespaced":false,"kind":"NodeMetrics","verbs":["get","list"]' in body
-    discovery = Discovery(CannedNames(), custom=True, external=False, port=1)
+    discovery = Discovery(cast("Any", CannedNames()), custom=True, external=False, port=1)
     assert not discovery.serves("metrics.k8s.io")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -57,7 +57,7 @@ async def requested(path: str, accept: str, *, method: str = "GET") -> Response:
     request = parsed_request(
         f"/apis/metrics.k8s.io/v1beta1/{path}", method=method, accept=accept, user_agent="kubectl/v1.36.0"
     )
-    return await ResourceRoutes(Cluster()).respond(request, request.target.segments[3:])
+    return await ResourceRoutes(cast("Any", Cluster())).respond(request, request.target.segments[3:])
 
 
 async def document(path: str, accept: str) -> Any:

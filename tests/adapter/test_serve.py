@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from adapter.commands import serve as serve_module
-from adapter.commands.options import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
+from adapter.commands.flags import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
 from adapter.commands.serve import serve
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules

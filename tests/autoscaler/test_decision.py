@@ -1,10 +1,9 @@
 """Whole reconciliations: the reads, the changes, and the HPA's status, events and errors."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Event

@@ -1,6 +1,6 @@
 """The histories of HPAs between reconciliations."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.loop.histories import Histories, HistoryEntry

@@ -1,8 +1,7 @@
 """History: scales of other controllers, and the initial recommendation."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from autoscaler.core.history import (
     History,

@@ -4,9 +4,10 @@ The expectations are those of Kubernetes' own tests of its controller (horizonta
 expectedReportedReconciliationActionLabel and its like), for the situations of the same names here.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from autoscaler.core.config import Config, Pause
 from autoscaler.core.model import MetricSpec, MetricTarget, Status

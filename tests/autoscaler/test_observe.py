@@ -1,10 +1,10 @@
 """Observation: the requests of each case, and the resulting observation."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.config import Config, PodSelection

@@ -1,8 +1,7 @@
 """The resource requests of a pod: container by container, or pod-level."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from autoscaler.core.observation import Container, MetricError, Pod
 from autoscaler.core.pods import calculate_pod_requests

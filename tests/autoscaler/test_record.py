@@ -3,11 +3,11 @@
 import gzip
 import json
 import math
-from dataclasses import replace
 from itertools import islice
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.history import History, Recommendation

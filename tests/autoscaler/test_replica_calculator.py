@@ -1,10 +1,9 @@
 """The arithmetic of one metric: the examples of Kubernetes' documentation, and properties for any numbers."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from autoscaler.core.observation import MetricError, Pod, PodListError, PodSample
 from autoscaler.core.pods import PodGroups

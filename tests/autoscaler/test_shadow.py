@@ -1,8 +1,7 @@
 """Comparisons of shadow mode: when do two controllers agree that sync at different times?"""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from autoscaler.core.config import Config
 from autoscaler.core.history import History

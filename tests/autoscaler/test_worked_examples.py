@@ -3,11 +3,11 @@
 Those about a single formula are beside it (`test_replicas`, `test_normalize`); these are about what users meet.
 """
 
-from dataclasses import replace
 from itertools import pairwise
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from autoscaler.core.config import Config
 from autoscaler.core.observation import PodsResponse

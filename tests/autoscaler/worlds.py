@@ -1,11 +1,10 @@
 """A simulated cluster for decisions: HPAs, scales, pods and metric responses, with defaults."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision, Outcome

@@ -6,10 +6,11 @@ The observation has only what `next_read` returns, so this also checks that it r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision, Outcome

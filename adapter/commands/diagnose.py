@@ -1,0 +1,305 @@
+"""The commands `check` and `explain`: what is wrong with a rules file, and where a metric comes from.
+
+Both read the rules as `serve` does, but list the series once, and know Kubernetes' own resources without an API server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from adapter.catalog.catalog import Catalog
+from adapter.commands.builtin_resources import builtin_resources
+from adapter.commands.flags import CatalogOptions, Command, PrometheusAccess, catalog_flags, prometheus_flags
+from adapter.commands.printing import print_explanation, print_report
+from adapter.diagnosis.check import check as check_rules
+from adapter.diagnosis.explain import Target, TargetError
+from adapter.diagnosis.explain import explain as explain_metric
+from adapter.diagnosis.probe import Probe, Wanted
+from adapter.diagnosis.report import Explanation, Report, Severity
+from adapter.metrics.forward import Forwarder
+from adapter.metrics.objects import ListedObjects, ObjectNames
+from adapter.prometheus import MemoryBudget, PrometheusConfigError, PrometheusServers
+from adapter.rules import RulesError, RulesFile
+from adapter.rules.manifests import FoundRules, load_manifest_rules
+from kube.client import KubeClient, KubeConfigError, KubeError
+from kube.flags import FILE, verbosity_option
+from kube.mapping import ResourceInfo, ResourceLookup, RestMapper
+from kube.process import run, setup_logging
+from kube.selectors import LabelSelector, SelectorError
+from kube.status import StatusError, bad_request
+
+_T = TypeVar("_T")
+
+_FLAGS = (
+    click.option(
+        "--config",
+        type=FILE,
+        required=True,
+        help="The rules file, or a ConfigMap, manifest, HelmRelease or chart values that contain one.",
+    ),
+    prometheus_flags,
+    catalog_flags(lists_once=True),
+    click.option(
+        "--lister-kubeconfig",
+        "--kubeconfig",
+        "kubeconfig",
+        type=FILE,
+        help="Kubeconfig for discovering the cluster's API resources.  [default: only Kubernetes' own are known]",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Output format.",
+    ),
+    verbosity_option,
+)
+
+
+def _common_flags(command: Command) -> Command:
+    """Add the flags that both commands have."""
+    for option in reversed(_FLAGS):  # the last one to be applied is the first in the help
+        command = option(command)
+    return command
+
+
+def _has_prometheus() -> bool:
+    """Return whether --prometheus-url is given to the current command."""
+    return click.get_current_context().get_parameter_source("prometheus_url") is not ParameterSource.DEFAULT
+
+
+class _Parsed(click.ParamType[_T]):
+    """A value that `parse` reads; it raises `error` with the reason why it cannot."""
+
+    def __init__(self, name: str, parse: Callable[[str], _T], error: type[Exception]) -> None:
+        self.name = name
+        self._parse = parse
+        self._error = error
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _T:
+        """Parse the text."""
+        try:
+            return self._parse(str(value))
+        except self._error as error:
+            self.fail(str(error), param, ctx)
+
+
+_SELECTOR = _Parsed("selector", LabelSelector.parse, SelectorError)
+_TARGET = _Parsed("resource/metric", Target.parse, TargetError)
+
+
+@click.command()
+@click.option(
+    "--examples",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="Number of example values to query for each rule.",
+)
+@click.option("--strict", is_flag=True, help="Exit with status 1 for warnings, too.")
+@_common_flags
+def check(
+    *,
+    config: Path,
+    prometheus: PrometheusAccess,
+    catalog: CatalogOptions,
+    kubeconfig: Path | None,
+    output: str,
+    examples: int,
+    strict: bool,
+    verbosity: int,
+) -> None:
+    """Check a rules file.
+
+    With --prometheus-url also check the series that the rules find and example values of their metrics. Exits with 0 if
+    there are no errors, 1 if there are errors (with --strict also for warnings), 2 for wrong flags.
+    """
+    online = _has_prometheus()
+
+    async def work(rules: RulesFile) -> Report:
+        async with _session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
+            if online:
+                await opened.catalog.relist()
+            return await check_rules(
+                opened.catalog,
+                opened.lookup,
+                opened.probe if online else None,
+                knows_cluster=opened.knows_cluster,
+                examples=examples,
+            )
+
+    failed = False
+    for found in _load_rules(config):
+        report = msgspec.structs.replace(_run(work(found.rules), verbosity=verbosity), found=found.where)
+        failed = failed or report.has(Severity.ERROR) or (strict and bool(report.findings))
+        if output == "json":
+            _print_json(report)
+        else:
+            print_report(report, plain=not sys.stdout.isatty())
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+@click.command()
+@click.argument("target", type=_TARGET, metavar="RESOURCE/METRIC")
+@click.option("-n", "--namespace", default="", help="Namespace of the objects.  [default: any that has series]")
+@click.option("--name", default="", help="Name of the object.  [default: any that has series]")
+@click.option(
+    "-l",
+    "--selector",
+    type=_SELECTOR,
+    help="Label selector of the objects; requires --lister-kubeconfig and --namespace.",
+)
+@click.option("--metric-selector", type=_SELECTOR, default="", help="Label selector of the metric's series.")
+@_common_flags
+def explain(
+    *,
+    target: Target,
+    namespace: str,
+    name: str,
+    selector: LabelSelector | None,
+    metric_selector: LabelSelector,
+    config: Path,
+    prometheus: PrometheusAccess,
+    catalog: CatalogOptions,
+    kubeconfig: Path | None,
+    output: str,
+    verbosity: int,
+) -> None:
+    """Explain a metric.
+
+    Prints where the metric comes from and its value, or why it is missing. RESOURCE/METRIC is for example
+    pods/packets_per_second, deployments.apps/lag or external/queue_depth. Exits with 0 if there is a value, 1 if there
+    is none, 2 for wrong flags.
+    """
+    if not _has_prometheus():
+        raise click.UsageError("--prometheus-url is required")
+    if name and selector is not None:
+        raise click.UsageError("give --name or --selector, not both")
+    wanted = Wanted(namespace=namespace, name=name, selector=selector, metric_selector=metric_selector)
+    first, *others = _load_rules(config)
+    if others:
+        places = " and ".join(found.where for found in (first, *others))
+        raise click.UsageError(f"{config} has several rules files: {places}; put one into a file of its own")
+
+    async def work() -> Explanation:
+        async with _session(first.rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
+            await opened.catalog.relist()
+            return await explain_metric(
+                target, wanted, catalog=opened.catalog, lookup=opened.lookup, probe=opened.probe
+            )
+
+    explanation = _run(work(), verbosity=verbosity)
+    if output == "json":
+        _print_json(explanation)
+    else:
+        print_explanation(explanation, plain=not sys.stdout.isatty())
+    if not explanation.has_value:
+        raise click.exceptions.Exit(1)
+
+
+def _load_rules(config: Path) -> list[FoundRules]:
+    """Return the rules files that a file is or contains.
+
+    Raises:
+        ClickException: there are none, or one cannot be used.
+    """
+    try:
+        return load_manifest_rules(config)
+    except RulesError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _run(work: Coroutine[Any, Any, _T], *, verbosity: int) -> _T:
+    """Run a command's coroutine.
+
+    Raises:
+        ClickException: a server cannot be used.
+    """
+    try:
+        with _logging(verbosity):
+            return run(work)
+    except (KubeConfigError, PrometheusConfigError) as error:
+        raise click.ClickException(str(error)) from error
+    except (KubeError, StatusError) as error:
+        raise click.ClickException(f"cannot discover the API server's resources: {error}") from error
+
+
+@contextlib.contextmanager
+def _logging(verbosity: int) -> Iterator[None]:
+    """Log nothing unless -v is given: the findings say the same."""
+    if verbosity:
+        setup_logging(verbosity)
+        yield
+        return
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+
+
+def _print_json(document: Report | Explanation) -> None:
+    """Print a document as indented JSON."""
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """A catalog before its first list, with the connections that it needs.
+
+    `knows_cluster`: `lookup` uses an API server's discovery; without it, it knows Kubernetes' built-in resources alone.
+    """
+
+    catalog: Catalog
+    lookup: ResourceLookup
+    probe: Probe
+    knows_cluster: bool
+
+
+class _NoObjects:
+    """The objects where no API server is given."""
+
+    async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
+        """Raise an error that names the missing option."""
+        del namespace, selector
+        raise bad_request(f"{info.plural} can only be listed with --lister-kubeconfig; or name one with --name")
+
+
+@contextlib.asynccontextmanager
+async def _session(
+    rules: RulesFile, prometheus: PrometheusAccess, options: CatalogOptions, *, kubeconfig: Path | None
+) -> AsyncIterator[_Session]:
+    """Open the connections to Prometheus, and to the API server of a kubeconfig.
+
+    Raises:
+        KubeConfigError: the kubeconfig cannot be used.
+        PrometheusConfigError: the credentials for Prometheus cannot be used.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        budget = MemoryBudget(prometheus.response_memory)
+        servers = await stack.enter_async_context(PrometheusServers(await prometheus.authorized(), budget=budget))
+        lookup: ResourceLookup = builtin_resources()
+        objects: ObjectNames = _NoObjects()
+        if kubeconfig is not None:
+            connecting = KubeClient.connect(kubeconfig, user_agent="milliscale-adapter-check")
+            client = await stack.enter_async_context(await connecting)
+            lookup, objects = RestMapper(client), ListedObjects(client)
+        forwarder = await stack.enter_async_context(Forwarder(rules.forward, relist_interval=options.relist_interval))
+        catalog = Catalog(rules, servers, lookup, relist_interval=options.relist_interval, max_age=options.max_age)
+        probe = Probe(catalog, servers, objects, lookup, forwarder=forwarder)
+        yield _Session(catalog, lookup, probe, kubeconfig is not None)

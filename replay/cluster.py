@@ -1,0 +1,85 @@
+"""HPAs of a cluster, with what the pods of their targets request."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from autoscaler.core.model import HPA_APIS
+from kube.client import KubeClient, KubeConfigError, KubeError
+from kube.config import default_kubeconfig
+from kube.process import run
+from kube.status import StatusError
+from replay.hpa_files import HPAFile, parse_hpa_document
+from replay.load import ReplayError
+
+_PLURALS: Final = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
+_NOT_FOUND: Final = 404
+
+
+@contextlib.asynccontextmanager
+async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterator[KubeClient]:
+    """Connect to a cluster.
+
+    Raises:
+        ReplayError: the kubeconfig cannot be used.
+    """
+    try:
+        connecting = KubeClient.connect(
+            kubeconfig or default_kubeconfig(), context=context, user_agent="milliscale-replay"
+        )
+        client = await connecting
+    except KubeConfigError as error:
+        raise ReplayError(str(error)) from error
+    async with client:
+        yield client
+
+
+def read_cluster_hpa(
+    namespace: str, name: str, *, kubeconfig: Path | None, context: str | None, scale_to_zero: bool
+) -> HPAFile:
+    """Return an HPA of a cluster.
+
+    Raises:
+        ReplayError: there is no such HPA, it cannot be read, or it is not valid.
+    """
+
+    async def read() -> HPAFile:
+        async with connected(kubeconfig, context) as client:
+            hpa = await _hpa(client, namespace, name)
+            target = hpa.get("spec", {}).get("scaleTargetRef", {})
+            workload = await _workload(client, namespace, target)
+            return parse_hpa_document(hpa, f"{namespace}/{name}", workload, scale_to_zero=scale_to_zero)
+
+    return run(read())
+
+
+async def _hpa(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:
+    refused = ""
+    for api in HPA_APIS:
+        try:
+            return {**await client.get(api.path(namespace, name)), "apiVersion": api.api_version}
+        except StatusError as error:
+            if error.code != _NOT_FOUND:
+                refused = refused or str(error)
+        except KubeError as error:
+            raise ReplayError(f"HPA {namespace}/{name}: {error}; check --kubeconfig and --context") from error
+    raise ReplayError(
+        f"HPA {namespace}/{name} cannot be read: {refused}; give --kubeconfig of a user who may read it"
+        if refused
+        else f"there is no HorizontalPodAutoscaler {namespace}/{name} in the cluster; give another --hpa"
+    )
+
+
+async def _workload(client: KubeClient, namespace: str, target: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the scale target; nothing if it cannot be read, since only metrics on utilization need it."""
+    kind, name = str(target.get("kind")), str(target.get("name"))
+    if kind not in _PLURALS:
+        return []
+    path = f"/apis/apps/v1/namespaces/{quote(namespace, safe='')}/{_PLURALS[kind]}/{quote(name, safe='')}"
+    with contextlib.suppress(StatusError, KubeError):
+        return [{**await client.get(path), "kind": kind}]
+    return []

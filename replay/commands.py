@@ -1,0 +1,300 @@
+"""The commands `replay` and `tune`. What only some runs need, such as plotly, is imported when it is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+from click.core import ParameterSource
+
+from adapter.commands.flags import PrometheusAccess
+from adapter.prometheus import PrometheusConfigError
+from adapter.rules import RulesError, RulesFile
+from adapter.rules.manifests import load_manifest_rules
+from autoscaler.core.config import Config
+from kube.client import KubeClient
+from kube.flags import GoCommand
+from kube.process import run
+from replay.cluster import connected, read_cluster_hpa
+from replay.compare import compare
+from replay.csv_source import read_csv
+from replay.flags import HPAReference, LoadOptions, ModelOptions, Moment, hpa_option, input_flags
+from replay.hpa_files import HPAFile, read_hpa_file
+from replay.load import Load, ReplayError
+from replay.output.comparison import Comparison
+from replay.output.documents import CSVDocument, Document, JSONDocument
+from replay.output.table import print_table
+from replay.simulation import Settings, capacity_of
+
+_DEFAULT_FROM: Final = Moment(ago_ms=24 * 3_600_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """The HPAs, and the load that they are replayed on."""
+
+    files: Sequence[HPAFile]
+    load: Load
+    settings: Settings
+
+
+@click.command(cls=GoCommand)
+@hpa_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    help="Output format; json and csv have every reconciliation.",
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write a page with load, replicas and decisions to this file.",
+)
+@click.option(
+    "--png",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write a picture of load and replicas to this file.",
+)
+@input_flags
+def replay(
+    *,
+    hpas: tuple[HPAReference, ...],
+    source: LoadOptions,
+    model: ModelOptions,
+    prometheus: PrometheusAccess,
+    kubeconfig: Path | None,
+    context: str | None,
+    config: Config,
+    output: str,
+    html: Path | None,
+    png: Path | None,
+) -> None:
+    """Show what HPAs would have done on recorded load.
+
+    Several HPAs are compared on the same load, and with the replicas that there were where those are recorded. Exits
+    with 0, with 1 for an error in the HPAs or the load, with 2 for wrong flags.
+
+    \b
+    Examples:
+      # Yesterday's load of the HPA in a file, with the adapter's rules
+      python -m autoscaler replay --hpa hpa.yaml --prometheus-url http://localhost:9090 --config rules.yaml
+    \b
+      # The cluster's HPA and a proposal, over two weeks, as a page
+      python -m autoscaler replay --hpa shop/web --hpa new.yaml --from 2w --html replay.html \\
+        --prometheus-url http://localhost:9090 --config rules.yaml
+    \b
+      # Load from a file
+      python -m autoscaler replay --hpa hpa.yaml --csv load.csv
+    """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    with errors_of_users():
+        inputs = read_inputs(
+            hpas, source, model, prometheus=prometheus, kubeconfig=kubeconfig, context=context, config=config
+        )
+        document = _document(output, inputs.files)
+        comparison = compare(inputs.files, inputs.load, inputs.settings, document=document, sentences=html is not None)
+        if document is None:
+            print_table(comparison, sys.stdout)
+        for path, write in ((html, write_html), (png, write_png)):
+            if path is not None:
+                write(comparison, path)
+                click.echo(f"wrote {path}", err=True)
+
+
+@click.command(cls=GoCommand)
+@hpa_option
+@input_flags
+def tune(
+    *,
+    hpas: tuple[HPAReference, ...],
+    source: LoadOptions,
+    model: ModelOptions,
+    prometheus: PrometheusAccess,
+    kubeconfig: Path | None,
+    context: str | None,
+    config: Config,
+) -> None:
+    """Find a better spec for an HPA on recorded load."""
+    with errors_of_users():
+        read_inputs(hpas, source, model, prometheus=prometheus, kubeconfig=kubeconfig, context=context, config=config)
+        raise ReplayError("tune is not part of this version")
+
+
+def read_inputs(
+    hpas: Sequence[HPAReference],
+    source: LoadOptions,
+    model: ModelOptions,
+    *,
+    prometheus: PrometheusAccess,
+    kubeconfig: Path | None,
+    context: str | None,
+    config: Config,
+) -> Inputs:
+    """Read the HPAs and the load that the flags name.
+
+    Raises:
+        click.UsageError: flags contradict each other.
+        ReplayError: something cannot be read, or is not valid.
+    """
+    _check_sources(source)
+    files: list[HPAFile] = []
+    for reference in hpas:
+        if reference.cluster is not None:
+            namespace, name = reference.cluster
+            files.append(
+                read_cluster_hpa(
+                    namespace, name, kubeconfig=kubeconfig, context=context, scale_to_zero=config.scale_to_zero
+                )
+            )
+        elif reference.path is not None:
+            files += read_hpa_file(reference.path, scale_to_zero=config.scale_to_zero)
+    requests = {**_requests(files), **model.requests}
+    if source.csv is not None:
+        load = _csv_load(source, source.csv, files)
+    else:
+        uses_cluster = kubeconfig is not None or context is not None or any(one.cluster for one in hpas)
+        connect = functools.partial(connected, kubeconfig, context) if uses_cluster else None
+        load = _prometheus_load(source, model, prometheus, files, requests, connect)
+    load = dataclasses.replace(load, requests={**load.requests, **requests})
+    settings = Settings(
+        config=config,
+        step_ms=model.step_ms,
+        offset_ms=model.offset_ms,
+        pod_startup_ms=model.pod_startup_ms,
+        initial_replicas=model.initial_replicas,
+        capacity=capacity_of(files[0].hpa, load, model.capacity),
+    )
+    return Inputs(files=files, load=load, settings=settings)
+
+
+@contextlib.contextmanager
+def errors_of_users() -> Iterator[None]:
+    """Print errors in one sentence, with exit status 1, and no logs: the errors say the same."""
+    logging.getLogger().setLevel(logging.CRITICAL)
+    try:
+        yield
+    except (ReplayError, RulesError, PrometheusConfigError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def write_html(comparison: Comparison, path: Path) -> None:
+    """Write the page.
+
+    Raises:
+        ReplayError: plotly is not installed, or the file cannot be written.
+    """
+    from replay.output.page import page
+
+    with _writing(path):
+        path.write_text(page(comparison), encoding="utf-8")
+
+
+def write_png(comparison: Comparison, path: Path) -> None:
+    """Write the picture.
+
+    Raises:
+        ReplayError: matplotlib is not installed, or the file cannot be written.
+    """
+    try:
+        from replay.output.image import write_image
+    except ImportError as error:
+        raise ReplayError("--png needs matplotlib: pip install 'milliscale[replay]'") from error
+    with _writing(path):
+        write_image(comparison, path)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ReplayError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _document(output: str, files: Sequence[HPAFile]) -> Document | None:
+    match output:
+        case "json":
+            return JSONDocument(sys.stdout)
+        case "csv":
+            return CSVDocument(sys.stdout, [file.hpa for file in files])
+    return None
+
+
+def _check_sources(source: LoadOptions) -> None:
+    given = click.get_current_context().get_parameter_source("prometheus_url") is not ParameterSource.DEFAULT
+    if (source.csv is not None) == given:
+        raise click.UsageError("give the load: either --prometheus-url or --csv")
+    if source.csv is not None and source.config is not None:
+        raise click.UsageError("--config has no effect with --csv; leave one out")
+
+
+def _requests(files: Sequence[HPAFile]) -> dict[str, int]:
+    """Return the requests in the files; of several workloads the first."""
+    found: dict[str, int] = {}
+    for file in reversed(files):
+        found.update(file.requests)
+    return found
+
+
+def _csv_load(source: LoadOptions, path: Path, files: Sequence[HPAFile]) -> Load:
+    metrics = [spec.source for file in files for spec in file.hpa.spec.metrics]
+    end = None if source.end == Moment() else source.end.resolve(_now_ms())
+    if source.start is None or source.start.time_ms is not None:
+        return read_csv(path, metrics, from_ms=source.start.time_ms if source.start else None, to_ms=end)
+    if end is None:
+        end = read_csv(path, metrics).end_ms
+    return read_csv(path, metrics, from_ms=source.start.resolve(end), to_ms=end)
+
+
+def _prometheus_load(
+    source: LoadOptions,
+    model: ModelOptions,
+    prometheus: PrometheusAccess,
+    files: Sequence[HPAFile],
+    requests: Mapping[str, int],
+    connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None,
+) -> Load:
+    try:
+        from replay.prometheus.cache import default_folder
+        from replay.prometheus.source import PrometheusSettings, read_prometheus
+    except ImportError as error:
+        raise ReplayError("--prometheus-url needs prometheus-api-client: pip install 'milliscale[replay]'") from error
+    end_ms = source.end.resolve(_now_ms())
+    settings = PrometheusSettings(
+        options=run(prometheus.authorized()),
+        rules=_rules(source.config),
+        start_ms=(source.start or _DEFAULT_FROM).resolve(end_ms),
+        end_ms=end_ms,
+        step_ms=model.step_ms,
+        offset_ms=model.offset_ms,
+        pods=source.pods,
+        requests=requests,
+        cache=source.cache or default_folder(),
+        connect=connect,
+        show_progress=sys.stderr.isatty(),
+    )
+    return read_prometheus([file.hpa for file in files], settings)
+
+
+def _rules(config: Path | None) -> RulesFile | None:
+    if config is None:
+        return None
+    first, *others = load_manifest_rules(config)
+    if others:
+        places = " and ".join(found.where for found in (first, *others))
+        raise ReplayError(f"{config} has several rules files: {places}; put one into a file of its own")
+    return first.rules
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)

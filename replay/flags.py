@@ -1,0 +1,298 @@
+"""The flags that `replay` and `tune` share: where the load comes from, and the model of the workload."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from adapter.commands.flags import prometheus_flags
+from adapter.rules.goregex import GoRegex, GoRegexError
+from autoscaler.commands.flags import config_options, kubeconfig_options
+from kube.durations import DURATION, POSITIVE_DURATION, DurationError, parse_duration
+from kube.flags import FILE, flag_section, option_group
+from kube.quantity import Quantity, QuantityError
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_DAYS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([dw])")
+_DAY_HOURS: Final = {"d": 24, "w": 7 * 24}
+_CLUSTER_NAME: Final = re.compile(r"([a-z0-9][-a-z0-9]*)/([a-z0-9][-a-z0-9.]*)")
+_FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time, or how long it is ago; both in milliseconds."""
+
+    time_ms: int | None = None
+    ago_ms: int = 0
+
+    def resolve(self, end_ms: int) -> int:
+        """Return the time; one that is ago counts from `end_ms`."""
+        return end_ms - self.ago_ms if self.time_ms is None else self.time_ms
+
+
+class _Moment(click.ParamType[Moment]):
+    """`24h`, `2w`, RFC 3339, Unix seconds, or `now`."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
+        """Parse the flag's text."""
+        if isinstance(value, Moment):
+            return value
+        text = str(value).strip()
+        if text == "now":
+            return Moment()
+        try:
+            seconds = float(text)
+        except ValueError:
+            pass
+        else:
+            if math.isfinite(seconds) and 0 <= seconds < 1e11:
+                return Moment(round(seconds * 1000))
+            self.fail(f"{text} is not a time in Unix seconds", param, ctx)
+        try:
+            ago = parse_duration(_DAYS.sub(lambda found: f"{float(found[1]) * _DAY_HOURS[found[2]]:f}h", text))
+        except DurationError:
+            return self._absolute(text, param, ctx)
+        if ago < 0:
+            self.fail(f"{text} must not be negative: it is how long ago", param, ctx)
+        return Moment(ago_ms=round(ago * 1000))
+
+    def _absolute(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(f"{text!r} is no time: write 24h, 2w, 2026-01-31T12:00:00Z, Unix seconds, or now", param, ctx)
+        if time.tzinfo is None:
+            self.fail(f"{text!r} has no time zone: write {time.isoformat()}Z for UTC", param, ctx)
+        return Moment(round(time.timestamp() * 1000))
+
+
+class _Named(click.ParamType[tuple[str, Quantity]]):
+    """NAME=QUANTITY."""
+
+    def __init__(self, what: str, *, name_required: bool) -> None:
+        self.name = f"{what}=quantity" if name_required else f"[{what}=]quantity"
+        self._name_required = name_required
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Quantity]:
+        """Parse the flag's text; the name may have an equals sign, as selectors have."""
+        name, _, text = str(value).rpartition("=")
+        if self._name_required and not name:
+            self.fail(f"{value!r} must be {self.name.upper()}, such as cpu=500m", param, ctx)
+        try:
+            quantity = Quantity.parse(text)
+        except QuantityError as error:
+            self.fail(f"{text!r} is not a quantity such as 500m or 2Gi: {error}", param, ctx)
+        if quantity.sign <= 0:
+            self.fail(f"{text} must be greater than 0", param, ctx)
+        return name, quantity
+
+
+class _Pattern(click.ParamType[str]):
+    """A regular expression of Prometheus."""
+
+    name = "regex"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check the flag's text."""
+        try:
+            GoRegex(str(value))
+        except GoRegexError as error:
+            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
+        return str(value)
+
+
+class _HPA(click.ParamType["HPAReference"]):
+    """A file, or an HPA of the cluster."""
+
+    name = "file|namespace/name"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> HPAReference:
+        """Take what exists as a file for one, and the rest by its form."""
+        if isinstance(value, HPAReference):
+            return value
+        path = Path(str(value))
+        found = _CLUSTER_NAME.fullmatch(str(value))
+        if found is None or path.exists() or path.suffix in _FILE_SUFFIXES:
+            return HPAReference(path=path)
+        return HPAReference(cluster=(found[1], found[2]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HPAReference:
+    """A file with HPAs, or the namespace and name of one in the cluster."""
+
+    path: Path | None = None
+    cluster: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """Where the load comes from.
+
+    Attributes:
+        csv: the CSV file; None for Prometheus.
+        config: the rules file.
+        start: `--from`.
+        end: `--to`.
+        pods: a regular expression of the pods' names.
+        cache: the folder of cached chunks.
+    """
+
+    csv: Path | None
+    config: Path | None
+    start: Moment | None
+    end: Moment
+    pods: str | None
+    cache: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """What is assumed of the workload and the controller.
+
+    Attributes:
+        step_ms: the time between two reconciliations.
+        offset_ms: their phase.
+        pod_startup_ms: how long a new pod takes to be ready.
+        initial_replicas: the replicas at the beginning.
+        requests: {resource or CONTAINER/RESOURCE: milli-values}.
+        capacity: {metric, or "" for the first: what one pod can serve}.
+    """
+
+    step_ms: int
+    offset_ms: int
+    pod_startup_ms: int
+    initial_replicas: int | None
+    requests: Mapping[str, int]
+    capacity: Mapping[str, float]
+
+
+def _load_options(
+    *,
+    csv: Path | None,
+    config_file: Path | None,
+    start: Moment | None,
+    end: Moment,
+    pods: str | None,
+    cache_dir: Path | None,
+) -> LoadOptions:
+    return LoadOptions(csv=csv, config=config_file, start=start, end=end, pods=pods, cache=cache_dir)
+
+
+_load_flags = option_group(
+    "source",
+    _load_options,
+    click.option("--csv", type=FILE, help="Recorded load as CSV, gzipped or not: timestamp, and a column per metric."),
+    click.option(
+        "--config",
+        "config_file",
+        type=FILE,
+        show_default="series have the names of the metrics",
+        help="The adapter's rules file, whose queries are sent to Prometheus.",
+    ),
+    click.option(
+        "--from",
+        "start",
+        type=_Moment(),
+        show_default="24h; all of a CSV file",
+        help="Start of the load: a time, or how long before --to, such as 24h or 2w.",
+    ),
+    click.option("--to", "end", type=_Moment(), default="now", help="End of the load: a time, or how long ago."),
+    click.option(
+        "--pods",
+        type=_Pattern(),
+        show_default="by the kind and name of the scale target",
+        help="Regular expression of the names that the target's pods have had.",
+    ),
+    click.option(
+        "--cache-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        show_default="$XDG_CACHE_HOME/milliscale/replay",
+        help="Directory of responses of Prometheus, from which an interrupted replay continues.",
+    ),
+)
+
+
+def _model_options(
+    *,
+    step: float,
+    offset: float,
+    pod_startup: float,
+    initial_replicas: int | None,
+    request: tuple[tuple[str, Quantity], ...],
+    capacity: tuple[tuple[str, Quantity], ...],
+) -> ModelOptions:
+    return ModelOptions(
+        step_ms=round(step * 1000),
+        offset_ms=round(offset * 1000),
+        pod_startup_ms=round(pod_startup * 1000),
+        initial_replicas=initial_replicas,
+        requests={name: quantity.milli_value() for name, quantity in request},
+        capacity={name: quantity.as_float() for name, quantity in capacity},
+    )
+
+
+_model_flags = option_group(
+    "model",
+    _model_options,
+    click.option("--step", type=POSITIVE_DURATION, default="15s", help="Sync period of the controller."),
+    click.option("--offset", type=DURATION, default="0s", help="Time of the first reconciliation after --from."),
+    click.option("--pod-startup", type=DURATION, default="30s", help="Time that a new pod takes to become ready."),
+    click.option(
+        "--initial-replicas",
+        type=click.IntRange(min=0),
+        show_default="as recorded, or what the load needs",
+        help="Replicas at the start.",
+    ),
+    click.option(
+        "--request",
+        type=_Named("[container/]resource", name_required=True),
+        multiple=True,
+        help="What a pod or container requests, such as cpu=500m or app/cpu=500m.  [default: as in the workload beside "
+        "the HPA, in the cluster, or in kube-state-metrics]",
+        show_default=False,
+    ),
+    click.option(
+        "--capacity",
+        type=_Named("metric", name_required=False),
+        multiple=True,
+        help="What one ready pod can serve, such as 100 or packets_per_second=100; load above that is overload.  "
+        "[default: the first HPA's target per pod]",
+        show_default=False,
+    ),
+)
+
+
+def input_flags(command: _F) -> _F:
+    """Add the flags of HPAs, load, model and controller, in the sections of a GoCommand."""
+    groups = (
+        ("Load flags", _load_flags),
+        ("Prometheus flags", prometheus_flags),
+        ("Workload flags", _model_flags),
+        ("Controller flags", config_options),
+        ("Kubernetes client flags", kubeconfig_options),
+    )
+    for title, flags in reversed(groups):  # the last one to be applied is the first in the help
+        command = flag_section(title)(flags(command))
+    return command
+
+
+hpa_option = click.option(
+    "--hpa",
+    "hpas",
+    type=_HPA(),
+    multiple=True,
+    required=True,
+    help="HPA: a file, or NAMESPACE/NAME of the cluster. Can be repeated; all need the same scale target.",
+)

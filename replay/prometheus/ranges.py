@@ -1,0 +1,230 @@
+"""Range queries at the times of a replay's reconciliations, in chunks.
+
+A chunk that the server refuses for its size is halved. Chunks begin at multiples of their length since the epoch, so
+that a later replay of nearly the same range finds them in the cache. Of each response only one value per time is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from adapter.catalog.values import to_milli
+from adapter.prometheus import DEFAULT_DESTINATION, Destination
+from adapter.rules import Policy
+from kube.selectors import LabelSelector
+from replay.load import ReplayError
+from replay.prometheus.cache import ChunkCache
+from replay.prometheus.client import RangeClient, Result, TooLargeError, shown
+
+_CHUNK_POINTS: Final = 1_440
+"""Six hours of reconciliations; servers allow 11,000 points, but limit the samples that are read, too."""
+_LEAST_POINTS: Final = 4
+_SETTLED_MS: Final = 10 * 60 * 1000
+"""Samples may arrive late, so a chunk is cached only if it ended so long ago."""
+_EVERYTHING: Final = LabelSelector()
+_ERROR: Final = math.inf  # no sum can make it finite again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeQuery:
+    """A query whose result is one value at each time, and how it is read."""
+
+    name: str
+    """The metric, for progress and errors: "pods/packets_per_second"."""
+    query: str
+    """PromQL."""
+    rule_query: str = ""
+    """That of the rule in it, which errors show."""
+    destination: Destination = DEFAULT_DESTINATION
+    labels: tuple[tuple[str, str], ...] = ()
+    """A series of the result counts if it has these labels."""
+    selector: LabelSelector = _EVERYTHING
+    """A series counts if this matches its labels."""
+    milli: bool = False
+    """The values are whole milli-units, not in the metric's unit."""
+    total: bool = False
+    """The value is the sum of the series that count; otherwise that of the first one, in the order of labels."""
+    nan: Policy = Policy.ZERO
+    """How to treat a value that is not a number; see `adapter.rules.Rule`."""
+    inf: Policy = Policy.MISSING
+    empty: Policy = Policy.MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The times at which queries are evaluated, in milliseconds."""
+
+    start_ms: int
+    step_ms: int
+    count: int
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start_ms, self.start_ms + self.count * self.step_ms, self.step_ms))
+
+    @property
+    def last_ms(self) -> int:
+        """The last time."""
+        return self.start_ms + (self.count - 1) * self.step_ms
+
+    def chunks(self) -> list[Times]:
+        """Split the times at multiples of a chunk's length."""
+        length = _CHUNK_POINTS * self.step_ms
+        chunks, start, end = [], self.start_ms, self.last_ms + self.step_ms
+        while start < end:
+            until = min((start // length + 1) * length, end)
+            chunk = Times(start, self.step_ms, -((start - until) // self.step_ms))
+            chunks.append(chunk)
+            start += chunk.count * self.step_ms
+        return chunks
+
+    def halves(self) -> tuple[Times, Times]:
+        """Split the times in two."""
+        first = self.count // 2
+        return (
+            Times(self.start_ms, self.step_ms, first),
+            Times(self.start_ms + first * self.step_ms, self.step_ms, self.count - first),
+        )
+
+
+class RangeReader:
+    """Reads the values of queries.
+
+    Args:
+        client: returns the client for a destination.
+        cache: the chunks on disk.
+        cache_key: identifies a destination's server and tenant.
+        now_ms: the current time.
+        on_chunk: called after each chunk.
+    """
+
+    def __init__(
+        self,
+        client: Callable[[Destination], RangeClient],
+        *,
+        cache: ChunkCache,
+        cache_key: Callable[[Destination], Sequence[object]],
+        now_ms: int,
+        on_chunk: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._cache_key = cache_key
+        self._now_ms = now_ms
+        self._on_chunk = on_chunk
+
+    def read(self, query: RangeQuery, times: Times) -> array[float]:
+        """Return the value at each time, NaN where there is none.
+
+        Raises:
+            ReplayError: the server does not respond, or refuses the query.
+        """
+        values: array[float] = array("d")
+        for chunk in times.chunks():
+            values.extend(self._chunk(query, chunk))
+            self._on_chunk()
+        return values
+
+    def _chunk(self, query: RangeQuery, times: Times) -> array[float]:
+        key = (
+            *self._cache_key(query.destination),
+            *(query.query, query.labels, query.selector, query.milli, query.total, query.nan, query.inf, query.empty),
+            *(times.start_ms, times.step_ms, times.count),
+        )
+        cached = self._cache.get(key, times.count)
+        if cached is not None:
+            return cached
+        values = self._fetch(query, times)
+        if times.last_ms < self._now_ms - _SETTLED_MS and not all(map(math.isnan, values)):
+            self._cache.put(key, values)
+        return values
+
+    def _fetch(self, query: RangeQuery, times: Times) -> array[float]:
+        client = self._client(query.destination)
+        try:
+            result = client.range(query.query, start_ms=times.start_ms, end_ms=times.last_ms, step_ms=times.step_ms)
+        except TooLargeError as error:
+            if times.count <= _LEAST_POINTS:
+                raise ReplayError(
+                    f"Prometheus refuses even {times.count} points of {query.name} ({error}); raise its --query.timeout"
+                    f" and --query.max-samples, or make the query cheaper: {shown(query.rule_query or query.query)}"
+                ) from error
+            first, second = times.halves()
+            values = self._fetch(query, first)
+            values.extend(self._fetch(query, second))
+            return values
+        try:
+            return _combined(query, times, result)
+        except (ValueError, LookupError, TypeError) as error:
+            raise ReplayError(
+                f"the response to {shown(query.query)} is not that of Prometheus' API; check the server"
+            ) from error
+
+
+def _combined(query: RangeQuery, times: Times, result: Result) -> array[float]:
+    """Return one value at each time of a result."""
+    values = array("d", [math.nan]) * times.count
+    series = sorted(
+        (one for one in result if _counts(query, one["metric"])), key=lambda one: sorted(one["metric"].items())
+    )
+    for one in series:
+        # Native histograms have no "values".
+        for seconds, text in one.get("values", ()):
+            index = round((seconds * 1000 - times.start_ms) / times.step_ms)
+            if not 0 <= index < times.count:
+                continue
+            value = _usable(query, float(text))
+            if value is None:
+                continue
+            known = values[index]
+            if math.isnan(known):
+                values[index] = value
+            elif query.total:
+                values[index] = known + value
+    empty = 0.0 if query.empty is Policy.ZERO else math.nan
+    for index, value in enumerate(values):
+        if value == _ERROR:
+            values[index] = math.nan
+        elif math.isnan(value):
+            values[index] = empty
+        elif query.milli:
+            values[index] = _from_milli(int(value))
+    return values
+
+
+def _from_milli(milli: int) -> float:
+    """Return the number of which `int(1000 * number)`, which truncates, is the same number of milli-units again."""
+    value = milli / 1000
+    return value if int(value * 1000) == milli else math.nextafter(value, math.copysign(math.inf, milli))
+
+
+def _counts(query: RangeQuery, labels: dict[str, str]) -> bool:
+    return all(labels.get(label) == value for label, value in query.labels) and query.selector.matches(labels)
+
+
+def _usable(query: RangeQuery, value: float) -> float | None:
+    """Return a value as the adapter serves it; None if it leaves it out, infinity if it is an error."""
+    if to_milli(value) is not None and not math.isnan(value):
+        return value
+    policy = query.nan if math.isnan(value) else query.inf
+    return {Policy.ZERO: 0.0, Policy.ERROR: _ERROR}.get(policy)
+
+
+@contextlib.contextmanager
+def progress(total: int, *, shown_on_terminal: bool) -> Iterator[Callable[[], None]]:
+    """Show a progress bar on stderr, if it is a terminal; yield what advances it."""
+    if not shown_on_terminal:
+        yield lambda: None
+        return
+    # Rich takes 50 ms to import.
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("reading Prometheus"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,241 @@
+"""From an HPA's metrics to PromQL, with the adapter's own code: its rules, its catalog, its templates.
+
+The adapter serves one value for each pod. A replay needs their sum, so the rule's query is summed by Prometheus, in
+milli-units that are rounded down for each pod as the adapter does, without the pods of other workloads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import CustomSource, ExternalSource
+from adapter.diagnosis.explain import Target, explain
+from adapter.diagnosis.probe import Probe, Wanted
+from adapter.metrics.resource_metrics import resource_sources
+from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
+from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
+from adapter.promql import PromqlError, can_be_nan, is_scalar, parse
+from adapter.rules import AnyRule, Policy, QueryRule
+from autoscaler.core.metrics import metric_label_selector
+from autoscaler.core.model import (
+    HPA,
+    CrossVersionObjectReference,
+    ExternalMetric,
+    InvalidMetric,
+    MetricIdentifier,
+    MetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+)
+from kube.fields import quote
+from kube.mapping import GroupResource, NoMatchError, ResourceLookup
+from kube.selectors import LabelSelector, SelectorError
+from replay.load import ReplayError, metric_name
+from replay.prometheus.ranges import RangeQuery
+
+_PODS: Final = GroupResource("", "pods")
+_EVERYTHING: Final = LabelSelector()
+_SUGGESTIONS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleQueries:
+    """Makes the queries of metrics.
+
+    Attributes:
+        catalog: the metrics of the rules, listed.
+        lookup: the API resources.
+        probe: what `adapter explain` needs to say why there is no metric.
+        series_names: returns the names of all series; None: there is a rules file.
+        pods: a regular expression of the names of the target's pods.
+    """
+
+    catalog: Catalog
+    lookup: ResourceLookup
+    probe: Probe
+    series_names: Callable[[], Iterable[str]] | None
+    pods: str
+
+    async def query(self, hpa: HPA, source: MetricSource) -> RangeQuery:
+        """Return the query of a metric.
+
+        Raises:
+            ReplayError: no rule makes the metric, or the rule makes no query for it.
+        """
+        try:
+            match source:
+                case ResourceMetric():
+                    return self._resource(hpa, source)
+                case PodsMetric(metric):
+                    return await self._pods(hpa, metric)
+                case ObjectMetric(metric, described):
+                    return await self._object(hpa, metric, described)
+                case ExternalMetric(metric):
+                    return await self._external(hpa, metric)
+                case InvalidMetric(type_):
+                    raise ReplayError(f"{hpa.key}: there are no metrics of type {type_}; change the type")
+        except (QueryError, SelectorNotSupported, SelectorError) as error:
+            raise ReplayError(f"{hpa.key}: no query for {metric_name(source)}: {error}") from error
+
+    def _resource(self, hpa: HPA, metric: ResourceMetric) -> RangeQuery:
+        rules = self.catalog.rules.resource
+        assert rules is not None, "completed"
+        keys = {f"resourceRules.{name}.containerQuery": name for name in ("cpu", "memory")}
+        source = next(
+            (one for one in resource_sources(rules) if keys.get(one.info.metric) == metric.name),
+            None,
+        )
+        if source is None:
+            raise ReplayError(
+                f"{hpa.key}: Prometheus has no usage of the resource {metric.name}, but of cpu and memory"
+            )
+        if not source.resource_label or not source.namespace_label:
+            raise ReplayError(f"{source.rule.key}: no label maps to pods and namespaces; add resources.overrides")
+        name = metric.name if metric.container is None else f"{metric.container}/{metric.name}"
+        query = self._of_pods(source, hpa.namespace)
+        containers = [
+            (label, alternation([metric.container])) for label in source.group_by if metric.container is not None
+        ]
+        return _summed(name, source, query, [*_object_labels(source, hpa.namespace, self.pods), *containers])
+
+    async def _pods(self, hpa: HPA, metric: MetricIdentifier) -> RangeQuery:
+        selector = _selector(metric)
+        source = self.catalog.find_custom(_PODS, metric.name)
+        if source is None or not source.namespace_label:
+            raise await self._missing(hpa, Target("pods", metric.name))
+        query = self._of_pods(source, hpa.namespace, selector)
+        labels = _object_labels(source, hpa.namespace, self.pods)
+        return _summed(f"pods/{metric.name}", source, query, labels, selector)
+
+    async def _object(self, hpa: HPA, metric: MetricIdentifier, described: CrossVersionObjectReference) -> RangeQuery:
+        selector = _selector(metric)
+        group = described.api_version.rpartition("/")[0]
+        try:
+            info = await self.lookup.resource_for(described.kind.lower(), group)
+        except NoMatchError as error:
+            raise ReplayError(
+                f"{hpa.key}: {described.kind} is not a kind of Kubernetes itself; give --kubeconfig of a cluster"
+                " that has it"
+            ) from error
+        source = self.catalog.find_custom(info.group_resource, metric.name)
+        if source is None:
+            raise await self._missing(hpa, Target(str(info.group_resource), metric.name))
+        namespace = hpa.namespace if source.info.namespaced else ""
+        plan = ObjectsQuery(source, namespace, [described.name], False, selector).plan()
+        text, labels = _matching(plan.queries[0], _object_labels(source, namespace, alternation([described.name])))
+        return RangeQuery(
+            name=f"{info.group_resource}/{described.name}/{metric.name}",
+            query=text,
+            rule_query=plan.queries[0],
+            destination=source.rule.destination,
+            labels=labels,
+            selector=plan.selector,
+            nan=source.rule.nan or Policy.ZERO,
+            inf=source.rule.inf,
+            empty=source.rule.empty,
+        )
+
+    async def _external(self, hpa: HPA, metric: MetricIdentifier) -> RangeQuery:
+        selector = _selector(metric)
+        source = self.catalog.find_external(metric.name)
+        if source is None:
+            raise await self._missing(hpa, Target("", metric.name))
+        plan = ExternalQuery(source, hpa.namespace, selector).plan()
+        matches = [(label, alternation([value])) for label, value in plan.labels]
+        return _summed(f"external/{metric.name}", source, plan.queries[0], matches, plan.selector)
+
+    def _of_pods(self, source: CustomSource, namespace: str, selector: LabelSelector = _EVERYTHING) -> str:
+        rule = source.rule
+        if isinstance(rule, QueryRule):
+            return rule.query
+        return custom_query(rule.query, source, names=None, pattern=self.pods, namespace=namespace, selector=selector)
+
+    async def _missing(self, hpa: HPA, target: Target) -> ReplayError:
+        """Return the error of a metric that no rule makes, in the words of `adapter explain`."""
+        wanted = Wanted(namespace=hpa.namespace)
+        explanation = await explain(target, wanted, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
+        why, similar = "; ".join(explanation.reasons) or "no rule makes it", explanation.suggestions
+        hint = "change the rules, or the HPA"
+        if self.series_names is not None:
+            names = set(await asyncio.to_thread(self.series_names))
+            resource = target.resource.partition(".")[0].removesuffix("s")
+            labels = f" with the labels namespace and {resource}" if target.resource else ""
+            why = f"Prometheus has no series {target.metric}{labels} in this range"
+            similar = tuple(difflib.get_close_matches(target.metric, names - {target.metric}, _SUGGESTIONS))
+            if target.metric in names:
+                why, similar = f"series {target.metric} has no sample{labels} in this range; give another --from", ()
+            hint = "give rules with --config, or change the HPA"
+        similar_text = f" (similar: {', '.join(similar)})" if similar else ""
+        return ReplayError(f"{hpa.key}: there is no metric {target}: {why}{similar_text}; {hint}")
+
+
+def _selector(metric: MetricIdentifier) -> LabelSelector:
+    """Return the selector of a request for the metric, of which the adapter gets the text."""
+    return LabelSelector.parse(str(metric_label_selector(metric)))
+
+
+def _object_labels(source: CustomSource, namespace: str, name: str) -> list[tuple[str, str]]:
+    """Return what an object's labels must match. Upstream: CustomSource.object_of."""
+    labels = [(source.resource_label, name)]
+    if namespace and source.namespace_label:
+        labels.append((source.namespace_label, f"({alternation([namespace])})?"))  # a series may have none
+    return labels
+
+
+def _summed(
+    name: str,
+    source: CustomSource | ExternalSource,
+    query: str,
+    matches: Sequence[tuple[str, str]],
+    selector: LabelSelector = _EVERYTHING,
+) -> RangeQuery:
+    """Return the query for the sum of a query's series, those whose labels match."""
+    rule = source.rule
+    try:
+        tree = parse(query)
+        scalar, nan = is_scalar(tree), can_be_nan(tree)
+    except PromqlError:
+        scalar, nan = False, True
+    text, labels = _matching(f"vector({query}\n)" if scalar else query, matches)
+    selector = selector if isinstance(rule, QueryRule) else _EVERYTHING
+    keys = dict.fromkeys([*(label for label, _ in labels), *(one.key for one in selector.requirements)])
+    by = f"by ({', '.join(keys)})"
+    return RangeQuery(
+        name=name,
+        query=_usable_sum(f"floor(1000 * {text})", by, rule, can_be_nan=nan),
+        rule_query=query,
+        destination=rule.destination,
+        labels=labels,
+        selector=selector,
+        milli=True,
+        total=True,
+        nan=rule.nan or Policy.ZERO,
+        inf=rule.inf,
+        empty=rule.empty,
+    )
+
+
+def _usable_sum(samples: str, by: str, rule: AnyRule, *, can_be_nan: bool) -> str:
+    """Return the sum without the samples that the adapter leaves out, or takes for 0."""
+    if Policy.ERROR in (rule.nan, rule.inf):
+        return f"sum {by} ({samples})"
+    text = f"sum {by} ({samples} > -Inf < +Inf)"
+    if can_be_nan and rule.nan is not Policy.MISSING:
+        text += f" or 0 * count {by} ({samples})"  # all are NaN
+    return text
+
+
+def _matching(query: str, matches: Sequence[tuple[str, str]]) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return a query that marks the series whose labels match, and the labels that mark them."""
+    text = f"({query}\n)"  # the query may end with a comment
+    marks = []
+    for number, (label, pattern) in enumerate(matches):
+        text = f'label_replace({text}, "match_{number}", "1", {quote(label)}, {quote(pattern)})'
+        marks.append((f"match_{number}", "1"))
+    return text, tuple(marks)

@@ -1,0 +1,278 @@
+"""The load of some HPAs from Prometheus."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from promql_parser import Call
+
+from adapter.catalog.catalog import Catalog
+from adapter.commands.builtin_resources import builtin_resources
+from adapter.diagnosis.probe import Probe
+from adapter.prometheus import Destination, PrometheusConfigError, PrometheusOptions, PrometheusServers
+from adapter.promql import PromqlError, matchers, parse, selectors, walk
+from adapter.rules import RulesFile
+from autoscaler.core.model import HPA, MetricSource, ResourceMetric
+from autoscaler.core.status import rfc3339
+from kube.client import KubeClient, KubeError
+from kube.durations import format_duration
+from kube.mapping import ResourceInfo, ResourceLookup, RestMapper
+from kube.process import run
+from kube.selectors import LabelSelector
+from kube.status import StatusError
+from replay.load import Load, ReplayError, Series, check_not_counter, metric_key, metric_name
+from replay.prometheus.cache import ChunkCache, default_folder
+from replay.prometheus.client import RangeClient, shown
+from replay.prometheus.default_rules import complete_rules
+from replay.prometheus.ranges import RangeQuery, RangeReader, Times, progress
+from replay.prometheus.rules import RuleQueries
+from replay.prometheus.workload import pods_pattern, replicas_query, requests_of, requests_query
+
+_CLOCK_SKEW_SECONDS: Final = 30.0
+_RECENT_SECONDS: Final = 3600.0
+_RATES: Final = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusSettings:
+    """Where and how to read the load.
+
+    Attributes:
+        options: the server, with its credentials.
+        rules: the adapter's rules; None: series have the names of the metrics.
+        start_ms: the time of the first reconciliation, before `offset_ms`; rounded down to a multiple of the step.
+        end_ms: after the last one.
+        step_ms: the time between two reconciliations.
+        offset_ms: their phase.
+        pods: a regular expression of the names of the target's pods; None: by the kind and name of the target.
+        requests: {resource or CONTAINER/RESOURCE: milli-values} where known; else Prometheus has them.
+        cache: the folder of cached chunks.
+        connect: returns a connection to the cluster, which knows kinds that are not Kubernetes' own; None: no cluster.
+        show_progress: whether stderr is a terminal.
+        clock: returns the seconds since the epoch.
+    """
+
+    options: PrometheusOptions
+    rules: RulesFile | None = None
+    start_ms: int
+    end_ms: int
+    step_ms: int = 15_000
+    offset_ms: int = 0
+    pods: str | None = None
+    requests: Mapping[str, int] = field(default_factory=dict)
+    cache: Path = field(default_factory=default_folder)
+    connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None = None
+    show_progress: bool = False
+    clock: Callable[[], float] = time.time
+
+    @property
+    def times(self) -> Times:
+        """The times of the reconciliations. With the same step they are the same in each replay, as the cache needs."""
+        first = self.start_ms // self.step_ms * self.step_ms + self.offset_ms
+        return Times(first, self.step_ms, -((first - self.end_ms) // self.step_ms))
+
+
+def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
+    """Return the load of HPAs of the same target.
+
+    Raises:
+        ReplayError: a metric is missing or cannot be read, or the range is wrong.
+    """
+    hpa = _same_target(hpas)
+    times = settings.times
+    if times.count < 1:
+        raise ReplayError("the range is empty; give a --from that is before --to")
+    sources = {metric_key(spec.source): spec.source for each in hpas for spec in each.spec.metrics}
+    pods = settings.pods or pods_pattern(hpa)
+    with _clients(settings) as client:
+        _check_clocks(client(Destination()), settings)
+        queries = run(_queries(hpa, sources, pods, settings, client))
+        return _read(hpa, sources, queries, pods, settings, client)
+
+
+def _same_target(hpas: Sequence[HPA]) -> HPA:
+    targets = {each.target for each in hpas}
+    if len(targets) != 1:
+        raise ReplayError(
+            f"the HPAs have the targets {' and '.join(sorted(targets))}; replay HPAs of the same target together"
+        )
+    return hpas[0]
+
+
+@contextlib.contextmanager
+def _clients(settings: PrometheusSettings) -> Iterator[Callable[[Destination], RangeClient]]:
+    opened: dict[Destination, RangeClient] = {}
+    with contextlib.ExitStack() as stack:
+
+        def client(destination: Destination) -> RangeClient:
+            if destination not in opened:
+                options = destination.server or settings.options
+                opened[destination] = stack.enter_context(RangeClient(options, destination))
+            return opened[destination]
+
+        yield client
+
+
+def _check_clocks(client: RangeClient, settings: PrometheusSettings) -> None:
+    """Check that all of the range is in the past, also by the server's clock."""
+    now, end = settings.clock(), settings.end_ms / 1000
+    if end > now + _CLOCK_SKEW_SECONDS:
+        raise ReplayError(
+            f"the range ends in the future, at {rfc3339(settings.end_ms)}; give a --to that is not after now"
+        )
+    behind = end - client.server_time()
+    if behind > _CLOCK_SKEW_SECONDS:
+        raise ReplayError(
+            f"the range ends {format_duration(round(behind))} after the time of Prometheus' clock; correct the clocks,"
+            " or give an earlier --to"
+        )
+
+
+async def _queries(
+    hpa: HPA,
+    sources: Mapping[str, MetricSource],
+    pods: str,
+    settings: PrometheusSettings,
+    client: Callable[[Destination], RangeClient],
+) -> dict[str, RangeQuery]:
+    """Return the query of each metric, by its key."""
+    rules = complete_rules(settings.rules, sources.values())
+    range_seconds = (settings.end_ms - settings.start_ms) / 1000
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            servers = await stack.enter_async_context(PrometheusServers(settings.options))
+            lookup: ResourceLookup = builtin_resources()
+            if settings.connect is not None:
+                lookup = RestMapper(await stack.enter_async_context(settings.connect()))
+
+            async def listed(max_age: float) -> dict[str, RangeQuery]:
+                end = settings.end_ms / 1000
+                catalog = Catalog(rules, servers, lookup, relist_interval=max_age, max_age=max_age, clock=lambda: end)
+                await catalog.relist()
+                probe = Probe(catalog, servers, _NoObjects(), lookup)
+                made = RuleQueries(
+                    catalog=catalog,
+                    lookup=lookup,
+                    probe=probe,
+                    series_names=client(Destination()).metric_names if settings.rules is None else None,
+                    pods=pods,
+                )
+                return {key: await made.query(hpa, source) for key, source in sources.items()}
+
+            # Lists of all series in a long range are large, and what was there at its end is mostly enough.
+            if range_seconds > _RECENT_SECONDS:
+                with contextlib.suppress(ReplayError):
+                    return await listed(_RECENT_SECONDS)
+            return await listed(range_seconds)
+    except PrometheusConfigError as error:
+        raise ReplayError(str(error)) from error
+    except (KubeError, StatusError) as error:
+        raise ReplayError(f"the API server does not list its resources: {error}; check --kubeconfig") from error
+
+
+class _NoObjects:
+    """Knows no objects: a replay selects pods by the names that they had."""
+
+    async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
+        """Return no names."""
+        del info, namespace, selector
+        return []
+
+
+def _read(
+    hpa: HPA,
+    sources: Mapping[str, MetricSource],
+    queries: Mapping[str, RangeQuery],
+    pods: str,
+    settings: PrometheusSettings,
+    client: Callable[[Destination], RangeClient],
+) -> Load:
+    times = settings.times
+    cache = ChunkCache(settings.cache)
+    reality = [replicas_query(hpa, ready=ready) for ready in (False, True)]
+    reality = [query for query in reality if query.query]
+    total = (len(queries) + len(reality)) * len(times.chunks())
+    with progress(total, shown_on_terminal=settings.show_progress) as advance:
+        reader = RangeReader(
+            client,
+            cache=cache,
+            cache_key=lambda destination: _cache_key(destination, settings.options),
+            now_ms=round(settings.clock() * 1000),
+            on_chunk=advance,
+        )
+        values = {key: reader.read(query, times) for key, query in queries.items()}
+        replicas = [reader.read(query, times) for query in reality]
+    cache.prune()
+    times_ms = array("q", times)
+    series = {key: Series(times_ms=times_ms, values=found, hold_ms=settings.step_ms) for key, found in values.items()}
+    for key, query in queries.items():
+        _check_values(query, series[key], settings, client(query.destination))
+    real = [
+        None if all(map(math.isnan, found)) else Series(times_ms=times_ms, values=found, hold_ms=settings.step_ms)
+        for found in [*replicas, array("d")][:2]
+    ]
+    return Load(
+        start_ms=times.start_ms - settings.offset_ms,
+        end_ms=settings.end_ms,
+        series=series,
+        requests=_requests(hpa, sources.values(), pods, settings, client(Destination())),
+        replicas=real[0],
+        ready_replicas=real[1],
+    )
+
+
+def _cache_key(destination: Destination, default: PrometheusOptions) -> tuple[object, ...]:
+    """Return what identifies a server and, where servers have several, a tenant. Credentials change; they do not."""
+    options = destination.server or default
+    headers = {**dict(options.headers), **dict(destination.headers)}
+    return options.base, sorted((name, value) for name, value in headers.items() if name.lower() != "authorization")
+
+
+def _check_values(query: RangeQuery, series: Series, settings: PrometheusSettings, client: RangeClient) -> None:
+    """Raise ReplayError if there is no value at all, or they are those of a counter."""
+    if all(map(math.isnan, series.values)):
+        between = f"between {rfc3339(settings.start_ms)} and {rfc3339(settings.end_ms)}"
+        raise ReplayError(
+            f"{query.name} has no value {between}; give another --from and --to, or check the query:"
+            f" {shown(query.rule_query)}"
+        )
+    name = _counter_name(query)
+    if name:
+        try:
+            check_not_counter(name, series, is_counter=client.metric_type(name) == "counter")
+        except ReplayError as error:
+            raise ReplayError(
+                f"{query.name}: {name} is a counter, which only grows; give a rule that takes its rate with --config,"
+                " such as metricsQuery: sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)"
+            ) from error
+
+
+def _counter_name(query: RangeQuery) -> str:
+    """Return the name of the series whose values a query has; "" if it has several, or takes a rate."""
+    try:
+        tree = parse(query.query)
+    except PromqlError:
+        return ""
+    if any(isinstance(one, Call) and one.func.name in _RATES for one in walk(tree)):
+        return ""
+    names = {matcher.value for one in selectors(tree) for matcher in matchers(one) if matcher.name == "__name__"}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _requests(
+    hpa: HPA, sources: Iterable[MetricSource], pods: str, settings: PrometheusSettings, client: RangeClient
+) -> dict[str, int]:
+    """Return what the target's pods request, for the resource metrics among some metrics."""
+    needed = {metric_name(source) for source in sources if isinstance(source, ResourceMetric)}
+    if needed <= settings.requests.keys():
+        return dict(settings.requests)
+    seconds = math.ceil((settings.end_ms - settings.start_ms) / 1000)
+    result = client.instant(requests_query(hpa, pods, range_seconds=seconds), time_ms=settings.end_ms)
+    return {**requests_of(result), **settings.requests}
