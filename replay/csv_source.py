@@ -1,7 +1,7 @@
 """Recorded load from CSV files, gzipped or not: a column `timestamp`, and one for each metric.
 
 Times are seconds since the Unix epoch, or RFC 3339. A row counts until the next one, but at most one and a half times
-the median distance of rows; an empty cell is a gap.
+the median distance of rows, or 30 s if that is longer; an empty cell is a gap.
 """
 
 from __future__ import annotations
@@ -32,8 +32,12 @@ READY_COLUMNS: Final = (
     "ready",
 )
 _HOLD: Final = 1.5
+_MIN_HOLD_MS: Final = 30_000
+"""Two sync periods: rows of a frequent recording may be late."""
 _MAX_SECONDS: Final = 10**11
 """A larger time is in milliseconds: this is the year 5138."""
+_ONE_ROW_MS: Final = 60_000
+"""How long the row of a file with only one counts."""
 _GZIP: Final = b"\x1f\x8b"
 _MAX_LINE: Final = 1 << 20
 _MAX_SHOWN: Final = 40
@@ -111,9 +115,9 @@ class _Table:
     def load(self, from_ms: int | None, to_ms: int | None) -> Load:
         """Return the load in a range of times."""
         times = self._times_ms
-        distances = sorted(after - before for before, after in itertools.pairwise(times))
-        distance = round(statistics.median(distances)) if distances else 60_000
-        hold_ms = math.ceil(distance * _HOLD)
+        distances = [after - before for before, after in itertools.pairwise(times)]
+        distance = statistics.median_low(distances) if distances else _ONE_ROW_MS
+        hold_ms = max(math.ceil(distance * _HOLD), _MIN_HOLD_MS)
         start_ms = times[0] if from_ms is None else max(from_ms, times[0])
         end_ms = times[-1] + distance if to_ms is None else min(to_ms, times[-1] + distance)
         if start_ms >= end_ms:

@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, get_args
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 import yaml
@@ -91,7 +92,8 @@ def parse_hpa_document(
     try:
         errors = validate_hpa(default_hpa(converted), scale_to_zero=scale_to_zero)
         if errors:
-            raise ReplayError(f"{where}: {errors[0]}")
+            # A missing field explains the others' errors.
+            raise ReplayError(f"{where}: {min(errors, key=lambda error: 'Required value' not in error)}")
         hpa = parse_hpa(converted)
         for metric in hpa.spec.metrics:
             metric_key(metric.source)
@@ -162,11 +164,12 @@ def _as_v2(document: Mapping[str, Any], where: str) -> dict[str, Any]:
     for name in _V1_ANNOTATIONS:
         if isinstance(annotations, dict) and name in annotations:
             raise ReplayError(f"{where}: annotation {name} is not read: write the HPA as autoscaling/v2")
+    for name in ("metrics", "behavior"):
+        if name in spec:
+            raise ReplayError(f"{where}: spec.{name}: {_V1} has no such field: write apiVersion: autoscaling/v2")
     spec = dict(spec)
     percent = spec.pop(_V1_CPU, None)
     if percent is not None:
-        if "metrics" in spec:
-            raise ReplayError(f"{where}: spec.metrics: {_V1} has no such field: write the HPA as autoscaling/v2")
         target = {"type": "Utilization", "averageUtilization": percent}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
     return {**converted, "spec": spec}
@@ -178,20 +181,18 @@ def _check_fields(value: object, form: Any, path: str) -> None:
     Raises:
         ReplayError: it has one.
     """
-    forms = get_args(form) or (form,)
-    struct = next((each for each in forms if isinstance(each, type) and issubclass(each, msgspec.Struct)), None)
-    if struct is not None and isinstance(value, dict):
-        fields = {each.encode_name: each.type for each in msgspec.structs.fields(struct)}
-        for name, inner in value.items():
-            if name not in fields:
-                similar = difflib.get_close_matches(str(name), fields, 1)
-                hint = f": did you mean {similar[0]}?" if similar else f"; there are: {', '.join(fields)}"
-                raise ReplayError(f"{path}.{name}: unknown field{hint}")
-            _check_fields(inner, fields[name], f"{path}.{name}")
-    elif isinstance(value, list):
-        listed = next((each for each in forms if getattr(each, "__origin__", None) in (list, tuple)), None)
-        for index, item in enumerate(value) if listed is not None else ():
-            _check_fields(item, get_args(listed)[0], f"{path}[{index}]")
+    for each in get_args(form) if get_origin(form) in (Union, UnionType) else (form,):
+        if isinstance(value, list) and get_origin(each) in (list, tuple):
+            for index, item in enumerate(value):
+                _check_fields(item, get_args(each)[0], f"{path}[{index}]")
+        elif isinstance(value, dict) and isinstance(each, type) and issubclass(each, msgspec.Struct):
+            fields = {field.encode_name: field.type for field in msgspec.structs.fields(each)}
+            for name, inner in value.items():
+                if name not in fields:
+                    similar = difflib.get_close_matches(str(name), fields, 1)
+                    hint = f": did you mean {similar[0]}?" if similar else f"; there are: {', '.join(fields)}"
+                    raise ReplayError(f"{path}.{name}: unknown field{hint}")
+                _check_fields(inner, fields[name], f"{path}.{name}")
 
 
 def _requests(hpa: HPA, documents: Iterable[Mapping[str, Any]]) -> dict[str, int]:

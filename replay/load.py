@@ -20,7 +20,7 @@ from kube.selectors import SelectorError
 
 _COUNTER_SUFFIXES: Final = ("_total", "_count", "_sum", "_bucket")
 _MIN_INCREASES: Final = 3
-_RESETS_PER_INCREASE: Final = 0.02
+_RESETS_PER_INCREASE: Final = 0.05
 
 
 class ReplayError(Exception):

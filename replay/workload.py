@@ -117,12 +117,12 @@ class Workload:
             start_ms=start_ms,
             ready=ReadyCondition(status="True" if ready else "False", last_transition_ms=ready_ms),
             containers=self._containers,
-            requests=self._requests or None,
+            requests=self._requests,
         )
 
 
-def _split(requests: Mapping[str, int]) -> tuple[dict[str, int], tuple[Container, ...]]:
-    """Return what the pod requests, and the containers; without any, one that requests the same."""
+def _split(requests: Mapping[str, int]) -> tuple[Mapping[str, int] | None, tuple[Container, ...]]:
+    """Return the pod-level requests, if the containers' are not the same, and the containers."""
     of_pod: dict[str, int] = {}
     of_containers: dict[str, dict[str, int]] = {}
     for key, milli in requests.items():
@@ -132,8 +132,9 @@ def _split(requests: Mapping[str, int]) -> tuple[dict[str, int], tuple[Container
             of_containers.setdefault(container, {})[resource] = milli
         else:
             of_pod[key] = milli
-    of_containers = of_containers or {"": of_pod}
-    return of_pod, tuple(Container(name=name, requests=values) for name, values in of_containers.items())
+    if not of_containers:
+        return None, (Container(name="", requests=of_pod),)
+    return of_pod or None, tuple(Container(name=name, requests=values) for name, values in of_containers.items())
 
 
 class Overload(Struct, frozen=True):

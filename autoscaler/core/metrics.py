@@ -177,25 +177,31 @@ def pod_samples(
     if isinstance(response, PodsResponse):
         return response.pods
     assert isinstance(source, ResourceMetric)
-    values = ((pod, _pod_value(pod, source)) for pod in response.pods)
+    resource, container = source.name, source.container
     return {
         pod.name: PodSample(value=value, timestamp_ms=pod.timestamp_ms, window_ms=pod.window_ms)
-        for pod, value in values
-        if value is not None
+        for pod in response.pods
+        if (value := _pod_value(pod, resource, container)) is not None
     }
 
 
-def _pod_value(pod: PodUsage, metric: ResourceMetric) -> int | None:
+def _pod_value(pod: PodUsage, resource: str, container: str | None) -> int | None:
     """Return the value of one container, or the sum over all.
 
     Of two containers with the same name, a container's metric takes the first, and the sum includes both.
     Upstream: podautoscaler/metrics.getContainerMetrics, podautoscaler/metrics.getPodMetrics.
     """
-    containers = list(pod.containers)
-    if metric.container is not None:
-        containers = [each for each in containers if each[0] == metric.container][:1]
-    values = [usage[metric.name] for _, usage in containers if metric.name in usage]
-    return int64(sum(values)) if values and len(values) == len(containers) else None
+    found = False
+    value = 0
+    for name, usage in pod.containers:
+        if container is None or name == container:
+            if resource not in usage:
+                return None
+            found = True
+            value += usage[resource]
+            if container is not None:
+                break
+    return int64(value) if found else None
 
 
 def _values(api: str, response: ValuesResponse | MetricError) -> tuple[int, ...] | MetricError:

@@ -164,6 +164,15 @@ class InvalidMetric(_Type, frozen=True):
 
 MetricSource: TypeAlias = ObjectMetric | ExternalMetric | PodsMetric | ResourceMetric | InvalidMetric
 
+_SOURCES: Final = {
+    "Object": "object",
+    "External": "external",
+    "Pods": "pods",
+    "Resource": "resource",
+    "ContainerResource": "container_resource",
+}
+"""{a metric's type: the field of MetricSpec}, in Kubernetes' order."""
+
 
 class MetricSpec(_Type, frozen=True):
     """One of `spec.metrics`, or of `status.currentMetrics`, where the target is the current value."""
@@ -178,18 +187,14 @@ class MetricSpec(_Type, frozen=True):
     @property
     def source(self) -> MetricSource:
         """The metric that `type` names."""
-        return self.sources.get(self.type) or InvalidMetric(self.type)
+        field = _SOURCES.get(self.type)
+        source: MetricSource | None = None if field is None else getattr(self, field)
+        return InvalidMetric(self.type) if source is None else source
 
     @property
     def sources(self) -> dict[str, MetricSource]:
         """All sources that are set by their types, in Kubernetes' order."""
-        sources: dict[str, MetricSource | None] = {
-            "Object": self.object,
-            "External": self.external,
-            "Pods": self.pods,
-            "Resource": self.resource,
-            "ContainerResource": self.container_resource,
-        }
+        sources = {type_: getattr(self, field) for type_, field in _SOURCES.items()}
         return {type_: source for type_, source in sources.items() if source is not None}
 
     @property

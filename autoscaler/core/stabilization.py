@@ -16,13 +16,13 @@ from autoscaler.core.integers import MAX_INT32, MIN_INT32, clamp_int32, int32
 from autoscaler.core.model import Behavior, ScalingPolicy, ScalingRules
 
 
-class RateLimit(Struct, frozen=True, kw_only=True):
+class RateLimit(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The replica count that the rules of one direction allow now."""
 
     replicas: int
     policy: ScalingPolicy | None = None
     """The selected policy; None without behavior, without policies, or where the direction is disabled."""
-    period_start: int | None = None
+    period_start_replicas: int | None = None
     """The replicas at the start of the policy's period."""
 
 
@@ -73,7 +73,7 @@ def normalize_desired_replicas(arg: NormalizationArg) -> Normalized:
     """Apply the rules for HPAs without `behavior`. Upstream: podautoscaler.normalizeDesiredReplicas."""
     cutoff = arg.now_ms - arg.downscale_stabilization_ms
     recent = [each for each in arg.history.recommendations if each.time_ms >= cutoff]
-    stabilized = max([arg.proposed_replicas, *(each.replicas for each in recent)])
+    stabilized = max([arg.proposed_replicas, *[each.replicas for each in recent]])
     up_limit = RateLimit(replicas=max(2 * arg.current_replicas, 4))  # Upstream: podautoscaler.calculateScaleUpLimit
     desired, limit = _convert_with_rules(stabilized, arg, up_limit.replicas)
     return Normalized(
@@ -97,10 +97,12 @@ def normalize_desired_replicas_with_behaviors(arg: NormalizationArg, behavior: B
     down_seconds = behavior.scale_down.stabilization_window_seconds
     down_window = arg.downscale_stabilization_ms if down_seconds is None else 1000 * down_seconds
     up_cutoff, down_cutoff = now_ms - up_window, now_ms - down_window
-    stabilized = _stabilize_with_behaviors(arg, up_cutoff, down_cutoff)
-    upwards = arg.proposed_replicas >= current
-    stabilization, window_ms = ("ScaleUpStabilized", up_window) if upwards else ("ScaleDownStabilized", down_window)
-    recent = [each for each in history.recommendations if each.time_ms > now_ms - window_ms]
+    up_recent = [each for each in history.recommendations if each.time_ms > up_cutoff]
+    down_recent = [each for each in history.recommendations if each.time_ms > down_cutoff]
+    stabilized = _stabilize_with_behaviors(arg, up_recent, down_recent)
+    stabilization, window_ms, recent = "ScaleDownStabilized", down_window, down_recent
+    if arg.proposed_replicas >= current:
+        stabilization, window_ms, recent = "ScaleUpStabilized", up_window, up_recent
     up_limit = calculate_scale_up_limit_with_scaling_rules(behavior.scale_up, current, history, now_ms)
     down_limit = calculate_scale_down_limit_with_behaviors(behavior.scale_down, current, history, now_ms)
     desired, limit = _convert_with_behavior_rate(
@@ -123,11 +125,12 @@ def normalize_desired_replicas_with_behaviors(arg: NormalizationArg, behavior: B
 # --- stabilization -------------------------------------------------------------------------------------------------
 
 
-def _stabilize_with_behaviors(arg: NormalizationArg, up_cutoff: int, down_cutoff: int) -> int:
+def _stabilize_with_behaviors(
+    arg: NormalizationArg, up_recent: list[Recommendation], down_recent: list[Recommendation]
+) -> int:
     """Upstream: podautoscaler.stabilizeRecommendationWithBehaviors."""
-    earlier = arg.history.recommendations
-    least = min([arg.proposed_replicas, *(each.replicas for each in earlier if each.time_ms > up_cutoff)])
-    most = max([arg.proposed_replicas, *(each.replicas for each in earlier if each.time_ms > down_cutoff)])
+    least = min([arg.proposed_replicas, *[each.replicas for each in up_recent]])
+    most = max([arg.proposed_replicas, *[each.replicas for each in down_recent]])
     return min(max(arg.current_replicas, least), most)
 
 
@@ -137,20 +140,20 @@ def _stabilizer(
     """Return the recommendation in the window that changed the proposal, if it was changed."""
     if stabilized_replicas == proposed_replicas or not recent:
         return None
-    up = -1 if stabilized_replicas < proposed_replicas else 1
-    return max(recent, key=lambda each: (up * each.replicas, each.time_ms))
+    counts = [each.replicas for each in recent]
+    most = min(counts) if stabilized_replicas < proposed_replicas else max(counts)
+    return max([each for each in recent if each.replicas == most], key=lambda each: each.time_ms)
 
 
 def _with_recommendation(arg: NormalizationArg, cutoff: int) -> tuple[Recommendation, ...]:
     """Put the proposal into the last slot that is older than `cutoff`, or into a new one."""
     latest = Recommendation(arg.proposed_replicas, arg.now_ms)
     slots = list(arg.history.recommendations)
-    old = [index for index, each in enumerate(slots) if each.time_ms < cutoff]
-    if old:
-        slots[old[-1]] = latest
-    else:
-        slots.append(latest)
-    return tuple(slots)
+    for index in reversed(range(len(slots))):
+        if slots[index].time_ms < cutoff:
+            slots[index] = latest
+            return tuple(slots)
+    return (*slots, latest)
 
 
 # --- limits --------------------------------------------------------------------------------------------------------
@@ -197,7 +200,7 @@ def calculate_scale_up_limit_with_scaling_rules(
             most = int32(start + policy.value)
         else:
             most = clamp_int32(math.ceil(start * (1 + policy.value / 100)))
-        limits.append(RateLimit(replicas=most, policy=policy, period_start=start))
+        limits.append(RateLimit(replicas=most, policy=policy, period_start_replicas=start))
     if rules.select_policy == "Min":
         return min(limits, key=_replicas, default=RateLimit(replicas=MAX_INT32))
     return max(limits, key=_replicas, default=RateLimit(replicas=MIN_INT32))
@@ -216,7 +219,7 @@ def calculate_scale_down_limit_with_behaviors(
             least = int32(start - policy.value)
         else:
             least = clamp_int32(math.trunc(start * (1 - policy.value / 100)))
-        limits.append(RateLimit(replicas=least, policy=policy, period_start=start))
+        limits.append(RateLimit(replicas=least, policy=policy, period_start_replicas=start))
     if rules.select_policy == "Min":
         return max(limits, key=_replicas, default=RateLimit(replicas=MIN_INT32))
     return min(limits, key=_replicas, default=RateLimit(replicas=MAX_INT32))
