@@ -20,6 +20,7 @@ def test_svg_is_reproducible_and_has_texts(tmp_path: Path) -> None:
     assert text == (tmp_path / "two.svg").read_text()
     assert not re.search(r"<dc:date>|Matplotlib", text)
     assert ">shop/web-90<" in text
+    assert all(round(edge, 4) == edge for axes in figure(comparison).axes for edge in axes.get_position().bounds)
 
 
 def test_picture_shows_load_replicas_and_overload() -> None:
