@@ -193,8 +193,10 @@ def write_html(comparison: Comparison, path: Path) -> None:
     Raises:
         ReplayError: plotly is not installed, or the file cannot be written.
     """
-    from replay.output.page import page
-
+    try:
+        from replay.output.page import page
+    except ImportError as error:
+        raise ReplayError("--html needs plotly: pip install 'milliscale[replay]'") from error
     with _writing(path):
         path.write_text(page(comparison), encoding="utf-8")
 

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.records.record import DecisionRecord, LimitRecord, MetricRecord
+from autoscaler.core.stabilization import RateLimit
+from autoscaler.records.record import DecisionRecord, MetricRecord
 from autoscaler.records.sentence import limit_text, measure_text, metric_name, pods_text, target_text
 
 
@@ -89,7 +90,7 @@ def _details(record: DecisionRecord) -> Iterator[tuple[str, str]]:
         yield "error", record.error
 
 
-def _limit(limit: LimitRecord) -> str:
+def _limit(limit: RateLimit) -> str:
     return str(limit.replicas) if limit.policy is None else f"{limit.replicas} ({limit_text(limit)})"
 
 

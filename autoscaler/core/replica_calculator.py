@@ -26,7 +26,7 @@ _Fetched = TypeVar("_Fetched")
 _UsageRatio: TypeAlias = Callable[[Mapping[str, int]], tuple[float, int | None, int]]
 
 
-class Tolerances(Struct, frozen=True, kw_only=True):
+class Tolerances(Struct, frozen=True, kw_only=True, rename="camel"):
     """How far a ratio may be from 1 without effect."""
 
     scale_down: float

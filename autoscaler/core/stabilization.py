@@ -16,13 +16,13 @@ from autoscaler.core.integers import MAX_INT32, MIN_INT32, clamp_int32, int32
 from autoscaler.core.model import Behavior, ScalingPolicy, ScalingRules
 
 
-class RateLimit(Struct, frozen=True, kw_only=True):
+class RateLimit(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The replica count that the rules of one direction allow now."""
 
     replicas: int
     policy: ScalingPolicy | None = None
     """The selected policy; None without behavior, without policies, or where the direction is disabled."""
-    period_start: int | None = None
+    period_start_replicas: int | None = None
     """The replicas at the start of the policy's period."""
 
 
@@ -200,7 +200,7 @@ def calculate_scale_up_limit_with_scaling_rules(
             most = int32(start + policy.value)
         else:
             most = clamp_int32(math.ceil(start * (1 + policy.value / 100)))
-        limits.append(RateLimit(replicas=most, policy=policy, period_start=start))
+        limits.append(RateLimit(replicas=most, policy=policy, period_start_replicas=start))
     if rules.select_policy == "Min":
         return min(limits, key=_replicas, default=RateLimit(replicas=MAX_INT32))
     return max(limits, key=_replicas, default=RateLimit(replicas=MIN_INT32))
@@ -219,7 +219,7 @@ def calculate_scale_down_limit_with_behaviors(
             least = int32(start - policy.value)
         else:
             least = clamp_int32(math.trunc(start * (1 - policy.value / 100)))
-        limits.append(RateLimit(replicas=least, policy=policy, period_start=start))
+        limits.append(RateLimit(replicas=least, policy=policy, period_start_replicas=start))
     if rules.select_policy == "Min":
         return max(limits, key=_replicas, default=RateLimit(replicas=MIN_INT32))
     return min(limits, key=_replicas, default=RateLimit(replicas=MAX_INT32))

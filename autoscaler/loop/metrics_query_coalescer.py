@@ -36,7 +36,7 @@ _MAX_SELECTORS: Final = 50
 _MAX_PODS: Final = 500
 """Servers put the pods' names into a query to Prometheus, and many proxies limit that to 8 KiB."""
 _BACKOFF_SECONDS: Final = 60.0
-_MAX_REMEMBERED: Final = 10_000
+_MAX_CACHED: Final = 10_000
 """Bounds memory, since namespaces and metrics come and go."""
 
 
@@ -61,10 +61,7 @@ class MetricsQueryCoalescer:
     def __init__(self, pods: PodIndex | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._pods = pods
         self._waiters: dict[MetricsQuery, _Waiters] = {}
-        self._not_merged: TTLCache[tuple[str, str], bool] = TTLCache(_MAX_REMEMBERED, _BACKOFF_SECONDS, timer=clock)
-        self._unknown_pods: TTLCache[tuple[str, str], frozenset[str]] = TTLCache(
-            _MAX_REMEMBERED, 10 * _BACKOFF_SECONDS, timer=clock
-        )
+        self._not_merged: TTLCache[tuple[str, str], bool] = TTLCache(_MAX_CACHED, _BACKOFF_SECONDS, timer=clock)
 
     async def fetch(self, query: MetricsQuery, selector: LabelSelector, fetch: _Fetch) -> MetricResponse:
         """Return the response to a query.
@@ -116,15 +113,8 @@ class MetricsQueryCoalescer:
         merged = merge(selectors)
         response = await fetch(merged)
         names = _pod_names(response)
-        if names is None:
+        if names is None or not names <= {pod.name for pod in pods.matching(query.namespace, merged)}:
             self._not_merged[key] = True
-            return {}
-        if not names <= {pod.name for pod in pods.matching(query.namespace, merged)}:
-            # A new pod is in the index soon. One that is missing again is never there.
-            unknown = frozenset(name for name in names if not pods.knows(query.namespace, name))
-            if not unknown or unknown & self._unknown_pods.get(key, frozenset()):
-                self._not_merged[key] = True
-            self._unknown_pods[key] = unknown
             return {}
         parts: dict[LabelSelector, MetricResponse] = {}
         for selector in selectors:

@@ -1,7 +1,7 @@
 """Save histories for the next process: in a ConfigMap in the autoscaler's own namespace, one for each shard.
 
 Only the leader saves, at most every 15 seconds and when it ends. The next leader restores before it reconciles. A save
-is an update of the version that was read, so a change by somebody else is noticed, and overwritten.
+overwrites changes by anybody else.
 
 A failure here never stops the autoscaler. A failed save is logged once, until one succeeds. If the ConfigMaps cannot be
 read the autoscaler starts without them, but it first retries while the API server is unavailable: to start without
@@ -39,7 +39,6 @@ SAVE_SECONDS = 15.0
 _LABEL = "milliscale.io/memory"
 """On each ConfigMap; the value is the name without the shard's number."""
 _DATA = "memory.json.gz"
-_CONFLICT = 409
 _NOT_FOUND = 404
 _LOAD_SECONDS = 30.0
 _LOAD_DELAYS = (0.5, 5.0)
@@ -93,8 +92,6 @@ class SavedHistoryStore:
         self._load_seconds = load_seconds
         self._wall_clock = wall_clock
         self._clock = clock
-        # None: the ConfigMap does not exist, as far as is known.
-        self._version: str | None = None
         self._saved_changes: tuple[int, bool] | None = None
         self._problem = ""
 
@@ -106,13 +103,11 @@ class SavedHistoryStore:
     async def load(self) -> dict[HPAKey, HistoryEntry]:
         """The saved histories of all shards: while --shards is changed, an HPA's is in the ConfigMap of another."""
         saved: dict[HPAKey, HistoryEntry] = {}
-        self._version, self._saved_changes = None, None
+        self._saved_changes = None
         for config_map in await self._list():
             metadata = config_map.get("metadata")
             metadata = metadata if isinstance(metadata, dict) else {}
             name = metadata.get("name")
-            if name == self._name:
-                self._version = metadata.get("resourceVersion")
             try:
                 # Decoding takes long with many HPAs, and the Lease has to be renewed meanwhile.
                 found = await asyncio.to_thread(decode, _content(config_map), **self._times())
@@ -165,7 +160,7 @@ class SavedHistoryStore:
             encode, histories.snapshot(), **self._times(), final=final, longest_window_ms=self._longest_window_ms
         )
         try:
-            await self._write(encoded.content)
+            await self._put(encoded.content)
         except (StatusError, KubeError) as error:
             self._report(f"is not saved: {error}")
             return
@@ -191,47 +186,24 @@ class SavedHistoryStore:
         _log.warning("ConfigMap %s/%s: starting without saved history", self._location.namespace, self._name)
         return []
 
-    async def _write(self, content: bytes) -> None:
-        try:
-            await self._put(content)
-        except StatusError as error:
-            if error.code not in (_CONFLICT, _NOT_FOUND):
-                raise
-            # The change was not made by another leader: there is none.
-            self._version = await self._read_version()
-            await self._put(content)
-
     async def _put(self, content: bytes) -> None:
-        metadata = {
-            "name": self._name,
-            "namespace": self._location.namespace,
-            "labels": {
-                "app.kubernetes.io/name": "milliscale",
-                "app.kubernetes.io/component": "autoscaler",
-                _LABEL: self._location.name,
-            },
+        labels = {
+            "app.kubernetes.io/name": "milliscale",
+            "app.kubernetes.io/component": "autoscaler",
+            _LABEL: self._location.name,
         }
-        body: dict[str, Any] = {
+        body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": metadata,
+            "metadata": {"name": self._name, "namespace": self._location.namespace, "labels": labels},
             "binaryData": {_DATA: base64.b64encode(content).decode()},
         }
-        if self._version is None:
-            stored = await self._client.post(self._collection, body)
-        else:
-            metadata["resourceVersion"] = self._version
-            stored = await self._client.put(self._path, body)
-        self._version = stored["metadata"]["resourceVersion"]
-
-    async def _read_version(self) -> str | None:
         try:
-            version: str = (await self._client.get(self._path))["metadata"]["resourceVersion"]
+            await self._client.put(self._path, body)
         except StatusError as error:
             if error.code != _NOT_FOUND:
                 raise
-            return None
-        return version
+            await self._client.post(self._collection, body)
 
     def _report(self, problem: str) -> None:
         """Log a problem, or that there is none any more, if that has changed."""

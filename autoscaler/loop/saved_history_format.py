@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -33,8 +34,8 @@ _VERSION = 1
 # More than half a million HPAs take; more would only be an attack.
 _MAX_DECODED_BYTES = 64 * 2**20
 _GZIP = 16 + zlib.MAX_WBITS
-# The part of the limit to aim at, the part that is enough, and the number of attempts.
-_FILLED, _ENOUGH, _ATTEMPTS = 0.95, 0.85, 8
+# If not all HPAs fit, their number is found to one in so many.
+_RESOLUTION = 100
 
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _RecommendationSlot: TypeAlias = tuple[_Count, int] | None
@@ -42,7 +43,6 @@ _RecommendationSlot: TypeAlias = tuple[_Count, int] | None
 _EventSlot: TypeAlias = tuple[_Count, int, bool] | None
 """(change, milliseconds after the slot before, outdated)."""
 _Sample = TypeVar("_Sample", Recommendation, ScaleEvent)
-_Slot = TypeVar("_Slot", _RecommendationSlot, _EventSlot)
 
 
 class SavedHistoryError(Exception):
@@ -95,10 +95,9 @@ def encode(
     """Encode histories.
 
     If they are too large, the HPAs that were not scaled lately and whose recommendations are all the same are left out
-    first: their current number of replicas says as much. The namespaces share the space fairly: a namespace that needs
-    less than an equal part gets all that it needs, and of one that needs more the largest histories are left out, of
-    those of about the same size the oldest. So no namespace can push out the others' histories by long ones of its own
-    (a window of an hour at a sync period of a second has 3,600 recommendations).
+    first: their current number of replicas says as much. Of the others the longest histories are left out first, of
+    those of about the same size the oldest. So a few histories of thousands of recommendations (a window of an hour at
+    a sync period of a second) do not displace the others.
 
     Args:
         entries: the histories.
@@ -110,19 +109,26 @@ def encode(
     """
     monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
     expired_ms = monotonic_ms - longest_window_ms
-    hpas = [
-        _EncodedHPA(
-            namespace=key.namespace,
-            steady=_is_steady(entry.history, expired_ms),
-            latest_ms=entry.latest_ms,
-            json=msgspec.json.encode(_saved_hpa(key, entry, monotonic_ms, expired_ms, final=final)),
-        )
+
+    def content_of(number: int) -> bytes:
+        text = msgspec.json.encode({"version": _VERSION, "saved_ms": now_ms, "hpas": hpas[:number]})
+        return gzip.compress(text, compresslevel=6, mtime=0)
+
+    def value(key: HPAKey) -> tuple[bool, int, int]:
+        entry = entries[key]
+        return _is_steady(entry.history, expired_ms), len(by_key[key]).bit_length(), -entry.latest_ms
+
+    by_key = {
+        key: msgspec.json.encode(_saved_hpa(key, entry, monotonic_ms, expired_ms, final=final))
         for key, entry in entries.items()
-    ]
-    kept, content = hpas, _pack(hpas, now_ms)
-    if len(content) > limit_bytes:
-        kept, content = _fit(hpas, now_ms, limit_bytes=limit_bytes, needed_bytes=len(content))
-    return Encoded(content=content, left_out=len(hpas) - len(kept))
+    }
+    hpas = [msgspec.Raw(by_key[key]) for key in sorted(by_key, key=value)]
+    content = content_of(len(hpas))
+    if len(content) <= limit_bytes:
+        return Encoded(content=content, left_out=0)
+    numbers = range(0, len(hpas), max(1, len(hpas) // _RESOLUTION))
+    kept = numbers[max(0, bisect_right(numbers, limit_bytes, key=lambda number: len(content_of(number))) - 1)]
+    return Encoded(content=content_of(kept), left_out=len(hpas) - kept)
 
 
 def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> dict[HPAKey, HistoryEntry]:
@@ -158,93 +164,29 @@ def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> d
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _EncodedHPA:
-    namespace: str
-    steady: bool
-    latest_ms: int
-    json: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.json)
-
-
-def _size(hpas: Iterable[_EncodedHPA]) -> int:
-    return sum(each.size for each in hpas)
-
-
-def _pack(hpas: Iterable[_EncodedHPA], now_ms: int) -> bytes:
-    parts = [msgspec.Raw(each.json) for each in hpas]
-    text = msgspec.json.encode({"version": _VERSION, "saved_ms": now_ms, "hpas": parts})
-    return gzip.compress(text, compresslevel=6, mtime=0)
-
-
-def _fit(
-    hpas: list[_EncodedHPA], now_ms: int, *, limit_bytes: int, needed_bytes: int
-) -> tuple[list[_EncodedHPA], bytes]:
-    """Return the HPAs that fit, and their content; all of them need `needed_bytes`."""
-    changing, steady = [each for each in hpas if not each.steady], [each for each in hpas if each.steady]
-    kept: list[_EncodedHPA] = []
-    content = _pack(kept, now_ms)
-    # The size of a part is known once it is compressed: search for the uncompressed size that fills the limit.
-    low, high = 0, _size(hpas)
-    space = int(high * limit_bytes / needed_bytes * _FILLED)
-    for _ in range(_ATTEMPTS):
-        part = _fair_part(changing, space)
-        part += _fair_part(steady, space - _size(part))
-        packed = _pack(part, now_ms)
-        if len(packed) > limit_bytes:
-            high = space
-        else:
-            low, kept, content = space, part, packed
-            if len(packed) > _ENOUGH * limit_bytes:
-                break
-        space = int(space * limit_bytes / len(packed) * _FILLED)
-        if not low < space < high:
-            space = (low + high) // 2
-    return kept, content
-
-
-def _fair_part(hpas: Iterable[_EncodedHPA], space: int) -> list[_EncodedHPA]:
-    """As many HPAs as `space` bytes hold, so that each namespace gets an equal part or all that it needs."""
-    namespaces: dict[str, list[_EncodedHPA]] = {}
-    for each in hpas:
-        namespaces.setdefault(each.namespace, []).append(each)
-    kept: list[_EncodedHPA] = []
-    # The namespace that needs least comes first, and leaves the rest of its part to the others.
-    for index, of_namespace in enumerate(sorted(namespaces.values(), key=_size)):
-        part = space // (len(namespaces) - index)
-        for each in sorted(of_namespace, key=lambda each: (each.size.bit_length(), -each.latest_ms)):
-            if each.size <= part:
-                kept.append(each)
-                part -= each.size
-                space -= each.size
-    return kept
-
-
 def _saved_hpa(key: HPAKey, entry: HistoryEntry, now_ms: int, expired_ms: int, *, final: bool) -> _SavedHPA:
-    def slots(samples: Iterable[_Sample], slot: Callable[[_Sample, int], _Slot]) -> Iterator[_Slot | None]:
-        before = now_ms
+    def differences(samples: Sequence[_Sample]) -> Iterator[tuple[_Sample, int] | None]:
+        before_ms = now_ms
         for each in samples:
             if each.time_ms < expired_ms:
                 yield None
             else:
-                yield slot(each, each.time_ms - before)
-                before = each.time_ms
+                yield each, each.time_ms - before_ms
+                before_ms = each.time_ms
 
-    def event_slot(event: ScaleEvent, delta_ms: int) -> _EventSlot:
-        return event.change, delta_ms, event.outdated
+    def events(samples: Sequence[ScaleEvent]) -> tuple[_EventSlot, ...]:
+        return tuple(found and (found[0].change, found[1], found[0].outdated) for found in differences(samples))
 
     history = entry.history
+    recommendations = differences(history.recommendations)
     return _SavedHPA(
         namespace=key.namespace,
         name=key.name,
         group=key.group,
         uid=entry.uid,
-        recommendations=tuple(slots(history.recommendations, lambda each, delta_ms: (each.replicas, delta_ms))),
-        scale_up_events=tuple(slots(history.scale_up_events, event_slot)),
-        scale_down_events=tuple(slots(history.scale_down_events, event_slot)),
+        recommendations=tuple(found and (found[0].replicas, found[1]) for found in recommendations),
+        scale_up_events=events(history.scale_up_events),
+        scale_down_events=events(history.scale_down_events),
         metric_failures=history.metric_failures,
         complete=final and history.complete,
     )
@@ -272,28 +214,23 @@ def _decompress(content: bytes) -> bytes:
 
 
 def _history(saved: _SavedHPA, saved_ms: int, now_ms: int) -> History:
-    def times(slots: Iterable[_RecommendationSlot | _EventSlot]) -> Iterator[int]:
+    def samples(
+        slots: Iterable[_RecommendationSlot | _EventSlot], sample: Callable[..., _Sample], empty: _Sample
+    ) -> Iterator[_Sample]:
         time_ms = saved_ms
         for slot in slots:
             if slot is None:
-                yield LONG_AGO_MS
+                yield empty
             else:
-                time_ms += slot[1]
-                yield max(LONG_AGO_MS, min(time_ms, now_ms))
+                number, difference_ms, *outdated = slot
+                time_ms += difference_ms
+                yield sample(number, max(LONG_AGO_MS, min(time_ms, now_ms)), *outdated)
 
-    def events(slots: tuple[_EventSlot, ...]) -> tuple[ScaleEvent, ...]:
-        return tuple(
-            ScaleEvent(0, time_ms, outdated=True) if slot is None else ScaleEvent(slot[0], time_ms, outdated=slot[2])
-            for slot, time_ms in zip(slots, times(slots), strict=True)
-        )
-
-    recommendations = zip(saved.recommendations, times(saved.recommendations), strict=True)
+    old_event = ScaleEvent(0, LONG_AGO_MS, outdated=True)
     return History(
-        recommendations=tuple(
-            Recommendation(0 if slot is None else slot[0], time_ms) for slot, time_ms in recommendations
-        ),
-        scale_up_events=events(saved.scale_up_events),
-        scale_down_events=events(saved.scale_down_events),
+        recommendations=tuple(samples(saved.recommendations, Recommendation, Recommendation(0, LONG_AGO_MS))),
+        scale_up_events=tuple(samples(saved.scale_up_events, ScaleEvent, old_event)),
+        scale_down_events=tuple(samples(saved.scale_down_events, ScaleEvent, old_event)),
         metric_failures=saved.metric_failures,
         complete=saved.complete,
     )

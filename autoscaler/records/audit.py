@@ -1,9 +1,9 @@
 """The audit file: each decision as one line of JSON, on disk.
 
 A disk may be slow, full or gone, and a FIFO may have no reader; none of this may delay a reconciliation or the end of
-the process. So records wait in a bounded queue for a daemon thread that writes them (`QueueListener`). While the queue
-is full or the file cannot be written, records are dropped. They are counted, and the log reports that once, and their
-number once the file can be written again. At the end of the process the thread has half a second.
+the process. So records wait in a bounded queue for a daemon thread that writes them. While the queue is full or the
+file cannot be written, records are dropped. They are counted, and the log reports that once, and their number once the
+file can be written again. At the end of the process the thread has half a second.
 
 Files are rotated as kube-apiserver rotates its audit log: a file that would exceed `--audit-log-maxsize` is renamed to
 NAME-TIME.EXTENSION, and the newest `--audit-log-maxbackup` of these are kept.
@@ -17,15 +17,15 @@ import errno
 import logging
 import os
 import queue
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import FileIO
-from logging.handlers import QueueListener, RotatingFileHandler
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class AuditLogError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """The file and its limits."""
+    """The file and its limits; a record that is larger than `max_bytes` gets a file of its own."""
 
     path: Path
     max_bytes: int
@@ -50,123 +50,11 @@ class AuditSettings:
     """The number of rotated files to keep; 0: all."""
 
 
-class _UnbufferedFile(FileIO):
-    """A file that appends a text completely or, if the disk allows, not at all."""
+class _RotatingFile(RotatingFileHandler):
+    """A rotating file that raises errors, where `logging` would print them."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "a", opener=_open_without_waiting)
-
-    def write(self, text: str) -> int:  # type: ignore[override]  # has the interface of a text file
-        data = text.encode(_ENCODING)
-        size = os.fstat(self.fileno()).st_size
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[self.write_bytes(rest) :]
-        except OSError:
-            with contextlib.suppress(OSError):
-                self.truncate(size)
-            raise
-        return len(data)
-
-    def write_bytes(self, data: memoryview) -> int:
-        """Write some of the bytes; return their number."""
-        return super().write(data)
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file that only its owner may read; ENXIO for a FIFO without a reader, for which open() would wait."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK, 0o600)
-    os.set_blocking(descriptor, True)
-    return descriptor
-
-
-class _NoLock(contextlib.nullcontext[None]):
-    """A lock that is always free."""
-
-    def acquire(self) -> bool:
-        """Do nothing."""
-        return True
-
-    def release(self) -> None:
-        """Do nothing."""
-
-
-class AuditFile(RotatingFileHandler):
-    """A file that is appended to and rotated.
-
-    Only one thread uses it, and it has no lock: at the end of the process `logging` takes the locks of all handlers,
-    and a thread that hangs in a write would hold this one.
-
-    Args:
-        settings: the file and its limits; a record that is larger than `max_bytes` gets a file of its own.
-        on_done: called after each record with its size in bytes, and with the error if it was dropped.
-    """
-
-    stream: _UnbufferedFile | None  # type: ignore[assignment]  # has the methods that RotatingFileHandler uses
-
-    def __init__(self, settings: AuditSettings, *, on_done: Callable[[int, str | None], None]) -> None:
-        # RotatingFileHandler rotates a file that would reach the limit; ours may reach but not exceed it.
-        super().__init__(settings.path, maxBytes=settings.max_bytes + 1, delay=True)
-        self._path = settings.path
-        self._max_backups = settings.max_backups
-        self._on_done = on_done
-        self._error: str | None = None
-
-    def open(self) -> None:
-        """Open the file if it is not open, or if another program has renamed it.
-
-        Raises:
-            OSError: it cannot be opened for appending; ENXIO: it is a FIFO without a reader.
-        """
-        if self.stream is not None and not self._path.exists():
-            self.close_stream()
-        if self.stream is None:
-            self.stream = _UnbufferedFile(self._path)
-
-    def close_stream(self) -> None:
-        """Close the file until the next record."""
-        if self.stream is not None:
-            with contextlib.suppress(OSError):
-                self.stream.close()
-            self.stream = None
-
-    def createLock(self) -> None:  # noqa: N802  # the name of logging.Handler
-        """Use no lock."""
-        self.lock = _NoLock()  # type: ignore[assignment]  # has the interface of a lock
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
-        self._error = None
-        super().emit(record)
-        self._on_done(len(record.msg), self._error)
-
-    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802  # as above
-        """Open the file, and check its size."""
-        self.open()
-        return bool(super().shouldRollover(record))
-
-    def doRollover(self) -> None:  # noqa: N802  # as above
-        """Rotate the file."""
-        if not self._path.stat().st_size:
-            return
-        time = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")
-        self._path.rename(self._path.with_name(f"{self._path.stem}-{time}{self._path.suffix}"))
-        self.open()
-        if self._max_backups:
-            backups = sorted(self._path.parent.glob(f"{self._path.stem}-????-??-??T??-??-??.??????{self._path.suffix}"))
-            for old in backups[: -self._max_backups]:
-                with contextlib.suppress(OSError):
-                    old.unlink()
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # as above
-        """Drop the current record, and reopen the file for the next one."""
-        self.close_stream()
-        error = sys.exception()
-        self._error = (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-    def close(self) -> None:
-        """Do nothing: `logging` calls this at the end of the process, and closing a file may hang."""
+    def handleError(self, record: logging.LogRecord) -> NoReturn:  # noqa: ARG002, N802  # the name of logging.Handler
+        raise  # called while an exception is handled
 
 
 class AuditLog:
@@ -185,13 +73,22 @@ class AuditLog:
         on_dropped: Callable[[], None] = lambda: None,
         max_queued_bytes: int = _MAX_QUEUED_BYTES,
     ) -> None:
-        self._name = str(settings.path)
+        self._settings = settings
+        self._path = settings.path
         self._max_queued_bytes = max_queued_bytes
         self._on_dropped = on_dropped
+        # RotatingFileHandler rotates a file that would reach the limit; ours may reach but not exceed it.
+        self._file = _RotatingFile(
+            settings.path, maxBytes=settings.max_bytes + 1, backupCount=1, encoding=_ENCODING, delay=True
+        )
+        self._file.rotator = self._rotate
+        # Only the thread uses the file. At the end of the process `logging` takes the locks of all handlers, and a
+        # thread that hangs in a write would hold this one.
+        self._file.lock = None
+        self._hanging: TextIOWrapper | None = None
         self._queue: queue.SimpleQueue[logging.LogRecord | None] = queue.SimpleQueue()
-        self._file = AuditFile(settings, on_done=self._done)
-        self._listener = QueueListener(self._queue, self._file)
-        self._started = False
+        self._opened: Future[None] = Future()
+        self._finished: Future[None] = Future()
         # Each of these two is changed on one thread only.
         self._queued_bytes = 0
         self._done_bytes = 0
@@ -201,7 +98,7 @@ class AuditLog:
 
     def write(self, line: bytes) -> None:
         """Queue a line, or drop it if too many are queued."""
-        if self._waiting_bytes() >= self._max_queued_bytes:
+        if self._queued_bytes - self._done_bytes >= self._max_queued_bytes:
             self._drop("the disk is too slow")
             return
         self._queued_bytes += len(line)
@@ -213,48 +110,97 @@ class AuditLog:
         Raises:
             AuditLogError: the file cannot be opened for appending.
         """
-
-        def start() -> None:
-            self._file.open()
-            self._listener.start()
-            self._started = True
-
+        threading.Thread(target=self._run, name="audit-log", daemon=True).start()
         try:
-            if not await _run_within(seconds, start):
-                _log.warning("--audit-log=%s is not open after %g seconds; decisions wait for it", self._name, seconds)
+            if not await _done_within(seconds, self._opened):
+                _log.warning("--audit-log=%s is not open after %g seconds; decisions wait for it", self._path, seconds)
         except OSError as error:
             reason = "it is a FIFO without a reader" if error.errno == errno.ENXIO else error.strerror
-            raise AuditLogError(f"--audit-log={self._name}: cannot be written: {reason}") from error
+            raise AuditLogError(f"--audit-log={self._path}: cannot be written: {reason}") from error
 
     async def finish(self, *, seconds: float = _CLOSE_SECONDS) -> bool:
         """Write the queued records and close the file; return True if that was done within `seconds`."""
-
-        def finish() -> None:
-            self._listener.stop()
-            self._file.close_stream()
-
-        if self._started and await _run_within(seconds, finish):
+        self._queue.put(None)
+        if await _done_within(seconds, self._finished):
             return True
-        _log.warning("--audit-log=%s: not all decisions could be written", self._name)
+        # At the end of the process `logging` flushes the streams of all handlers, and this one may hang.
+        self._hanging, self._file.stream = self._file.stream, None
+        _log.warning("--audit-log=%s: not all decisions could be written", self._path)
         return False
 
-    def _waiting_bytes(self) -> int:
-        return self._queued_bytes - self._done_bytes
+    # --- on the thread
 
-    def _done(self, size: int, error: str | None) -> None:
-        self._done_bytes += size
-        if error is not None:
-            self._drop(error)
-        elif self._failing and self._waiting_bytes() <= self._max_queued_bytes // 2:
-            _log.warning("--audit-log=%s is written again; %d decisions were dropped", self._name, self._dropped)
-            self._dropped, self._failing = 0, False
+    def _run(self) -> None:
+        try:
+            self._open()
+        except OSError as error:
+            self._opened.set_exception(error)
+            return
+        self._opened.set_result(None)
+        for record in iter(self._queue.get, None):
+            problem = self._emit(record)
+            self._done_bytes += len(record.msg)
+            if problem is not None:
+                self._drop(problem)
+            elif self._failing and self._queued_bytes - self._done_bytes <= self._max_queued_bytes // 2:
+                _log.warning("--audit-log=%s is written again; %d decisions were dropped", self._path, self._dropped)
+                self._dropped, self._failing = 0, False
+        self._close()
+        self._finished.set_result(None)
+
+    def _open(self) -> None:
+        """Open the file for its owner only; ENXIO for a FIFO without a reader, for which open() would wait."""
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
+        try:
+            self._file.stream = self._path.open("a", encoding=_ENCODING)
+        finally:
+            os.close(descriptor)
+
+    def _close(self) -> None:
+        streams = self._file.stream, self._hanging
+        self._file.stream = self._hanging = None
+        for stream in filter(None, streams):
+            with contextlib.suppress(OSError):
+                stream.close()
+
+    def _emit(self, record: logging.LogRecord) -> str | None:
+        """Write a record completely or, if the disk allows, not at all; return the error."""
+        size: int | None = None
+        try:
+            if self._file.stream is None or not self._path.exists():  # another program may have renamed it
+                self._close()
+                self._open()
+            size = self._path.stat().st_size
+            self._file.emit(record)
+        except OSError as error:
+            self._close()
+            with contextlib.suppress(OSError):
+                if size is not None and self._path.stat().st_size > size:
+                    os.truncate(self._path, size)
+            return error.strerror or str(error)
+        return None
+
+    def _rotate(self, source: str, _: str) -> None:
+        path = Path(source)
+        if not path.stat().st_size:
+            return
+        time = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")
+        path.rename(path.with_name(f"{path.stem}-{time}{path.suffix}"))
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        if self._settings.max_backups:
+            backups = sorted(path.parent.glob(f"{path.stem}-????-??-??T??-??-??.??????{path.suffix}"))
+            for old in backups[: -self._settings.max_backups]:
+                with contextlib.suppress(OSError):
+                    old.unlink()
+
+    # --- on both threads
 
     def _drop(self, reason: str) -> None:
         self._dropped += 1
         self._on_dropped()
         if not self._failing:
             self._failing = True
-            _log.warning("--audit-log=%s cannot be written, decisions are dropped: %s", self._name, reason)
+            _log.warning("--audit-log=%s cannot be written, decisions are dropped: %s", self._path, reason)
 
 
 @contextlib.asynccontextmanager
@@ -274,26 +220,6 @@ async def audit_log(
         await log.finish()
 
 
-async def _run_within(seconds: float, function: Callable[[], None]) -> bool:
-    """Run a function that may hang on a daemon thread; return True if it has returned within `seconds`.
-
-    Raises:
-        OSError: from the function.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[OSError | None] = loop.create_future()
-
-    def run() -> None:
-        result: OSError | None = None
-        try:
-            function()
-        except OSError as error:
-            result = error
-        with contextlib.suppress(RuntimeError):  # the event loop is closed
-            loop.call_soon_threadsafe(done.set_result, result)
-
-    threading.Thread(target=run, name="audit-log", daemon=True).start()
-    finished, _ = await asyncio.wait([done], timeout=seconds)
-    if finished and (error := done.result()) is not None:
-        raise error
-    return bool(finished)
+async def _done_within(seconds: float, result: Future[None]) -> bool:
+    done, _ = await asyncio.wait([asyncio.wrap_future(result)], timeout=seconds)
+    return any(each.result() is None for each in done)

@@ -10,14 +10,13 @@ import heapq
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from autoscaler.core.decision import BlockedScale, Decision, FallbackReplicas, Outcome
 from autoscaler.core.metrics import Evaluation, metric_quantity, pod_samples
-from autoscaler.core.model import InvalidMetric, MetricSpec, ObjectMetric, ResourceMetric
+from autoscaler.core.model import InvalidMetric, MetricIdentifier, MetricSpec, ObjectMetric, ResourceMetric
 from autoscaler.core.observation import (
     MetricError,
     MetricResponse,
@@ -28,27 +27,22 @@ from autoscaler.core.observation import (
     ValuesResponse,
 )
 from autoscaler.core.quantities import CanonicalQuantity
-from autoscaler.core.stabilization import Normalized, RateLimit
+from autoscaler.core.stabilization import Normalized
 from autoscaler.records.record import (
     VERSION,
     BlockedScaleRecord,
     BoundsRecord,
     DecidedBy,
     DecisionRecord,
-    DescribedObject,
-    EventRecord,
     FailureRecord,
     FallbackRecord,
-    LimitRecord,
     Measure,
     MetricRecord,
     PodGroupsRecord,
     PodNames,
-    PolicyRecord,
     RecommendationRecord,
     ScaleRecord,
     StabilizationRecord,
-    ToleranceRecord,
     Value,
     Values,
     Written,
@@ -79,12 +73,12 @@ def build_record(
         status_error: why the status could not be stored.
         mode: what the reconciliation may change.
     """
-    observation, normalized, tolerance = decision.observation, decision.normalized, decision.tolerance
+    observation, normalized = decision.observation, decision.normalized
     hpa, scale = observation.hpa, observation.scale
     stabilization = up_limit = down_limit = None
     if normalized is not None:
         stabilization = _stabilization(normalized, wall_clock_offset_ms=decision.now_ms - decision.monotonic_ms)
-        up_limit, down_limit = _limit(normalized.scale_up_limit), _limit(normalized.scale_down_limit)
+        up_limit, down_limit = normalized.scale_up_limit, normalized.scale_down_limit
     scale_record = None
     if isinstance(scale, Scale):
         scale_record = ScaleRecord(
@@ -109,9 +103,7 @@ def build_record(
         reason="" if decision.scale_to is None else decision.rescale_reason,
         scale=scale_record,
         bounds=BoundsRecord(min_replicas=hpa.spec.min_replicas, max_replicas=hpa.spec.max_replicas),
-        tolerance=None
-        if tolerance is None
-        else ToleranceRecord(scale_down=tolerance.scale_down, scale_up=tolerance.scale_up),
+        tolerance=decision.tolerance,
         foreign_pods=_names(observation.foreign_pods) if observation.foreign_pods else None,
         metrics=tuple(map(_metric, decision.evaluations, responses)),
         winner=next((index for index, each in enumerate(decision.evaluations) if each is decision.winner), None),
@@ -123,10 +115,7 @@ def build_record(
         limit="" if normalized is None else normalized.limit,
         blocked=None if decision.blocked is None else _blocked(decision.blocked),
         written=None if outcome is None else _written(decision, outcome, scale_error, status_error, mode),
-        events=tuple(
-            EventRecord(type=each.type, reason=each.reason, message=_shorten(each.message))
-            for each in end.events + end.late_events
-        ),
+        events=tuple(replace(each, message=_shorten(each.message)) for each in end.events + end.late_events),
         error=_shorten(end.error),
     )
 
@@ -173,26 +162,19 @@ def _written(
 
 def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRecord:
     spec, proposal, failure = evaluation.spec, evaluation.proposal, evaluation.failure
-    container: str | None = None
-    selector: dict[str, Any] | None = None
-    described: DescribedObject | None = None
-    match spec.source:
+    match source := spec.source:
         case InvalidMetric():
-            name = ""
-        case ResourceMetric(name=name, container=container):
-            pass
-        case source:
-            name = source.metric.name
-            selector = None if source.metric.selector is None else msgspec.to_builtins(source.metric.selector)
-    if isinstance(spec.source, ObjectMetric):
-        reference = spec.source.described_object
-        described = DescribedObject(kind=reference.kind, name=reference.name, api_version=reference.api_version)
+            identifier = MetricIdentifier()
+        case ResourceMetric(name=name):
+            identifier = MetricIdentifier(name)
+        case _:
+            identifier = source.metric
     record = MetricRecord(
         type=spec.type,
-        name=name,
-        container=container,
-        selector=selector,
-        described_object=described,
+        name=identifier.name,
+        container=source.container if isinstance(source, ResourceMetric) else None,
+        selector=identifier.selector,
+        described_object=source.described_object if isinstance(source, ObjectMetric) else None,
         target=_target(spec),
         values=_values(spec, response),
         failure=None if failure is None else FailureRecord(reason=failure.reason, message=_shorten(failure.message)),
@@ -287,19 +269,6 @@ def _stabilization(normalized: Normalized, *, wall_clock_offset_ms: int) -> Stab
         recommendation=None
         if earlier is None
         else RecommendationRecord(replicas=earlier.replicas, time=_time(earlier.time_ms + wall_clock_offset_ms)),
-    )
-
-
-def _limit(limit: RateLimit | None) -> LimitRecord | None:
-    if limit is None:
-        return None
-    policy = limit.policy
-    return LimitRecord(
-        replicas=limit.replicas,
-        policy=None
-        if policy is None
-        else PolicyRecord(type=policy.type, value=policy.value, period_seconds=float(policy.period_seconds)),
-        period_start_replicas=limit.period_start,
     )
 
 

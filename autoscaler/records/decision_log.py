@@ -8,7 +8,7 @@ so that ten thousand HPAs have a shorter past each.
 from __future__ import annotations
 
 import zlib
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -19,7 +19,7 @@ from autoscaler.records.record import VERSION, DecisionRecord
 from autoscaler.records.sentence import with_sentence
 
 _MAX_BYTES: Final = 32 * 2**20
-_ENTRY_BYTES: Final = 120
+_ENTRY_BYTES: Final = 250
 """Python's memory for one more entry, beside its compressed record."""
 _WINDOW_BITS: Final = -12
 """A raw deflate stream, with a window of 4 KiB."""
@@ -72,17 +72,6 @@ class IndexPage(msgspec.Struct, frozen=True, kw_only=True):
     hpas: list[IndexEntry]
 
 
-class _Entry:
-    """One record. A dropped one has no data; it is removed from the order of all entries later."""
-
-    __slots__ = ("data", "key", "number")
-
-    def __init__(self, number: int, key: HPAKey, data: bytes) -> None:
-        self.number = number
-        self.key = key
-        self.data: bytes | None = data
-
-
 class DecisionLog:
     """Keeps the last decisions.
 
@@ -98,11 +87,10 @@ class DecisionLog:
         self._max_per_hpa = max_per_hpa
         self._max_bytes = max_bytes
         self._on_record = on_record
+        # By number, oldest first. The wall clock may be set back, so times do not tell the order.
+        self._records: OrderedDict[int, tuple[HPAKey, bytes]] = OrderedDict()
         # Lists, because even an empty deque takes 600 bytes.
-        self._by_key: dict[HPAKey, list[_Entry]] = {}
-        # Oldest first, with at most as many dropped entries as kept ones.
-        self._all: deque[_Entry] = deque()
-        self._count = 0
+        self._numbers: dict[HPAKey, list[int]] = {}
         self._added = 0
         self._bytes = 0
 
@@ -117,65 +105,50 @@ class DecisionLog:
             self._on_record(msgspec.json.encode(with_sentence(record)))
         if self._max_per_hpa == 0:
             return
-        entries = self._by_key.setdefault(record.key, [])
-        key = entries[0].key if entries else record.key
+        numbers = self._numbers.setdefault(record.key, [])
         data = _compress(record)
         self._added += 1
-        entry = _Entry(self._added, key, data)
-        entries.append(entry)
-        self._all.append(entry)
-        self._count += 1
+        self._records[self._added] = record.key, data
+        numbers.append(self._added)
         self._bytes += len(data) + _ENTRY_BYTES
-        if len(entries) > self._max_per_hpa:
-            self._drop_oldest(key)
+        if len(numbers) > self._max_per_hpa:
+            self._drop(numbers[0])
         while self._bytes > self._max_bytes:
-            oldest = self._all.popleft()
-            if oldest.data is not None:
-                self._drop_oldest(oldest.key)
-        if len(self._all) > 2 * self._count:
-            self._all = deque(each for each in self._all if each.data is not None)
+            self._drop(next(iter(self._records)))
 
     def remove(self, key: HPAKey) -> None:
         """Drop all records of a deleted HPA."""
-        while key in self._by_key:
-            self._drop_oldest(key)
+        for number in self._numbers.get(key, ())[:]:
+            self._drop(number)
 
     def page(self, namespace: str, name: str, *, last: int | None = None) -> DecisionsPage | None:
         """Return the last decisions on the HPAs of this name, of every API; None if there are none."""
-        found = [
-            entry
-            for key, entries in self._by_key.items()
+        numbers = sorted(
+            number
+            for key, numbers in self._numbers.items()
             if (key.namespace, key.name) == (namespace, name)
-            for entry in entries
-        ]
-        if not found:
+            for number in numbers
+        )
+        if not numbers:
             return None
-        # By number, because the wall clock may have been set back.
-        found.sort(key=lambda each: each.number)
-        decisions = [
-            with_sentence(_decompress(entry.data))
-            for entry in (found if last is None else found[-last:])
-            if entry.data is not None
-        ]
+        shown = numbers if last is None else numbers[-last:]
+        decisions = [with_sentence(_decompress(self._records[number][1])) for number in shown]
         return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=decisions)
 
     def index(self) -> IndexPage:
         """Return all HPAs with decisions."""
         hpas = [
-            IndexEntry(namespace=key.namespace, name=key.name, group=key.group, decisions=len(entries))
-            for key, entries in sorted(self._by_key.items())
+            IndexEntry(namespace=key.namespace, name=key.name, group=key.group, decisions=len(numbers))
+            for key, numbers in sorted(self._numbers.items())
         ]
         return IndexPage(version=VERSION, hpas=hpas)
 
-    def _drop_oldest(self, key: HPAKey) -> None:
-        entries = self._by_key[key]
-        entry = entries.pop(0)
-        assert entry.data is not None, "entries by key have data"
-        self._bytes -= len(entry.data) + _ENTRY_BYTES
-        self._count -= 1
-        entry.data = None
-        if not entries:
-            del self._by_key[key]
+    def _drop(self, number: int) -> None:
+        key, data = self._records.pop(number)
+        self._bytes -= len(data) + _ENTRY_BYTES
+        self._numbers[key].remove(number)
+        if not self._numbers[key]:
+            del self._numbers[key]
 
 
 _compressor = zlib.compressobj(1, zlib.DEFLATED, _WINDOW_BITS, 4, zlib.Z_DEFAULT_STRATEGY, _TYPICAL_RECORD)

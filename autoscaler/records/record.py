@@ -9,11 +9,14 @@ VERSION changes when a field changes its meaning or is removed; new fields may b
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from autoscaler.core.model import HPAKey
+from autoscaler.core.decision import Event
+from autoscaler.core.model import CrossVersionObjectReference, HPAKey, LabelSelectorSpec
+from autoscaler.core.replica_calculator import Tolerances
+from autoscaler.core.stabilization import RateLimit
 
 VERSION: Final = 1
 
@@ -71,14 +74,6 @@ class PodGroupsRecord(_Record, frozen=True, kw_only=True):
     """Deleted or failed."""
 
 
-class DescribedObject(_Record, frozen=True, kw_only=True):
-    """The object of an Object metric."""
-
-    kind: str
-    name: str
-    api_version: str = ""
-
-
 class FailureRecord(_Record, frozen=True, kw_only=True):
     """Why a metric proposes no replica count."""
 
@@ -92,9 +87,8 @@ class MetricRecord(_Record, frozen=True, kw_only=True):
     type: str
     name: str
     container: str | None = None
-    selector: dict[str, Any] | None = None
-    """The metric's, as a LabelSelector."""
-    described_object: DescribedObject | None = None
+    selector: LabelSelectorSpec | None = None
+    described_object: CrossVersionObjectReference | None = None
     target: Measure
     current: Measure | None = None
     """As in the HPA's status."""
@@ -114,13 +108,6 @@ class MetricRecord(_Record, frozen=True, kw_only=True):
     """The product was not used, because the assumed values reversed the direction; the current count was proposed."""
     proposed_replicas: int | None = None
     failure: FailureRecord | None = None
-
-
-class ToleranceRecord(_Record, frozen=True, kw_only=True):
-    """How far a ratio may be from 1 without effect."""
-
-    scale_down: float
-    scale_up: float
 
 
 class ScaleRecord(_Record, frozen=True, kw_only=True):
@@ -174,37 +161,11 @@ class StabilizationRecord(_Record, frozen=True, kw_only=True):
     """The recommendation in the window that changed the count."""
 
 
-class PolicyRecord(_Record, frozen=True, kw_only=True):
-    """A policy of `spec.behavior`."""
-
-    type: str
-    value: int
-    period_seconds: float
-
-
-class LimitRecord(_Record, frozen=True, kw_only=True):
-    """The rate limit of one direction."""
-
-    replicas: int
-    policy: PolicyRecord | None = None
-    """Absent without behavior, and if the direction is disabled."""
-    period_start_replicas: int | None = None
-    """The replicas from which the policy counts."""
-
-
 class BoundsRecord(_Record, frozen=True, kw_only=True):
     """The HPA's bounds."""
 
     min_replicas: int
     max_replicas: int
-
-
-class EventRecord(_Record, frozen=True, kw_only=True):
-    """An event about the HPA."""
-
-    type: str
-    reason: str
-    message: str
 
 
 class Written(_Record, frozen=True, kw_only=True):
@@ -245,7 +206,7 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     """Why the count changes, in the words of the event."""
     scale: ScaleRecord | None = None
     bounds: BoundsRecord
-    tolerance: ToleranceRecord | None = None
+    tolerance: Tolerances | None = None
     foreign_pods: PodNames | None = None
     """Pods that the selector matches but that are not counted, because they do not belong to the target."""
     metrics: tuple[MetricRecord, ...] = ()
@@ -254,8 +215,8 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     """The index of the metric with the highest proposal."""
     fallback: FallbackRecord | None = None
     stabilization: StabilizationRecord | None = None
-    scale_up_limit: LimitRecord | None = None
-    scale_down_limit: LimitRecord | None = None
+    scale_up_limit: RateLimit | None = None
+    scale_down_limit: RateLimit | None = None
     limited_replicas: int | None = None
     """After rate limits and bounds."""
     limit: str = ""
@@ -263,7 +224,7 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     blocked: BlockedScaleRecord | None = msgspec.field(default=None, name="heldBack")
     written: Written | None = None
     """Absent if the decision was only computed (`explain` without --server)."""
-    events: tuple[EventRecord, ...] = ()
+    events: tuple[Event, ...] = ()
     error: str | None = None
     """The error of the reconciliation, even if it scales."""
 

@@ -14,13 +14,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from autoscaler.core.replica_calculator import Tolerances
+from autoscaler.core.stabilization import RateLimit
 from autoscaler.records.record import (
     DecisionRecord,
-    LimitRecord,
     Measure,
     MetricRecord,
     PodGroupsRecord,
-    ToleranceRecord,
 )
 
 _OTHERS_NAMED: Final = 3
@@ -37,9 +37,8 @@ def with_sentence(record: DecisionRecord) -> DecisionRecord:
 def metric_name(metric: MetricRecord) -> str:
     """Return how texts name a metric: `queue{queue=mail}`, `cpu of container app`, `requests of Service front`."""
     name = metric.name or f"metric of type {metric.type}"
-    labels = (metric.selector or {}).get("matchLabels")
-    if labels:
-        name += "{" + ",".join(f"{key}={value}" for key, value in labels.items()) + "}"
+    if metric.selector is not None and metric.selector.match_labels:
+        name += "{" + ",".join(f"{key}={value}" for key, value in metric.selector.match_labels.items()) + "}"
     if metric.container is not None:
         return f"{name} of container {metric.container}"
     if metric.described_object is not None:
@@ -70,7 +69,7 @@ def target_text(metric: MetricRecord) -> str:
     return f"{measure_text(target)} per pod" if target.average_value is not None else measure_text(target)
 
 
-def ratio_text(metric: MetricRecord, tolerance: ToleranceRecord | None) -> str:
+def ratio_text(metric: MetricRecord, tolerance: Tolerances | None) -> str:
     """Return the ratio, and the rebalanced one that replaces it."""
     if metric.ratio is None:
         return "no finite ratio"
@@ -91,7 +90,7 @@ def pods_text(pods: PodGroupsRecord) -> str:
     return f"{total} {_plural('pod', total)} ({parts})"
 
 
-def limit_text(limit: LimitRecord) -> str:
+def limit_text(limit: RateLimit) -> str:
     """Return the rate limit of one direction: `4 pods per 60s, counted from 3`."""
     policy = limit.policy
     if policy is None:
@@ -193,7 +192,7 @@ def _comparison(metric: MetricRecord) -> str:
     return f"{decimal_text(metric.total)}, {share}, against a target of {goal} per replica"
 
 
-def _verdict(metric: MetricRecord, tolerance: ToleranceRecord | None) -> str:
+def _verdict(metric: MetricRecord, tolerance: Tolerances | None) -> str:
     text = ratio_text(metric, tolerance)
     from_zero = metric.target.value is not None and metric.counted_pods is None and not metric.within_tolerance
     if tolerance is None or from_zero:
@@ -277,7 +276,7 @@ def _rates_and_bounds(record: DecisionRecord) -> Iterator[str]:
         yield f"raised to {desired} by minReplicas {bounds.min_replicas}, when scaled up from 0"
 
 
-def _rate(limit: LimitRecord | None, record: DecisionRecord, direction: str) -> str:
+def _rate(limit: RateLimit | None, record: DecisionRecord, direction: str) -> str:
     if limit is not None and limit.policy is not None:
         return f"by the scale-{direction} policy of {limit_text(limit)}"
     if record.scale_down_limit is None:
@@ -288,7 +287,7 @@ def _rate(limit: LimitRecord | None, record: DecisionRecord, direction: str) -> 
 # --- numbers -------------------------------------------------------------------------------------------------------
 
 
-def _side(metric: MetricRecord, tolerance: ToleranceRecord) -> float:
+def _side(metric: MetricRecord, tolerance: Tolerances) -> float:
     """Return the tolerance of the ratio's direction."""
     return tolerance.scale_up if _effective(metric) > 1.0 else tolerance.scale_down
 
@@ -298,7 +297,7 @@ def _effective(metric: MetricRecord) -> float:
     return 1.0 if ratio is None else ratio
 
 
-def _number(ratio: float, metric: MetricRecord, tolerance: ToleranceRecord | None) -> str:
+def _number(ratio: float, metric: MetricRecord, tolerance: Tolerances | None) -> str:
     """Return a ratio with as few digits as leave it within or outside of the tolerance."""
     if tolerance is None or ratio != _effective(metric):
         return f"{ratio:.{_DIGITS[0]}g}"

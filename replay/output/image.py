@@ -8,17 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from replay.load import ReplayError
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
 from replay.output import charts
 from replay.output.charts import Line
 from replay.output.comparison import Comparison
-
-try:
-    import matplotlib
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-except ImportError as error:
-    raise ReplayError("--png needs matplotlib: pip install 'milliscale[replay]'") from error
 
 _MAX_POINTS: Final = 1000
 _WIDTH: Final = 10.0

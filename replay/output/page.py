@@ -17,8 +17,8 @@ from string import Template
 from typing import Any, Final
 
 import msgspec
+from plotly.offline import get_plotlyjs
 
-from replay.load import ReplayError
 from replay.output import charts
 from replay.output.charts import Line, LoadChart
 from replay.output.comparison import Cell, Comparison, notes, rows, time_text
@@ -34,15 +34,7 @@ _SENTENCE_WIDTH: Final = 100
 
 
 def page(comparison: Comparison) -> str:
-    """Return the page.
-
-    Raises:
-        ReplayError: plotly is not installed.
-    """
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ReplayError("--html needs plotly: pip install 'milliscale[replay]'") from error
+    """Return the page."""
     data = base64.b64encode(gzip.compress(msgspec.json.encode(figure(comparison)), mtime=0)).decode()
     template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     names = ", ".join(each.name for each in comparison.replays)
@@ -80,18 +72,18 @@ def figure(comparison: Comparison) -> dict[str, Any]:
     }
     traces: list[dict[str, Any]] = []
     for number, chart in enumerate(load_charts, start=1):
-        axes.append({"overlaying": f"y{number}", "range": [0, 1], "visible": False, "fixedrange": True})
-        traces += _shades(comparison, axis=f"y{len(axes)}")
-        traces += _load_traces(chart, comparison, axis=f"y{number}")
+        axes.append({"overlaying": _axis(number), "range": [0, 1], "visible": False, "fixedrange": True})
+        traces += _shades(comparison, axis=_axis(len(axes)))
+        traces += _load_traces(chart, comparison, axis=_axis(number))
     first = len(columns) - len(comparison.replays)
     for index, replayed in enumerate(columns):
-        traces += _replicas_traces(replayed, index - first, axis=f"y{len(heights) - 1}")
-    traces += _row_traces(comparison, axis=f"y{len(heights)}")
+        traces += _replicas_traces(replayed, index - first, axis=_axis(len(heights) - 1))
+    traces += _row_traces(comparison, axis=_axis(len(heights)))
     layout = {
-        **{f"yaxis{number}": axis for number, axis in enumerate(axes, start=1)},
+        **{_axis(number).replace("y", "yaxis"): axis for number, axis in enumerate(axes, start=1)},
         "xaxis": {
             "type": "date",
-            "anchor": f"y{len(heights)}",
+            "anchor": _axis(len(heights)),
             "title": {"text": "time (UTC)"},
             "range": [comparison.load.start_ms, comparison.load.end_ms],
         },
@@ -101,7 +93,7 @@ def figure(comparison: Comparison) -> dict[str, Any]:
                 "xref": "paper",
                 "x": 0,
                 "xanchor": "left",
-                "yref": f"y{number} domain",
+                "yref": f"{_axis(number)} domain",
                 "y": 1,
                 "yanchor": "bottom",
                 "showarrow": False,
@@ -119,6 +111,11 @@ def figure(comparison: Comparison) -> dict[str, Any]:
     return {"data": traces, "layout": layout}
 
 
+def _axis(number: int) -> str:
+    """Return plotly's name of the y axis of a chart; the first is 1."""
+    return "y" if number == 1 else f"y{number}"
+
+
 def _domains(heights: Sequence[int]) -> list[tuple[float, float]]:
     """Return the part of the figure of each chart, from top to bottom."""
     total = top = float(sum(heights) + _GAP * (len(heights) - 1))
@@ -130,7 +127,7 @@ def _domains(heights: Sequence[int]) -> list[tuple[float, float]]:
 
 
 def _load_traces(chart: LoadChart, comparison: Comparison, *, axis: str) -> list[dict[str, Any]]:
-    traces = [_steps(chart.load, axis=axis, name="load", color=charts.LOAD_COLOR, width=1.2, legend=axis == "y1")]
+    traces = [_steps(chart.load, axis=axis, name="load", color=charts.LOAD_COLOR, width=1.2, legend=axis == "y")]
     for target in chart.targets:
         name = f"{comparison.replays[target.replay].name}: target x replicas"
         trace = _steps(target.line, axis=axis, name=name, color=charts.color(target.replay), width=1)

@@ -1,16 +1,19 @@
 """The audit file: whole lines, rotation, and a disk that fails or hangs."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
+import io
 import logging
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from autoscaler.records import audit
-from autoscaler.records.audit import AuditFile, AuditLog, AuditLogError, AuditSettings, audit_log
+from autoscaler.records.audit import AuditLog, AuditLogError, AuditSettings, audit_log
 from tests.eventually import eventually
 
 
@@ -107,22 +110,33 @@ class Disk:
         """After so many bytes more it is full."""
         self.free = threading.Event()
         self.free.set()
-        opened, write = AuditFile.open, audit._UnbufferedFile.write_bytes
+        opened, path_open = AuditLog._open, Path.open
 
-        def open_here(file: AuditFile) -> None:
+        def open_here(log: AuditLog) -> None:
             self.free.wait()
-            opened(file)
+            opened(log)
 
-        def write_here(file: audit._UnbufferedFile, data: memoryview) -> int:
-            self.free.wait()
-            if self.full:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if self.remaining is not None:
-                data, self.remaining, self.full = data[: self.remaining], None, True
-            return write(file, data)
+        def open_disk(path: Path, mode: str = "r", **_: Any) -> Any:
+            if mode != "a":
+                return path_open(path, mode)
+            return io.TextIOWrapper(io.BufferedWriter(DiskFile(path, self)), "latin-1")
 
-        monkeypatch.setattr(AuditFile, "open", open_here)
-        monkeypatch.setattr(audit._UnbufferedFile, "write_bytes", write_here)
+        monkeypatch.setattr(AuditLog, "_open", open_here)
+        monkeypatch.setattr(Path, "open", open_disk)
+
+
+class DiskFile(io.FileIO):
+    def __init__(self, path: Path, disk: Disk) -> None:
+        super().__init__(path, "a")
+        self._disk = disk
+
+    def write(self, data: Any) -> int:
+        self._disk.free.wait()
+        if self._disk.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self._disk.remaining is not None:
+            data, self._disk.remaining, self._disk.full = bytes(data)[: self._disk.remaining], None, True
+        return super().write(data)
 
 
 class Drops:

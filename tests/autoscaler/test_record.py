@@ -12,19 +12,18 @@ from msgspec.structs import replace
 from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.history import History, Recommendation
 from autoscaler.core.integers import clamp_int32
-from autoscaler.core.model import MetricSpec, MetricTarget, ResourceMetric
+from autoscaler.core.model import MetricSpec, MetricTarget, ResourceMetric, ScalingPolicy
 from autoscaler.core.observation import PodsResponse
 from autoscaler.core.reconcile import decide
+from autoscaler.core.stabilization import RateLimit
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import (
     DecisionRecord,
-    LimitRecord,
     Measure,
     MetricRecord,
     PodGroupsRecord,
     PodNames,
-    PolicyRecord,
     RecommendationRecord,
     Value,
     Values,
@@ -177,7 +176,7 @@ def _limited(stabilized: int, record: DecisionRecord) -> int:
     return stabilized
 
 
-def _check_policies(up: LimitRecord, down: LimitRecord) -> None:
+def _check_policies(up: RateLimit, down: RateLimit) -> None:
     for limit, sign, rounded in ((up, 1, math.ceil), (down, -1, math.trunc)):
         policy, start = limit.policy, limit.period_start_replicas
         if policy is not None:
@@ -277,9 +276,7 @@ def test_stabilization_and_policy_are_recorded() -> None:
     world = World(hpa(behavior=policies), replicas=3)
     up = step(world, 200)
     assert (up.desired_replicas, up.limit, up.limited_replicas) == (4, "ScaleUpLimit", 4)
-    assert up.scale_up_limit == LimitRecord(
-        replicas=4, policy=PolicyRecord(type="Pods", value=1, period_seconds=60.0), period_start_replicas=3
-    )
+    assert up.scale_up_limit == RateLimit(replicas=4, policy=ScalingPolicy("Pods", 1, 60), period_start_replicas=3)
     down = step(world, 50)
     assert down.stabilization is not None
     assert (down.stabilization.proposed_replicas, down.stabilization.replicas) == (2, 4)

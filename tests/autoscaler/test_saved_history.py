@@ -109,7 +109,7 @@ async def test_first_start_restores_and_logs_nothing(place: Place, caplog: pytes
     assert warnings(caplog) == []
 
 
-async def test_repeated_saves_update_the_version_that_was_read(place: Place) -> None:
+async def test_each_save_replaces_the_one_before(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory)
     memory.replace(WEB, history(4))

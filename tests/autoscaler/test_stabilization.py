@@ -173,8 +173,8 @@ def test_rate_limit_has_its_policy_and_period_start() -> None:
     few, many = some_pods(4, 60), percent(100, 15)
     history = History(scale_up_events=(ScaleEvent(3, NOW - 30_000),))
     for select, limit in (
-        ("Max", RateLimit(replicas=20, policy=many, period_start=10)),
-        ("Min", RateLimit(replicas=11, policy=few, period_start=7)),
+        ("Max", RateLimit(replicas=20, policy=many, period_start_replicas=10)),
+        ("Min", RateLimit(replicas=11, policy=few, period_start_replicas=7)),
         ("Disabled", RateLimit(replicas=10)),
     ):
         policies = behavior(up=rules(few, many, select=select, window=0))
