@@ -1,8 +1,8 @@
 """A live run, recorded and replayed: the same replicas at every sync, apart from one sync's phase.
 
-Syncs are a second and a reconciliation's duration apart, which is measured. The load changes between syncs, so that both
-controllers see the same values although they do not sync at the same moments. Pods become ready a while after their
-creation, and only ready ones have values.
+Syncs are a second and a reconciliation's duration apart, which is measured. The load changes between syncs, so that
+both controllers see the same values although they do not sync at the same moments. Pods become ready a while after
+their creation, and only ready ones have values.
 """
 
 from __future__ import annotations
