@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from autoscaler.core.config import Config, Pause
 from autoscaler.core.model import MetricSpec, MetricTarget, Status
 from autoscaler.core.observation import ScaleError, TargetError
-from autoscaler.loop.monitor import observe_reconciliation
 from autoscaler.loop.telemetry import Telemetry
 from tests.autoscaler.worlds import World, behavior, external_metric, hpa, object_metric, percent, pods_metric, rules
 
@@ -39,7 +38,7 @@ def counted(
     assert world.decision is not None
     assert world.decision.observation.hpa == before
     telemetry = Telemetry()
-    observe_reconciliation(telemetry, world.decision, outcome, scale_error=scale_error, metric_seconds=(), seconds=0.1)
+    telemetry.decided(world.decision, outcome, scale_error=scale_error, metric_seconds=(), seconds=0.1)
     samples = [
         (sample.name.removeprefix(f"{PREFIX}_"), sample.labels, sample.value)
         for family in telemetry.collect()
