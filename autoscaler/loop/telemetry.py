@@ -139,7 +139,7 @@ class Telemetry:
             ["group", "code"],
         )
         self.foreign_status_writes = counter(
-            "rival_status_writes_total",
+            "foreign_status_writes_total",
             "Number of status writes of kube-controller-manager that were seen, on HPAs for this controller to act on.",
         )
         self.foreign_hpas = gauge(

@@ -25,7 +25,7 @@ from kube.client import KubeClient
 from kube.mapping import GroupResource
 from playground.apiserver import PlaygroundApiServer
 from tests.autoscaler.scripted_api import ScriptedApi, status_body
-from tests.autoscaler.worlds import NOW, hpa
+from tests.autoscaler.simulated_cluster import NOW, hpa
 from tests.eventually import eventually
 
 SOON = 10.0

@@ -5,17 +5,17 @@ from msgspec.structs import replace
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.records.shadow import Comparison, Verdict
-from tests.autoscaler.worlds import World, hpa
+from tests.autoscaler.simulated_cluster import SimulatedCluster, hpa
 
 PREFIX = "horizontal_pod_autoscaler_controller"
 
 
 def decide(telemetry: Telemetry, value: int | str = 100, api_version: str = "autoscaling/v2") -> None:
     """Count a decision on the HPA web with three replicas and a target of 100 per pod; the metric takes 20 s."""
-    world = World(replace(hpa(), api_version=api_version), replicas=3)
-    outcome = world.step(value)
-    assert world.decision is not None
-    telemetry.decided(world.decision, outcome, scale_error=None, metric_seconds=(20.0,), seconds=0.003)
+    simulated = SimulatedCluster(replace(hpa(), api_version=api_version), replicas=3)
+    outcome = simulated.reconcile(value)
+    assert simulated.decision is not None
+    telemetry.decided(simulated.decision, outcome, scale_error=None, metric_seconds=(20.0,), seconds=0.003)
 
 
 def lines(telemetry: Telemetry) -> list[str]:
