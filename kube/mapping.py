@@ -88,9 +88,6 @@ class ResourceInfo:
 class ResourceLookup(Protocol):
     """Finds the resource for a name; see RestMapper.resource_for."""
 
-    def cached(self, resource: str, group: str = "") -> ResourceInfo | None:
-        """Return what `resource_for` returns, without waiting; None where it would read discovery or raise."""
-
     async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
         """Return the resource with this plural or singular name; raises NoMatchError."""
 
@@ -100,10 +97,6 @@ class FixedResources:
 
     def __init__(self, infos: Iterable[ResourceInfo]) -> None:
         self._by_name = _by_name(infos)
-
-    def cached(self, resource: str, group: str = "") -> ResourceInfo | None:
-        """See RestMapper.cached."""
-        return self._by_name.get(GroupResource(group, resource.lower()))
 
     async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
         """See RestMapper.resource_for; raises NoMatchError."""
@@ -139,11 +132,6 @@ class RestMapper:
         self._by_path: dict[str, tuple[ResourceInfo, ...]] = {}
         self._by_name: dict[GroupResource, ResourceInfo] = {}
         self._by_kind: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
-
-    def cached(self, resource: str, group: str = "") -> ResourceInfo | None:
-        """Return what `resource_for` returns, without waiting; None where it would read discovery or raise."""
-        self._refresh_if_expired()
-        return self._by_name.get(GroupResource(group, resource.lower()))
 
     async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
         """Return the resource with this plural or singular name, in its group's preferred version.

@@ -271,7 +271,7 @@ class Catalog:
         self._parts[part.rule.key] = part
         if self._telemetry is not None:
             self._telemetry.series.labels(part.rule.key).set(len(part.series))
-            self._telemetry.metrics.labels(part.rule.key).set(len(part.custom) + len(part.external))
+            self._telemetry.metrics.labels(part.rule.key).set(len(part.sources))
         self._log_part(part)
 
     async def _build(self) -> None:
@@ -312,11 +312,10 @@ class Catalog:
             self._telemetry.relisted.labels(rule.key).set(self._clock())
 
     def _log_overlaps(self, snapshot: Snapshot) -> None:
-        for overlap in snapshot.overlaps:
-            loses, wins = overlap.loses, overlap.wins
+        for loses, wins in snapshot.overlaps:
             self._log_once(
                 f"overlap of {loses.rule.key} and {wins.rule.key}",
-                f"{overlap.metric} is made twice: of {wins.series} by {wins.rule}, which wins,"
+                f"{wins} is made twice: of {wins.series} by {wins.rule}, which wins,"
                 f" and of {loses.series} by {loses.rule}",
             )
 

@@ -65,6 +65,9 @@ class CustomSource:
     namespace_label: str
     group_by: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return str(self.info)
+
     def object_of(self, labels: Mapping[str, str], *, namespace: str) -> str | None:
         """Return the name of the object that a sample describes; None without a name, or for another namespace.
 
@@ -84,6 +87,12 @@ class ExternalSource:
     rule: AnyRule
     series: str
     namespace_label: str
+
+    def __str__(self) -> str:
+        return self.metric
+
+
+Source = CustomSource | ExternalSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from adapter.catalog.inventory import (
     CustomSource,
     ExternalSource,
     LabelMeanings,
+    Source,
     custom_query_source,
     custom_uses,
     external_query_source,
@@ -56,18 +57,14 @@ class RulePart:
     external: tuple[ExternalSource, ...] = ()
 
     @property
+    def sources(self) -> tuple[Source, ...]:
+        """The metrics."""
+        return self.custom or self.external
+
+    @property
     def unreachable(self) -> CustomSource | None:
         """A custom metric that no request can find, because no label maps to namespaces; None if there is none."""
         return next((source for source in self.custom if source.info.namespaced and not source.namespace_label), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """Two rules that make the same metric."""
-
-    metric: str
-    loses: CustomSource | ExternalSource
-    wins: CustomSource | ExternalSource
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +78,7 @@ class Snapshot:
         custom_infos: the custom metrics, sorted.
         external_names: the external metrics, sorted.
         custom_resources: the resources that have custom metrics, as in requests.
-        overlaps: one for each pair of rules that make the same metric.
+        overlaps: for each pair of rules that make the same metric, one source that loses, and the one that wins.
     """
 
     parts: tuple[RulePart, ...] = ()
@@ -90,7 +87,7 @@ class Snapshot:
     custom_infos: tuple[CustomMetricInfo, ...] = ()
     external_names: tuple[str, ...] = ()
     custom_resources: frozenset[str] = frozenset()
-    overlaps: tuple[Overlap, ...] = ()
+    overlaps: tuple[tuple[Source, Source], ...] = ()
 
     def is_made_of(self, parts: tuple[RulePart, ...]) -> bool:
         """Return whether it has these parts, by identity."""
@@ -119,7 +116,7 @@ async def part_of(
 
 async def snapshot_of(parts: tuple[RulePart, ...]) -> Snapshot:
     """Return the snapshot of some parts. Of two rules with the same metric the later one wins."""
-    size = sum(len(part.custom) + len(part.external) for part in parts)
+    size = sum(len(part.sources) for part in parts)
     return await _in_thread(size, lambda: _put_together(parts))
 
 
@@ -155,20 +152,18 @@ def _made(rule: Rule, found: tuple[Series, ...], labels: frozenset[str], meaning
 
 
 def _put_together(parts: tuple[RulePart, ...]) -> Snapshot:
-    overlaps: dict[tuple[str, str], Overlap] = {}
+    overlaps: dict[tuple[str, str], tuple[Source, Source]] = {}
     custom: dict[tuple[GroupResource, str], CustomSource] = {}
     external: dict[str, ExternalSource] = {}
-    for source in releasing_gil(source for part in parts for source in part.custom):
-        key = (source.info.resource, source.info.metric)
-        if key in custom:
-            pair = (custom[key].rule.key, source.rule.key)
-            overlaps.setdefault(pair, Overlap(str(source.info), custom[key], source))
-        custom[key] = source
-    for found in releasing_gil(found for part in parts for found in part.external):
-        if found.metric in external:
-            pair = (external[found.metric].rule.key, found.rule.key)
-            overlaps.setdefault(pair, Overlap(found.metric, external[found.metric], found))
-        external[found.metric] = found
+    loses: Source | None
+    for source in releasing_gil(source for part in parts for source in part.sources):
+        if isinstance(source, CustomSource):
+            key = (source.info.resource, source.info.metric)
+            loses, custom[key] = custom.get(key), source
+        else:
+            loses, external[source.metric] = external.get(source.metric), source
+        if loses is not None:
+            overlaps.setdefault((loses.rule.key, source.rule.key), (loses, source))
     infos = sorted(
         (source.info for source in releasing_gil(custom.values())), key=lambda info: (info.metric, info.resource)
     )

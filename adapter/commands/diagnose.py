@@ -274,9 +274,6 @@ class _Session:
 class _NoObjects:
     """The objects where no API server is given."""
 
-    def cached_names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str] | None:
-        """Return None: nothing is cached."""
-
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """Raise an error that names the missing option."""
         del namespace, selector

@@ -235,7 +235,7 @@ class RuleSets:
             [rule.key for rule in rules.all_rules],
             digest=rules.digest,
             now=self._clock(),
-            paused=lambda: [(rule, why.value) for rule, _, why in coalescer.paused()] if coalescer is not None else [],
+            paused=lambda: [(rule, why.value) for rule, why in coalescer.paused()] if coalescer is not None else [],
         )
 
     async def _log_gone(self, old: Snapshot, after: RuleSet) -> None:

@@ -19,8 +19,7 @@ import msgspec
 import yaml
 
 from adapter.content import protobuf
-from adapter.content.documents import CustomMetricList, ExternalMetricList
-from adapter.content.resource_documents import ResourceDocument
+from adapter.content.documents import Document
 from kube.status import StatusError
 
 T = TypeVar("T")
@@ -140,15 +139,13 @@ class Representation:
                 finds that out only once there is a response.
         """
         self.require_form()
-        if isinstance(document, CustomMetricList | ExternalMetricList):
+        if isinstance(document, Document):
             if self.media_type is MediaType.PROTOBUF:
-                return Encoded(protobuf.encode_list(document), _PROTOBUF)
+                return Encoded(protobuf.encode(document), _PROTOBUF)
             document = document.document()
         if self.media_type is MediaType.YAML:
             text: str = yaml.dump(msgspec.to_builtins(document), Dumper=_YAML_DUMPER, allow_unicode=True)
             return Encoded(text.encode(), self._content_type(self.media_type))
-        if self.media_type is MediaType.PROTOBUF and isinstance(document, ResourceDocument):
-            return Encoded(protobuf.encode_resource(document), self.media_type.value)
         body = msgspec.json.encode(document)
         # Go ends a compact document with a newline, and an indented one without.
         body = msgspec.json.format(body, indent=2) if self.pretty else body + b"\n"

@@ -13,16 +13,15 @@ from functools import lru_cache
 from typing import Any
 
 from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
-from adapter.content.documents import CustomMetricList, ExternalMetricList, selector_object
-from adapter.content.resource_documents import (
-    Container,
-    MetricsList,
-    NodeMetrics,
-    ObjectMeta,
-    PodMetrics,
-    ResourceDocument,
+from adapter.content.documents import (
+    CustomMetricList,
+    Document,
+    ExternalMetricList,
+    UsageDocument,
+    selector_object,
+    usage_texts,
 )
-from kube.durations import parse_duration
+from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage
 from kube.quantity import milli_text
 from kube.selectors import LabelSelector
 from kube.status import StatusError
@@ -41,25 +40,20 @@ _KINDS = 64
 _SHORT_NAMES = 320
 
 
-def encode_list(document: CustomMetricList | ExternalMetricList) -> bytes:
-    """Encode a list of metric values; each item is encoded once and kept with its value."""
-    if isinstance(document, ExternalMetricList):
-        items = [value.encoded or _external_item(value) for value in document.values]
-        return _unknown("external.metrics.k8s.io/v1beta1", "ExternalMetricValueList", [_LIST_META_FIELD, *items])
-    if document.version == "v1beta1":
-        items = [_legacy_item(value) for value in document.values]
-    else:
-        items = [value.encoded or _custom_item(value) for value in document.values]
-    return _unknown(f"custom.metrics.k8s.io/{document.version}", "MetricValueList", [_LIST_META_FIELD, *items])
-
-
-def encode_resource(document: ResourceDocument) -> bytes:
-    """A document of metrics.k8s.io."""
-    if isinstance(document, MetricsList):
-        raw = message(1, _LIST_META) + b"".join(message(2, _usage(item)) for item in document.items)
-    else:
-        raw = _usage(document)
-    return _unknown(document.api_version, document.kind, [raw])
+def encode(document: Document) -> bytes:
+    """Encode a document; each item of a list of metric values is encoded once and kept with its value."""
+    match document:
+        case ExternalMetricList():
+            items = [value.encoded or _external_item(value) for value in document.values]
+        case CustomMetricList(version="v1beta1"):
+            items = [_legacy_item(value) for value in document.values]
+        case CustomMetricList():
+            items = [value.encoded or _custom_item(value) for value in document.values]
+        case UsageDocument(is_list=False):
+            return _unknown(document.type_meta, [_usage(document.usages[0])])
+        case UsageDocument():
+            items = [message(2, _usage(usage)) for usage in document.usages]
+    return _unknown(document.type_meta, [_LIST_META_FIELD, *items])
 
 
 def encode_error(error: StatusError) -> bytes:
@@ -72,11 +66,11 @@ def encode_error(error: StatusError) -> bytes:
         + (message(5, _details(error)) if error.details is not None or error.retry_after is not None else b"")
         + integer(6, error.code)
     )
-    return _unknown("v1", "Status", [raw])
+    return _unknown(("v1", "Status"), [raw])
 
 
-def _unknown(api_version: str, kind: str, fields: Sequence[bytes]) -> bytes:
-    return _type_meta(api_version, kind) + message(2, b"".join(fields)) + _NO_ENCODING
+def _unknown(type_meta: tuple[str, str], fields: Sequence[bytes]) -> bytes:
+    return _type_meta(*type_meta) + message(2, b"".join(fields)) + _NO_ENCODING
 
 
 @lru_cache(maxsize=_KINDS)
@@ -111,17 +105,17 @@ def _sample(value: MetricValue | ExternalMetricValue) -> bytes:
     return _time(int(value.timestamp)) + _optional(4, value.window_seconds) + _quantity(value.milli)
 
 
-def _usage(item: PodMetrics | NodeMetrics) -> bytes:
-    nanoseconds = round(parse_duration(item.window) * 10**9)
-    head = message(1, _object_meta(item.metadata)) + message(2, _seconds(int(item.timestamp.timestamp())))
-    head += message(3, integer(1, nanoseconds))
-    if isinstance(item, NodeMetrics):
-        return head + _quantities(4, item.usage)
+def _usage(item: PodUsage | NodeUsage) -> bytes:
+    seconds = _seconds(int(item.timestamp))
+    head = message(1, _object_meta(item)) + message(2, seconds)
+    head += message(3, integer(1, round(item.window_seconds * 10**9)))
+    if isinstance(item, NodeUsage):
+        return head + _quantities(4, usage_texts(item.usage))
     return head + b"".join(message(4, _container(container)) for container in item.containers)
 
 
-def _container(container: Container) -> bytes:
-    return string(1, container.name) + _quantities(2, container.usage)
+def _container(container: ContainerUsage) -> bytes:
+    return string(1, container.name) + _quantities(2, usage_texts(container.usage))
 
 
 def _quantities(field: int, quantities: Mapping[str, str]) -> bytes:
@@ -130,17 +124,17 @@ def _quantities(field: int, quantities: Mapping[str, str]) -> bytes:
     )
 
 
-def _object_meta(metadata: ObjectMeta) -> bytes:
+def _object_meta(item: PodUsage | NodeUsage) -> bytes:
     return (
-        string(1, metadata.name)
+        string(1, item.name)
         + string(2, "")  # generateName
-        + string(3, metadata.namespace)
+        + string(3, item.namespace)
         + string(4, "")  # selfLink
         + string(5, "")  # uid
         + string(6, "")  # resourceVersion
         + integer(7, 0)  # generation
-        + message(8, _seconds(int(metadata.creation_timestamp.timestamp())))
-        + _map(11, metadata.labels)
+        + message(8, _seconds(int(item.timestamp)))
+        + _map(11, item.labels)
     )
 
 
@@ -165,12 +159,13 @@ def _selector(field: int, label_selector: LabelSelector | None) -> bytes:
     if selector is None:
         return b""
     expressions = (
-        string(1, expression.key)
-        + string(2, expression.operator)
-        + b"".join(string(3, value) for value in expression.values)
-        for expression in selector.match_expressions
+        string(1, expression["key"])
+        + string(2, expression["operator"])
+        + b"".join(string(3, value) for value in expression.get("values", ()))
+        for expression in selector.get("matchExpressions", ())
     )
-    return message(field, _map(1, selector.match_labels) + b"".join(message(2, text) for text in expressions))
+    labels = _map(1, selector.get("matchLabels", {}))
+    return message(field, labels + b"".join(message(2, text) for text in expressions))
 
 
 def _details(error: StatusError) -> bytes:

@@ -9,11 +9,11 @@ from itertools import chain, zip_longest
 import msgspec
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.inventory import CustomSource
+from adapter.catalog.inventory import CustomSource, Source
 from adapter.diagnosis.lint import in_order, lint
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, error, warning
-from adapter.diagnosis.rule_results import RuleResult, Source, rule_results
+from adapter.diagnosis.rule_results import RuleResult, rule_results
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.coalescing_costs import BENEFIT_OF_THE_DOUBT, Pause
 from adapter.planning.metric_queries import coalesced_query
@@ -62,12 +62,11 @@ async def check(
     return Report(asked_prometheus=True, findings=in_order((*findings, *online), rules), rules=tuple(rule_reports))
 
 
-def paused_findings(paused: Iterable[tuple[str, str, Pause]]) -> list[Finding]:
+def paused_findings(paused: Iterable[tuple[str, Pause]]) -> list[Finding]:
     """Return a finding per rule whose requests a running adapter does not coalesce at the moment."""
-    seen = {(rule, why) for rule, _, why in paused}
     return [
         warning("merging-paused", rule, f"requests are sent alone for a while: {why.text}")
-        for rule, why in sorted(seen, key=lambda one: (one[0], one[1].value))
+        for rule, why in sorted(set(paused), key=lambda one: (one[0], one[1].value))
     ]
 
 

@@ -12,9 +12,10 @@ from yarl import URL
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import EXTERNAL_GROUP
+from adapter.catalog.inventory import Source
 from adapter.diagnosis.probe import Probe, Wanted
 from adapter.diagnosis.report import Example, Explanation, RuleReport, SeriesReport
-from adapter.diagnosis.rule_results import RuleResult, Source, metric_name, rule_results
+from adapter.diagnosis.rule_results import RuleResult, rule_results
 from adapter.diagnosis.series_names import SeriesNames
 from adapter.rules import Rule
 from adapter.rules.model import on_one_line
@@ -82,7 +83,7 @@ async def explain(
         target=str(target),
         rule=source.rule.key,
         series=source.series,
-        hidden=tuple(_hidden(metric_name(source), _same_section(target, results))),
+        hidden=tuple(_hidden(str(source), _same_section(target, results))),
         example=example,
         reasons=(example.problem,) if example.problem else (),
     )
@@ -187,7 +188,7 @@ def _suggestions(target: Target, results: Iterable[RuleResult]) -> tuple[str, ..
     existing: dict[str, str] = {}
     for one in results:
         for source in one.sources:
-            name = metric_name(source)
+            name = str(source)
             name = name if "/" in name else f"{EXTERNAL}/{name}"
             existing.setdefault(name, name.partition("/")[2])
     same = [name for name, metric in existing.items() if metric == target.metric]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.inventory import CustomSource, ExternalSource
+from adapter.catalog.inventory import CustomSource, ExternalSource, Source
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
 from adapter.diagnosis.report import Example, Value
@@ -115,7 +115,7 @@ class Probe:
         self._forwarder = forwarder
         self._seconds = seconds
 
-    async def example(self, source: CustomSource | ExternalSource, wanted: Wanted) -> Example:
+    async def example(self, source: Source, wanted: Wanted) -> Example:
         """Query a metric; of an object or namespace that has a series, if `wanted` names none."""
         if isinstance(source, CustomSource):
             return await self._custom(source, wanted)
@@ -262,7 +262,7 @@ class Probe:
         return None
 
     async def _any_sample(
-        self, source: CustomSource | ExternalSource, matchers: list[str], labels: list[str], recorder: _Recorder
+        self, source: Source, matchers: list[str], labels: list[str], recorder: _Recorder
     ) -> Sample | None:
         """Return a sample that has all of some labels."""
         if isinstance(source.rule, QueryRule):
@@ -275,7 +275,7 @@ class Probe:
             return None
         return next((sample for sample in samples if all(sample.labels.get(label) for label in labels)), None)
 
-    async def _query(self, query: str, source: CustomSource | ExternalSource, recorder: _Recorder) -> Sequence[Sample]:
+    async def _query(self, query: str, source: Source, recorder: _Recorder) -> Sequence[Sample]:
         result = await recorder.instant(query, deadline=self._deadline(), destination=source.rule.destination)
         return _samples(result)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import (
     CustomSource,
-    ExternalSource,
     SeriesUse,
+    Source,
     custom_uses,
     external_uses,
 )
@@ -19,8 +19,6 @@ from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesRe
 from adapter.planning.metric_queries import coalesced_query
 from adapter.rules import AnyRule, QueryRule, Rule
 from kube.durations import format_duration
-
-Source = CustomSource | ExternalSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +31,6 @@ class RuleResult:
     findings: tuple[Finding, ...]
 
 
-def metric_name(source: Source) -> str:
-    """Return the metric's name for people: pods/packets_per_second, or the name of an external one."""
-    return str(source.info) if isinstance(source, CustomSource) else source.metric
-
-
 def rule_results(catalog: Catalog) -> tuple[RuleResult, ...]:
     """Return the result of every rule, in the order of the file."""
     return tuple(_result(catalog, rule) for rule in catalog.rules.all_rules)
@@ -46,7 +39,7 @@ def rule_results(catalog: Catalog) -> tuple[RuleResult, ...]:
 def _result(catalog: Catalog, rule: AnyRule) -> RuleResult:
     part, failure = catalog.part(rule) or RulePart(rule), catalog.failure(rule)
     is_listed = catalog.part(rule) is not None
-    sources: tuple[Source, ...] = (*part.custom, *part.external)
+    sources = part.sources
     uses: Sequence[SeriesUse] = ()
     if isinstance(rule, Rule) and rule.external:
         uses = external_uses(rule, part.series)
@@ -54,7 +47,7 @@ def _result(catalog: Catalog, rule: AnyRule) -> RuleResult:
         uses = list(custom_uses(rule, part.series, part.meanings))
     metrics = tuple(
         MetricReport(
-            metric=metric_name(source),
+            metric=str(source),
             series=source.series,
             hidden_by=_winner(catalog, source),
             merges=bool(coalesced_query(source)),

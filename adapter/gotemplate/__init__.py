@@ -2,7 +2,7 @@
 
 A rule's metricsQuery and resources.template are Go templates. Most only insert `.Series`, `.LabelMatchers` and
 `.GroupBy`; some index, range, compare and format. Supported are fields, variables, if, else, range, with, and, or, not,
-eq, ne, lt, le, gt, ge, index, len, printf with %s, %v, %q and %d, pipelines, parentheses, strings, decimal integers,
+eq, ne, lt, le, gt, ge, index, len, printf with %s, %v, %d and %q, pipelines, parentheses, strings, decimal integers,
 comments and trimming of white space.
 
 Go finds most mistakes when a template runs. Here a template is checked when it is loaded: a function, field, variable

@@ -141,32 +141,19 @@ _VERB = re.compile(r"%([^a-zA-Z%]*[a-zA-Z%]?)")
 def check_format(text: str) -> None:
     """Raise TemplateError for a printf format with a verb that is not supported."""
     for found in _VERB.finditer(text):
-        if found[1] not in ("s", "v", "q", "d", "%"):
-            raise TemplateError(f"{found[0]} in printf is not supported; there are %s, %v, %q, %d and %%")
+        if found[1] not in ("s", "v", "d", "q"):
+            raise TemplateError(f"{found[0]} in printf is not supported; there are %s, %v, %d and %q")
 
 
 def _printf(text: Value, *values: Value) -> str:
     if not isinstance(text, str):
         raise TemplateError(f"printf needs a format, not {kind(text)}")
     check_format(text)
-    left = list(values)
-
-    def fill(found: re.Match[str]) -> str:
-        if found[1] == "%":
-            return "%"
-        if not left:
-            raise TemplateError(f"printf {quote(text)}: nothing is left for {found[0]}")
-        value = left.pop(0)
-        if found[1] == "d":
-            return str(_integer(value))
-        if found[1] == "q" and not isinstance(value, str):
-            raise TemplateError(f"%q needs a string, not {kind(value)}")
-        return quote(to_text(value)) if found[1] == "q" else to_text(value)
-
-    filled = _VERB.sub(fill, text)
-    if left:
-        raise TemplateError(f"printf {quote(text)}: more arguments than verbs")
-    return filled
+    if len(_VERB.findall(text)) != len(values):
+        raise TemplateError(f"printf {quote(text)}: {len(values)} arguments do not fit")
+    left = iter(values)
+    forms = {"d": lambda value: str(_integer(value)), "q": lambda value: quote(to_text(value))}
+    return _VERB.sub(lambda found: forms.get(found[1], to_text)(next(left)), text)
 
 
 FUNCTIONS: Mapping[str, Function] = {

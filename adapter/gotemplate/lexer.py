@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     r"""
       (?P<right>([ \t\r\n]+-)?>>)
     | (?P<space>[ \t\r\n]+)
-    | (?P<string>"(?:[^"\\\n]|\\(?:[bfnrt"\\]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}))*"|`[^`]*`)
+    | (?P<string>"(?:[^"\\\n]|\\[nt"\\])*"|`[^`]*`)
     | (?P<number>-?(?:0|[1-9][0-9]{0,17})(?![0-9A-Za-z_.]))
     | (?P<field>\.[A-Za-z_][0-9A-Za-z_]*)
     | (?P<variable>\$[0-9A-Za-z_]*)
@@ -28,16 +28,6 @@ _TOKEN = re.compile(
     | (?P<sign>:=|[()|=,]|\.(?![0-9]))
     """,
     re.VERBOSE,
-)
-_NOT_A_TOKEN = (
-    (
-        re.compile(r'"(?:[^"\\\n]|\\.)*"'),
-        r"a string has an escape other than \b, \f, \n, \r, \t, \", \\ and \u with 4 digits",
-    ),
-    (re.compile(r"[\"`]"), "a string does not end"),
-    (re.compile(r"[0-9+-]|\.[0-9]"), "of numbers, only decimal integers of up to 18 digits are supported"),
-    (re.compile(r"'"), "character constants are not supported"),
-    (re.compile(r"/\*"), "a comment ends with */>>"),
 )
 
 
@@ -119,8 +109,7 @@ def _tokens(source: str, left: int, at: int) -> tuple[list[Token], int, bool]:
     while at < len(source):
         found = _TOKEN.match(source, at)
         if found is None:
-            reasons = (why for pattern, why in _NOT_A_TOKEN if pattern.match(source, at))
-            why = next(reasons, f"unexpected {source[at]!r}")
+            why = f"there is no such string, number or sign as {source[at : at + _SHOWN].splitlines()[0]}"
             raise Action(source[left : source.find(">>", at) + 2 or None], []).error(why)
         at = found.end()
         if found.lastgroup == "right":

@@ -14,14 +14,8 @@ from adapter.gotemplate.functions import FUNCTIONS, TemplateError, check_format,
 from adapter.gotemplate.lexer import Action, Token, split
 from adapter.gotemplate.program import Expression, Program, Statement
 
-_MAX_DEPTH = 50
 _CONSTANTS = {"true": True, "false": False}
 _BLOCKS = ("if", "range", "with")
-_NOT_SUPPORTED = {
-    **dict.fromkeys(("define", "template", "block"), "nested templates are not supported"),
-    **dict.fromkeys(("break", "continue", "nil", "call", "print", "println", "slice"), "{} is not supported"),
-    **dict.fromkeys(("html", "js", "urlquery"), "{} is not supported: a query is encoded when it is sent"),
-}
 
 
 def parse(source: str, fields: Collection[str]) -> Program:
@@ -31,7 +25,10 @@ def parse(source: str, fields: Collection[str]) -> Program:
         TemplateError: with the action that is wrong, and why.
     """
     parser = _Parser(source, fields)
-    return Program(parser.template(), parser.slots, frozenset(parser.examined))
+    try:
+        return Program(parser.template(), parser.slots, frozenset(parser.examined))
+    except RecursionError as error:
+        raise TemplateError("it is nested too deep") from error
 
 
 class _Parser:
@@ -44,7 +41,6 @@ class _Parser:
         self._fields = fields
         self._scope: dict[str, int] = {}
         self._dot_is_data = True
-        self._depth = 0
 
     def template(self) -> Statement:
         statement, last = self._body()
@@ -85,7 +81,7 @@ class _Parser:
         tokens = [token.text if token.kind == "variable" else token.kind for token in action.tokens]
         if tokens == ["$", "field"] or (tokens == ["field"] and self._dot_is_data):
             del self.examined[examined:]
-        return lambda frame: frame.write(to_text(expression(frame)))
+        return lambda frame: frame.out.append(to_text(expression(frame)))
 
     def _declare(self, name: str) -> int:
         slot = self.slots
@@ -99,7 +95,6 @@ class _Parser:
         return self._scope[name]
 
     def _block(self, keyword: str, action: Action) -> Statement:
-        self._deeper(action)
         outer, outer_dot_is_data = self._scope, self._dot_is_data
         names = self._declared(keyword, action)
         head = self._pipeline(action)
@@ -112,7 +107,6 @@ class _Parser:
         self._scope, self._dot_is_data = in_else, outer_dot_is_data
         otherwise = self._otherwise(keyword, action, last)
         self._scope = outer
-        self._depth -= 1
         if keyword == "range":
             return program.loop(slots, head, body, otherwise)
         return program.branch(slots, head, body, otherwise, sets_dot=keyword == "with")
@@ -171,10 +165,8 @@ class _Parser:
         return operand
 
     def _call(self, action: Action, name: str, piped: Expression | None) -> Expression:
-        if name in _NOT_SUPPORTED:
-            raise action.error(_NOT_SUPPORTED[name].format(name))
         if name not in FUNCTIONS and name not in ("and", "or"):
-            raise action.error(f'function "{name}" is not defined; there are and, or, {", ".join(FUNCTIONS)}')
+            raise action.error(f'function "{name}" is not supported; there are and, or, {", ".join(FUNCTIONS)}')
         first = action.peek()
         if name == "printf" and first is not None and first.kind == "string":
             try:
@@ -230,11 +222,9 @@ class _Parser:
             return program.dot
         if token.text != "(":
             raise action.error(f"unexpected {token.text}")
-        self._deeper(action)
         inner = self._pipeline(action)
         if not action.skip(")"):
             raise action.error("a ( is not closed")
-        self._depth -= 1
         return inner
 
     def _field(self, action: Action, of: Expression, name: str, *, of_data: bool) -> Expression:
@@ -244,11 +234,6 @@ class _Parser:
                 raise action.error(f"there is no field .{name}; there are {known}")
             self.examined.append(name)
         return lambda frame: field(of(frame), name)
-
-    def _deeper(self, action: Action) -> None:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise action.error(f"nested more than {_MAX_DEPTH} deep")
 
 
 def _another(action: Action) -> bool:

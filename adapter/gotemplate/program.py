@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from adapter.gotemplate import functions
-from adapter.gotemplate.functions import TemplateError, Value
-
-_MAX_CHARACTERS = 8 * 1024 * 1024
+from adapter.gotemplate.functions import Value
 
 
 @dataclass(slots=True)
@@ -19,18 +17,6 @@ class Frame:
     dot: Value
     variables: list[Value]
     out: list[str] = field(default_factory=list)
-    size: int = 0
-
-    def write(self, text: str) -> None:
-        """Append a text.
-
-        Raises:
-            TemplateError: the whole would be absurdly long.
-        """
-        self.size += len(text)
-        if self.size > _MAX_CHARACTERS:
-            raise TemplateError(f"the text is longer than {_MAX_CHARACTERS} characters")
-        self.out.append(text)
 
 
 Expression = Callable[[Frame], Value]
@@ -86,7 +72,7 @@ def logic(arguments: Sequence[Expression], *, until: bool) -> Expression:
 
 def text(text: str) -> Statement:
     """Return a statement that writes a text."""
-    return lambda frame: frame.write(text)
+    return lambda frame: frame.out.append(text)
 
 
 def assign(slot: int, expression: Expression) -> Statement:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP
@@ -25,8 +24,6 @@ from adapter.rules import AnyRule, Policy, QueryRule
 from kube.client import KubeError
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.status import StatusError, internal_error, not_found, service_unavailable
-
-_T = TypeVar("_T")
 
 
 class CustomMetrics:
@@ -60,18 +57,7 @@ class CustomMetrics:
                 504 when Prometheus or the API server is unavailable or slow; 500 when the objects cannot be listed or
                 the rule's query is wrong.
         """
-        info = self._mapper.cached(request.resource, request.group)
-        if info is None:
-            info = await self._resource_for(request)
-        source = self._source(request, info)
-        names: list[str] | None = [request.name]
-        if request.name == ALL_OBJECTS:
-            names = self._objects.cached_names(info, request.namespace, request.selector)
-            if names is None:
-                listing = self._objects.names(info, request.namespace, request.selector)
-                names = await listing
-        if not names:
-            raise _not_found(request)
+        info, source, names = await self._find(request)
         all_objects = request.name == ALL_OBJECTS and request.selector.empty
         query = ObjectsQuery(source, request.namespace, names, all_objects, request.metric_selector)
         vector = self._queries.coalesced(query)
@@ -84,21 +70,25 @@ class CustomMetrics:
         self._queries.observe_freshness(CUSTOM_GROUP, [now - value.timestamp for value in values])
         return values
 
-    async def _resource_for(self, request: CustomMetricRequest) -> ResourceInfo:
+    async def _find(self, request: CustomMetricRequest) -> tuple[ResourceInfo, CustomSource, list[str]]:
+        """Return the resource, the source of the metric, and the names of the objects."""
         try:
-            return await self._mapper.resource_for(request.resource, request.group)
+            info = await self._mapper.resource_for(request.resource, request.group)
         except NoMatchError as error:
             raise _not_found(request) from error
         except (KubeError, StatusError) as error:
             raise service_unavailable("the API server, which knows the resources, does not respond") from error
-
-    def _source(self, request: CustomMetricRequest, info: ResourceInfo) -> CustomSource:
         source = self._catalog.find_custom(info.group_resource, request.metric)
         if source is None:
             self._catalog.require_loaded()
         if source is None or not _is_served_at(request.namespace, info, source):
             raise _not_found(request)
-        return source
+        names = [request.name]
+        if request.name == ALL_OBJECTS:
+            names = await self._objects.names(info, request.namespace, request.selector)
+        if not names:
+            raise _not_found(request)
+        return info, source, names
 
     def _coalesced_values(
         self, request: CustomMetricRequest, info: ResourceInfo, query: ObjectsQuery, vector: IndexedVector

@@ -35,9 +35,6 @@ class ObjectMetadata:
 class ObjectNames(Protocol):
     """Finds the names of objects."""
 
-    def cached_names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str] | None:
-        """Return the result of `names` if it is cached; None on a miss."""
-
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """Return the sorted names of the objects that a selector matches; `namespace` is "" for cluster-scoped ones."""
 
@@ -56,9 +53,6 @@ class ListedObjects:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-
-    def cached_names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str] | None:
-        """Return None: nothing is cached."""
 
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """Return the sorted names of the objects that a selector matches.

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
@@ -27,7 +26,7 @@ from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_index import ObjectSamples, several
 from adapter.prometheus import Sample
 from adapter.rules import ResourceRule, ResourceRules, Rule
-from adapter.rules.naming import MetricNaming, ResourceNaming
+from adapter.rules.naming import ResourceNaming
 from kube import status
 from kube.deadlines import Deadline
 from kube.mapping import GroupResource, ResourceInfo
@@ -41,23 +40,8 @@ _NAMESPACES = ResourceInfo(
     group="", version="v1", kind="Namespace", plural="namespaces", singular="namespace", namespaced=False
 )
 _EVERYTHING = LabelSelector()
-_NO_NAMES = MetricNaming()
 # Two queries each. All at once would be too many for the queue of a namespace in a large cluster.
 _NAMESPACES_AT_ONCE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class _Measure:
-    """CPU or memory of pods or of nodes."""
-
-    source: CustomSource
-    container_label: str
-
-    @property
-    def rule(self) -> Rule:
-        rule = self.source.rule
-        assert isinstance(rule, Rule)
-        return rule
 
 
 class ResourceMetrics:
@@ -76,11 +60,9 @@ class ResourceMetrics:
         self._queries = queries
         self._objects = objects
         self._window = rules.window if rules is not None else 0.0
-        self._pods: tuple[_Measure, ...] = ()
-        self._nodes: tuple[_Measure, ...] = ()
-        if rules is not None:
-            self._pods = tuple(_container_measure(key, rule) for key, rule in _by_key(rules))
-            self._nodes = tuple(_node_measure(key, rule) for key, rule in _by_key(rules))
+        # CPU and memory of each.
+        sources = resource_sources(rules) if rules is not None else []
+        self._pods, self._nodes = sources[::2], sources[1::2]
 
     async def pods(
         self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
@@ -143,8 +125,7 @@ class ResourceMetrics:
         if not of_cpu or not of_memory:
             return None
         cores, bytes_ = (
-            self._by_container(measure, samples)
-            for measure, samples in zip(self._pods, (of_cpu, of_memory), strict=True)
+            self._by_container(source, samples) for source, samples in zip(self._pods, (of_cpu, of_memory), strict=True)
         )
         return PodUsage(
             namespace=pod.namespace,
@@ -163,7 +144,7 @@ class ResourceMetrics:
         if not of_cpu or not of_memory:
             return None
         cores, bytes_ = (
-            self._milli(measure, samples[0]) for measure, samples in zip(self._nodes, (of_cpu, of_memory), strict=True)
+            self._milli(source, samples[0]) for source, samples in zip(self._nodes, (of_cpu, of_memory), strict=True)
         )
         if cores is None or bytes_ is None:
             return None
@@ -175,22 +156,22 @@ class ResourceMetrics:
             usage=Usage(cpu_milli=cores, memory_milli=bytes_),
         )
 
-    def _by_container(self, measure: _Measure, samples: Iterable[Sample]) -> dict[str, int]:
+    def _by_container(self, source: CustomSource, samples: Iterable[Sample]) -> dict[str, int]:
         """Return each container's value; of several the first by labels."""
         values: dict[str, int] = {}
         for sample in samples:
-            milli = self._milli(measure, sample)
+            milli = self._milli(source, sample)
             if milli is not None:
-                values.setdefault(sample.labels.get(measure.container_label, ""), milli)
+                values.setdefault(sample.labels.get(source.group_by[0], ""), milli)
         return values
 
-    def _milli(self, measure: _Measure, sample: Sample) -> int | None:
-        milli = self._queries.milli(measure.rule, sample.value)
+    def _milli(self, source: CustomSource, sample: Sample) -> int | None:
+        milli = self._queries.milli(source.rule, sample.value)
         return None if milli is None else max(milli, 0)
 
     async def _both(
         self,
-        measures: tuple[_Measure, ...],
+        sources: Sequence[CustomSource],
         namespace: str,
         names: list[str],
         deadline: Deadline,
@@ -198,47 +179,39 @@ class ResourceMetrics:
         all_objects: bool,
     ) -> tuple[ObjectSamples, ObjectSamples]:
         """Return the samples of CPU and those of memory."""
-        cpu, memory = await all_of(
-            self._samples(measure, namespace, names, deadline, all_objects=all_objects) for measure in measures
-        )
+        queries = [ObjectsQuery(source, namespace, names, all_objects, _EVERYTHING) for source in sources]
+        cpu, memory = await all_of(self._samples(query, deadline) for query in queries)
         return cpu, memory
 
-    async def _samples(
-        self, measure: _Measure, namespace: str, names: list[str], deadline: Deadline, *, all_objects: bool
-    ) -> ObjectSamples:
-        source, rule = measure.source, measure.rule
-        if not source.resource_label or (namespace and not source.namespace_label):
+    async def _samples(self, query: ObjectsQuery, deadline: Deadline) -> ObjectSamples:
+        source, rule = query.source, query.source.rule
+        problem = "the query must make a vector, with a value for each object"
+        if not source.resource_label or (query.namespace and not source.namespace_label):
             missing = "namespaces" if source.resource_label else str(source.info.resource)
-            self._queries.warn_once(rule, f"no label maps to {missing}; add one to resources.overrides")
-            raise internal_error("unable to fetch metrics")
-        try:
-            query = ObjectsQuery(source, namespace, names, all_objects, _EVERYTHING)
-            samples = await self._queries.objects(query, deadline)
-        except QueryError as error:
-            self._queries.warn_once(rule, str(error))
-            raise internal_error("unable to fetch metrics") from error
-        if samples is None:
-            self._queries.warn_once(rule, "the query must make a vector, with a value for each object")
-            raise internal_error("unable to fetch metrics")
-        return samples
+            problem = f"no label maps to {missing}; add one to resources.overrides"
+        else:
+            try:
+                samples = await self._queries.objects(query, deadline)
+            except QueryError as error:
+                samples, problem = None, str(error)
+            if samples is not None:
+                return samples
+        self._queries.warn_once(rule, problem)
+        raise internal_error("unable to fetch metrics")
 
 
 def resource_sources(rules: ResourceRules) -> list[CustomSource]:
-    """Return the four queries as sources, like those of other rules."""
-    return [
-        measure.source
-        for key, rule in _by_key(rules)
-        for measure in (_container_measure(key, rule), _node_measure(key, rule))
-    ]
+    """Return the queries as sources, like those of other rules: CPU of containers, of nodes, memory of both."""
+    sources = []
+    for key, rule in (("resourceRules.cpu", rules.cpu), ("resourceRules.memory", rules.memory)):
+        sources.append(_source(f"{key}.containerQuery", rule.container_query, rule, _PODS, (rule.container_label,)))
+        sources.append(_source(f"{key}.nodeQuery", rule.node_query, rule, _NODES, ()))
+    return sources
 
 
 def missing_resource_labels(rule: ResourceRule) -> list[str]:
     """Return the resources that no label maps to, though the queries need one for each."""
     return [info.plural for info in (_PODS, _NODES, _NAMESPACES) if not _resource_label(rule.resources, info)]
-
-
-def _by_key(rules: ResourceRules) -> Iterable[tuple[str, ResourceRule]]:
-    return (("resourceRules.cpu", rules.cpu), ("resourceRules.memory", rules.memory))
 
 
 def _resource_label(naming: ResourceNaming, info: ResourceInfo) -> str:
@@ -249,29 +222,12 @@ def _resource_label(naming: ResourceNaming, info: ResourceInfo) -> str:
     return naming.template.label_for(group="", singular=info.singular) if naming.template is not None else ""
 
 
-def _container_measure(key: str, rule: ResourceRule) -> _Measure:
-    source = _source(f"{key}.containerQuery", rule.container_query, rule, _PODS, (rule.container_label,))
-    return _Measure(source, rule.container_label)
-
-
-def _node_measure(key: str, rule: ResourceRule) -> _Measure:
-    return _Measure(_source(f"{key}.nodeQuery", rule.node_query, rule, _NODES, ()), "")
-
-
 def _source(
     key: str, query: Template, written: ResourceRule, info: ResourceInfo, group_by: tuple[str, ...]
 ) -> CustomSource:
     """Return a resource rule as a source like those of other rules; its query names its series."""
     naming = written.resources
-    rule = Rule(
-        key=key,
-        series_query=query.source,
-        filters=(),
-        naming=_NO_NAMES,
-        resources=naming,
-        query=query,
-        destination=written.destination,
-    )
+    rule = Rule(key=key, series_query=query.source, query=query, resources=naming, destination=written.destination)
     return CustomSource(
         CustomMetricInfo(info.group_resource, key, info.namespaced),
         rule,

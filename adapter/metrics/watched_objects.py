@@ -102,11 +102,11 @@ class WatchedObjects:
         if self._pods:
             await self._followed[_PODS.group_resource].store.wait_synced()
 
-    def cached_names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str] | None:
-        """Return the sorted names of the objects that a selector matches; None where they have to be listed."""
+    async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
+        """See ListedObjects.names."""
         followed = self._current(info, namespace)
         if followed is None:
-            return None
+            return await self._listed.names(info, namespace, selector)
         cached, key = followed.names.get(namespace, {}), str(selector)
         names = cached.get(key)
         if names is None:
@@ -115,11 +115,6 @@ class WatchedObjects:
             if names and len(key) <= _MAX_SELECTOR:
                 followed.names[namespace] = {**(cached if len(cached) < _MAX_SELECTORS else {}), key: names}
         return names
-
-    async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
-        """See ListedObjects.names."""
-        names = self.cached_names(info, namespace, selector)
-        return await self._listed.names(info, namespace, selector) if names is None else names
 
     async def objects(
         self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""

@@ -23,13 +23,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.fairness import for_all_namespaces
 from adapter.planning.coalescing_costs import CoalescingGroup, Pause, fingerprint
 from adapter.planning.metric_queries import MetricQuery
 from adapter.planning.vector_cache import Outcome, VectorCache
 from adapter.planning.vector_index import IndexedVector
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import Rule
+from kube.fairness import for_all_namespaces
 
 _log = logging.getLogger(__name__)
 
@@ -55,11 +55,11 @@ class MetricsQueryCoalescer:
         # The least recently used first; None where there is no coalesced query.
         self._groups: OrderedDict[Hashable, CoalescingGroup | None] = OrderedDict()
 
-    def paused(self) -> Iterable[tuple[str, str, Pause]]:
-        """Yield the rule's key, the series and the reason of each group whose requests are sent alone for a while."""
+    def paused(self) -> Iterable[tuple[str, Pause]]:
+        """Yield the rule's key and the reason of each group whose requests are sent alone for a while."""
         for group in {id(group): group for group in self._groups.values() if group is not None}.values():
             if group.paused is not None:
-                yield group.rule.key, group.series, group.paused
+                yield group.rule.key, group.paused
 
     def cached(self, query: MetricQuery) -> IndexedVector | None:
         """Return the cached result of the coalesced query.
@@ -74,7 +74,7 @@ class MetricsQueryCoalescer:
         coalesces = group.note(request, now=self._clock())
         if group.paused is not before:
             self._log_pause(group)
-        result = self._cache.cached(group.query, rule.destination) if coalesces else None
+        result = self._cache.cached((group.query, rule.destination)) if coalesces else None
         hit = isinstance(result, IndexedVector)
         if self._telemetry is not None:
             self._telemetry.requests.labels(rule.key, "merged" if hit else "alone").inc()
@@ -83,7 +83,7 @@ class MetricsQueryCoalescer:
             return result
         if coalesces:
             with for_all_namespaces():
-                self._cache.prefetch(
+                self._cache.prefetch_query(
                     group.query,
                     rule.destination,
                     index=query.index,
@@ -127,7 +127,7 @@ class MetricsQueryCoalescer:
         now, before = self._clock(), group.paused
         if not isinstance(outcome, Vector):
             group.pause(Pause.FAILURE, now=now)
-        elif not self._cache.fits(group.query, group.rule.destination, outcome):
+        elif not self._cache.fits((group.query, group.rule.destination), outcome):
             group.pause(Pause.TOO_LONG, now=now)
         else:
             group.fetched(outcome.seconds, now=now)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from adapter.catalog.inventory import CustomSource, ExternalSource
+from adapter.catalog.inventory import CustomSource, ExternalSource, Source
 from adapter.planning.rendering import (
     QueryError,
     SelectorNotSupported,
@@ -240,7 +240,7 @@ class ExternalQuery(msgspec.Struct, frozen=True):
 MetricQuery = ObjectsQuery | ExternalQuery
 
 
-def coalesced_query(source: CustomSource | ExternalSource) -> str:
+def coalesced_query(source: Source) -> str:
     """Return the query for all objects or namespaces of a metric; "" where there is none."""
     if isinstance(source, ExternalSource):
         return ExternalQuery(source, "", _EVERYTHING).coalesced()

@@ -7,10 +7,8 @@ that concurrent requests for the same query share it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
-from adapter.fairness import current_namespace
 from adapter.planning.refresh_ahead import Fetch, RefreshAheadCache
 from adapter.planning.vector_index import IndexedVector, ObjectLabels, indexed
 from adapter.prometheus import (
@@ -23,6 +21,7 @@ from adapter.prometheus import (
     Vector,
 )
 from kube.deadlines import NO_DEADLINE, Deadline
+from kube.fairness import current_namespace
 
 Outcome = Vector | Scalar | PrometheusError
 """The result of a query, or why there is none."""
@@ -41,32 +40,19 @@ class InstantQueries(Protocol):
         """Evaluate a query now."""
 
 
-class VectorCache:
-    """Cached results of queries; see adapter.planning.refresh_ahead. Use as an async context manager."""
+class VectorCache(RefreshAheadCache[Vector | Scalar]):
+    """Cached results by query and destination. Use as an async context manager."""
 
     def __init__(self, prometheus: InstantQueries, *, ttl: float) -> None:
         """`ttl` is in seconds; 0 caches nothing."""
-        self._prometheus = prometheus
-        self._cache: RefreshAheadCache[Vector | Scalar] = RefreshAheadCache(
+        super().__init__(
             ttl=ttl,
             size=_size,
             max_bytes=_MAX_BYTES,
             caches_failure=lambda error: not isinstance(error, PrometheusBusy),
             parts=lambda result: result.samples if isinstance(result, Vector) else (),
         )
-
-    async def __aenter__(self) -> Self:
-        await self._cache.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._cache.__aexit__(None, None, None)
-
-    def close(self) -> None:
-        """Clear the cache; requests that are still in flight have their queries sent."""
-        self._cache.close()
+        self._prometheus = prometheus
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
@@ -75,11 +61,10 @@ class VectorCache:
         left = deadline.remaining()
         if left is not None and left <= 0:
             raise PrometheusTimeout("no time was left for the query")
-        key = (query, destination)
         fetch = self._fetch(query, destination)
         while True:
             try:
-                return await self._cache.get(key, fetch, deadline)
+                return await self.get((query, destination), fetch, deadline)
             except PrometheusBusy as error:
                 # Another namespace's queue is full, whose query this request shared.
                 if error.namespace == current_namespace():
@@ -87,11 +72,7 @@ class VectorCache:
             except TimeoutError as error:
                 raise PrometheusTimeout(f"no response within {left:.3g} s") from error
 
-    def cached(self, query: str, destination: Destination) -> Vector | Scalar | None:
-        """Return a query's cached result; None on a miss."""
-        return self._cache.cached((query, destination))
-
-    def prefetch(
+    def prefetch_query(
         self, query: str, destination: Destination, *, index: ObjectLabels | None, observe: Callable[[Outcome], None]
     ) -> None:
         """Send a query in the background, now and again for as long as its results have hits.
@@ -113,19 +94,11 @@ class VectorCache:
             observe(result)
             return result
 
-        self._cache.prefetch((query, destination), observed)
-
-    def fits(self, query: str, destination: Destination, result: Vector) -> bool:
-        """Return whether the cache can hold a result."""
-        return self._cache.fits((query, destination), result)
-
-    async def prefetches(self) -> None:
-        """Wait for the background queries of this moment."""
-        await self._cache.prefetches()
+        self.prefetch((query, destination), observed)
 
     def _fetch(self, query: str, destination: Destination, index: ObjectLabels | None = None) -> Fetch[Vector | Scalar]:
         async def fetch(deadline: Deadline) -> Vector | Scalar:
-            before = self._cache.latest((query, destination))
+            before = self.latest((query, destination))
             indexes = before.index.used if isinstance(before, IndexedVector) else frozenset()
             del before  # the old vector may be evicted meanwhile
             if index is not None:

@@ -24,8 +24,7 @@ import aiohttp
 from cachetools import LRUCache
 from yarl import URL
 
-from adapter.fairness import QueueFullError, current_namespace
-from adapter.prometheus.budget import MemoryBudget, Share
+from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.errors import (
     PrometheusBadResponse,
     PrometheusBusy,
@@ -33,11 +32,13 @@ from adapter.prometheus.errors import (
     PrometheusUnavailable,
     refusal,
 )
+from adapter.prometheus.list_reader import ListReader
 from adapter.prometheus.options import PrometheusOptions
 from adapter.prometheus.results import Result, Scalar, Vector, VectorReader, decode
-from adapter.prometheus.series import Series, SeriesReducer, read_series
+from adapter.prometheus.series import Series, SeriesReader
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to
 from kube.deadlines import NO_DEADLINE, Deadline
+from kube.fairness import QueueFullError, current_namespace
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -195,62 +196,41 @@ class PrometheusClient:
         if len(body) <= _SHORT:
             return decode(response.status, body)
         self._long[query] = True
-        with self._budget.share() as share:
-            reader = VectorReader()
-            try:
-                await self._feed(reader.feed, response, body, share, limit=_MAX_RESPONSE)
-                return await asyncio.to_thread(reader.finish)
-            finally:
-                reader.clear()
+        return await self._read_list(VectorReader(), response, body, limit=_MAX_RESPONSE)
 
     async def _receive_series(self, response: aiohttp.ClientResponse) -> tuple[Series, ...]:
-        """Read a list of series."""
-        reducer = SeriesReducer()
-        with self._budget.share() as share:
-            try:
-                await self._feed(reducer.feed, response, b"", share, limit=_MAX_LISTING)
-                return read_series(reducer.rest()) or await asyncio.to_thread(reducer.series)
-            except (ValueError, RecursionError) as error:
-                raise PrometheusBadResponse(f"Prometheus' response cannot be read: {type(error).__name__}") from error
+        return await self._read_list(SeriesReader(), response, b"", limit=_MAX_LISTING)
 
-    async def _feed(
-        self,
-        feed: Callable[[bytes], int],
-        response: aiohttp.ClientResponse,
-        first: bytes,
-        share: Share,
-        *,
-        limit: int,
-    ) -> None:
-        """Pass a body in pieces to `feed`, which decodes it and returns the memory taken.
-
-        Args:
-            feed: decodes a piece.
-            response: has the rest of the body.
-            first: what has been read of it.
-            share: counts the memory.
-            limit: of the body, in bytes.
+    async def _read_list(
+        self, reader: ListReader[_T], response: aiohttp.ClientResponse, first: bytes, *, limit: int
+    ) -> _T:
+        """Read a response of at most `limit` bytes, of which `first` has been read, in pieces.
 
         Raises:
-            PrometheusBadResponse: it has more, or takes too much memory.
+            PrometheusBadResponse: it is longer, takes too much memory, or cannot be decoded.
         """
         size = len(first)
         waiting = bytearray(first)
         ended = False
-        while not ended:
-            ended = response.content.at_eof()
-            while len(waiting) >= _PIECE or (ended and waiting):
-                async with self._budget.decoding:
-                    taken = feed(bytes(waiting[:_PIECE]))
-                    await asyncio.sleep(0)  # other work goes on between the pieces
-                del waiting[:_PIECE]
-                await share.take(taken)
-            if not ended:
-                chunk = await response.content.read(_PIECE)
-                waiting += chunk
-                size += len(chunk)
-                if size > limit:
-                    raise PrometheusBadResponse(f"Prometheus' response is longer than {limit} bytes")
+        with self._budget.share() as share:
+            try:
+                while not ended:
+                    ended = response.content.at_eof()
+                    while len(waiting) >= _PIECE or (ended and waiting):
+                        async with self._budget.decoding:
+                            taken = reader.feed(bytes(waiting[:_PIECE]))
+                            await asyncio.sleep(0)  # other work goes on between the pieces
+                        del waiting[:_PIECE]
+                        await share.take(taken)
+                    if not ended:
+                        chunk = await response.content.read(_PIECE)
+                        waiting += chunk
+                        size += len(chunk)
+                        if size > limit:
+                            raise PrometheusBadResponse(f"Prometheus' response is longer than {limit} bytes")
+                return await asyncio.to_thread(reader.finish)
+            finally:
+                reader.clear()
 
     def _took(self, path: str, started: float) -> None:
         if self._observe is not None:

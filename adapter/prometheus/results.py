@@ -12,6 +12,7 @@ import msgspec
 
 from adapter.gil import releasing_gil
 from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError, refusal
+from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
 
 _MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 3339 has no dates
 
@@ -84,17 +85,10 @@ _PART = 1_000
 # What a sample takes in memory beside its text, and what each of its labels takes; measured with tracemalloc.
 _SAMPLE_BYTES = 150
 _LABEL_BYTES = 80
-_MAX_HEAD = 64 * 1024
-_MAX_ENTRY = 256 * 1024
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _body = msgspec.json.Decoder(_Body)
 _samples = msgspec.json.Decoder(list[_Sample])
 _scalar = msgspec.json.Decoder(tuple[float, str])
-_RESULT = re.compile(rb'"result"\s*:\s*\[')
 _TYPE = re.compile(rb'"resultType"\s*:\s*"([^"\\]{0,40})"')
-# The end of one entry and the beginning of the next. It cannot be inside a string: there the quote would follow a
-# backslash, or end the string, and then no word could follow it.
-_NEXT = re.compile(rb'\}\s*,\s*(\{)\s*"(?:metric|value|histogram)"\s*:')
 
 
 def decode(status: int, body: bytes) -> Result:
@@ -115,53 +109,40 @@ def decode(status: int, body: bytes) -> Result:
     return Result(Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body))), envelope)
 
 
-class VectorReader:
-    """Decodes a vector while it arrives, so its text is never in memory as a whole."""
+class VectorReader(ListReader[Result]):
+    """Decodes a vector."""
+
+    start = re.compile(rb'"result"\s*:\s*\[')
+    # In a string, the quote would follow a backslash, or end the string, and then no word could follow it.
+    next = re.compile(rb'\}\s*,\s*(\{)\s*"(?:metric|value|histogram)"\s*:')
 
     def __init__(self) -> None:
-        self._head: bytes | None = None  # up to the bracket of the list
-        self._rest = b""
+        super().__init__()
         self._samples: list[Sample] = []
         self._memory = 0
 
-    def feed(self, piece: bytes) -> int:
-        """Decode the next piece; return the bytes of memory that its samples take, about.
+    def check_head(self, head: bytes) -> None:
+        """Raise PrometheusResultError unless it is the head of a vector."""
+        kind = _TYPE.search(head)
+        if kind is not None and kind[1] != b"vector":
+            raise _no_vector(kind[1].decode(errors="replace"))
 
-        Raises:
-            PrometheusError: it is no part of a vector.
-        """
-        self._rest += piece
-        if self._head is None and not self._find_list():
-            return 0
-        position, end = 0, 0
-        # One by one: what finditer leaves behind in Python 3.11 keeps memory from being given back.
-        while (found := _NEXT.search(self._rest, position)) is not None:
-            end, position = found.start() + 1, found.start(1)
-        if not end:
-            if len(self._rest) > _MAX_ENTRY:
-                raise PrometheusBadResponse("Prometheus' response cannot be read: an entry is too long")
-            return 0
-        block, self._rest = self._rest[:end], self._rest[position:]
-        try:
-            samples = _decoded(b"[" + block + b"]")
-        except _UNREADABLE as error:
-            raise PrometheusBadResponse(f"Prometheus' response cannot be read: {error}") from error
+    def take(self, entries: bytes) -> int:
+        """See ListReader.take."""
+        samples = _decoded(entries)
         self._samples += samples
-        taken = _memory(samples, len(block))
+        taken = _memory(samples, len(entries))
         self._memory += taken
         return taken
 
     def clear(self) -> None:
-        """Drop the samples, which tracebacks of errors would keep."""
-        self._samples, self._rest = [], b""
+        """See ListReader.clear."""
+        super().clear()
+        self._samples = []
 
     def finish(self) -> Result:
-        """Return the whole result after the last piece. It takes long and releases the GIL: call it in a thread.
-
-        Raises:
-            PrometheusError: see the package.
-        """
-        text = (self._head or b"") + self._rest
+        """Return the whole result; see ListReader.finish."""
+        text = self.rest
         warnings, found = _read(200, text)
         if isinstance(found, Scalar):
             return Result(found, warnings)
@@ -174,19 +155,6 @@ class VectorReader:
         del samples
         ordered = tuple(releasing_gil(heapq.merge(*parts, key=sample_order)))
         return Result(Vector(ordered, memory=memory), warnings)
-
-    def _find_list(self) -> bool:
-        """Look for the beginning of the list; return whether it has arrived."""
-        found = _RESULT.search(self._rest, 0, _MAX_HEAD)
-        if found is None:
-            if len(self._rest) > _MAX_HEAD:
-                raise PrometheusBadResponse("Prometheus' response cannot be read: it begins with no result")
-            return False
-        self._head, self._rest = self._rest[: found.end()], self._rest[found.end() :]
-        kind = _TYPE.search(self._head)
-        if kind is not None and kind[1] != b"vector":
-            raise _no_vector(kind[1].decode(errors="replace"))
-        return True
 
 
 def _read(status: int, body: bytes) -> tuple[tuple[str, ...], list[Sample] | Scalar]:
@@ -201,8 +169,8 @@ def _read(status: int, body: bytes) -> tuple[tuple[str, ...], list[Sample] | Sca
         if response.data.result_type != "vector":
             raise _no_vector(response.data.result_type)
         return warnings, _decoded(response.data.result)
-    except _UNREADABLE as error:
-        raise PrometheusBadResponse(f"Prometheus' response cannot be read: {error}") from error
+    except UNREADABLE as error:
+        raise unreadable(error) from error
 
 
 def _decoded(entries: bytes | msgspec.Raw) -> list[Sample]:

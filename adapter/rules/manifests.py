@@ -53,28 +53,18 @@ def manifest_rules(text: str, *, source: str) -> list[FoundRules]:
         RulesError: as for `load_manifest_rules`.
     """
     documents = parse(text, source=source)
-    objects = [one for document in documents for one in _objects(document)]
-    if len(documents) <= 1 and not any(_is_wrapping(one) for one in objects):
+    if len(documents) <= 1 and not any(map(_is_wrapping, documents)):
         return [FoundRules("", decode_rules(documents[0] if documents else {}, source=source, text=text))]
     found = []
-    for one in objects:
+    for one in documents:
         for where, tree, note in _rules_in(one, source):
             rules = decode_rules(tree, source=f"{source}: {where}", text=text)
             found.append(FoundRules(where + (f"; {note}" if note else ""), rules))
     if not found:
-        names = [_name(one) for one in objects[:_SHOWN_OBJECTS]]
-        more = ", ..." if len(objects) > _SHOWN_OBJECTS else ""
+        names = [_name(one) for one in documents[:_SHOWN_OBJECTS]]
+        more = ", ..." if len(documents) > _SHOWN_OBJECTS else ""
         raise RulesError(f"{source}: there are no rules in it, but {', '.join(names)}{more}")
     return found
-
-
-def _objects(document: Tree) -> Iterator[Tree]:
-    """A document, or the objects of the list that it is."""
-    items = document.get("items") if isinstance(document, dict) else None
-    if isinstance(document, dict) and str(document.get("kind", "")).endswith("List") and isinstance(items, list):
-        yield from (item for item in items if item is not None)
-    else:
-        yield document
 
 
 def _is_wrapping(tree: Tree) -> bool:

@@ -38,7 +38,7 @@ class DebugPages:
     catalog: Catalog
     lookup: ResourceLookup
     probe: Probe
-    paused: Callable[[], Iterable[tuple[str, str, Pause]]] = tuple
+    paused: Callable[[], Iterable[tuple[str, Pause]]] = tuple
 
     async def respond(self, segments: tuple[str, ...], query: Query) -> Report | Explanation:
         """The page that `segments`, without "debug", name.

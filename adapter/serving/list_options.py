@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from adapter.content.tables import INCLUDED
+from adapter.content.documents import INCLUDED
 from kube import status
 from kube.field_selectors import FieldSelector, FieldSelectorError
 from kube.fields import invalid, quote

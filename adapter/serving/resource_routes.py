@@ -12,9 +12,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from adapter.catalog.groups import RESOURCE_GROUP
+from adapter.content.documents import JsonObject, UsageDocument, usage_table
 from adapter.content.encoding import Conversion, Representation
-from adapter.content.resource_documents import ResourceDocument, document_of, list_of
-from adapter.content.tables import TABLE_FORMS, Table, usage_table
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.usage import NodeUsage, PodUsage
 from adapter.serving.list_options import check_numbers, field_selector, included_object
@@ -24,7 +23,8 @@ from kube.field_selectors import FieldSelector
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 
-_LISTS = {"pods": "PodMetricsList", "nodes": "NodeMetricsList"}
+_KINDS = {"pods": "PodMetrics", "nodes": "NodeMetrics"}
+_TABLE_FORMS = tuple(Conversion("Table", "meta.k8s.io", version) for version in ("v1", "v1beta1"))
 
 
 class ResourceRoutes:
@@ -63,23 +63,24 @@ class ResourceRoutes:
         if name and not found:
             raise _not_found(resource, f"{namespace}/{name}" if namespace else name)
 
-        def document(usages: Sequence[PodUsage | NodeUsage]) -> ResourceDocument | Table:
+        def document(usages: Sequence[PodUsage | NodeUsage]) -> UsageDocument | JsonObject:
             if table is not None:
                 return usage_table(usages, table[0], include=table[1])
-            return document_of(usages[0]) if name else list_of(_LISTS[resource], usages)
+            return UsageDocument(_KINDS[resource] if name else f"{_KINDS[resource]}List", usages)
 
         return Response(200, await encode_list(representation, found, document))
 
 
-def _negotiate(request: Request) -> tuple[Representation, tuple[Conversion, str] | None]:
-    """Return how to encode the response, and for a table its form and what is beside each row."""
+def _negotiate(request: Request) -> tuple[Representation, tuple[str, str] | None]:
+    """Return how to encode the response, and for a table its apiVersion and what is beside each row."""
     request.require_get()
-    representation = request.representation(TABLE_FORMS)
+    representation = request.representation(_TABLE_FORMS)
     form = representation.conversion
     if form is None:
         return representation, None
     # The Content-Type of a table is that of its encoding alone; only documents of discovery name their form there.
-    return dataclasses.replace(representation, conversion=None), (form, included_object(request.target.query))
+    table = f"{form.group}/{form.version}", included_object(request.target.query)
+    return dataclasses.replace(representation, conversion=None), table
 
 
 def _selectors(request: Request, name: str) -> tuple[LabelSelector, FieldSelector]:

@@ -180,9 +180,6 @@ async def _queries(
 class _NoObjects:
     """Knows no objects: a replay selects pods by the names that they had."""
 
-    def cached_names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str] | None:
-        """Return None: nothing is cached."""
-
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """Return no names."""
         del info, namespace, selector

@@ -181,13 +181,6 @@ def test_multi_line_queries_are_printed_on_one_line(capsys: pytest.CaptureFixtur
             "ConfigMap adapter-config: data.config.yaml",
         ),
         (
-            (
-                "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: a}\n"
-                f"  data:\n    config.yaml: |{indented(CLI_RULES, 6)}"
-            ),
-            "ConfigMap a: data.config.yaml",
-        ),
-        (
             f"prometheus: {{url: 'http://x'}}\nrules:\n  default: false\n  custom:{indented(LIST, 2)}",
             "values of a Helm chart, rules; rules[N] is custom[N], externalRules[N] external[N]",
         ),

@@ -104,7 +104,7 @@ async def test_requests_of_many_namespaces_are_one_coalesced_query_of_each_resou
             for index, pod in enumerate(known[1:], 1):
                 selector = LabelSelector.parse(f"app={pod.name}")
                 await cache.prefetches()
-                is_merged = cache.cached(CPU, DEFAULT_DESTINATION) is not None
+                is_merged = cache.cached((CPU, DEFAULT_DESTINATION)) is not None
                 found = await metrics.pods(namespace=pod.namespace, selector=selector, deadline=Deadline.after(5))
                 if is_merged:  # before that the canned result has too much
                     assert containers(found) == {

@@ -86,7 +86,7 @@ class Bed:
         telemetry = RuleTelemetry(self.registry)
         self.coalescer = MetricsQueryCoalescer(self.cache, telemetry=telemetry, clock=lambda: self.now)
         telemetry.begin(
-            [], digest="", now=0.0, paused=lambda: [(rule, why.value) for rule, _, why in self.coalescer.paused()]
+            [], digest="", now=0.0, paused=lambda: [(rule, why.value) for rule, why in self.coalescer.paused()]
         )
 
     def seen(self, name: str, **labels: str) -> float | None:
@@ -96,8 +96,8 @@ class Bed:
     async def expire(self) -> None:
         """Evict all cache entries."""
         await self.cache.prefetches()
-        for key in list(self.cache._cache._entries):
-            self.cache._cache._evict(key)
+        for key in list(self.cache._entries):
+            self.cache._evict(key)
 
     async def external(self, wanted: ExternalSource, namespace: str = "a", selector: str = "") -> list[float] | None:
         """The values of a coalesced result, once the one that is prefetched for this request is there; or None."""

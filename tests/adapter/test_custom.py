@@ -404,7 +404,7 @@ async def test_object_with_several_values_has_a_query_of_its_own(tmp_path: Path)
             await cache.prefetches()
         prometheus.queries.clear()
         alone = 'sum(rate(http_packets_total{namespace="shop",pod="a"}[1m])) by (pod)'
-        cache._cache._evict((alone, DEFAULT_DESTINATION))
+        cache._evict((alone, DEFAULT_DESTINATION))
         assert [value.milli for name in ("a", "b") for value in await named(bed, name)] == [1000, 1000]
     assert prometheus.queries == [alone]
 
@@ -424,6 +424,6 @@ async def test_values_are_made_once_for_each_coalesced_result(tmp_path: Path) ->
         assert (await named(bed))[0] is before
         prometheus.result = vector(({"namespace": "shop", "pod": "a"}, 3.0))
         [query] = [query for query in prometheus.queries if ".+" in query]
-        cache._cache._refresh((query, DEFAULT_DESTINATION))
+        cache._refresh((query, DEFAULT_DESTINATION))
         await cache.prefetches()
         assert [value.milli for value in await named(bed)] == [3000]

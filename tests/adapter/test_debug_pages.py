@@ -67,7 +67,7 @@ async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> 
 
 async def test_paused_merging_is_a_finding_on_the_debug_page(tmp_path: Path) -> None:
     async with bed(tmp_path, ALL_FOUND) as opened:
-        paused = [("rules[0]", "hits_total", Pause.COST), ("rules[0]", "hits_total", Pause.COST)]
+        paused = [("rules[0]", Pause.COST), ("rules[0]", Pause.COST)]
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), lambda: paused)
         report = await pages.respond(("rules",), Query.parse("examples=0"))
     assert isinstance(report, Report)

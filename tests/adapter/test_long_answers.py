@@ -32,7 +32,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
     for place, names in (
         (routes, ("CustomMetricList", "ExternalMetricList")),
-        (resource_routes, ("list_of", "usage_table")),
+        (resource_routes, ("UsageDocument", "usage_table")),
         (Representation, ("encode",)),
     ):
         for name in names:

@@ -33,7 +33,7 @@ from adapter.prometheus import (
     results,
 )
 from adapter.prometheus import client as client_module
-from adapter.prometheus.series import SeriesReducer
+from adapter.prometheus.series import SeriesReader
 from kube.certs import CertificateAuthority
 from kube.deadlines import Deadline
 from tests.eventually import eventually
@@ -152,12 +152,12 @@ async def test_token_is_reloaded_when_its_file_changes(server: ScriptedPrometheu
 async def test_series_are_merged_in_a_thread(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
 
-    def put_together(reducer: SeriesReducer) -> tuple[Series, ...]:
+    def put_together(reader: SeriesReader) -> tuple[Series, ...]:
         threads.append(threading.current_thread().name)
-        return original(reducer)
+        return original(reader)
 
-    original = SeriesReducer.series
-    monkeypatch.setattr(SeriesReducer, "series", put_together)
+    original = SeriesReader.finish
+    monkeypatch.setattr(SeriesReader, "finish", put_together)
     server.reply = responds({"status": "success", "data": [{"__name__": "a", "pod": "x"}]})
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         assert await client.series("a", start=0, end=1) == (Series("a", frozenset({"pod"})),)

@@ -9,7 +9,7 @@ import pytest
 from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
 from adapter.content import protobuf
 from adapter.content.documents import CustomMetricList, ExternalMetricList
-from adapter.content.protobuf import encode_error, encode_list, message
+from adapter.content.protobuf import encode, encode_error, message
 from kube.selectors import LabelSelector
 from kube.status import forbidden, internal_error, not_found, too_many_requests
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
@@ -44,7 +44,7 @@ def pod_value(name: str, milli: int, *, selector: str = "", window: int | None =
 
 def test_custom_list() -> None:
     document = CustomMetricList("v1beta2", [pod_value("pod-1-1", 100_995), pod_value("pod-1-2", 101_995)])
-    assert encode_list(document) == base64.b64decode(TWO_PODS)
+    assert encode(document) == base64.b64decode(TWO_PODS)
 
 
 def test_external_list() -> None:
@@ -55,7 +55,7 @@ def test_external_list() -> None:
         window_seconds=None,
         milli=1_001_000,
     )
-    assert encode_list(ExternalMetricList([value])) == base64.b64decode(QUEUE)
+    assert encode(ExternalMetricList([value])) == base64.b64decode(QUEUE)
 
 
 def test_error() -> None:
@@ -66,8 +66,8 @@ def test_error() -> None:
 @pytest.mark.parametrize(
     ("written", "piece"),
     [
-        (encode_list(CustomMetricList("v1beta1", [pod_value("p", 1, window=60)])), b"\x20\x3c\x2a\x04\x0a\x021m"),
-        (encode_list(CustomMetricList("v1beta2", [pod_value("p", 1, window=60)])), b"\x20\x3c\x2a\x04\x0a\x021m"),
+        (encode(CustomMetricList("v1beta1", [pod_value("p", 1, window=60)])), b"\x20\x3c\x2a\x04\x0a\x021m"),
+        (encode(CustomMetricList("v1beta2", [pod_value("p", 1, window=60)])), b"\x20\x3c\x2a\x04\x0a\x021m"),
         (
             encode_error(internal_error("x")),
             b"\x0a\x00\x12\x00\x1a\x00\x22\x07\x0a\x00\x12\x01x\x1a\x00\x28\x00\x32\x00",
@@ -85,7 +85,7 @@ def test_parts(written: bytes, piece: bytes) -> None:
 
 
 def test_selector_of_v1beta1_follows_the_value() -> None:
-    written = encode_list(CustomMetricList("v1beta1", [pod_value("p", 1, selector="a=b,c in (d,e)")]))
+    written = encode(CustomMetricList("v1beta1", [pod_value("p", 1, selector="a=b,c in (d,e)")]))
     labels = b"\x0a\x06\x0a\x01a\x12\x01b"
     expression = b"\x12\x0d\x0a\x01c\x12\x02In\x1a\x01d\x1a\x01e"
     assert b"\x2a\x04\x0a\x021m\x32" + bytes([len(labels + expression)]) + labels + expression in written
@@ -134,8 +134,8 @@ def test_encoded_parts_of_one_item_are_not_written_into_another() -> None:
     assert len(set(each)) == len(items) - 3, "the name `a` is there twice"
     protobuf._short_reference.cache_clear()
     assert [written(value) for value in reversed(items)] == each[::-1]
-    legacy = protobuf.encode_list(CustomMetricList("v1beta1", items))
-    lists = [protobuf.encode_list(CustomMetricList("v1beta2", items)) for _ in range(2)]
+    legacy = protobuf.encode(CustomMetricList("v1beta1", items))
+    lists = [protobuf.encode(CustomMetricList("v1beta2", items)) for _ in range(2)]
     assert b"".join(each) in lists[0]
     assert lists[0] == lists[1], "encoded items are reused"
-    assert protobuf.encode_list(CustomMetricList("v1beta1", items)) == legacy, "and those of v1beta2 only"
+    assert protobuf.encode(CustomMetricList("v1beta1", items)) == legacy, "and those of v1beta2 only"

@@ -216,9 +216,6 @@ async def test_unchanged_rules_do_not_wait_for_the_api_server(bed: MetricsBed) -
         def __init__(self) -> None:
             self.arrived = asyncio.Event()
 
-        def cached(self, resource: str, group: str = "") -> ResourceInfo | None:
-            return None
-
         async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
             self.arrived.set()
             await asyncio.Event().wait()

@@ -13,9 +13,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.content import protobuf
+from adapter.content.documents import UsageDocument
 from adapter.content.encoding import Representation
-from adapter.content.protobuf import encode_resource
-from adapter.content.resource_documents import document_of, list_of
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
@@ -258,7 +258,7 @@ POD = PodUsage(
 
 
 def test_json_is_that_of_metrics_server() -> None:
-    assert Representation().encode(document_of(POD)).body.decode() == (
+    assert Representation().encode(UsageDocument("PodMetrics", [POD])).body.decode() == (
         '{"metadata":{"name":"web-0","creationTimestamp":"2023-11-14T22:13:20Z","namespace":"shop",'
         '"labels":{"app":"web"}},"timestamp":"2023-11-14T22:13:20Z","window":"1m30s",'
         '"containers":[{"name":"app","usage":{"cpu":"250m","memory":"64Ki"}}],'
@@ -273,12 +273,12 @@ def test_protobuf_is_k8s_io_metrics() -> None:
     meta = b"\x0a\x05web-0\x12\x00\x1a\x04shop\x22\x00\x2a\x00\x32\x00\x38\x00" + b"\x42" + bytes([len(time)]) + time
     meta += b"\x5a\x0a\x0a\x03app\x12\x03web"
     window = b"\x08\x80\x88\xac\xa3\xcf\x02"  # ninety seconds in nanoseconds
-    assert encode_resource(list_of("PodMetricsList", [POD])).count(container) == 1
-    encoded = encode_resource(document_of(POD))
+    assert protobuf.encode(UsageDocument("PodMetricsList", [POD])).count(container) == 1
+    encoded = protobuf.encode(UsageDocument("PodMetrics", [POD]))
     for part in (meta, b"\x12" + bytes([len(time)]) + time, b"\x1a" + bytes([len(window)]) + window, container):
         assert part in encoded
     node = NodeUsage(name="n", labels={}, timestamp=NOW, window_seconds=90.0, usage=usage(250, 65536 * 1000))
-    assert b"\x22\x0d\x0a\x03cpu\x12\x06\x0a\x04250m" in encode_resource(document_of(node))
+    assert b"\x22\x0d\x0a\x03cpu\x12\x06\x0a\x04250m" in protobuf.encode(UsageDocument("NodeMetrics", [node]))
 
 
 async def test_discovery_names_nodes_and_pods() -> None:

@@ -239,7 +239,7 @@ def test_anchors_and_merge_keys_are_expanded() -> None:
         ),
         (
             "externalRules: [{seriesQuery: up, metricsQuery: '<<join .GroupBySlice>>'}]",
-            'rules.yaml: externalRules[0].metricsQuery: <<join .GroupBySlice>>: function "join" is not defined; there',
+            'rules.yaml: externalRules[0].metricsQuery: <<join .GroupBySlice>>: function "join" is not supported;',
         ),
         ("resourceRules: {cpu: {nodeQuery: a}}", "rules.yaml: resourceRules.cpu.containerQuery: this key is required"),
         ("resourceRules: {window: 1m}", "rules.yaml: resourceRules.cpu: this key is required"),

@@ -9,7 +9,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.fairness import current_namespace, enter_namespace
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
@@ -30,6 +29,7 @@ from adapter.prometheus import (
 )
 from adapter.rules import parse_rules
 from kube.deadlines import NO_DEADLINE, Deadline
+from kube.fairness import current_namespace, enter_namespace
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from tests.adapter.metrics_bed import (
@@ -190,7 +190,7 @@ async def test_queries_of_different_tenants_are_not_shared() -> None:
             prometheus.result = vector(({"pod": "web-0"}, float(number)))
             alone = await cache.instant("up", destination=destination)
             assert isinstance(alone, Vector)
-            assert cache.cached("up", destination) is alone
+            assert cache.cached(("up", destination)) is alone
             assert alone.samples[0].value == number % 4
     assert prometheus.destinations == [DEFAULT_DESTINATION, *others]
 
@@ -280,7 +280,7 @@ async def test_large_vectors_are_freed_in_parts(objects: ObjectLabels | None, se
 
     async def use() -> None:
         async with cache:
-            cache.prefetch("up", DEFAULT_DESTINATION, index=objects, observe=lambda _: came.set())
+            cache.prefetch_query("up", DEFAULT_DESTINATION, index=objects, observe=lambda _: came.set())
             await end.wait()
 
     using = asyncio.create_task(use())
@@ -308,11 +308,11 @@ async def test_prefetched_query_is_sent_once_and_its_result_indexed() -> None:
 
     async with VectorCache(prometheus, ttl=60.0) as cache:
         for _ in range(3):
-            assert cache.cached("up", DEFAULT_DESTINATION) is None
-            cache.prefetch("up", DEFAULT_DESTINATION, index=("namespace", "pod"), observe=observe)
+            assert cache.cached(("up", DEFAULT_DESTINATION)) is None
+            cache.prefetch_query("up", DEFAULT_DESTINATION, index=("namespace", "pod"), observe=observe)
         await came.wait()
         found = await cache.instant("up")
-        assert cache.cached("up", DEFAULT_DESTINATION) is found
+        assert cache.cached(("up", DEFAULT_DESTINATION)) is found
     assert isinstance(found, IndexedVector)
     assert found.index.objects(("namespace", "pod"), "a") == {"web-0": found.samples[0]}
     assert outcomes == [found]

@@ -116,7 +116,7 @@ async def test_refreshed_vector_has_the_indexes_that_were_used(monkeypatch: pyte
 
         async def following(before: IndexedVector) -> IndexedVector:
             made.clear()
-            shared._cache._refresh(("queue_depth", DEFAULT_DESTINATION))
+            shared._refresh(("queue_depth", DEFAULT_DESTINATION))
             async with asyncio.timeout(60):
                 while (result := await shared.instant("queue_depth")) and isinstance(result, IndexedVector):
                     if result.index is not before.index:
