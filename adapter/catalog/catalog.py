@@ -75,10 +75,10 @@ class Catalog:
             rules: the rules.
             prometheus: lists the series.
             mapper: knows the cluster's resources.
-            relist_interval: the seconds between two listings of a seriesQuery.
+            relist_interval: seconds.
             max_age: a series counts if it had a sample within these last seconds, unless its rule says otherwise.
             telemetry: counts lists and failures.
-            clock: returns the seconds since the epoch.
+            clock: returns seconds since the epoch.
         """
         self._rules = rules
         self._prometheus = prometheus

@@ -30,10 +30,10 @@ _EVERYTHING = LabelSelector()
 async def check(
     catalog: Catalog, lookup: ResourceLookup, probe: Probe | None, *, knows_cluster: bool, examples: int
 ) -> Report:
-    """Check all rules.
+    """Check all rules, with the series that the catalog has listed.
 
     Args:
-        catalog: the rules, and their series as listed.
+        catalog: the rules.
         lookup: the API resources.
         probe: queries example values; None to check the file alone.
         knows_cluster: `lookup` knows all resources of the cluster.

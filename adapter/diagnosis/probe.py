@@ -41,13 +41,9 @@ _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The objects to query: one by `name`, those of a `selector`, or any one that has a series.
+    """The objects to query: one by name, those of a label selector, or any one that has a series.
 
-    Attributes:
-        namespace: the namespace; "" for any.
-        name: the object's name, or "".
-        selector: label selector of the objects, or None.
-        metric_selector: label selector of the metric's series.
+    `namespace` is "" for any; `metric_selector` selects the metric's series.
     """
 
     namespace: str = ""
@@ -87,16 +83,7 @@ class _Recorder:
 
 
 class Probe:
-    """Queries metrics of the catalog.
-
-    Args:
-        catalog: the available metrics.
-        prometheus: their values.
-        objects: the objects that selectors match.
-        lookup: the API resources.
-        forwarder: the adapter of forwardExternal; None without one.
-        seconds: the time limit for one metric.
-    """
+    """Queries metrics of the catalog, each within `seconds`; `forwarder` is the adapter of forwardExternal."""
 
     def __init__(
         self,

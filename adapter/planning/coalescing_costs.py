@@ -65,14 +65,9 @@ def count_distinct(bitmap: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class CoalescingGroup:
-    """The requests that one coalesced query can serve.
+    """The requests that one coalesced query of a rule and series can serve.
 
-    Attributes:
-        rule: the rule.
-        series: the name of the series.
-        query: the coalesced query.
-        paused: why requests are sent alone for a while; None while they are coalesced.
-        logged: the reasons that are in the log already.
+    `paused` is why requests are sent alone for a while; None while they are coalesced. `logged` are reasons in the log.
     """
 
     rule: Rule
