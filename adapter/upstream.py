@@ -23,8 +23,8 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapter.fairness import FairSemaphore, current_namespace
 from kube.config import RestConfig
+from kube.fairness import FairSemaphore, current_namespace
 from kube.files import FilesVersion
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ election                    leader election on a Lease
 security                    delegated authentication and authorization, TLS
 serving                     the listener with its limits on connections, health checks, flags of HTTPS servers
 quantity, selectors, field_selectors, names, fields, durations, status   values, validation and errors of the API
-flags, process, tasks, deadlines, single_flight, files, certs   command line, process and asyncio helpers
+flags, process, tasks, deadlines, single_flight, fairness, files, certs   command line, process and asyncio helpers
 
 Nothing here knows of metrics or of scaling, or imports another package of this repository.
 """

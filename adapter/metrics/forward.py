@@ -28,12 +28,12 @@ import msgspec
 from yarl import URL
 
 from adapter.catalog.values import ExternalMetricValue
-from adapter.fairness import QueueFullError
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.refresh_ahead import RefreshAheadCache
 from adapter.rules import ForwardOptions
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to
 from kube.deadlines import Deadline
+from kube.fairness import QueueFullError
 from kube.quantity import Quantity, QuantityError
 from kube.retries import Backoff
 from kube.status import StatusError, service_unavailable, too_many_requests

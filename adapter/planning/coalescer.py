@@ -23,13 +23,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.fairness import for_all_namespaces
 from adapter.planning.coalescing_costs import CoalescingGroup, Pause
 from adapter.planning.metric_queries import MetricQuery
 from adapter.planning.vector_cache import Outcome, VectorCache
 from adapter.planning.vector_index import IndexedVector
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import Rule
+from kube.fairness import for_all_namespaces
 
 _log = logging.getLogger(__name__)
 

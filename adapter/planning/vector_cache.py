@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from adapter.fairness import current_namespace
 from adapter.planning.refresh_ahead import Fetch, RefreshAheadCache
 from adapter.planning.vector_index import IndexedVector, ObjectLabels, indexed
 from adapter.prometheus import (
@@ -22,6 +21,7 @@ from adapter.prometheus import (
     Vector,
 )
 from kube.deadlines import NO_DEADLINE, Deadline
+from kube.fairness import current_namespace
 
 Outcome = Vector | Scalar | PrometheusError
 """The result of a query, or why there is none."""

@@ -24,7 +24,6 @@ import aiohttp
 from cachetools import LRUCache
 from yarl import URL
 
-from adapter.fairness import QueueFullError, current_namespace
 from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.errors import (
     PrometheusBadResponse,
@@ -39,6 +38,7 @@ from adapter.prometheus.results import Result, Scalar, Vector, VectorReader, dec
 from adapter.prometheus.series import Series, SeriesReader
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to
 from kube.deadlines import NO_DEADLINE, Deadline
+from kube.fairness import QueueFullError, current_namespace
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -33,15 +33,10 @@ from adapter.catalog.groups import (
 from adapter.catalog.inventory import CustomMetricInfo
 from adapter.content.encoding import COMPRESS_FROM, Conversion, Encodable, Encoded, Representation, compress
 from adapter.gil import releasing_gil
-from adapter.serving.aggregated_discovery import (
-    ResourceEntry,
-    custom_resources,
-    discovery_document,
-    external_resources,
-    group_entry,
-    usage_resources,
-)
 from kube.process import installed_version
+
+DISCOVERY_FORMS = tuple(Conversion("APIGroupDiscoveryList", "apidiscovery.k8s.io", v) for v in ("v2", "v2beta1"))
+"""The forms of aggregated discovery that a client may request: every group, version and metric in one document."""
 
 # The documents of fewer metrics are written at once: a millisecond.
 _FEW = 200
@@ -100,12 +95,33 @@ class _View:
         return found
 
 
-class _Resource(msgspec.Struct, rename="camel", gc=False):  # there can be very many
+class _Resource(msgspec.Struct, rename="camel", gc=False):  # there can be very many, as of those below
     name: str
     singular_name: str
     namespaced: bool
     kind: str
     verbs: tuple[str, ...]
+
+
+class _Kind(msgspec.Struct):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _Subresource(msgspec.Struct, rename="camel", gc=False):
+    subresource: str
+    response_kind: _Kind
+    verbs: tuple[str, ...] = ("get",)
+
+
+class _AggregatedResource(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    resource: str
+    response_kind: _Kind
+    scope: str
+    singular_resource: str
+    verbs: tuple[str, ...]
+    subresources: tuple[_Subresource, ...] = ()
 
 
 _GET = ("get",)
@@ -185,9 +201,13 @@ class Discovery:
     def _aggregated(self, view: _View, conversion: Conversion) -> dict[str, Any]:
         groups = []
         for group, versions in self._versions.items():
-            resources = {version: _aggregated_resources(view, group, version) for version in reversed(versions)}
-            groups.append(group_entry(group, resources))
-        return discovery_document(conversion, groups)
+            entries = [
+                {"version": one, "resources": _aggregated(view, group, one), "freshness": "Current"}
+                for one in reversed(versions)
+            ]
+            groups.append({"metadata": {"name": group}, "versions": entries})
+        api_version = f"{conversion.group}/{conversion.version}"
+        return {"kind": conversion.kind, "apiVersion": api_version, "metadata": {}, "items": groups}
 
     def group(self, name: str) -> dict[str, Any]:
         """Return /apis/GROUP: the APIGroup of a group that is served."""
@@ -197,7 +217,13 @@ class Discovery:
         """Return /apis/GROUP/VERSION: the APIResourceList, with an entry for each metric. Raises 406."""
         form.require_form()
         view = self._view
-        return await view.document(f"/apis/{group}/{version}", form, lambda: _resource_list(view, group, version))
+
+        def make() -> dict[str, Any]:
+            resources = _resources(view, group)
+            head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
+            return {**head, "resources": resources}
+
+        return await view.document(f"/apis/{group}/{version}", form, make)
 
     @property
     def _view(self) -> _View:
@@ -241,30 +267,39 @@ def _written(form: Representation, make: Callable[[], Encodable]) -> Document:
     return Document.of(form.encode(make()))
 
 
-def _resource_list(view: _View, group: str, version: str) -> dict[str, Any]:
+def _resources(view: _View, group: str) -> list[_Resource]:
     if group == CUSTOM_GROUP:
         custom = releasing_gil(view.custom)
-        resources = [_Resource(str(info), "", info.namespaced, "MetricValueList", _GET) for info in custom]
-    elif group == RESOURCE_GROUP:
-        resources = list(_USAGE.values())
-    else:
-        external = releasing_gil(view.external)
-        resources = [_Resource(name, "", True, "ExternalMetricValueList", _GET) for name in external]
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": f"{group}/{version}",
-        "resources": resources,
-    }
+        return [_Resource(str(info), "", info.namespaced, "MetricValueList", _GET) for info in custom]
+    if group == RESOURCE_GROUP:
+        return list(_USAGE.values())
+    external = releasing_gil(view.external)
+    return [_Resource(name, "", True, "ExternalMetricValueList", _GET) for name in external]
 
 
-def _aggregated_resources(view: _View, group: str, version: str) -> tuple[ResourceEntry, ...]:
-    match group:
-        case "custom.metrics.k8s.io":
-            return custom_resources(group, version, releasing_gil(view.custom))
-        case "metrics.k8s.io":
-            return usage_resources(group, version)
-    return external_resources(group, version, releasing_gil(view.external))
+def _aggregated(view: _View, group: str, version: str) -> list[_AggregatedResource]:
+    """Return the resources of a group in aggregated discovery.
+
+    A custom metric is a subresource of the resource that it measures. That one is not served here, so it has no kind,
+    and clients skip it. Upstream: endpoints.ConvertGroupVersionIntoToDiscovery
+    """
+    if group != CUSTOM_GROUP:
+        return [
+            _AggregatedResource(one.name, _Kind(group, version, one.kind), _scope(one.namespaced), "", one.verbs)
+            for one in releasing_gil(_resources(view, group))
+        ]
+    kind = _Kind(group, version, "MetricValueList")
+    metrics: dict[tuple[str, bool], list[_Subresource]] = {}
+    for info in releasing_gil(view.custom):
+        metrics.setdefault((str(info.resource), info.namespaced), []).append(_Subresource(info.metric, kind))
+    return [
+        _AggregatedResource(resource, _Kind(), _scope(namespaced), "", (), tuple(found))
+        for (resource, namespaced), found in metrics.items()
+    ]
+
+
+def _scope(namespaced: bool) -> str:
+    return "Namespaced" if namespaced else "Cluster"
 
 
 def _group(name: str) -> dict[str, Any]:

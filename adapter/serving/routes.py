@@ -29,9 +29,8 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.openapi import OpenApiResponse, openapi_documents
-from adapter.serving.aggregated_discovery import DISCOVERY_FORMS
 from adapter.serving.debug_pages import DebugPages
-from adapter.serving.discovery import Discovery, software_version, version_document
+from adapter.serving.discovery import DISCOVERY_FORMS, Discovery, software_version, version_document
 from adapter.serving.list_options import check_list, check_numbers, check_requested_name, field_selector
 from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
 from adapter.serving.resource_routes import ResourceRoutes

@@ -20,11 +20,11 @@ from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.content.encoding import COMPRESS_FROM, Representation, compress
-from adapter.fairness import FairSemaphore, QueueFullError, enter_namespace
 from adapter.serving.requests import Request, RequestLine, RequestLines, Response, accept
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import Telemetry
 from kube.deadlines import Deadline, DeadlineExceeded, within
+from kube.fairness import FairSemaphore, QueueFullError, enter_namespace
 from kube.security.authentication import Authenticator
 from kube.security.authorization import Authorizer
 from kube.serving.options import ServerLimits

@@ -93,7 +93,7 @@ class RuleQueries:
         )
         if source is None:
             raise ReplayError(
-                f"{hpa.key}: Prometheus has no usage of the resource {metric.name}, but of cpu and memory"
+                f"{hpa.key}: only the usage of cpu and memory is known, not of {metric.name}; change the metric"
             )
         if not source.resource_label or not source.namespace_label:
             raise ReplayError(f"{source.rule.key}: no label maps to pods and namespaces; add resources.overrides")

@@ -9,7 +9,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.fairness import current_namespace, enter_namespace
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
@@ -30,6 +29,7 @@ from adapter.prometheus import (
 )
 from adapter.rules import parse_rules
 from kube.deadlines import NO_DEADLINE, Deadline
+from kube.fairness import current_namespace, enter_namespace
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from tests.adapter.metrics_bed import (
