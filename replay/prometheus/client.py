@@ -44,6 +44,10 @@ class TooLargeError(ReplayError):
     """The server refuses a range query for its size or duration; a shorter range may work."""
 
 
+class RefusedError(ReplayError):
+    """The server refuses a query as wrong."""
+
+
 class _RetriableError(ReplayError):
     """There is no response for now."""
 
@@ -118,6 +122,7 @@ class RangeClient:
 
         Raises:
             TooLargeError: a shorter range may work.
+            RefusedError: the query is wrong.
             ReplayError: there is no result.
         """
         # The library rounds the times to seconds, so exact ones replace its parameters.
@@ -258,7 +263,7 @@ class _Session(requests.Session):
         if status in (400, 422) and why:
             if _TOO_LARGE.search(why) and "parse error" not in why:
                 return TooLargeError(why)
-            return ReplayError(f"Prometheus refuses the query {shown(query)}: {why}; change it in --config")
+            return RefusedError(f"Prometheus refuses the query {shown(query)}: {why}; change it in --config")
         if status in _RETRIED:
             return _RetriableError(f"{self._url} fails with status {status}{': ' * bool(why)}{why}; try again later")
         return self.not_prometheus(f"it has no {urlsplit(response.url).path} (status {status})")

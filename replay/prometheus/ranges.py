@@ -19,7 +19,7 @@ from adapter.rules import Policy
 from kube.selectors import LabelSelector
 from replay.load import ReplayError
 from replay.prometheus.cache import ChunkCache
-from replay.prometheus.client import RangeClient, Result, TooLargeError, shown
+from replay.prometheus.client import RangeClient, RefusedError, Result, TooLargeError, shown
 
 _CHUNK_POINTS: Final = 1_440
 """Six hours of reconciliations; servers allow 11,000 points, but limit the samples that are read, too."""
@@ -157,6 +157,10 @@ class RangeReader:
             values = self._fetch(query, first)
             values.extend(self._fetch(query, second))
             return values
+        except RefusedError:
+            if query.rule_query:
+                client.instant(query.rule_query, time_ms=times.last_ms)  # raises the error of what the user wrote
+            raise
         try:
             return _combined(query, times, result)
         except (ValueError, LookupError, TypeError) as error:

@@ -15,7 +15,7 @@ from typing import Final
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.diagnosis.explain import Target, explain
-from adapter.diagnosis.probe import Probe, Wanted
+from adapter.diagnosis.probe import Probe, Selection
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
@@ -93,7 +93,7 @@ class RuleQueries:
         )
         if source is None:
             raise ReplayError(
-                f"{hpa.key}: Prometheus has no usage of the resource {metric.name}, but of cpu and memory"
+                f"{hpa.key}: only the usage of cpu and memory is known, not of {metric.name}; change the metric"
             )
         if not source.resource_label or not source.namespace_label:
             raise ReplayError(f"{source.rule.key}: no label maps to pods and namespaces; add resources.overrides")
@@ -158,7 +158,7 @@ class RuleQueries:
 
     async def _missing(self, hpa: HPA, target: Target) -> ReplayError:
         """Return the error of a metric that no rule makes, in the words of `adapter explain`."""
-        wanted = Wanted(namespace=hpa.namespace)
+        wanted = Selection(namespace=hpa.namespace)
         explanation = await explain(target, wanted, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
         why, similar = "; ".join(explanation.reasons) or "no rule makes it", explanation.suggestions
         hint = "change the rules, or the HPA"

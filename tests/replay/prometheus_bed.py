@@ -71,6 +71,13 @@ def history() -> list[Series]:
     for container, cores in (("app", 0.5), ("proxy", 0.125)):
         add("container_cpu_usage_seconds_total", lambda at, _, cores=cores: at * cores, pods=PODS, container=container)  # type: ignore[misc]
     add("container_cpu_usage_seconds_total", lambda at, _: at * 0.625, pods=PODS, container="")
+    for container, mebibytes in (("app", 64), ("proxy", 16)):
+        add(
+            "container_memory_working_set_bytes",
+            lambda at, _, size=mebibytes: float(size * 2**20 + at),  # type: ignore[misc]
+            pods=PODS,
+            container=container,
+        )
     for container, millicores in (("app", 1.0), ("proxy", 0.25)):
         requested = {"container": container, "resource": "cpu", "unit": "core"}
         add("kube_pod_container_resource_requests", lambda _, __, value=millicores: value, pods=PODS, **requested)  # type: ignore[misc]
@@ -149,12 +156,16 @@ def settings(url: str, cache: Path, **changes: Any) -> PrometheusSettings:
 
 
 @contextlib.contextmanager
-def stub_server(respond: Callable[[str], tuple[int, str, bytes]]) -> Iterator[str]:
-    """Serve what `respond` returns for a path: status, content type, body; yield the URL."""
+def stub_server(
+    respond: Callable[[str], tuple[int, str, bytes]], *, headers: Callable[[dict[str, str]], None] = lambda _: None
+) -> Iterator[str]:
+    """Serve what `respond` returns for "METHOD PATH": status, content type, body; yield the URL."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, content_type, body = respond(self.path)
+            headers(dict(self.headers.items()))
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status, content_type, body = respond(f"{self.command} {self.path}")
             self.send_response(status)
             self.send_header("Content-Type", content_type)
             if 300 <= status < 400:
@@ -162,6 +173,8 @@ def stub_server(respond: Callable[[str], tuple[int, str, bytes]]) -> Iterator[st
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass

@@ -1,0 +1,172 @@
+"""Chunks on disk: only what cannot change is cached, damage is noticed, and an interrupted replay continues."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.prometheus import DEFAULT_DESTINATION, Destination
+from replay.load import ReplayError
+from replay.prometheus.cache import ChunkCache, default_folder
+from replay.prometheus.client import RangeClient, Result, TooLargeError
+from replay.prometheus.ranges import RangeQuery, RangeReader, Times
+
+DAY = 86_400_000
+NOW = 20_000 * DAY
+QUERY = RangeQuery(name="queue", query="queue")
+STEP = 15_000
+
+
+class Server(RangeClient):
+    """Serves the number of the step as its value, and records the ranges that are requested."""
+
+    def __init__(self, *, without: range = range(0), most: int = 11_000) -> None:
+        self.requested: list[tuple[int, int]] = []
+        self._without = without
+        self._most = most
+        self.interrupt_after = math.inf
+
+    def range(self, query: str, *, start_ms: int, end_ms: int, step_ms: int) -> Result:
+        if len(self.requested) >= self.interrupt_after:
+            raise KeyboardInterrupt
+        count = (end_ms - start_ms) // step_ms + 1
+        self.requested.append((start_ms, count))
+        if count > self._most:
+            raise TooLargeError("exceeded maximum resolution")
+        times = [time for time in range(start_ms, end_ms + 1, step_ms) if time not in self._without]
+        return [{"metric": {}, "values": [[time / 1000, str(time // step_ms)] for time in times]}]
+
+
+def read(server: Server, folder: Path, times: Times, *, tenant: str = "", query: RangeQuery = QUERY) -> array[float]:
+    def client(destination: Destination) -> RangeClient:
+        assert destination is DEFAULT_DESTINATION
+        return server
+
+    reader = RangeReader(client, cache=ChunkCache(folder), cache_key=lambda _: ("http://p", tenant), now_ms=NOW)
+    return reader.read(query, times)
+
+
+def day(*, ago: float = 2, count: int = 5_760) -> Times:
+    return Times(round(NOW - ago * DAY), STEP, count)
+
+
+def test_cached_chunks_are_not_requested_again(tmp_path: Path) -> None:
+    first, second = Server(), Server()
+    values = read(first, tmp_path, day())
+    assert list(values) == [time // STEP for time in day()]
+    assert sum(count for _, count in first.requested) == 5_760
+    assert len(first.requested) == 4
+    assert read(second, tmp_path, day()) == values
+    assert second.requested == []
+
+
+def test_later_replay_requests_only_what_is_new(tmp_path: Path) -> None:
+    read(Server(), tmp_path, day())
+    server = Server()
+    read(server, tmp_path, Times(day().start_ms + 60_000, STEP, 5_760))
+    # The first chunk, which begins later, and the last one.
+    assert [count for _, count in server.requested] == [1_436, 4]
+
+
+def test_interrupted_replay_continues(tmp_path: Path) -> None:
+    server = Server()
+    server.interrupt_after = 3
+    with pytest.raises(KeyboardInterrupt):
+        read(server, tmp_path, day())
+    rest = Server()
+    values = read(rest, tmp_path, day())
+    assert len(rest.requested) == 1
+    assert list(values) == [time // STEP for time in day()]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 20, None], ids=["empty", "zeros", "one bit"])
+def test_damaged_chunk_is_requested_again(tmp_path: Path, damage: bytes | None) -> None:
+    values = read(Server(), tmp_path, day(count=1_000))
+    for path in tmp_path.iterdir():
+        content = bytearray(path.read_bytes())
+        content[100] ^= 1
+        path.write_bytes(bytes(content) if damage is None else damage)
+    server = Server()
+    assert read(server, tmp_path, day(count=1_000)) == values
+    assert len(server.requested) == 1
+    assert read(Server(), tmp_path, day(count=1_000)) == values
+
+
+def test_recent_chunk_is_not_cached(tmp_path: Path) -> None:
+    times = Times(NOW - 1_000 * STEP, STEP, 1_000)
+    read(Server(), tmp_path, times)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_chunk_without_values_is_not_cached(tmp_path: Path) -> None:
+    times = day(count=1_000)
+    values = read(Server(without=range(times.start_ms, times.last_ms + 1)), tmp_path, times)
+    assert all(map(math.isnan, values))
+    assert read(Server(), tmp_path, times)[0] == times.start_ms // STEP
+
+
+def test_tenants_and_queries_have_chunks_of_their_own(tmp_path: Path) -> None:
+    times = day(count=10)
+    read(Server(), tmp_path, times)
+    for options in ({"tenant": "team-a"}, {"query": RangeQuery(name="queue", query="queue", milli=True)}):
+        server = Server()
+        read(server, tmp_path, times, **options)
+        assert len(server.requested) == 1
+
+
+def test_unwritable_folder_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert len(read(Server(), tmp_path / "file", day(count=10))) == 10
+
+
+def test_files_are_written_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Path:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    read(Server(), tmp_path, day(count=10))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_least_recently_used_chunks_are_removed(tmp_path: Path) -> None:
+    cache = ChunkCache(tmp_path, limit=2_000)
+    for number in range(4):
+        cache.put([number], array("d", [number]) * 100)
+    for number, path in enumerate(
+        sorted(tmp_path.iterdir(), key=lambda path: struct.unpack_from("d", path.read_bytes(), 4))
+    ):
+        os.utime(path, (number, number))
+    used = cache.get([0], 100)  # which makes it the most recently used
+    cache.prune()
+    assert used is not None
+    assert [cache.get([number], 100) is not None for number in range(4)] == [True, False, False, True]
+
+
+def test_folder_is_that_of_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_folder() == tmp_path / "milliscale" / "replay"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # is to be ignored by the specification
+    assert default_folder() == Path.home() / ".cache" / "milliscale" / "replay"
+
+
+def test_chunk_is_halved_until_the_server_takes_it(tmp_path: Path) -> None:
+    server = Server(most=400)
+    assert list(read(server, tmp_path, day(count=1_000))) == [time // STEP for time in day(count=1_000)]
+    assert [count for _, count in server.requested] == [1_000, 500, 250, 250, 500, 250, 250]
+
+
+def test_server_that_takes_no_chunk(tmp_path: Path) -> None:
+    with pytest.raises(ReplayError, match="refuses even 3 points of queue"):
+        read(Server(most=2), tmp_path, day(count=100))
+
+
+def test_memory_is_that_of_the_values(tmp_path: Path) -> None:
+    values = read(Server(), tmp_path, day(ago=15, count=80_640))
+    assert len(values) == 80_640
+    assert values.itemsize == 8

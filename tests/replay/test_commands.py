@@ -1,0 +1,309 @@
+"""`python -m autoscaler replay`: flags, sources, outputs and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+from click.testing import CliRunner, Result
+
+from autoscaler.cli import main
+from playground.prometheus import PrometheusServer
+from replay.flags import Moment
+from tests.kube.scripted import ScriptedServer, scripted_server
+from tests.replay.prometheus_bed import NAMESPACE, RULES, SECONDS, START, pods_metric, running_prometheus
+
+HPA: dict[str, Any] = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web", "namespace": NAMESPACE},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": 1,
+        "maxReplicas": 10,
+        "metrics": [pods_metric("packets_per_second")],
+    },
+}
+CPU: dict[str, Any] = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+}
+DEPLOYMENT: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web", "namespace": NAMESPACE},
+    "spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "500m"}}}]}}},
+}
+
+
+def replay(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["replay", *map(str, arguments)], prog_name="autoscaler")
+
+
+@pytest.fixture
+def hpa(tmp_path: Path) -> Path:
+    return written(tmp_path / "hpa.yaml", HPA)
+
+
+def written(path: Path, *documents: dict[str, Any]) -> Path:
+    path.write_text(yaml.safe_dump_all(documents))
+    return path
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Path:
+    """An hour at a value every minute: 100, and 300 from half an hour on."""
+    path = tmp_path / "load.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["timestamp", "packets_per_second", "cpu"])
+        rows.writerows((START + 60 * minute, 100 if minute < 30 else 300, 1.0) for minute in range(60))
+    return path
+
+
+def test_table(hpa: Path, load: Path) -> None:
+    result = replay("--hpa", hpa, "--csv", load)
+    assert result.exit_code == 0, result.output
+    lines = {line[:24].strip(): line[24:].split() for line in result.output.splitlines()}
+    assert lines["replicas: max"] == ["6"]
+    assert "Assumed: one ready pod can serve 50 of packets_per_second; load above that is overload." in result.output
+
+
+def test_json_has_every_reconciliation(hpa: Path, load: Path) -> None:
+    result = replay("--hpa", hpa, "--csv", load, "-o", "json", "--step", "30s", "--initial-replicas", "3")
+    document = json.loads(result.stdout)
+    [replayed] = document["replays"]
+    assert document["version"] == 1
+    assert [step["time"] for step in replayed["steps"][:2]] == ["2026-01-05T00:00:00.000Z", "2026-01-05T00:00:30.000Z"]
+    assert replayed["steps"][0]["replicas"] == 3
+    assert replayed["steps"][-1]["desiredReplicas"] == 6
+
+
+def test_model_of_the_workload_is_that_of_the_flags(hpa: Path, load: Path) -> None:
+    flags = ["--offset", "5s", "--pod-startup", "2m", "--capacity", "20", "--initial-replicas", "2"]
+    result = replay("--hpa", hpa, "--csv", load, *flags, "-o", "csv")
+    rows = list(csv.DictReader(result.stdout.splitlines()))
+    assert rows[0]["timestamp"] == "2026-01-05T00:00:05.000Z"
+    scaled = next(index for index, row in enumerate(rows) if row["desiredReplicas"] == "4")
+    assert [row["ready"] for row in rows[scaled + 1 : scaled + 9]] == ["2"] * 7 + ["4"]
+    result = replay("--hpa", hpa, "--csv", load, *flags)
+    assert "one ready pod can serve 20 of packets_per_second" in result.output
+
+
+@pytest.mark.parametrize(
+    ("flags", "first", "last"),
+    [
+        (["--from", "2026-01-05T00:30:00Z"], "00:30:00", "00:59:45"),
+        (["--to", "2026-01-05T01:15:00+01:00"], "00:00:00", "00:14:45"),
+        (["--from", str(START + 1800), "--to", str(START + 2400)], "00:30:00", "00:39:45"),
+        (["--from", "10m", "--to", "2026-01-05T00:30:00Z"], "00:20:00", "00:29:45"),
+        (["--from", "10m"], "00:50:00", "00:59:45"),
+    ],
+)
+def test_time_flags_narrow_a_file(hpa: Path, load: Path, flags: list[str], first: str, last: str) -> None:
+    rows = list(csv.DictReader(replay("--hpa", hpa, "--csv", load, *flags, "-o", "csv").stdout.splitlines()))
+    assert [row["timestamp"][11:19] for row in (rows[0], rows[-1])] == [first, last]
+
+
+def test_files_are_written(hpa: Path, load: Path, tmp_path: Path) -> None:
+    result = replay("--hpa", hpa, "--csv", load, "--html", tmp_path / "r.html", "--png", tmp_path / "r.png")
+    assert result.exit_code == 0, result.output
+    assert "</html>" in (tmp_path / "r.html").read_text()
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    result = replay("--hpa", hpa, "--csv", load, "--html", tmp_path / "none" / "r.html")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"Error: {tmp_path}/none/r.html cannot be written: No such file or directory\n",
+    )
+
+
+def test_requests_come_from_flags_or_from_the_workload_beside_the_hpa(tmp_path: Path, load: Path) -> None:
+    of_cpu = {**HPA, "spec": {**HPA["spec"], "metrics": [CPU]}}
+    alone = written(tmp_path / "alone.yaml", of_cpu)
+    result = replay("--hpa", alone, "--csv", load)
+    assert result.exit_code == 1
+    assert "what a pod requests of cpu is not known: give --request cpu=" in result.stderr
+    assert "can serve 0.5 of cpu" in replay("--hpa", alone, "--csv", load, "--request", "cpu=1").output
+    beside = written(tmp_path / "beside.yaml", of_cpu, DEPLOYMENT)
+    assert "can serve 0.25 of cpu" in replay("--hpa", beside, "--csv", load).output
+    assert "can serve 1 of cpu" in replay("--hpa", beside, "--csv", load, "--request", "cpu=2000m").output
+
+
+def test_several_hpas_are_compared(tmp_path: Path, hpa: Path, load: Path) -> None:
+    other = {**HPA, "spec": {**HPA["spec"], "maxReplicas": 4}}
+    result = replay("--hpa", hpa, "--hpa", written(tmp_path / "other.yaml", other), "--csv", load)
+    [largest] = [line.split() for line in result.output.splitlines() if line.strip().startswith("replicas: max")]
+    assert largest == ["replicas:", "max", "6", "4"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], "give the load: either --prometheus-url or --csv"),
+        (["--csv", "LOAD", "--prometheus-url", "http://localhost:9090"], "either --prometheus-url or --csv"),
+        (["--csv", "LOAD", "--config", "LOAD"], "--config has no effect with --csv"),
+        (["--csv", "LOAD", "--from", "yesterday"], "'yesterday' is no time: write 24h, 2w, 2026-01-31T12:00:00Z"),
+        (["--csv", "LOAD", "--from", "2026-01-05"], "'2026-01-05' has no time zone: write 2026-01-05T00:00:00Z"),
+        (["--csv", "LOAD", "--from", "1e99"], "1e99 is not a time in Unix seconds"),
+        (["--csv", "LOAD", "--from", "-1h"], "-1h must not be negative"),
+        (["--csv", "LOAD", "--request", "500m"], "'500m' must be [CONTAINER/]RESOURCE=QUANTITY, such as cpu=500m"),
+        (["--csv", "LOAD", "--request", "cpu=lots"], "'lots' is not a quantity such as 500m or 2Gi"),
+        (["--csv", "LOAD", "--capacity", "-1"], "-1 must be greater than 0"),
+        (["--csv", "LOAD", "--pods", "web-("], "'web-(' is not a regular expression"),
+        (["--csv", "LOAD", "--step", "0s"], "0s must be longer than 0s"),
+        (["--csv", "LOAD", "--tolerance", "1"], "No such option"),
+    ],
+)
+def test_wrong_flags_exit_with_2(hpa: Path, load: Path, flags: list[str], expected: str) -> None:
+    result = replay("--hpa", hpa, *(str(load) if flag == "LOAD" else flag for flag in flags))
+    assert result.exit_code == 2
+    assert expected in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (
+            {"kind": "Deployment", "apiVersion": "apps/v1"},
+            "there is no HorizontalPodAutoscaler in it, only: Deployment",
+        ),
+        ({**HPA, "spec": {**HPA["spec"], "maxReplicas": 0}}, "web: spec.maxReplicas"),
+        ({**HPA, "kind": "ScaledObject"}, "there is no HorizontalPodAutoscaler in it, only: ScaledObject"),
+    ],
+)
+def test_hpa_that_cannot_be_replayed(tmp_path: Path, load: Path, document: dict[str, Any], expected: str) -> None:
+    result = replay("--hpa", written(tmp_path / "other.yaml", document), "--csv", load)
+    assert result.exit_code == 1
+    assert expected in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_moments() -> None:
+    assert Moment(ago_ms=60_000).resolve(100_000) == 40_000
+    assert Moment(time_ms=5).resolve(100_000) == 5
+    assert Moment().resolve(100_000) == 100_000
+
+
+def test_help_has_sections() -> None:
+    output = replay("--help").output
+    for section in ("Load flags:", "Prometheus flags:", "Workload flags:", "Controller flags:", "Kubernetes client"):
+        assert f"\n{section}" in output
+    assert "--section" not in output
+    assert "\n  Examples:\n    # " in output
+
+
+# --- imports -------------------------------------------------------------------------------------------------------
+
+
+def test_controller_imports_nothing_of_a_replay() -> None:
+    code = (
+        "import sys; from autoscaler.cli import main; main(['run', '--help'], standalone_mode=False);"
+        "print({name.partition('.')[0] for name in sys.modules}"
+        " & {'replay', 'adapter', 'prometheus_api_client', 'requests', 'plotly', 'matplotlib', 'optuna'})"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "set()"
+
+
+def test_file_needs_no_library_of_prometheus(hpa: Path, load: Path) -> None:
+    code = (
+        "import sys\nfrom autoscaler.cli import main\n"
+        f"main(['replay', '--hpa', {str(hpa)!r}, '--csv', {str(load)!r}], standalone_mode=False)\n"
+        "print({name.partition('.')[0] for name in sys.modules}"
+        " & {'prometheus_api_client', 'requests', 'plotly', 'matplotlib', 'optuna'})"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize(
+    ("module", "flags"),
+    [
+        ("prometheus_api_client", ["--prometheus-url", "http://127.0.0.1:1"]),
+        ("plotly.offline", ["--csv", "LOAD", "--html", "replay.html"]),
+        ("matplotlib", ["--csv", "LOAD", "--png", "replay.png"]),
+    ],
+)
+def test_missing_library_is_named(hpa: Path, load: Path, module: str, flags: list[str]) -> None:
+    code = f"import sys; sys.modules[{module!r}] = None; from autoscaler.cli import main; main()"
+    flags = [str(load) if flag == "LOAD" else flag for flag in flags]
+    command = [sys.executable, "-c", code, "replay", "--hpa", str(hpa), *flags]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "pip install 'milliscale[replay]'" in ended.stderr
+
+
+# --- Prometheus ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
+    with running_prometheus(tmp_path_factory.mktemp("prometheus")) as running:
+        yield running
+
+
+@pytest.mark.e2e
+@pytest.mark.xdist_group("replay-prometheus-commands")
+def test_load_of_prometheus(prometheus: PrometheusServer, hpa: Path, tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(RULES)
+    times = ["--from", str(START), "--to", str(START + SECONDS)]
+    flags = ["--prometheus-url", prometheus.url, "--cache-dir", str(tmp_path / "cache"), *times]
+    result = replay("--hpa", hpa, *flags, "--config", tmp_path / "rules.yaml")
+    assert result.exit_code == 0, result.output
+    [largest] = [line.split() for line in result.output.splitlines() if line.strip().startswith("replicas: max")]
+    assert largest == ["replicas:", "max", "3", "3"]  # of reality, and of the replay
+    assert result.stderr == ""  # no progress bar, for this is no terminal
+    assert list((tmp_path / "cache").iterdir())
+
+    result = replay("--hpa", hpa, *flags)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: shop/web: there is no metric pods/packets_per_second: Prometheus has no")
+    (tmp_path / "rules.yaml").write_text("rules: [{seriesQuery: x}]")
+    result = replay("--hpa", hpa, *flags, "--config", tmp_path / "rules.yaml")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {tmp_path}/rules.yaml: rules[0]")
+
+
+# --- the cluster ---------------------------------------------------------------------------------------------------
+
+
+def cluster(server: ScriptedServer, **objects: dict[str, Any]) -> None:
+    async def respond(request: web.Request) -> web.Response:
+        return web.json_response(found[request.path])
+
+    found = {
+        f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers/web": objects["hpa"],
+        f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/web": objects["deployment"],
+    }
+    server.handlers.update(dict.fromkeys(found, respond))
+
+
+async def test_hpa_of_the_cluster(tmp_path: Path, load: Path) -> None:
+    async with scripted_server() as server:
+        served = {**HPA, "spec": {**HPA["spec"], "metrics": [CPU]}, "status": {"currentReplicas": 1}}
+        cluster(server, hpa=served, deployment=DEPLOYMENT)
+        flags = ["--kubeconfig", str(server.kubeconfig(tmp_path)), "--csv", str(load)]
+        result = await asyncio.to_thread(replay, "--hpa", "shop/web", *flags)
+        assert result.exit_code == 0, result.output
+        assert "can serve 0.25 of cpu" in result.output
+        result = await asyncio.to_thread(replay, "--hpa", "shop/other", *flags)
+        assert result.exit_code == 1
+        assert "there is no HorizontalPodAutoscaler shop/other in the cluster" in result.stderr
+
+
+async def test_cluster_that_cannot_be_reached(tmp_path: Path, load: Path) -> None:
+    async with scripted_server() as server:
+        path = server.kubeconfig(tmp_path)
+    result = await asyncio.to_thread(replay, "--hpa", "shop/web", "--kubeconfig", str(path), "--csv", str(load))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: HPA shop/web: ")
+    assert "check --kubeconfig and --context" in result.stderr

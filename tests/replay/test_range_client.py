@@ -1,0 +1,212 @@
+"""The client of Prometheus: what a server or a proxy may respond, retries, and the form of requests."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
+from replay.load import ReplayError
+from replay.prometheus.client import RangeClient, TooLargeError
+from tests.replay.prometheus_bed import stub_server
+
+JSON = "application/json"
+MATRIX = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": []}}).encode()
+Response = tuple[int, str, bytes]
+
+
+def error(kind: str, text: str) -> bytes:
+    return json.dumps({"status": "error", "errorType": kind, "error": text}).encode()
+
+
+class Clock:
+    """A clock that sleeping advances."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def request(url: str, *, query: str = "up", clock: Clock | None = None, **options: object) -> None:
+    clock = clock or Clock()
+    server = PrometheusOptions(url=url, **options)  # type: ignore[arg-type]
+    with RangeClient(server, DEFAULT_DESTINATION, clock=clock, sleep=clock.sleep) as client:
+        client.range(query, start_ms=1_000_500, end_ms=1_060_500, step_ms=15_000)
+
+
+RESPONSES: list[tuple[str, Response, type[Exception], str]] = [
+    (
+        "401",
+        (401, "text/plain", b"Unauthorized"),
+        ReplayError,
+        "refuses the credentials .status 401.; give --prometheus-",
+    ),
+    ("403", (403, "text/html", b"<html>"), ReplayError, "refuses the credentials .status 403."),
+    (
+        "404",
+        (404, "text/html", b"<html>"),
+        ReplayError,
+        "is no Prometheus: it has no /api/v1/query_range .status 404.; ch",
+    ),
+    (
+        "login",
+        (302, "text/html", b""),
+        ReplayError,
+        "is no Prometheus: it redirects to https://login.example/; check --p",
+    ),
+    (
+        "page",
+        (200, "text/html", b"<html>"),
+        ReplayError,
+        "is no Prometheus: its response is not that of Prometheus' API",
+    ),
+    ("another API", (200, JSON, b'{"data": []}'), ReplayError, "its response is not that of Prometheus' API; check"),
+    (
+        "binary",
+        (200, JSON, b"\xff\xfe\0"),
+        ReplayError,
+        "its response is not that of Prometheus' API; check --prometheus",
+    ),
+    (
+        "wrong query",
+        (400, JSON, error("bad_data", "1:1: parse error: unexpected end")),
+        ReplayError,
+        "Prometheus refuses the query up: 1:1: parse error: unexpected end; change it in --config",
+    ),
+    (
+        "points",
+        (400, JSON, error("bad_data", "exceeded maximum resolution of 11,000 points per timeseries")),
+        TooLargeError,
+        "exceeded maximum resolution",
+    ),
+    ("samples", (422, JSON, error("execution", "query processing would load too many samples")), TooLargeError, "too"),
+    ("timeout", (503, JSON, error("timeout", "query timed out in expression evaluation")), TooLargeError, "timed out"),
+    ("body", (413, "text/html", b""), TooLargeError, "status 413"),
+    ("down", (503, "text/html", b"<html>"), ReplayError, "fails with status 503; try again later"),
+]
+
+
+@pytest.mark.parametrize(("response", "kind", "expected"), [r[1:] for r in RESPONSES], ids=[r[0] for r in RESPONSES])
+def test_error_says_what_to_change(response: Response, kind: type[Exception], expected: str) -> None:
+    with stub_server(lambda _: response) as url, pytest.raises(kind, match=expected) as raised:
+        request(url)
+    assert type(raised.value).__name__ != "ReplayError" or "\n" not in str(raised.value)
+
+
+def test_unreachable_server() -> None:
+    with pytest.raises(ReplayError, match=re.escape("127.0.0.1:1 cannot be reached (Connection refused); check")):
+        request("http://127.0.0.1:1")
+
+
+def test_error_has_no_password() -> None:
+    with pytest.raises(ReplayError) as raised:
+        request("http://admin:secret@127.0.0.1:1")
+    assert "secret" not in str(raised.value)
+
+
+def test_server_of_the_rules_file_is_named() -> None:
+    with pytest.raises(ReplayError, match="check the url of team-a in prometheusServers"):
+        request("http://127.0.0.1:1", name="team-a")
+
+
+def test_outage_is_retried_until_the_deadline() -> None:
+    responses: list[Response] = [(503, "text/html", b""), (429, "text/html", b""), (200, JSON, MATRIX)]
+    clock = Clock()
+    with stub_server(lambda _: responses.pop(0)) as url:
+        request(url, clock=clock)
+    assert responses == []
+    assert 1.5 <= clock.now <= 2.25  # 0.5 and 1 s, with jitter
+
+    with stub_server(lambda _: (503, "text/html", b"")) as url, pytest.raises(ReplayError, match="status 503"):
+        request(url, clock=clock)
+    assert 100 < clock.now - 2.25 < 120
+
+
+def test_first_request_is_not_retried() -> None:
+    server = PrometheusOptions(url="http://127.0.0.1:1")
+    clock = Clock()
+    with (
+        RangeClient(server, DEFAULT_DESTINATION, clock=clock, sleep=clock.sleep) as client,
+        pytest.raises(ReplayError, match="cannot be reached"),
+    ):
+        client.server_time()
+    assert clock.now == 0
+
+
+def test_slow_response_ends_at_the_deadline() -> None:
+    clock = Clock()
+
+    def slow(_: str) -> Response:
+        clock.now += 1_000
+        return 200, JSON, MATRIX
+
+    with stub_server(slow) as url, pytest.raises(ReplayError, match="sent no response in time"):
+        request(url, clock=clock)
+
+
+def test_times_are_exact() -> None:
+    received: list[dict[str, list[str]]] = []
+
+    def respond(path: str) -> Response:
+        received.append(parse_qs(urlsplit(path).query))
+        return 200, JSON, MATRIX
+
+    with stub_server(respond) as url:
+        request(url)
+    [parameters] = received
+    assert parameters == {
+        "query": ["up"],
+        "start": ["1000.500"],
+        "end": ["1060.500"],
+        "step": ["15.000"],
+        "timeout": ["120s"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "verb", "method"), [("up", "GET", "GET"), ("up", "POST", "POST"), ("u" * 9_000, "GET", "POST")]
+)
+def test_long_queries_are_in_the_body(query: str, verb: str, method: str) -> None:
+    received: list[str] = []
+
+    def respond(path: str) -> Response:
+        received.append(path)
+        return 200, JSON, MATRIX
+
+    with stub_server(respond) as url:
+        request(url, query=query, verb=verb)
+    [path] = received
+    assert path.startswith(f"{method} ")
+    assert ("?" in path) == (method == "GET")
+
+
+def test_credentials_and_headers_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("abc")
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login someone password else")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    received: list[dict[str, str]] = []
+    destination = Destination(headers=(("X-Scope-OrgID", "rule"),))
+    with stub_server(lambda _: (200, JSON, MATRIX), headers=received.append) as url:
+        options = PrometheusOptions(url=url, token_file=tmp_path / "token", headers=(("x-scope-orgid", "team"),))
+        with RangeClient(options, destination) as client:
+            client.range("up", start_ms=0, end_ms=0, step_ms=1)
+    assert received[0]["Authorization"] == "Bearer abc"
+    assert [value for name, value in received[0].items() if name.lower() == "x-scope-orgid"] == ["rule"]
+
+
+@pytest.mark.parametrize(("body", "expected"), [('{"data": {"jobs": [{"type": "counter"}]}}', "counter"), ("{}", "")])
+def test_type_of_a_metric_is_that_of_its_metadata(body: str, expected: str) -> None:
+    with (
+        stub_server(lambda _: (200, JSON, body.encode())) as url,
+        RangeClient(PrometheusOptions(url=url), DEFAULT_DESTINATION) as client,
+    ):
+        assert client.metric_type("jobs") == expected
