@@ -91,12 +91,8 @@ def shadow_routes(
 
 
 def _guarded(handler: Handler, access: DebugAccess) -> Handler:
-    return handler if access is DebugAccess.ALL else _only_from_inside(handler)
-
-
-def _only_from_inside(handler: Handler) -> Handler:
     async def respond(request: web.Request) -> web.StreamResponse:
-        if not _is_loopback(request.remote):
+        if access is DebugAccess.LOCAL and not _is_loopback(request.remote):
             why = "this page is shown to connections from inside the pod only: use kubectl port-forward"
             return _problem(403, f"{why}, or start the autoscaler with --debug-endpoints=all")
         return await handler(request)
