@@ -67,25 +67,14 @@ def decision_routes(log: DecisionLog, access: DebugAccess) -> list[web.RouteDef]
 
 
 def shadow_routes(
-    shadow: ShadowComparer,
-    access: DebugAccess,
-    *,
-    wall_clock: Callable[[], float] = time.time,
-    clock: Callable[[], float] = time.monotonic,
+    shadow: ShadowComparer, access: DebugAccess, *, clock: Callable[[], float] = time.monotonic
 ) -> list[web.RouteDef]:
-    """The route of the page about shadow mode.
-
-    Args:
-        shadow: the comparisons.
-        access: who may read the page.
-        wall_clock: the time in seconds since the epoch.
-        clock: the time in seconds of the comparisons.
-    """
+    """The route of the page about shadow mode; `clock` is the clock of the comparisons, in seconds."""
     if access is DebugAccess.OFF:
         return []
 
     async def report(_: web.Request) -> web.Response:
-        return _json(page_of(shadow, now_ms=round(wall_clock() * 1000), monotonic_ms=round(clock() * 1000)))
+        return _json(page_of(shadow, round(clock() * 1000)))
 
     return [web.get(SHADOW_PATH, _guarded(report, access))]
 

@@ -82,7 +82,7 @@ def build_record(
     end = decision if outcome is None else outcome
     return DecisionRecord(
         version=VERSION,
-        time=_time(decision.now_ms),
+        time=time_text(decision.now_ms),
         api_version=hpa.api_version,
         namespace=hpa.namespace,
         name=hpa.name,
@@ -260,11 +260,12 @@ def _stabilization(normalized: Normalized, *, wall_clock_offset_ms: int) -> Stab
         window_seconds=normalized.window_ms / 1000,
         recommendation=None
         if earlier is None
-        else RecommendationRecord(replicas=earlier.replicas, time=_time(earlier.time_ms + wall_clock_offset_ms)),
+        else RecommendationRecord(replicas=earlier.replicas, time=time_text(earlier.time_ms + wall_clock_offset_ms)),
     )
 
 
-def _time(time_ms: int) -> str:
+def time_text(time_ms: int) -> str:
+    """Return a time since the Unix epoch as RFC 3339 text, UTC, with milliseconds."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
