@@ -25,11 +25,12 @@ from rich.live import Live
 from playground.binaries import Program, find_async, is_installed
 from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
 from playground.errors import PlaygroundError
-from playground.recording import replay_recording
+from playground.recording import REPLAYED_HPA, replay_recording
 from playground.scenario import NAMESPACE, demo_load, wave_of
 from playground.scoreboard import Scoreboard, Standing
 from playground.screen import Picture, Row, draw, event_line, plain_lines, summary
 from playground.tasks import background
+from replay.commands import write_html
 from replay.load import ReplayError
 
 _PROGRAMS: Final[tuple[Program, ...]] = ("prometheus", "kubectl")
@@ -113,15 +114,18 @@ async def _demo(*, seconds: float | None, period: float, folder: Path, console: 
 
 async def _replay(bundle: Bundle, timing: Timing, *, start: float, folder: Path, console: Console) -> None:
     """Replay what Prometheus has recorded, and print where the page is."""
-    url = bundle.prometheus.url
+    url, page = bundle.prometheus.url, folder / "replay.html"
+
+    def replay() -> None:
+        cache = folder / "replay-cache"
+        write_html(replay_recording(url, start=start, end=time.time(), timing=timing, cache=cache), page)
+
     try:
-        path = await asyncio.to_thread(
-            replay_recording, url, start=start, end=time.time(), timing=timing, folder=folder
-        )
+        await asyncio.to_thread(replay)
     except ReplayError as error:
-        _print(console, f"The recording is not replayed: {error}")
+        _print(console, f"The recording cannot be replayed: {error}")
     else:
-        _print(console, f"The recording, replayed, with each decision of the HPA router: {path}")
+        _print(console, f"The recording is replayed, with each decision of the HPA {REPLAYED_HPA}: {page}")
 
 
 async def _show_live(bundle: Bundle, scoreboard: Scoreboard, *, seconds: float | None, console: Console) -> None:

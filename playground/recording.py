@@ -10,23 +10,23 @@ from adapter.rules import load_rules
 from autoscaler.core.config import Config
 from playground.bundle import Timing
 from playground.scenario import HPAS, RULES
-from replay.commands import write_html
 from replay.compare import compare
 from replay.hpa_files import read_hpa_file
+from replay.output.comparison import Comparison
 from replay.prometheus.source import PrometheusSettings, read_prometheus
 from replay.simulation import Settings, capacity_of
 
-_HPA: Final = "router"
+REPLAYED_HPA: Final = "router"
 """The HPA on a Pods metric. The load of the others depends on the replicas that there were."""
 
 
-def replay_recording(prometheus_url: str, *, start: float, end: float, timing: Timing, folder: Path) -> Path:
-    """Replay the demo from `start` to `end`, in seconds since the epoch; return the path of the page.
+def replay_recording(prometheus_url: str, *, start: float, end: float, timing: Timing, cache: Path) -> Comparison:
+    """Replay the demo from `start` to `end`, in seconds since the epoch.
 
     Raises:
         ReplayError: too little was recorded.
     """
-    files = [file for file in read_hpa_file(HPAS) if file.hpa.name == _HPA]
+    files = [file for file in read_hpa_file(HPAS) if file.hpa.name == REPLAYED_HPA]
     step_ms = round(timing.sync_period * 1000)
     source = PrometheusSettings(
         options=PrometheusOptions(url=prometheus_url),
@@ -34,7 +34,7 @@ def replay_recording(prometheus_url: str, *, start: float, end: float, timing: T
         start_ms=round(start * 1000),
         end_ms=round(end * 1000),
         step_ms=step_ms,
-        cache=folder / "replay-cache",
+        cache=cache,
     )
     load = read_prometheus([file.hpa for file in files], source)
     settings = Settings(
@@ -43,6 +43,4 @@ def replay_recording(prometheus_url: str, *, start: float, end: float, timing: T
         pod_startup_ms=round(timing.pod_startup * 1000),
         capacity=capacity_of(files[0].hpa, load),
     )
-    page = folder / "replay.html"
-    write_html(compare(files, load, settings), page)
-    return page
+    return compare(files, load, settings)
