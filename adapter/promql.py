@@ -249,20 +249,9 @@ def _of_function(expr: Call) -> Labels:
             return labels.union(Labels(frozenset(texts[:1])))
         case "histogram_quantile" | "histogram_fraction":
             return labels.without(frozenset({_BUCKETS}))
-        case "absent" | "absent_over_time":
-            return _of_absence(bare(vectors[0]))
-        case "info":
+        case "absent" | "absent_over_time" | "info":
             return _ANY
     return labels
-
-
-def _of_absence(expr: Expr) -> Labels:
-    """Return the labels of absent(): those that its selector compares for equality."""
-    selector = expr.vector_selector if isinstance(expr, MatrixSelector) else expr
-    if not isinstance(selector, VectorSelector):
-        return _NONE
-    found = [one.name for one in selector.matchers.matchers if one.op == MatchOp.Equal]
-    return Labels(frozenset(name for name in found if found.count(name) == 1 and name != _NAME))
 
 
 def can_be_nan(expr: Expr) -> bool:

@@ -75,10 +75,10 @@ class Catalog:
             rules: the rules.
             prometheus: lists the series.
             mapper: knows the cluster's resources.
-            relist_interval: the seconds between two listings of a seriesQuery.
+            relist_interval: seconds.
             max_age: a series counts if it had a sample within these last seconds, unless its rule says otherwise.
             telemetry: counts lists and failures.
-            clock: returns the seconds since the epoch.
+            clock: returns seconds since the epoch.
         """
         self._rules = rules
         self._prometheus = prometheus
@@ -186,25 +186,24 @@ class Catalog:
         if self._loaded.is_set():
             previous._loaded.set()
         self._loaded = previous._loaded
-        others: list[tuple[AnyRule, RulePart]] = []
-        for listing, rules in self._listings.items():
-            parts = [part for rule in previous._listings.get(listing, ()) if (part := previous.part(rule))]
-            for rule in rules if parts else ():
-                same = (
-                    part
-                    for part in parts
-                    if isinstance(rule, Rule)
-                    and isinstance(part.rule, Rule)
-                    and (part.rule.external, part.rule.resources) == (rule.external, rule.resources)
-                )
-                if isinstance(rule, Rule) and (part := next(same, None)) is not None:
-                    self._set_part(await carried_part(rule, part))
-                else:
-                    others.append((rule, parts[0]))
+        known = {
+            (listing, rule.external, rule.resources): part
+            for listing, rules in previous._listings.items()
+            for rule in rules
+            if isinstance(rule, Rule) and (part := previous.part(rule)) is not None
+        }
+        series = {listing: part.series for (listing, _, _), part in known.items()}
+        others: list[tuple[AnyRule, tuple[Series, ...]]] = []
+        for listing, rule in [(listing, rule) for listing, rules in self._listings.items() for rule in rules]:
+            part = known.get((listing, rule.external, rule.resources)) if isinstance(rule, Rule) else None
+            if isinstance(rule, Rule) and part is not None:
+                self._set_part(await carried_part(rule, part))
+            elif isinstance(rule, QueryRule) or listing in series:
+                others.append((rule, series.get(listing, ())))
         await self._build()  # now, since what follows may wait for an API server that is down
-        for rule, part in others:
+        for rule, found in others:
             with contextlib.suppress(KubeError, StatusError):
-                await self._update(rule, part.series)
+                await self._update(rule, found)
         await self._build()
 
     async def run(self) -> None:

@@ -29,13 +29,7 @@ _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 @dataclass(frozen=True, slots=True)
 class CustomMetricInfo:
-    """One entry of custom.metrics.k8s.io's discovery.
-
-    Attributes:
-        resource: the resource, in the plural.
-        metric: the metric's name.
-        namespaced: whether requests for it have a namespace.
-    """
+    """A custom metric in discovery: the resource in the plural, the metric's name, and if requests have a namespace."""
 
     resource: GroupResource
     metric: str
@@ -108,12 +102,8 @@ class LabelMeaning:
 class SeriesUse:
     """The metrics that a rule makes of one series.
 
-    Attributes:
-        series: the series.
-        metric: the metric's name in the API; "" when the series is left out.
-        left_out_by: the key of the rule that leaves it out, or "".
-        labels: its labels that name resources, by the rule.
-        sources: the custom metrics that it makes.
+    `metric` is the name in the API; "" if the series is left out, by the rule's key `left_out_by`. `labels` are those
+    that name resources, `sources` the custom metrics.
     """
 
     series: Series

@@ -23,20 +23,7 @@ _FRESHNESS_BUCKETS = tuple(1.364**power for power in range(20))
 
 
 class RuleTelemetry:
-    """The metrics, of all versions of the rules: a rule's are those of its key, such as "rules[2]".
-
-    Attributes:
-        series: names of series found by a rule's last list.
-        metrics: metrics made by it.
-        relisted: when a rule was last listed.
-        relist_errors: lists that failed.
-        query_errors: queries that failed.
-        left_out: samples that no quantity can hold.
-        requests: requests that a coalesced query can serve; `query` is merged or alone.
-        coalesced_queries: coalesced queries; `outcome` is success or failure.
-        gone: metrics of an API group that went with the last reload.
-        reload_successful: 1 if the rules file could be used when it was last read.
-    """
+    """The metrics, of all versions of the rules: a rule's are those of its key, such as "rules[2]"."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         gauge = functools.partial(Gauge, registry=registry)
@@ -95,13 +82,10 @@ class RuleTelemetry:
     def begin(
         self, rules: Collection[str], *, digest: str, now: float, paused: Callable[[], Iterable[tuple[str, str]]]
     ) -> None:
-        """Put these rules in force, and remove the metrics of all others.
+        """Put these rules in force, by their keys, and remove the metrics of all others.
 
-        Args:
-            rules: the rules' keys.
-            digest: the SHA-256 of the file.
-            now: seconds since the epoch.
-            paused: returns the rule's key and the reason of each group of requests whose coalescing is paused.
+        `digest` is the SHA-256 of the file, `now` in seconds since the epoch; `paused` returns the rule's key and the
+        reason of each group of requests whose coalescing is paused.
         """
         counters = (self.relist_errors, self.query_errors, self.left_out)
         for metric in (self.series, self.metrics, self.relisted, self.requests, self.coalesced_queries, *counters):

@@ -38,15 +38,10 @@ _FEW = 200
 
 @dataclass(frozen=True, slots=True)
 class RulePart:
-    """The metrics of one rule.
+    """The metrics of one rule, custom or external ones, in the order of its series.
 
-    Attributes:
-        rule: the rule.
-        series: found by its seriesQuery; none for a short rule.
-        labels: all labels of the series.
-        meanings: the resources that the labels name; None where that does not matter.
-        custom: the custom metrics, in the order of the series.
-        external: the external metrics, likewise.
+    A short rule has no series. `labels` are all labels of the series, and `meanings` the resources that they name; None
+    where that does not matter.
     """
 
     rule: AnyRule
@@ -71,14 +66,8 @@ class RulePart:
 class Snapshot:
     """All metrics at one moment, immutable.
 
-    Attributes:
-        parts: of the rules, in the order of the file.
-        custom: the source of each custom metric, by resource and name.
-        external: the source of each external metric.
-        custom_infos: the custom metrics, sorted.
-        external_names: the external metrics, sorted.
-        custom_resources: the resources that have custom metrics, as in requests.
-        overlaps: for each pair of rules that make the same metric, one source that loses, and the one that wins.
+    `parts` are in the order of the file, infos and names sorted, `custom_resources` as in requests. `overlaps` has, for
+    each pair of rules that make the same metric, one source that loses, and the one that wins.
     """
 
     parts: tuple[RulePart, ...] = ()

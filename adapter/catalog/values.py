@@ -29,12 +29,9 @@ class MetricValue(msgspec.Struct, kw_only=True):
     """One item of a MetricValueList.
 
     Attributes:
-        described_object: the object.
-        metric: the metric's name in the API.
         selector: the metric label selector of the request; None when it was empty.
         timestamp: when the value was sampled, in seconds since the epoch.
         window_seconds: the time over which it was gathered, or None where that is not known.
-        milli: the value, in milli-units.
         encoded: the item as protobuf of v1beta2, from its first encoding on. Requests share a value until its vector is
             refreshed. The other attributes do not change.
     """

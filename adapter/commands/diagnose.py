@@ -24,7 +24,7 @@ from adapter.commands.printing import print_explanation, print_report
 from adapter.diagnosis.check import check as check_rules
 from adapter.diagnosis.explain import Target, TargetError
 from adapter.diagnosis.explain import explain as explain_metric
-from adapter.diagnosis.probe import Probe, Wanted
+from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Explanation, Report, Severity
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ListedObjects, ObjectNames
@@ -188,7 +188,7 @@ def explain(
         raise click.UsageError("--prometheus-url is required")
     if name and selector is not None:
         raise click.UsageError("give --name or --selector, not both")
-    wanted = Wanted(namespace=namespace, name=name, selector=selector, metric_selector=metric_selector)
+    selection = Selection(namespace=namespace, name=name, selector=selector, metric_selector=metric_selector)
     first, *others = _load_rules(config)
     if others:
         places = " and ".join(found.where for found in (first, *others))
@@ -198,7 +198,7 @@ def explain(
         async with _session(first.rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
             await opened.catalog.relist()
             return await explain_metric(
-                target, wanted, catalog=opened.catalog, lookup=opened.lookup, probe=opened.probe
+                target, selection, catalog=opened.catalog, lookup=opened.lookup, probe=opened.probe
             )
 
     explanation = _run(work(), verbosity=verbosity)

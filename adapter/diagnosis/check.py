@@ -11,7 +11,7 @@ import msgspec
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, Source
 from adapter.diagnosis.lint import in_order, lint
-from adapter.diagnosis.probe import Probe, Wanted
+from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, error, warning
 from adapter.diagnosis.rule_results import RuleResult, rule_results
 from adapter.metrics.resource_metrics import resource_sources
@@ -30,10 +30,10 @@ _EVERYTHING = LabelSelector()
 async def check(
     catalog: Catalog, lookup: ResourceLookup, probe: Probe | None, *, knows_cluster: bool, examples: int
 ) -> Report:
-    """Check all rules.
+    """Check all rules, with the series that the catalog has listed.
 
     Args:
-        catalog: the rules, and their series as listed.
+        catalog: the rules.
         lookup: the API resources.
         probe: queries example values; None to check the file alone.
         knows_cluster: `lookup` knows all resources of the cluster.
@@ -75,7 +75,7 @@ async def _with_examples(result: RuleResult, probe: Probe, count: int, limit: as
     metrics = list(result.report.metrics)
     for index in _example_metrics(result, count):
         async with limit:
-            example = await probe.example(result.sources[index], Wanted())
+            example = await probe.example(result.sources[index], Selection())
         metrics[index] = msgspec.structs.replace(metrics[index], example=example)
     return msgspec.structs.replace(result.report, metrics=tuple(metrics))
 

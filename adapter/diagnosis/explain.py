@@ -13,7 +13,7 @@ from yarl import URL
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import Source
-from adapter.diagnosis.probe import Probe, Wanted
+from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Example, Explanation, RuleReport, SeriesReport
 from adapter.diagnosis.rule_results import RuleResult, rule_results
 from adapter.diagnosis.series_names import SeriesNames
@@ -56,7 +56,7 @@ class Target:
 
 
 async def explain(
-    target: Target, wanted: Wanted, *, catalog: Catalog, lookup: ResourceLookup, probe: Probe
+    target: Target, selection: Selection, *, catalog: Catalog, lookup: ResourceLookup, probe: Probe
 ) -> Explanation:
     """Explain a metric, with the series that the catalog has listed.
 
@@ -77,8 +77,8 @@ async def explain(
         target = Target(str(resource), target.metric)
         source = catalog.find_custom(resource, target.metric)
     if source is None:
-        return await _missing(target, wanted, results, catalog, probe)
-    example = await probe.example(source, wanted)
+        return await _missing(target, selection, results, catalog, probe)
+    example = await probe.example(source, selection)
     return Explanation(
         target=str(target),
         rule=source.rule.key,
@@ -90,10 +90,10 @@ async def explain(
 
 
 async def _missing(
-    target: Target, wanted: Wanted, results: Sequence[RuleResult], catalog: Catalog, probe: Probe
+    target: Target, selection: Selection, results: Sequence[RuleResult], catalog: Catalog, probe: Probe
 ) -> Explanation:
     """Explain a metric that no rule makes: the adapter of forwardExternal may have it."""
-    forwarded = await probe.forwarded(target.metric, wanted) if not target.resource else None
+    forwarded = await probe.forwarded(target.metric, selection) if not target.resource else None
     if forwarded is not None and forwarded.values:
         return Explanation(target=str(target), forwarded_to=_other_adapter(catalog), example=forwarded)
     reasons = list(dict.fromkeys(_why_missing(target, catalog, _same_section(target, results))))

@@ -29,10 +29,7 @@ _Resources = Mapping[GroupResource, ResourceInfo | None]
 async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool) -> tuple[Finding, ...]:
     """Return the findings, in the order of the file.
 
-    Args:
-        rules: the rules.
-        lookup: the API resources.
-        knows_cluster: `lookup` knows all resources of the cluster, and not only Kubernetes' own.
+    With `knows_cluster`, `lookup` knows all resources of the cluster, and not only Kubernetes' own.
 
     Raises:
         KubeUnreachable, StatusError: the API server cannot list its resources.

@@ -40,14 +40,10 @@ _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The objects to query: one by `name`, those of a `selector`, or any one that has a series.
+class Selection:
+    """The objects to query: one by name, those of a label selector, or any one that has a series.
 
-    Attributes:
-        namespace: the namespace; "" for any.
-        name: the object's name, or "".
-        selector: label selector of the objects, or None.
-        metric_selector: label selector of the metric's series.
+    `namespace` is "" for any; `metric_selector` selects the metric's series.
     """
 
     namespace: str = ""
@@ -87,16 +83,7 @@ class _Recorder:
 
 
 class Probe:
-    """Queries metrics of the catalog.
-
-    Args:
-        catalog: the available metrics.
-        prometheus: their values.
-        objects: the objects that selectors match.
-        lookup: the API resources.
-        forwarder: the adapter of forwardExternal; None without one.
-        seconds: the time limit for one metric.
-    """
+    """Queries metrics of the catalog, each within `seconds`; `forwarder` is the adapter of forwardExternal."""
 
     def __init__(
         self,
@@ -115,16 +102,16 @@ class Probe:
         self._forwarder = forwarder
         self._seconds = seconds
 
-    async def example(self, source: Source, wanted: Wanted) -> Example:
-        """Query a metric; of an object or namespace that has a series, if `wanted` names none."""
+    async def example(self, source: Source, selection: Selection) -> Example:
+        """Query a metric; of an object or namespace that has a series, if `selection` names none."""
         if isinstance(source, CustomSource):
-            return await self._custom(source, wanted)
-        return await self._external(source, wanted)
+            return await self._custom(source, selection)
+        return await self._external(source, selection)
 
-    async def _custom(self, source: CustomSource, wanted: Wanted) -> Example:
+    async def _custom(self, source: CustomSource, selection: Selection) -> Example:
         recorder = _Recorder(self._prometheus)
-        namespaced, selector, name = source.info.namespaced, wanted.selector, wanted.name
-        namespace = wanted.namespace if namespaced else ""
+        namespaced, selector, name = source.info.namespaced, selection.selector, selection.name
+        namespace = selection.namespace if namespaced else ""
         if selector is not None and namespaced and not namespace:
             return Example(problem="a selector selects in one namespace: say which")
         if selector is None and (not name or (namespaced and not namespace)):
@@ -144,15 +131,15 @@ class Probe:
             name=name if selector is None else ALL_OBJECTS,
             metric=source.info.metric,
             selector=selector or _EVERYTHING,
-            metric_selector=wanted.metric_selector,
+            metric_selector=selection.metric_selector,
             deadline=self._deadline(),
         )
         of = f"{namespace}/{name or '*'}" if namespace else name or "*"
         return await _example(of, metrics.values(request), recorder)
 
-    async def _external(self, source: ExternalSource, wanted: Wanted) -> Example:
+    async def _external(self, source: ExternalSource, selection: Selection) -> Example:
         recorder = _Recorder(self._prometheus)
-        namespace = wanted.namespace
+        namespace = selection.namespace
         if not namespace and source.namespace_label:
             sample = await self._any_sample(
                 source, [f'{source.namespace_label}!=""'], [source.namespace_label], recorder
@@ -163,19 +150,19 @@ class Probe:
             recorder.queries.clear()
         namespace = namespace or "default"
         metrics = ExternalMetrics(self._catalog, recorder.rule_queries())
-        values = metrics.values(self._external_request(namespace, source.metric, wanted))
+        values = metrics.values(self._external_request(namespace, source.metric, selection))
         return await _example(namespace, values, recorder)
 
-    async def forwarded(self, metric: str, wanted: Wanted) -> Example | None:
+    async def forwarded(self, metric: str, selection: Selection) -> Example | None:
         """Request an external metric from the adapter of forwardExternal; None without such an adapter.
 
         Without a namespace the request is for "default": the other adapter does not list its namespaces.
         """
         if self._forwarder is None or not self._forwarder.active:
             return None
-        namespace = wanted.namespace or "default"
+        namespace = selection.namespace or "default"
         try:
-            found = await self._forwarder.values(self._external_request(namespace, metric, wanted))
+            found = await self._forwarder.values(self._external_request(namespace, metric, selection))
         except StatusError as error:
             # Clients do not get the cause, which may have an address in it; authors of rules need it.
             why = _cause(error)
@@ -232,9 +219,9 @@ class Probe:
             return []
         return [sample.labels["__name__"] for sample in samples if "__name__" in sample.labels]
 
-    def _external_request(self, namespace: str, metric: str, wanted: Wanted) -> ExternalMetricRequest:
+    def _external_request(self, namespace: str, metric: str, selection: Selection) -> ExternalMetricRequest:
         return ExternalMetricRequest(
-            namespace=namespace, metric=metric, selector=wanted.metric_selector, deadline=self._deadline()
+            namespace=namespace, metric=metric, selector=selection.metric_selector, deadline=self._deadline()
         )
 
     def _deadline(self) -> Deadline:

@@ -61,12 +61,8 @@ class Value(_Json, frozen=True):
 class Example(_Json, frozen=True):
     """The value of a metric for one object, requested as the HPA controller does.
 
-    Attributes:
-        of: the object, or the namespace of an external metric; "" if none has a series.
-        queries: the PromQL that was sent.
-        values: the results.
-        problem: why there is no value, or "".
-        impossible: the label's value cannot be the name of such an object.
+    `of` is the object, or the namespace of an external metric; "" if none has a series. `queries` is the PromQL that
+    was sent, `problem` why there is no value. `impossible`: the label's value cannot be the name of such an object.
     """
 
     of: str = ""
@@ -95,12 +91,9 @@ class MetricReport(_Json, frozen=True):
 
 
 class SeriesReport(_Json, frozen=True):
-    """A series that a rule's seriesQuery finds.
+    """A series that a rule's seriesQuery finds, with its metric's name in the API, or the key that leaves it out.
 
     Attributes:
-        name: its name.
-        left_out_by: the key of the rule that leaves it out, or "".
-        metric: its name in the API, or "".
         labels: the resource of each label that maps to one of the cluster's.
         unknown: the resource of each label that maps to one that the cluster does not have.
         other_labels: the labels that map to no resource.
@@ -115,15 +108,9 @@ class SeriesReport(_Json, frozen=True):
 
 
 class RuleReport(_Json, frozen=True):
-    """A rule with its series and metrics.
+    """A rule ("rules[2]") with its series and metrics, and why its series could not be listed.
 
-    Attributes:
-        rule: its key in the file: "rules[2]".
-        about: its seriesQuery, or the metric of a short rule.
-        failure: why its series could not be listed, or "".
-        listed: its series are known, or it is a short rule, which has none.
-        series: the series.
-        metrics: the metrics.
+    `about` is its seriesQuery, or the metric of a short rule. `listed`: its series are known, or it is a short rule.
     """
 
     rule: str
@@ -135,13 +122,9 @@ class RuleReport(_Json, frozen=True):
 
 
 class Report(_Json, frozen=True):
-    """The result of `check`.
+    """The result of `check`, with findings in the order of the file, and the rules if Prometheus was queried.
 
-    Attributes:
-        asked_prometheus: series and values were requested from Prometheus.
-        findings: in the order of the file.
-        rules: the rules, if Prometheus was queried.
-        found: where in the file the rules are, if it is not a rules file itself; else "".
+    `found` is where in the file the rules are, if it is not a rules file itself.
     """
 
     asked_prometheus: bool
@@ -155,16 +138,12 @@ class Report(_Json, frozen=True):
 
 
 class Explanation(_Json, frozen=True):
-    """The result of `explain`.
+    """The result of `explain`: where a metric comes from, its value, or why there is none.
 
     Attributes:
         target: the metric: "pods/packets_per_second", "external/queue_depth".
-        rule: the rule that makes it, or "".
-        series: the series that it is made of, or "".
-        forwarded_to: the address of the adapter of forwardExternal, if the value comes from there; or "".
+        forwarded_to: the address of the adapter of forwardExternal, if the value comes from there.
         hidden: rules that also make it, and lose.
-        example: its value for the selected objects; None if there is no such metric.
-        reasons: why there is no metric, or no value.
         suggestions: metrics with similar names.
     """
 

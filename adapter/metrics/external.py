@@ -38,14 +38,7 @@ class ExternalMetrics:
         forwarder: Forwarder | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Create the provider.
-
-        Args:
-            catalog: the metrics.
-            queries: evaluates the rules' queries.
-            forwarder: has the metrics of another adapter.
-            clock: returns the seconds since the epoch.
-        """
+        """`forwarder` has the metrics of another adapter; `clock` returns seconds since the epoch."""
         self._catalog = catalog
         self._queries = queries
         self._forwarder = forwarder

@@ -77,15 +77,14 @@ class _Resources(msgspec.Struct):
 
 
 class Forwarder:
-    """Forwards requests to another adapter, for one version of the rules. Use as an async context manager.
+    """Forwards requests to another adapter, if any, for one version of the rules. Use as an async context manager.
 
     Args:
-        options: the other adapter; None for none.
+        options: the other adapter.
         relist_interval: of its list of metrics, in seconds.
         ttl: of cached values, in seconds; 0 caches nothing.
-        session: connections that outlive this forwarder, so that requests in flight end undisturbed; without it, it has
-            its own.
-        clock: returns the seconds since the epoch.
+        session: connections that outlive this forwarder; without it, it has its own.
+        clock: returns seconds since the epoch.
     """
 
     def __init__(

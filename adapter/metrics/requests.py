@@ -36,14 +36,7 @@ class CustomMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExternalMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for an external metric.
-
-    Attributes:
-        namespace: the namespace of the request; rules with `namespaced: false` ignore it.
-        metric: the metric's name.
-        selector: selects the metric's series.
-        deadline: when the response is due.
-    """
+    """A request for an external metric's series; rules with `namespaced: false` ignore the namespace."""
 
     namespace: str
     metric: str

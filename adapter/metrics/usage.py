@@ -26,12 +26,8 @@ class ContainerUsage:
 class _ObjectUsage:
     """What pods and nodes have in common.
 
-    Attributes:
-        namespace: the object's namespace; "" for a node.
-        name: the object's name.
-        labels: the object's labels.
-        timestamp: of the oldest sample, in seconds since the epoch.
-        window_seconds: of the rates.
+    `namespace` is "" for a node, `timestamp` that of the oldest sample, in seconds since the epoch, and
+    `window_seconds` that of the rates.
     """
 
     namespace: str = ""

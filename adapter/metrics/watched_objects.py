@@ -34,15 +34,10 @@ _MAX_SELECTOR = 1_000
 
 @dataclass(slots=True, eq=False)
 class _Followed:
-    """A kind that is followed.
+    """A kind that is followed: its objects, and their index by labels.
 
-    Attributes:
-        store: the objects.
-        index: finds them by labels.
-        task: runs the store.
-        names: sorted names by namespace and selector, until an object of the namespace changes.
-        idle_seconds: since the last request, as of the last check.
-        requested: there was a request since the last check.
+    `names` are sorted, by namespace and selector, until an object of the namespace changes. `idle_seconds` are since
+    the last request, as of the last check; `requested` notes a request since then.
     """
 
     store: Store[ObjectMetadata]
@@ -66,11 +61,8 @@ class WatchedObjects:
     ) -> None:
         """Follow nothing before `run`.
 
-        Args:
-            client: the API server.
-            pods: follow pods from the start, and for good.
-            idle_seconds: without a request, after which a kind is no longer followed.
-            check_seconds: how often that is checked.
+        Pods are followed from the start and for good, unless `pods` is false; other kinds until they have had no
+        request for `idle_seconds`, which is checked every `check_seconds`.
         """
         self._client = client
         self._listed = ListedObjects(client)

@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.planning.coalescing_costs import CoalescingGroup, Pause, fingerprint
+from adapter.planning.coalescing_costs import CoalescingGroup, Pause
 from adapter.planning.metric_queries import MetricQuery
 from adapter.planning.vector_cache import Outcome, VectorCache
 from adapter.planning.vector_index import IndexedVector
@@ -70,7 +70,7 @@ class MetricsQueryCoalescer:
         group = self._group(query)
         if group is None:
             return None
-        rule, request, before = group.rule, fingerprint(query.requester), group.paused
+        rule, request, before = group.rule, query.requester, group.paused
         coalesces = group.note(request, now=self._clock())
         if group.paused is not before:
             self._log_pause(group)

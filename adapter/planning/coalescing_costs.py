@@ -4,16 +4,12 @@ Costs are the seconds that queries took. A coalesced query pays if the requests 
 have taken longer alone. That is examined once a minute for each group of requests, and from the fourth second on at
 once where a coalesced query took longer than even fifty requests. A group that does not pay, or whose query fails, is
 paused: for a minute, and twice as long each time that it happens again, up to a quarter of an hour.
-
-Different requests are counted in bitmaps of 512 bytes, so a group takes the same memory however many clients there are.
-The count is exact to a few percent up to 10,000.
 """
 
 from __future__ import annotations
 
 import enum
 import math
-import zlib
 from dataclasses import dataclass, field
 
 from adapter.rules import Merge, Rule
@@ -28,7 +24,8 @@ BENEFIT_OF_THE_DOUBT = 50
 _EARLY_SECONDS = 3.0
 _PAUSE_SECONDS = 60.0
 _LONGEST_PAUSE_SECONDS = 900.0
-_BITS = 4096
+# Different requests of a group are counted up to this.
+_MAX_REQUESTS = 10_000
 # The weight of the last query in the moving average of the seconds that queries for one request take.
 _LAST = 0.2
 
@@ -53,26 +50,11 @@ _REASONS = {
 }
 
 
-def fingerprint(request: str) -> int:
-    """Return a request as a bitmap of one bit; different requests are the union of their bitmaps."""
-    return 1 << zlib.crc32(request.encode("utf-8", "surrogatepass")) % _BITS
-
-
-def count_distinct(bitmap: int) -> int:
-    """Estimate the number of different requests in a bitmap from the share of zeros (linear counting)."""
-    return round(-_BITS * math.log(1 - min(bitmap.bit_count(), _BITS - 1) / _BITS))
-
-
 @dataclass(slots=True, eq=False)
 class CoalescingGroup:
-    """The requests that one coalesced query can serve.
+    """The requests that one coalesced query of a rule and series can serve.
 
-    Attributes:
-        rule: the rule.
-        series: the name of the series.
-        query: the coalesced query.
-        paused: why requests are sent alone for a while; None while they are coalesced.
-        logged: the reasons that are in the log already.
+    `paused` is why requests are sent alone for a while; None while they are coalesced. `logged` are reasons in the log.
     """
 
     rule: Rule
@@ -81,9 +63,9 @@ class CoalescingGroup:
     paused: Pause | None = None
     logged: set[Pause] = field(default_factory=set)
     _since: float = -math.inf
-    _requests: int = 0  # bitmaps, as `_hits`
+    _requests: set[int] = field(default_factory=set)  # hashes, as `_hits`
     _requests_before: int = 0
-    _hits: int = 0
+    _hits: set[int] = field(default_factory=set)
     _saved_queries: int = 0
     _coalesced_seconds: float = 0.0
     _alone_seconds: float | None = None
@@ -97,18 +79,20 @@ class CoalescingGroup:
         """Coalesce whatever it costs, and from the first request on."""
         return self.rule.merge is Merge.ALWAYS
 
-    def note(self, request: int, *, now: float) -> bool:
-        """Count a request by its fingerprint; return whether to coalesce it. `now` is in seconds, and monotonic."""
+    def note(self, request: str, *, now: float) -> bool:
+        """Count a request; return whether to coalesce it. `now` is in seconds, and monotonic."""
         if now - self._since > WINDOW_SECONDS:
             self._end_window(now)
-        self._requests |= request
+        if len(self._requests) < _MAX_REQUESTS:
+            self._requests.add(hash(request))
         if self.paused is not None and now >= self._paused_until:
             self.paused = None
-        return self.paused is None and (self._requests != request or self._requests_before > 1 or self.always)
+        return self.paused is None and (len(self._requests) > 1 or self._requests_before > 1 or self.always)
 
-    def hit(self, request: int) -> None:
-        """Count a request that was served from the cached result, by its fingerprint."""
-        self._hits |= request
+    def hit(self, request: str) -> None:
+        """Count a request that was served from the cached result."""
+        if len(self._hits) < _MAX_REQUESTS:
+            self._hits.add(hash(request))
 
     def sent_alone(self, seconds: float) -> None:
         """Take into account how long the query for one request took."""
@@ -119,7 +103,7 @@ class CoalescingGroup:
         """Take into account how long the coalesced query took."""
         self._settle()
         self._coalesced_seconds += seconds
-        most = max(count_distinct(self._requests), self._requests_before, BENEFIT_OF_THE_DOUBT)
+        most = max(len(self._requests), self._requests_before, BENEFIT_OF_THE_DOUBT)
         # The first result of a short query comes before there have been requests for most objects.
         is_early = not self._requests_before and max(seconds, now - self._since) < _EARLY_SECONDS
         if not is_early and self._is_too_much(seconds, requests=most):
@@ -132,8 +116,8 @@ class CoalescingGroup:
             self._paused_until = now + self._backoff.next()
 
     def _settle(self) -> None:
-        self._saved_queries += count_distinct(self._hits)
-        self._hits = 0
+        self._saved_queries += len(self._hits)
+        self._hits.clear()
 
     def _is_too_much(self, seconds: float, *, requests: int) -> bool:
         return self._alone_seconds is not None and seconds > self._alone_seconds * requests
@@ -146,5 +130,6 @@ class CoalescingGroup:
                 self.pause(Pause.COST, now=now)
             else:
                 self._backoff.reset()
-        self._requests_before = count_distinct(self._requests) if now - self._since < 2 * WINDOW_SECONDS else 0
-        self._requests, self._saved_queries, self._coalesced_seconds, self._since = 0, 0, 0.0, now
+        self._requests_before = len(self._requests) if now - self._since < 2 * WINDOW_SECONDS else 0
+        self._saved_queries, self._coalesced_seconds, self._since = 0, 0.0, now
+        self._requests.clear()

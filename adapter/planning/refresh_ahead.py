@@ -43,17 +43,10 @@ _FREED_AFTER_SECONDS = 0.1
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
-    """A value, a failure, or neither once the value has expired.
+    """A value until it `expires` (in the event loop's clock), a failure, or neither once the value has expired.
 
-    Attributes:
-        fetch: refreshes the entry.
-        size: in bytes.
-        value: the value.
-        expires: when the value expires, in seconds of the event loop's clock.
-        failure: the failure.
-        hit: refresh the entry before it expires.
-        missed: a caller came after the value had expired.
-        timer: refreshes, expires or evicts the entry.
+    `fetch` refreshes the entry before that if it had a `hit`; `missed` notes a caller that came later. `timer`
+    refreshes, expires or evicts it.
     """
 
     fetch: Fetch[T]

@@ -40,10 +40,7 @@ _FUNCTIONS = frozenset(
 def is_separable(query: str, *, label: str, name: str) -> bool:
     """Return whether a query's value for an object depends on that object's series alone; False for MetricsQL.
 
-    Args:
-        query: PromQL for one object, whose selectors have `label="name"`.
-        label: the label with the objects' names.
-        name: the object's name, of letters.
+    The query is for one object, so its selectors have `label="name"`, where `name` is of letters.
     """
     try:
         tree = parse(query)
@@ -86,10 +83,6 @@ def groups_alike(query: str, *, label: str) -> bool:
 
     Operators match series that have all labels in common, so both sides must gain the label, or both have had it:
     either no selector is aggregated, or each by itself, and none by that label already.
-
-    Args:
-        query: PromQL, without the label.
-        label: the label.
     """
     try:
         tree = parse(query)

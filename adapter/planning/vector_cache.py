@@ -77,11 +77,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
     ) -> None:
         """Send a query in the background, now and again for as long as its results have hits.
 
-        Args:
-            query: PromQL.
-            destination: where it is sent.
-            index: the labels of the objects that the results are indexed by; None for none.
-            observe: called with the outcome, each time that it was sent.
+        `index` is the labels of the objects that the results are indexed by; `observe` is called with each outcome.
         """
         fetch = self._fetch(query, destination, index)
 

@@ -107,13 +107,9 @@ class PrometheusClient:
         await self._upstream.close()
 
     async def instant(self, query: str, *, deadline: Deadline = NO_DEADLINE, headers: _Headers = ()) -> Vector | Scalar:
-        """Evaluate a query now.
+        """Evaluate a query now; `headers` replace those of the options with the same names.
 
-        Args:
-            query: PromQL.
-            deadline: when the result is due. Prometheus gets the seconds until then as
-                `timeout`, and never more than the options allow.
-            headers: replace those of the options with the same names.
+        Prometheus gets the seconds until the deadline as `timeout`, and never more than the options allow.
 
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.

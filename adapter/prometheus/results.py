@@ -20,10 +20,8 @@ _MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 
 class Sample(msgspec.Struct, frozen=True, gc=False):
     """The value of one series; not tracked by the garbage collector, because there can be very many.
 
-    Attributes:
-        labels: every label, `__name__` too where the query kept it.
-        timestamp: seconds since the epoch.
-        value: may be NaN or infinite.
+    `labels` has `__name__` too where the query kept it, `timestamp` is in seconds since the epoch, and `value` may be
+    NaN or infinite.
     """
 
     labels: Mapping[str, str]
@@ -35,10 +33,7 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 class Vector:
     """The values of any number of series, in the order of their labels.
 
-    Attributes:
-        samples: the values.
-        memory: the bytes that they take, about; 0 where unknown.
-        seconds: the duration of the query.
+    `memory` is the bytes that they take, about (0 where unknown), `seconds` the duration of the query.
     """
 
     samples: tuple[Sample, ...]
@@ -92,15 +87,7 @@ _TYPE = re.compile(rb'"resultType"\s*:\s*"([^"\\]{0,40})"')
 
 
 def decode(status: int, body: bytes) -> Result:
-    """Decode the response to an instant query.
-
-    Args:
-        status: the HTTP status.
-        body: the whole body.
-
-    Raises:
-        PrometheusError: see the package.
-    """
+    """Decode the response to an instant query, by its HTTP status and whole body. Raises PrometheusError."""
     if not 200 <= status < 300:
         raise refusal(status, body)
     envelope, found = _read(status, body)

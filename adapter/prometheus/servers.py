@@ -41,11 +41,8 @@ class PrometheusServers:
     ) -> None:
         """Send nothing yet.
 
-        Args:
-            default: the server of --prometheus-url.
-            observe: called after each request with server, path and seconds.
-            on_gone: called with the name of each server that is closed.
-            budget: of the long responses of all servers together.
+        `observe` is called after each request with server, path and seconds, `on_gone` with the name of each server
+        that is closed. `budget` is for the long responses of all servers together.
         """
         self._on_gone = on_gone
         self._budget = budget or MemoryBudget()

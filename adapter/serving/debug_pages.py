@@ -19,7 +19,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.diagnosis.check import check, paused_findings
 from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.lint import in_order
-from adapter.diagnosis.probe import Probe, Wanted
+from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Explanation, Report
 from adapter.planning.coalescing_costs import Pause
 from kube.client import KubeError
@@ -55,14 +55,14 @@ class DebugPages:
                     findings = (*report.findings, *paused_findings(self.paused()))
                     return msgspec.structs.replace(report, findings=in_order(findings, self.catalog.rules))
                 case ("metrics", resource, metric):
-                    wanted = Wanted(
+                    selection = Selection(
                         namespace=query.get("namespace"),
                         name=query.get("name"),
                         selector=_selector(query, "labelSelector") if "labelSelector" in query else None,
                         metric_selector=_selector(query, "metricLabelSelector"),
                     )
                     target = Target.parse(f"{resource}/{metric}")
-                    return await explain(target, wanted, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
+                    return await explain(target, selection, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
         except KubeError as error:
             raise service_unavailable("the API server, which knows the resources, does not respond") from error
         raise not_found("the server could not find the requested resource")

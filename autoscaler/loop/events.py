@@ -1,11 +1,18 @@
 """Kubernetes Events about HPAs, sent in the background.
 
-`record` only puts an event into a bounded queue; one task (`run`) sends them in order. `EventCorrelator` counts,
-combines and limits events that repeat; an event that repeats while it waits is sent once, with its new count. An event
-that gets no response is tried twelve times, ten seconds apart, while the others wait behind it; one that the API server
-refuses is dropped.
+`record` only puts an event into a bounded queue; one task (`run`) sends them in order. An event that repeats while it
+waits is sent once, with its new count. An event that gets no response is tried twelve times, ten seconds apart, while
+the others wait behind it; one that the API server refuses is dropped.
 
-Upstream: record.recorderImpl, record.recordToSink.
+Events that repeat are counted, combined and limited, so that they cannot fill etcd:
+
+    equal events          with the same object, type, reason and message increase the count of the first one
+    similar events        ten that differ only in their message, each within ten minutes of the one before, become one:
+                          "(combined from similar events): " and the latest message
+    limit                 25 events of a type about an object, then one every five minutes; further ones are counted and
+                          not written
+
+Upstream: record.recorderImpl, record.recordToSink, record.EventCorrelator.
 """
 
 from __future__ import annotations
@@ -15,13 +22,14 @@ import logging
 import random as _random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+from cachetools import LRUCache
 
 from autoscaler.core.model import HPA, KIND
-from autoscaler.loop.event_correlator import EventCorrelator, EventKey, Occurrence, RecordedEvent
-from autoscaler.loop.throttle import NotLeaderError, ThrottledClient
+from autoscaler.loop.throttle import NotLeaderError, ThrottledClient, TokenBucket
 from kube.client import KubeError
 from kube.status import StatusError
 
@@ -32,17 +40,27 @@ _COMPONENT: Final = "horizontal-pod-autoscaler"
 _QUEUE_LENGTH: Final = 1000
 _TRIES: Final = 12
 _RETRY_SECONDS: Final = 10.0
+_CACHED: Final = 4096
+_SIMILAR: Final = 10
+_SIMILAR_SECONDS: Final = 600.0
+_BURST: Final = 25
+_REFILL_SECONDS: Final = 300.0
 _NAME_LENGTH: Final = 253
 _CONFLICT: Final = 409
+_NOT_FOUND: Final = 404
 # Kubernetes has no limit; a user's selectors are in messages, and a thousand of them may wait here.
 _MESSAGE_LENGTH: Final = 16 * 1024
 
+_EventKey: TypeAlias = tuple[str, ...]
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    occurrence: Occurrence
-    is_new: bool
-    """No occurrence of it has been sent."""
+
+@dataclass(slots=True)
+class _Similar:
+    """Events that differ only in their messages."""
+
+    last: float
+    messages: dict[int, None] = field(default_factory=dict)
+    """Their hashes: a message may have kilobytes."""
 
 
 class EventRecorder:
@@ -67,10 +85,15 @@ class EventRecorder:
     ) -> None:
         self._client = client
         self._clock = clock
+        self._monotonic = monotonic
         self._sleep = sleep
         self._random = random
-        self._correlator = EventCorrelator(clock=monotonic)
-        self._queue: dict[EventKey, _Waiting] = {}
+        self._similar: LRUCache[_EventKey, _Similar] = LRUCache(_CACHED)
+        # (time of the first one, count)
+        self._counts: LRUCache[_EventKey, tuple[int, int]] = LRUCache(_CACHED)
+        self._budgets: LRUCache[_EventKey, TokenBucket] = LRUCache(_CACHED)
+        # (Event object, True: no earlier one of this key has been sent)
+        self._queue: dict[_EventKey, tuple[dict[str, Any], bool]] = {}
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -80,27 +103,22 @@ class EventRecorder:
 
     def record(self, hpa: HPA, event_type: str, reason: str, message: str) -> None:
         """Record an event about an HPA; `event_type` is "Normal" or "Warning". Upstream: EventRecorder.Event."""
-        event = RecordedEvent(
-            namespace=hpa.namespace,
-            name=hpa.name,
-            uid=hpa.uid,
-            api_version=hpa.api_version,
-            resource_version=hpa.resource_version,
-            type=event_type,
-            reason=reason,
-            message=message[:_MESSAGE_LENGTH],
-            time_ns=self._unique_time(),
-        )
-        occurrence = self._correlator.correlate(event)
-        if occurrence is None:
+        # Names of events are made of their times, so no two events have the same.
+        self._last_ns = now_ns = max(self._clock(), self._last_ns + 1)
+        about = (hpa.api_version, hpa.namespace, hpa.name, hpa.uid, event_type)
+        message, key = self._aggregate((*about, reason), message[:_MESSAGE_LENGTH])
+        # Events that are not written count too.
+        first_ns, count = self._counts.get(key, (now_ns, 0))
+        self._counts[key] = first_ns, count + 1
+        if not self._take_token(about):
             _log.debug("%s: too many events, not recorded: %s %s", hpa.key, reason, message)
             return
-        before = self._queue.get(occurrence.key)
+        before = self._queue.get(key)
         if before is None and len(self._queue) >= _QUEUE_LENGTH:
             _log.debug("%s: event queue full, not recorded: %s %s", hpa.key, reason, message)
             return
-        is_new = occurrence.count == 1 or (before is not None and before.is_new)
-        self._queue[occurrence.key] = _Waiting(occurrence, is_new)
+        event = _event(hpa, event_type, reason, message, first_ns=first_ns, last_ns=now_ns, count=count + 1)
+        self._queue[key] = event, count == 0 or (before is not None and before[1])
         self._idle.clear()
         self._arrived.set()
 
@@ -109,7 +127,7 @@ class EventRecorder:
         while True:
             await self._arrived.wait()
             while self._queue:
-                await self._send_with_retries(self._queue.pop(next(iter(self._queue))))
+                await self._send_with_retries(*self._queue.pop(next(iter(self._queue))))
             self._arrived.clear()
             self._idle.set()
 
@@ -122,16 +140,31 @@ class EventRecorder:
         self._closing.set()
         await self.flush()
 
-    def _unique_time(self) -> int:
-        """The time now, or a little later: the names of events are made of their times."""
-        self._last_ns = max(self._clock(), self._last_ns + 1)
-        return self._last_ns
+    def _aggregate(self, key: _EventKey, message: str) -> tuple[str, _EventKey]:
+        """Return message and key of an event, combined with similar ones. Upstream: EventAggregator.EventAggregate."""
+        now, similar = self._monotonic(), self._similar.get(key)
+        if similar is None or now - similar.last > _SIMILAR_SECONDS:
+            similar = _Similar(now)
+        similar.last = now
+        similar.messages[hash(message)] = None
+        self._similar[key] = similar
+        if len(similar.messages) < _SIMILAR:
+            return message, (*key, message)
+        del similar.messages[next(iter(similar.messages))]
+        return f"(combined from similar events): {message}", key
 
-    async def _send_with_retries(self, waiting: _Waiting) -> None:
+    def _take_token(self, about: _EventKey) -> bool:
+        budget = self._budgets.get(about)
+        if budget is None:
+            budget = TokenBucket(qps=1 / _REFILL_SECONDS, burst=_BURST, clock=self._monotonic)
+            self._budgets[about] = budget
+        return budget.try_take()
+
+    async def _send_with_retries(self, event: dict[str, Any], is_new: bool) -> None:
         """Send, with retries while there is no response."""
         for tries in range(1, _TRIES + 1):
             try:
-                await self._send(waiting)
+                await self._send(event, is_new=is_new)
             except StatusError as error:
                 if error.code == _CONFLICT:  # an earlier try wrote it, and its response was lost
                     return
@@ -161,49 +194,49 @@ class EventRecorder:
             for each in waits:
                 each.cancel()
 
-    async def _send(self, waiting: _Waiting) -> None:
-        occurrence, event = waiting.occurrence, waiting.occurrence.event
-        collection = f"/api/v1/namespaces/{event.namespace}/events"
-        body = _body(occurrence)
-        if not waiting.is_new:
-            changed = {key: body[key] for key in ("count", "lastTimestamp", "message")}
+    async def _send(self, event: dict[str, Any], *, is_new: bool) -> None:
+        collection = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
+        if not is_new:
+            changed = {key: event[key] for key in ("count", "lastTimestamp", "message")}
             try:
-                await self._client.patch(f"{collection}/{body['metadata']['name']}", changed)
+                await self._client.patch(f"{collection}/{event['metadata']['name']}", changed)
             except StatusError as error:
                 # The API server deletes events after an hour, and never had those over the limit.
-                if error.code != 404:
+                if error.code != _NOT_FOUND:
                     raise
             else:
                 return
-        await self._client.post(collection, body)
+        await self._client.post(collection, event)
 
 
-def _body(occurrence: Occurrence) -> dict[str, Any]:
-    event = occurrence.event
-    suffix = f".{occurrence.first_ns:x}"
+def _event(
+    hpa: HPA, event_type: str, reason: str, message: str, *, first_ns: int, last_ns: int, count: int
+) -> dict[str, Any]:
+    """Return the object; times are nanoseconds since the epoch."""
+    suffix = f".{first_ns:x}"
     # A part of a name must not end with what only separates parts.
-    prefix = event.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
+    prefix = hpa.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": prefix + suffix, "namespace": event.namespace},
+        "metadata": {"name": prefix + suffix, "namespace": hpa.namespace},
         "involvedObject": {
-            "apiVersion": event.api_version,
+            "apiVersion": hpa.api_version,
             "kind": KIND,
-            "namespace": event.namespace,
-            "name": event.name,
-            "uid": event.uid,
-            "resourceVersion": event.resource_version,
+            "namespace": hpa.namespace,
+            "name": hpa.name,
+            "uid": hpa.uid,
+            "resourceVersion": hpa.resource_version,
         },
-        "type": event.type,
-        "reason": event.reason,
-        "message": event.message,
+        "type": event_type,
+        "reason": reason,
+        "message": message,
         "source": {"component": _COMPONENT},
         "reportingComponent": _COMPONENT,
         "reportingInstance": "",
-        "count": occurrence.count,
-        "firstTimestamp": _rfc3339(occurrence.first_ns),
-        "lastTimestamp": _rfc3339(event.time_ns),
+        "count": count,
+        "firstTimestamp": _rfc3339(first_ns),
+        "lastTimestamp": _rfc3339(last_ns),
     }
 
 

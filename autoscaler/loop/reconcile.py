@@ -25,7 +25,6 @@ from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
 from autoscaler.core.status import status_json
 from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.histories import Histories
-from autoscaler.loop.monitor import observe_reconciliation
 from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
@@ -120,8 +119,7 @@ class Reconciler:
         if self._decisions.enabled:
             record = build_record(decision, outcome, scale_error=scale_error, status_error=status_error, mode=mode)
             self._decisions.add(record)
-        observe_reconciliation(
-            self._telemetry,
+        self._telemetry.decided(
             decision,
             outcome,
             scale_error=scale_error,

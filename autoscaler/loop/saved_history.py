@@ -16,10 +16,12 @@ import binascii
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypedDict
 from urllib.parse import quote
+
+import msgspec
 
 from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.model import HPAKey
@@ -51,6 +53,15 @@ class SavedHistoryLocation:
 
     namespace: str
     name: str
+
+
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    metadata: dict[str, Any]
+    binary_data: dict[str, str] | None = None
+
+
+class _ConfigMapList(msgspec.Struct):
+    items: list[_ConfigMap] | None = None
 
 
 class _Times(TypedDict):
@@ -105,13 +116,11 @@ class SavedHistoryStore:
         saved: dict[HPAKey, HistoryEntry] = {}
         self._saved_changes = None
         for config_map in await self._list():
-            metadata = config_map.get("metadata")
-            metadata = metadata if isinstance(metadata, dict) else {}
-            name = metadata.get("name")
             try:
                 # Decoding takes long with many HPAs, and the Lease has to be renewed meanwhile.
                 found = await asyncio.to_thread(decode, _content(config_map), **self._times())
             except SavedHistoryError as error:
+                name = config_map.metadata.get("name")
                 _log.warning("ConfigMap %s/%s is not restored: %s", self._location.namespace, name, error)
                 continue
             for key, entry in found.items():
@@ -167,21 +176,21 @@ class SavedHistoryStore:
         self._saved_changes = changes
         self._report("has only some of the HPAs, the others do not fit; use more --shards" if encoded.left_out else "")
 
-    async def _list(self) -> list[dict[str, Any]]:
+    async def _list(self) -> list[_ConfigMap]:
         delays = Backoff(*_LOAD_DELAYS)
         query = {"labelSelector": f"{_LABEL}={self._location.name}"}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._load_seconds):
                 while True:
                     try:
-                        items = (await self._client.get(self._collection, query)).get("items")
+                        page = msgspec.convert(await self._client.get(self._collection, query), _ConfigMapList)
                     except (StatusError, KubeError) as error:
                         self._report(f"cannot be read: {error}")
                         if not _is_temporary(error):
                             return []
                     else:
                         self._report("")
-                        return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+                        return page.items or []
                     await asyncio.sleep(delays.next())
         _log.warning("ConfigMap %s/%s: starting without saved history", self._location.namespace, self._name)
         return []
@@ -220,13 +229,12 @@ class SavedHistoryStore:
         return {"now_ms": round(self._wall_clock() * 1000), "monotonic_ms": round(self._clock() * 1000)}
 
 
-def _content(config_map: Mapping[str, Any]) -> bytes:
-    data = config_map.get("binaryData")
-    text = data.get(_DATA) if isinstance(data, dict) else None
-    if not isinstance(text, str):
+def _content(config_map: _ConfigMap) -> bytes:
+    data = (config_map.binary_data or {}).get(_DATA)
+    if data is None:
         raise SavedHistoryError(f"it has no binaryData {_DATA!r}")
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise SavedHistoryError(f"it is damaged: {error}") from error
 

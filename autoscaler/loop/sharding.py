@@ -16,9 +16,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from autoscaler.core.model import HPAKey
 from kube.client import KubeClient
@@ -32,7 +34,6 @@ SHARDS_ANNOTATION: Final = "milliscale.io/shards"
 """Annotation of a Lease: the --shards of its holder."""
 
 _FORBIDDEN: Final = 403
-_PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +68,18 @@ def pod_ordinal(pod_name: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Observed:
-    """A Lease's spec, and since when, by this process' clock, it has been the same."""
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    annotations: dict[str, str] | None = None
 
-    spec: Mapping[str, Any]
-    since: float
+
+class _Lease(msgspec.Struct):
+    metadata: _Metadata
+    spec: dict[str, Any] | None = None
+
+
+class _LeaseList(msgspec.Struct):
+    items: list[_Lease] | None = None
 
 
 class ShardLeases:
@@ -100,7 +107,8 @@ class ShardLeases:
         self._shard = shard
         self._names = re.compile(rf"{re.escape(shard.base(settings.name))}(-(0|[1-9][0-9]*))?")
         self._clock = clock
-        self._observed: dict[str, _Observed] = {}
+        # A Lease's spec, and since when, by this process' clock, it has been the same.
+        self._observed: dict[str, tuple[dict[str, Any] | None, float]] = {}
         self._problem: str | None = None
         self._checked_at = float("-inf")
 
@@ -124,7 +132,7 @@ class ShardLeases:
         """
         now = self._checked_at = self._clock()
         try:
-            leases = await self._list()
+            page = await self._client.get(self._settings.collection, timeout=self._settings.request_seconds)
         except StatusError as error:
             if error.code != _FORBIDDEN:
                 raise
@@ -135,30 +143,26 @@ class ShardLeases:
             self._report(None)
             _log.debug("cannot check the number of shards of other processes: %s", error)
             return True
+        leases = msgspec.convert(page, _LeaseList).items or []
         problems = [self._conflict(lease, now) for lease in leases]
-        for name in self._observed.keys() - {_name(lease) for lease in leases}:
+        for name in self._observed.keys() - {lease.metadata.name for lease in leases}:
             del self._observed[name]
         self._report(next(filter(None, problems), None))
         return self._problem is None
 
-    def _conflict(self, lease: Mapping[str, Any], now: float) -> str | None:
+    def _conflict(self, lease: _Lease, now: float) -> str | None:
         """Why this process must wait until a Lease expires; None: it need not."""
-        name, spec = _name(lease), lease.get("spec")
-        spec = spec if isinstance(spec, dict) else {}
+        name, spec = lease.metadata.name, lease.spec or {}
         if name == self._settings.name or not self._names.fullmatch(name):
             return None
-        observed = self._observed.get(name)
-        if observed is None or observed.spec != spec:
+        if name not in self._observed or self._observed[name][0] != spec:
             # Not `now`: it may have changed after the request was sent.
-            observed = self._observed[name] = _Observed(spec, self._clock())
-        holder, duration = spec.get("holderIdentity"), spec.get("leaseDurationSeconds")
-        if not isinstance(holder, str) or not holder:
+            self._observed[name] = spec, self._clock()
+        holder = spec.get("holderIdentity")
+        seconds = spec.get("leaseDurationSeconds") or self._settings.lease_duration
+        if not holder or self._observed[name][1] + seconds <= now:
             return None
-        seconds = float(duration) if isinstance(duration, int) and duration > 0 else self._settings.lease_duration
-        if observed.since + seconds <= now:
-            return None
-        annotations = _metadata(lease).get("annotations")
-        count = annotations.get(SHARDS_ANNOTATION) if isinstance(annotations, dict) else None
+        count = (lease.metadata.annotations or {}).get(SHARDS_ANNOTATION)
         if count == str(self._shard.count):
             return None
         other = "an unknown number of shards" if count is None else f"--shards={count}"
@@ -169,24 +173,3 @@ class ShardLeases:
         if problem is not None and problem != self._problem:
             _log.warning("waiting before acting: %s", problem)
         self._problem = problem
-
-    async def _list(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        query: dict[str, str | int] = {"limit": _PAGE}
-        while True:
-            page = await self._client.get(self._settings.collection, query, timeout=self._settings.request_seconds)
-            items = page.get("items")
-            found += [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
-            token = _metadata(page).get("continue")
-            if not token:
-                return found
-            query["continue"] = str(token)
-
-
-def _metadata(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    metadata = raw.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
-
-
-def _name(lease: Mapping[str, Any]) -> str:
-    return str(_metadata(lease).get("name", ""))

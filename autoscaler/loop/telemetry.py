@@ -2,7 +2,8 @@
 
 Dashboards and alerts for that controller work here unchanged. Metrics without a counterpart there (decisions by reason,
 lag, failed requests, comparisons in shadow mode) have names of the same kind. The registry is an object and not the
-library's global one, so that two controllers in one process (tests) do not share counters.
+library's global one, so that two controllers in one process (tests) do not share counters. A situation has the labels
+that kube-controller-manager gives it, so the numbers can be compared.
 
 Upstream: podautoscaler/monitor.
 """
@@ -16,7 +17,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from autoscaler.core.model import HPAKey
+from autoscaler.core.decision import Decision, Outcome
+from autoscaler.core.model import HPAKey, InvalidMetric
+from autoscaler.core.preconditions import api_version_error
 from autoscaler.records.shadow import Comparison, Verdict
 from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
@@ -136,7 +139,7 @@ class Telemetry:
             ["group", "code"],
         )
         self.foreign_status_writes = counter(
-            "rival_status_writes_total",
+            "foreign_status_writes_total",
             "Number of status writes of kube-controller-manager that were seen, on HPAs for this controller to act on.",
         )
         self.foreign_hpas = gauge(
@@ -168,23 +171,54 @@ class Telemetry:
         if not is_leader:
             self._desired.replicas.clear()
 
+    def decided(
+        self,
+        decision: Decision,
+        outcome: Outcome,
+        *,
+        scale_error: str | None,
+        metric_seconds: Sequence[float],
+        seconds: float,
+    ) -> None:
+        """Count one reconciliation, with each of its metrics.
+
+        Upstream: podautoscaler.reconcileAutoscaler, podautoscaler.computeReplicasForMetric.
+
+        Args:
+            decision: the decision.
+            outcome: how the reconciliation ended, the status write included.
+            scale_error: why the scale could not be written; None: it was, or there was nothing to write.
+            metric_seconds: how long each metric took, in the order of `decision.evaluations`; may be empty.
+            seconds: how long the whole took.
+        """
+        hpa, current = decision.observation.hpa, decision.current_replicas or 0
+        for index, evaluation in enumerate(decision.evaluations):
+            action, error = Action.NONE, ErrorKind.NONE
+            if evaluation.proposal is not None:
+                # Relative to the replicas in the stored status, not to those of the scale.
+                action = Action.of(current=hpa.status.current_replicas, desired=evaluation.proposal.replicas)
+            if evaluation.failure is not None:
+                is_invalid = isinstance(evaluation.spec.source, InvalidMetric)
+                error = ErrorKind.SPEC if is_invalid else ErrorKind.INTERNAL
+            labels = (action, error, evaluation.spec.type)
+            self._computations.labels(*labels).inc()
+            self._computation_seconds.labels(*labels).observe(metric_seconds[index] if metric_seconds else 0.0)
+        scale_to = current if decision.scale_to is None else decision.scale_to
+        self._decisions.labels(Action.of(current=current, desired=scale_to), decision.reason).inc()
+        error = ErrorKind.NONE
+        if outcome.error is not None:
+            # The only error of the spec is an invalid apiVersion; invalid metrics are internal errors.
+            error = ErrorKind.INTERNAL if api_version_error(hpa) is None else ErrorKind.SPEC
+        # A scale that could not be written has the action `none`.
+        desired = current if scale_error is not None else scale_to
+        self.reconciled(Action.of(current=current, desired=desired), error, seconds=seconds)
+        if not outcome.failed:
+            self._desired.replicas[hpa.key] = desired
+
     def reconciled(self, action: Action, error: ErrorKind, *, seconds: float) -> None:
         """Count one reconciliation."""
         self._reconciliations.labels(action, error).inc()
         self._reconciliation_seconds.labels(action, error).observe(seconds)
-
-    def computed(self, metric_type: str, action: Action, error: ErrorKind, *, seconds: float) -> None:
-        """Count one evaluation of a metric; `metric_type` is "Pods", "External" and so on."""
-        self._computations.labels(action, error, metric_type).inc()
-        self._computation_seconds.labels(action, error, metric_type).observe(seconds)
-
-    def decided(self, action: Action, reason: str) -> None:
-        """Count one decision; `reason` is one of few words (`autoscaler.core.decision.reason_of`)."""
-        self._decisions.labels(action, reason).inc()
-
-    def desired_replicas(self, key: HPAKey, replicas: int) -> None:
-        """Set the desired replicas of an HPA."""
-        self._desired.replicas[key] = replicas
 
     def request_failed(self, group: str, code: int | None) -> None:
         """Count one failed request to an API group; `code` is the HTTP status code, None without a response."""

@@ -16,8 +16,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -133,37 +132,31 @@ class ThrottledClient:
 
     async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         """As KubeClient.get."""
-        await self._bucket.take()
-        with self._errors_reported(path):
-            return await self._client.get(path, query, before_retry=self._bucket.take)
+        return await self._send(path, self._bucket.take, partial(self._client.get, path, query))
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.post."""
-        await self._wait_to_write()
-        with self._errors_reported(path):
-            return await self._client.post(path, body, before_retry=self._wait_to_write)
+        return await self._send(path, self._wait_to_write, partial(self._client.post, path, body))
 
     async def put(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.put."""
-        await self._wait_to_write()
-        with self._errors_reported(path):
-            return await self._client.put(path, body, before_retry=self._wait_to_write)
+        return await self._send(path, self._wait_to_write, partial(self._client.put, path, body))
 
     async def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.patch, a JSON merge patch."""
-        await self._wait_to_write()
-        with self._errors_reported(path):
-            return await self._client.patch(path, body, before_retry=self._wait_to_write)
+        return await self._send(path, self._wait_to_write, partial(self._client.patch, path, body))
 
     async def _wait_to_write(self) -> None:
         await self._bucket.take(first=self._writes_first)
         if not self._may_write():
             raise NotLeaderError("this process does not hold the lease any more")
 
-    @contextmanager
-    def _errors_reported(self, path: str) -> Iterator[None]:
+    async def _send(
+        self, path: str, wait: Callable[[], Awaitable[None]], send: Callable[..., Awaitable[dict[str, Any]]]
+    ) -> dict[str, Any]:
+        await wait()
         try:
-            yield
+            return await send(before_retry=wait)
         except NotLeaderError:  # the retry was not sent
             raise
         except (StatusError, KubeError) as error:

@@ -19,13 +19,14 @@ def print_table(comparison: Comparison, file: TextIO) -> None:
     """Print the figures and the notes: in color and within its width on a terminal, otherwise plain."""
     terminal = file.isatty()
     console = Console(file=file, width=None if terminal else _UNLIMITED, highlight=False, markup=False, emoji=False)
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1), pad_edge=False)
     table.add_column("")
     for column in comparison.columns:
         table.add_column(Text(_printable(column.name)), justify="right", overflow="fold")
     for row in rows(comparison):
         table.add_row(row.label, *map(_text, row.cells))
     console.print(table)
+    console.print()
     for note in notes(comparison):
         console.print(Text(_printable(note)), soft_wrap=not terminal)
 

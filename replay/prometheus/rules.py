@@ -15,7 +15,7 @@ from typing import Final
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.diagnosis.explain import Target, explain
-from adapter.diagnosis.probe import Probe, Wanted
+from adapter.diagnosis.probe import Probe, Selection
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
@@ -158,7 +158,7 @@ class RuleQueries:
 
     async def _missing(self, hpa: HPA, target: Target) -> ReplayError:
         """Return the error of a metric that no rule makes, in the words of `adapter explain`."""
-        wanted = Wanted(namespace=hpa.namespace)
+        wanted = Selection(namespace=hpa.namespace)
         explanation = await explain(target, wanted, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
         why, similar = "; ".join(explanation.reasons) or "no rule makes it", explanation.suggestions
         hint = "change the rules, or the HPA"

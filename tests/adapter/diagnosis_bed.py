@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from adapter.cli import main
 from adapter.diagnosis.check import check
 from adapter.diagnosis.explain import Target, explain
-from adapter.diagnosis.probe import Probe, Wanted
+from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import (
     Explanation,
     Report,
@@ -87,7 +87,7 @@ async def checked(opened: MetricsBed, *, examples: int = 0) -> Report:
 async def explained(opened: MetricsBed, target: str, **wanted: Any) -> Explanation:
     return await explain(
         Target.parse(target),
-        Wanted(**wanted),
+        Selection(**wanted),
         catalog=opened.catalog,
         lookup=opened.mapper,
         probe=probe_of(opened),

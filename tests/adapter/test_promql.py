@@ -59,7 +59,7 @@ def all_but(*names: str) -> Labels:
         ("scalar(x)", only()),
         ("vector(1)", only()),
         ("1 + 2", only()),
-        ('absent(x{pod="a",job=~"b"})', only("pod")),
+        ('absent(x{pod="a"})', all_but()),
         ("-sum(x) by (pod)", only("pod")),
         ("max_over_time(sum(x) by (pod)[1h:1m])", only("pod")),
         ("sort(clamp_min(sum(x) by (pod), 1))", only("pod")),

@@ -187,7 +187,7 @@ class Cluster:
 
 @asynccontextmanager
 async def running_cluster(folder: Path, *, bookmark_seconds: float = 60.0) -> AsyncIterator[Cluster]:
-    """A cluster whose custom metrics API is registered and available."""
+    """A cluster with a registered and available custom metrics API."""
     async with (
         PlaygroundApiServer(folder, availability_seconds=0.1, bookmark_seconds=bookmark_seconds) as server,
         _metrics_api(server, folder) as metrics,

@@ -102,7 +102,7 @@ async def written(path: Path, size: int) -> None:
 
 
 class Disk:
-    """A disk whose writes and openings a test makes fail or hang."""
+    """A disk that fails or hangs on demand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full = False

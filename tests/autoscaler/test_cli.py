@@ -15,7 +15,7 @@ from kube.election import ElectionSettings
 
 
 class Controller:
-    """Stands in for the loop: notes what it was started with."""
+    """Records the options that the loop is started with."""
 
     def __init__(self) -> None:
         self.options: Options | None = None

@@ -28,9 +28,9 @@ from autoscaler.core.observation import (
 )
 from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
 from kube.selectors import LabelSelector
-from tests.autoscaler.worlds import (
+from tests.autoscaler.simulated_cluster import (
     NOW,
-    World,
+    SimulatedCluster,
     average_target,
     behavior,
     external_metric,
@@ -52,18 +52,18 @@ AT_ONCE = behavior(down=rules(percent(100, 15), window=0))
 
 
 def test_above_target_scales_up_with_a_reason() -> None:
-    world = World(hpa(pods_metric(100)), replicas=2)
-    outcome = world.step(150)
-    assert world.replicas == 3
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
+    outcome = simulated.reconcile(150)
+    assert simulated.replicas == 3
     assert outcome.error is None
     assert outcome.events == (
         Event("Normal", "SuccessfulRescale", "New size: 3; reason: pods metric packets above target"),
     )
     assert outcome.status is not None
     assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (2, 3)
-    assert outcome.status.last_scale_ms == world.now_ms
+    assert outcome.status.last_scale_ms == simulated.now_ms
     assert outcome.status.current_metrics == (pods_metric(100).with_target(MetricTarget(average_value=quantity(150))),)
-    assert world.reasons() == {
+    assert simulated.reasons() == {
         "AbleToScale": "SucceededRescale",
         "ScalingActive": "ValidMetricFound",
         "ScalingLimited": "-DesiredWithinRange",
@@ -72,54 +72,54 @@ def test_above_target_scales_up_with_a_reason() -> None:
 
 
 def test_below_target_scales_down_after_the_stabilization_window() -> None:
-    world = World(hpa(pods_metric(100)), replicas=4)
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=4)
     counts = []
     for _ in range(22):
-        world.step(50)
-        counts.append(world.replicas)
+        simulated.reconcile(50)
+        counts.append(simulated.replicas)
     # The count at the first step is a recommendation, too; it still counts when it is exactly five minutes old.
     assert counts == [4] * 21 + [2]
 
 
 def test_unchanged_status_is_not_written() -> None:
-    world = World(hpa(pods_metric(100)), replicas=4)
-    assert world.step(100).status is not None
-    assert world.step(100).status is None
-    assert world.step(101).status is not None
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=4)
+    assert simulated.reconcile(100).status is not None
+    assert simulated.reconcile(100).status is None
+    assert simulated.reconcile(101).status is not None
 
 
 def test_observed_generation_is_dropped_where_the_api_counts_none() -> None:
-    world = World(hpa(pods_metric(100)), replicas=4)
-    world.step(100)
-    written = replace(world.hpa, status=replace(world.hpa.status, observed_generation=7))
-    world.hpa = written
-    outcome = world.step(100)
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=4)
+    simulated.reconcile(100)
+    written = replace(simulated.hpa, status=replace(simulated.hpa.status, observed_generation=7))
+    simulated.hpa = written
+    outcome = simulated.reconcile(100)
     assert outcome.status is not None
     assert outcome.status.observed_generation is None
-    gone = conclude(decide(Observation(hpa=written, scale=ScaleError("gone")), History(), world.now_ms))
+    gone = conclude(decide(Observation(hpa=written, scale=ScaleError("gone")), History(), simulated.now_ms))
     assert gone.status is not None
     assert gone.status.observed_generation == 7
 
 
 def test_condition_keeps_its_transition_time_until_its_status_changes() -> None:
-    world = World(hpa(pods_metric(100), maximum=4), replicas=2)
-    world.step(100)
-    began = world.now_ms
-    world.step(130)
-    world.step(900)
-    times = {each.type: each.last_transition_ms for each in world.hpa.status.conditions}
+    simulated = SimulatedCluster(hpa(pods_metric(100), maximum=4), replicas=2)
+    simulated.reconcile(100)
+    began = simulated.now_ms
+    simulated.reconcile(130)
+    simulated.reconcile(900)
+    times = {each.type: each.last_transition_ms for each in simulated.hpa.status.conditions}
     assert times == {
         "AbleToScale": began,
         "ScalingActive": began,
-        "ScalingLimited": world.now_ms,
-        "ScaledToZero": world.now_ms - 15_000,
+        "ScalingLimited": simulated.now_ms,
+        "ScaledToZero": simulated.now_ms - 15_000,
     }
 
 
 def test_decision_holds_everything_that_explains_it() -> None:
-    world = World(hpa(pods_metric(100), object_metric(50)), replicas=2)
-    world.step(150, 400)
-    decision = world.decision
+    simulated = SimulatedCluster(hpa(pods_metric(100), object_metric(50)), replicas=2)
+    simulated.reconcile(150, 400)
+    decision = simulated.decision
     assert decision is not None
     assert decision.tolerance is not None
     assert decision.normalized is not None
@@ -133,40 +133,42 @@ def test_decision_holds_everything_that_explains_it() -> None:
 
 
 def test_highest_proposal_wins_and_the_first_of_equals() -> None:
-    world = World(hpa(pods_metric(100, "a"), external_metric(100, "b"), pods_metric(50, "c")), replicas=2)
-    outcome = world.step(150, 600, 150)
-    assert world.decision is not None
-    assert [each.proposal.replicas for each in world.decision.evaluations if each.proposal] == [3, 6, 6]
+    simulated = SimulatedCluster(
+        hpa(pods_metric(100, "a"), external_metric(100, "b"), pods_metric(50, "c")), replicas=2
+    )
+    outcome = simulated.reconcile(150, 600, 150)
+    assert simulated.decision is not None
+    assert [each.proposal.replicas for each in simulated.decision.evaluations if each.proposal] == [3, 6, 6]
     assert outcome.events[0].message == "New size: 4; reason: external metric b(nil) above target"
 
 
 def test_failed_metric_allows_scaling_up_with_an_error() -> None:
-    world = World(hpa(pods_metric(100, "a"), pods_metric(100, "b")), replicas=2)
-    outcome = world.step("unavailable", 150)
-    assert world.replicas == 3
+    simulated = SimulatedCluster(hpa(pods_metric(100, "a"), pods_metric(100, "b")), replicas=2)
+    outcome = simulated.reconcile("unavailable", 150)
+    assert simulated.replicas == 3
     assert outcome.error == (
         "invalid metrics (1 invalid out of 2), first error is: failed to get pods metric value: "
         "unable to get metric a: unable to fetch metrics from custom metrics API: unavailable"
     )
     assert [each.reason for each in outcome.events] == ["FailedGetPodsMetric", "SuccessfulRescale"]
-    assert world.hpa.status.current_metrics[0] == MetricSpec()
-    assert world.reasons()["ScalingActive"] == "ValidMetricFound"
+    assert simulated.hpa.status.current_metrics[0] == MetricSpec()
+    assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
 
 
 def test_failed_metric_forbids_scaling_down() -> None:
-    world = World(hpa(pods_metric(100, "a"), pods_metric(100, "b"), behavior=AT_ONCE), replicas=4)
-    outcome = world.step("unavailable", 50)
-    assert world.replicas == 4
+    simulated = SimulatedCluster(hpa(pods_metric(100, "a"), pods_metric(100, "b"), behavior=AT_ONCE), replicas=4)
+    outcome = simulated.reconcile("unavailable", 50)
+    assert simulated.replicas == 4
     assert outcome.error is not None
-    assert world.reasons()["ScalingActive"] == "-FailedGetPodsMetric"
+    assert simulated.reasons()["ScalingActive"] == "-FailedGetPodsMetric"
 
 
 def test_without_valid_metrics_nothing_is_scaled() -> None:
-    world = World(hpa(pods_metric(100)), replicas=2)
-    world.step(150)
-    outcome = world.step("unavailable")
-    assert world.hpa.status.desired_replicas == 3
-    assert world.hpa.status.current_metrics == (MetricSpec(),)
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
+    simulated.reconcile(150)
+    outcome = simulated.reconcile("unavailable")
+    assert simulated.hpa.status.desired_replicas == 3
+    assert simulated.hpa.status.current_metrics == (MetricSpec(),)
     assert [each.reason for each in outcome.events] == ["FailedGetPodsMetric"]
     assert [each.reason for each in outcome.late_events] == ["FailedComputeMetricsReplicas"]
     assert outcome.error is not None
@@ -177,8 +179,8 @@ def test_without_valid_metrics_nothing_is_scaled() -> None:
 
 
 def test_empty_response_is_a_failure() -> None:
-    world = World(hpa(pods_metric(100)), replicas=2)
-    outcome = world.step(PodsResponse({}))
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
+    outcome = simulated.reconcile(PodsResponse({}))
     assert outcome.events[0].message == "unable to get metric packets: no metrics returned from custom metrics API"
 
 
@@ -191,9 +193,9 @@ def test_invalid_metric_sources_are_not_fetched() -> None:
         "set"
     )
     targetless = MetricSpec.of(ResourceMetric("cpu", MetricTarget("Utilization")))
-    world = World(hpa(wrong, unknown, targetless), replicas=2)
-    outcome = world.step(1, 1, 1)
-    assert "FetchMetrics" not in world.reads
+    simulated = SimulatedCluster(hpa(wrong, unknown, targetless), replicas=2)
+    outcome = simulated.reconcile(1, 1, 1)
+    assert "FetchMetrics" not in simulated.reads
     assert [(each.reason, each.message) for each in outcome.events] == [
         ("FailedGetExternalMetric", '"Near" is not a valid label selector operator'),
         ("InvalidMetricSourceType", 'unknown metric source type "Weather"'),
@@ -208,14 +210,14 @@ def test_invalid_metric_sources_are_not_fetched() -> None:
 
 
 def test_target_scaled_to_0_by_hand_disables_scaling() -> None:
-    world = World(hpa(pods_metric(100)), replicas=2)
-    world.step(150)
-    world.scale_by_hand(0)
-    outcome = world.step()
-    assert world.reads == ["ReadScale"]
-    assert (world.replicas, outcome.events, outcome.error) == (0, (), None)
-    assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
-    assert world.hpa.status.current_metrics == ()
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
+    simulated.reconcile(150)
+    simulated.scale_by_hand(0)
+    outcome = simulated.reconcile()
+    assert simulated.reads == ["ReadScale"]
+    assert (simulated.replicas, outcome.events, outcome.error) == (0, (), None)
+    assert simulated.reasons()["ScalingActive"] == "-ScalingDisabled"
+    assert simulated.hpa.status.current_metrics == ()
 
 
 @pytest.mark.parametrize(
@@ -226,13 +228,13 @@ def test_target_scaled_to_0_by_hand_disables_scaling() -> None:
     ],
 )
 def test_count_out_of_bounds_is_scaled_to_the_bound_without_metrics(replicas: int, wanted: int, reason: str) -> None:
-    world = World(hpa(pods_metric(100), minimum=3, maximum=10, behavior=AT_ONCE), replicas=replicas)
-    outcome = world.step()
-    assert world.reads == ["ReadScale"]
-    assert world.replicas == wanted
+    simulated = SimulatedCluster(hpa(pods_metric(100), minimum=3, maximum=10, behavior=AT_ONCE), replicas=replicas)
+    outcome = simulated.reconcile()
+    assert simulated.reads == ["ReadScale"]
+    assert simulated.replicas == wanted
     assert outcome.events[0].message == f"New size: {wanted}; reason: {reason}"
-    assert len(world.history.recommendations) == 1
-    assert len(world.history.scale_up_events) + len(world.history.scale_down_events) == 1
+    assert len(simulated.history.recommendations) == 1
+    assert len(simulated.history.scale_up_events) + len(simulated.history.scale_down_events) == 1
 
 
 @pytest.mark.parametrize(
@@ -250,20 +252,20 @@ def test_count_out_of_bounds_is_scaled_to_the_bound_without_metrics(replicas: in
     ],
 )
 def test_unusable_selector_forbids_scaling(selector: str, event: str, message: str) -> None:
-    world = World(hpa(pods_metric(100)), replicas=2)
-    world.scale = Scale(spec_replicas=2, status_replicas=2, selector=selector)
-    outcome = world.step()
-    assert world.reads == ["ReadScale"]
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
+    simulated.scale = Scale(spec_replicas=2, status_replicas=2, selector=selector)
+    outcome = simulated.reconcile()
+    assert simulated.reads == ["ReadScale"]
     assert outcome.events == (Event("Warning", event, message),)
     assert outcome.late_events == (Event("Warning", "FailedComputeMetricsReplicas", message),)
-    assert world.reasons()["ScalingActive"] == "-InvalidSelector"
+    assert simulated.reasons()["ScalingActive"] == "-InvalidSelector"
 
 
 def test_ambiguous_selector_forbids_scaling() -> None:
     others = {"default/front": LabelSelector.parse("app"), "default/back": LabelSelector.parse("app=back")}
-    world = World(hpa(pods_metric(100)), replicas=2, others=others)
-    outcome = world.step()
-    assert world.reads == ["ReadScale", "ListPods"]
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2, others=others)
+    outcome = simulated.reconcile()
+    assert simulated.reads == ["ReadScale", "ListPods"]
     message = "pods by selector app=web are controlled by multiple HPAs: [default/front default/web]"
     assert outcome.events == (Event("Warning", "AmbiguousSelector", message),)
 
@@ -282,19 +284,19 @@ def test_ambiguous_selector_forbids_scaling() -> None:
     ],
 )
 def test_scale_that_cannot_be_read_is_an_error(scale: TargetError | ScaleError, error: str) -> None:
-    world = World(hpa(pods_metric(100)), replicas=2)
-    world.scale = scale
-    outcome = world.step()
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
+    simulated.scale = scale
+    outcome = simulated.reconcile()
     assert outcome.error == error
     assert outcome.events == (Event("Warning", "FailedGetScale", scale.message),)
-    assert world.reasons() == {"AbleToScale": "-FailedGetScale"}
-    assert world.history == History()
+    assert simulated.reasons() == {"AbleToScale": "-FailedGetScale"}
+    assert simulated.history == History()
 
 
 def test_malformed_api_version_is_an_error_without_reading() -> None:
-    world = World(hpa(pods_metric(100), api_version="a/b/c"), replicas=2)
-    outcome = world.step()
-    assert world.reads == []
+    simulated = SimulatedCluster(hpa(pods_metric(100), api_version="a/b/c"), replicas=2)
+    outcome = simulated.reconcile()
+    assert simulated.reads == []
     assert outcome.error == "invalid API version in scale target reference: unexpected GroupVersion string: a/b/c"
 
 
@@ -318,8 +320,8 @@ def test_pod_list_error_fails_the_metrics_that_need_pods() -> None:
 
 
 def test_failed_scale_stores_the_recommendation_but_no_scale_event() -> None:
-    world = World(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
-    outcome = world.step(150, scale_error="denied")
+    simulated = SimulatedCluster(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
+    outcome = simulated.reconcile(150, scale_error="denied")
     assert outcome.error == "failed to rescale Deployment/default/web: denied"
     assert outcome.events == (
         Event(
@@ -328,26 +330,26 @@ def test_failed_scale_stores_the_recommendation_but_no_scale_event() -> None:
             "New size: 3; reason: pods metric packets above target; error: denied",
         ),
     )
-    assert world.reasons()["AbleToScale"] == "-FailedUpdateScale"
-    assert (world.hpa.status.desired_replicas, world.hpa.status.last_scale_ms) == (0, None)
-    assert world.history.scale_up_events == ()
-    assert world.history.recommendations[-1] == Recommendation(3, world.now_ms)
+    assert simulated.reasons()["AbleToScale"] == "-FailedUpdateScale"
+    assert (simulated.hpa.status.desired_replicas, simulated.hpa.status.last_scale_ms) == (0, None)
+    assert simulated.history.scale_up_events == ()
+    assert simulated.history.recommendations[-1] == Recommendation(3, simulated.now_ms)
 
 
 def test_scale_event_is_stored_only_with_behavior() -> None:
-    world = World(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
-    world.step(150)
-    assert world.history.scale_up_events == (ScaleEvent(1, world.now_ms),)
+    simulated = SimulatedCluster(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
+    simulated.reconcile(150)
+    assert simulated.history.scale_up_events == (ScaleEvent(1, simulated.now_ms),)
 
 
 def test_failed_status_write_is_an_error() -> None:
-    outcome = World(hpa(pods_metric(100)), replicas=2).step(150, status_error="timed out")
+    outcome = SimulatedCluster(hpa(pods_metric(100)), replicas=2).reconcile(150, status_error="timed out")
     assert outcome.error == "failed to update status for web: timed out"
     assert outcome.late_events == (Event("Warning", "FailedUpdateStatus", "timed out"),)
 
 
 def test_failed_status_write_does_not_replace_the_metrics_error() -> None:
-    outcome = World(hpa(pods_metric(100)), replicas=2).step("unavailable", status_error="timed out")
+    outcome = SimulatedCluster(hpa(pods_metric(100)), replicas=2).reconcile("unavailable", status_error="timed out")
     assert outcome.error is not None
     assert outcome.error.startswith("failed to compute desired number of replicas")
     assert [each.reason for each in outcome.late_events] == ["FailedUpdateStatus", "FailedComputeMetricsReplicas"]
@@ -358,66 +360,66 @@ def test_failed_status_write_does_not_replace_the_metrics_error() -> None:
 TO_ZERO = Config(scale_to_zero=True)
 
 
-def idle_world() -> World:
+def idle_world() -> SimulatedCluster:
     """A queue that has run empty, so that its workers were scaled to zero."""
-    world = World(hpa(external_metric(100), minimum=0, behavior=AT_ONCE), replicas=2, config=TO_ZERO)
-    world.step(0)
-    assert world.replicas == 0
-    assert world.reasons()["ScaledToZero"] == "ScaledToZero"
-    return world
+    simulated = SimulatedCluster(hpa(external_metric(100), minimum=0, behavior=AT_ONCE), replicas=2, config=TO_ZERO)
+    simulated.reconcile(0)
+    assert simulated.replicas == 0
+    assert simulated.reasons()["ScaledToZero"] == "ScaledToZero"
+    return simulated
 
 
 def test_target_scaled_to_zero_by_the_controller_is_scaled_up_again() -> None:
-    world = idle_world()
-    world.pods = ()
-    world.step(0)
-    assert world.replicas == 0
-    world.hpa = with_spec(world.hpa, behavior=None)
-    world.step(250)
-    assert world.replicas == 3
-    assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
+    simulated = idle_world()
+    simulated.pods = ()
+    simulated.reconcile(0)
+    assert simulated.replicas == 0
+    simulated.hpa = with_spec(simulated.hpa, behavior=None)
+    simulated.reconcile(250)
+    assert simulated.replicas == 3
+    assert simulated.reasons()["ScaledToZero"] == "-NotScaledToZero"
 
 
 def test_raised_minimum_scales_up_from_zero() -> None:
-    world = idle_world()
-    world.hpa = with_spec(world.hpa, min_replicas=2)
-    outcome = world.step(0)
+    simulated = idle_world()
+    simulated.hpa = with_spec(simulated.hpa, min_replicas=2)
+    outcome = simulated.reconcile(0)
     assert outcome.events[0].message == "New size: 2; reason: Current number of replicas below Spec.MinReplicas"
 
 
 def test_target_scaled_to_zero_by_others_stays_at_zero() -> None:
-    world = World(hpa(external_metric(100), minimum=0, behavior=AT_ONCE), replicas=2, config=TO_ZERO)
-    world.step(300)
-    assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
-    world.scale_by_hand(0)
-    world.step()
-    assert world.reads == ["ReadScale"]
-    assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
+    simulated = SimulatedCluster(hpa(external_metric(100), minimum=0, behavior=AT_ONCE), replicas=2, config=TO_ZERO)
+    simulated.reconcile(300)
+    assert simulated.reasons()["ScaledToZero"] == "-NotScaledToZero"
+    simulated.scale_by_hand(0)
+    simulated.reconcile()
+    assert simulated.reads == ["ReadScale"]
+    assert simulated.reasons()["ScalingActive"] == "-ScalingDisabled"
 
 
 def test_with_the_feature_off_zero_is_final_and_the_condition_is_removed() -> None:
-    world = idle_world()
-    world.config = Config(scale_to_zero=False)
-    world.step()
-    assert world.reads == ["ReadScale"]
-    assert "ScaledToZero" not in world.reasons()
-    assert world.reasons()["ScalingActive"] == "-ScalingDisabled"
+    simulated = idle_world()
+    simulated.config = Config(scale_to_zero=False)
+    simulated.reconcile()
+    assert simulated.reads == ["ReadScale"]
+    assert "ScaledToZero" not in simulated.reasons()
+    assert simulated.reasons()["ScalingActive"] == "-ScalingDisabled"
 
 
 def test_with_the_feature_off_the_condition_stays_until_the_next_scale() -> None:
     """As in Kubernetes 1.36: it is removed only where the target is scaled, or scaling is disabled at zero."""
-    world = World(hpa(external_metric(100), minimum=0, behavior=AT_ONCE), replicas=2, config=TO_ZERO)
-    world.step(300)
-    assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
-    world.config = Config(scale_to_zero=False)
-    world.step(300)
-    assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
-    world.step(600, scale_error="denied")
-    assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
-    world.step("unavailable")
-    assert world.reasons()["ScaledToZero"] == "-NotScaledToZero"
-    world.step(600)
-    assert "ScaledToZero" not in world.reasons()
+    simulated = SimulatedCluster(hpa(external_metric(100), minimum=0, behavior=AT_ONCE), replicas=2, config=TO_ZERO)
+    simulated.reconcile(300)
+    assert simulated.reasons()["ScaledToZero"] == "-NotScaledToZero"
+    simulated.config = Config(scale_to_zero=False)
+    simulated.reconcile(300)
+    assert simulated.reasons()["ScaledToZero"] == "-NotScaledToZero"
+    simulated.reconcile(600, scale_error="denied")
+    assert simulated.reasons()["ScaledToZero"] == "-NotScaledToZero"
+    simulated.reconcile("unavailable")
+    assert simulated.reasons()["ScaledToZero"] == "-NotScaledToZero"
+    simulated.reconcile(600)
+    assert "ScaledToZero" not in simulated.reasons()
 
 
 # --- the contract --------------------------------------------------------------------------------------------------
@@ -453,40 +455,40 @@ def test_invariants_for_any_course_of_metrics(
         maximum=minimum + spread,
         behavior=AT_ONCE if at_once else None,
     )
-    world = World(metrics, replicas=replicas)
-    world.step(100, 100)
+    simulated = SimulatedCluster(metrics, replicas=replicas)
+    simulated.reconcile(100, 100)
     for values in course:
-        before = world.replicas
-        outcome = world.step(*values)
-        assert minimum <= world.replicas <= minimum + spread
+        before = simulated.replicas
+        outcome = simulated.reconcile(*values)
+        assert minimum <= simulated.replicas <= minimum + spread
         if "unavailable" in values:
-            assert world.replicas >= before
+            assert simulated.replicas >= before
             assert outcome.error is not None
-        assert world.hpa.status.current_replicas == before
-        if world.replicas != before:
-            assert world.hpa.status.desired_replicas == world.replicas
+        assert simulated.hpa.status.current_replicas == before
+        if simulated.replicas != before:
+            assert simulated.hpa.status.desired_replicas == simulated.replicas
             assert outcome.events[-1].reason == "SuccessfulRescale"
 
 
 @given(st.integers(0, 8), st.integers(0, 8))
 def test_missing_values_never_scale_below_what_the_pods_could_need(known: int, unknown: int) -> None:
-    """If every silent pod were exactly at its target, the count must not go below what that would need."""
+    """If each missing pod were at its target, the metric would need that many replicas at least."""
     count = known + unknown
     if not known:
         return
-    world = World(hpa(pods_metric(100), maximum=20, behavior=AT_ONCE), replicas=count)
-    world.step(PodsResponse(samples(*[1] * known)))
-    assert world.replicas >= unknown
+    simulated = SimulatedCluster(hpa(pods_metric(100), maximum=20, behavior=AT_ONCE), replicas=count)
+    simulated.reconcile(PodsResponse(samples(*[1] * known)))
+    assert simulated.replicas >= unknown
 
 
 # --- steps that must not write -------------------------------------------------------------------------------------
 
 
 def test_without_writing_an_event_reports_the_scale_and_history_has_none() -> None:
-    world = World(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
-    acted = world.step(150)
-    assert world.decision is not None
-    outcome = conclude_without_writing(world.decision)
+    simulated = SimulatedCluster(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
+    acted = simulated.reconcile(150)
+    assert simulated.decision is not None
+    outcome = conclude_without_writing(simulated.decision)
     assert outcome.status is None
     assert outcome.events == (
         Event("Normal", "WouldRescale", "New size would be: 3; reason: pods metric packets above target"),
@@ -497,10 +499,10 @@ def test_without_writing_an_event_reports_the_scale_and_history_has_none() -> No
 
 
 def test_without_writing_failed_metrics_keep_events_and_error() -> None:
-    world = World(hpa(pods_metric(100)), replicas=2)
-    acted = world.step("prometheus is away")
-    assert world.decision is not None
-    outcome = conclude_without_writing(world.decision)
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
+    acted = simulated.reconcile("prometheus is away")
+    assert simulated.decision is not None
+    outcome = conclude_without_writing(simulated.decision)
     assert outcome.status is None
     assert (outcome.events, outcome.late_events, outcome.error) == (acted.events, acted.late_events, acted.error)
     assert outcome.error is not None

@@ -21,7 +21,7 @@ class Log:
         self.errors = ErrorLog(disconnected=lambda: self.disconnected, clock=lambda: self.now)
 
     def after(self, error: str | None, key: HPAKey = WEB) -> list[str]:
-        """What is logged after a reconciliation with this error."""
+        """Return the log lines of a reconciliation with this error."""
         self._caplog.clear()
         self.errors.reconciled(key, error)
         return [f"{each.levelname} {each.getMessage()}" for each in self._caplog.records]

@@ -240,7 +240,7 @@ async def test_truncated_name_does_not_end_with_a_separator(
 
 
 class Unreachable:
-    """A client whose first requests get no response."""
+    """A client that gets no response to the first requests."""
 
     def __init__(self, failures: int, error: Exception | None = None) -> None:
         self.failures = failures

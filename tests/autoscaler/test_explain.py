@@ -64,7 +64,7 @@ async def explain_in_process(*arguments: str) -> Result:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """A Deployment of two whose pods are at twice their target."""
+    """A Deployment of two pods at twice their target."""
     async with running_cluster(tmp_path) as cluster:
         cluster.add_deployment("web", replicas=2)
         cluster.add_hpa("web")
@@ -212,7 +212,7 @@ METRICS_READER = [
 
 @pytest.fixture
 def reader(cluster: Cluster) -> str:
-    """The flag for somebody who may read in the namespace: Kubernetes' own role `view`, and metrics."""
+    """Return the flag for a user with the role `view` in the namespace, and metrics."""
     bind(cluster, "view")
     bind(cluster, "metrics-reader", METRICS_READER)
     return f"--kubeconfig={cluster.server.kubeconfig(READER, ())}"

@@ -122,7 +122,7 @@ async def test_a_restart_in_the_middle_of_a_stabilisation_window_scales_down_nei
 
 
 async def let_pass(cluster: Cluster, *, minutes: int) -> None:
-    """Make what was saved older."""
+    """Make the saved history older."""
     content = saved(cluster)
     assert content is not None
     history = json.loads(gzip.decompress(base64.b64decode(content)))
@@ -174,7 +174,7 @@ async def test_after_kill_9_a_history_from_before_the_last_scale_up_scales_nothi
 
 
 async def test_without_saved_history_removed_pods_do_not_count(cluster: Cluster) -> None:
-    """The test above fails where nothing is saved: this is what it would see."""
+    """Without a saved history the target is scaled down: the test above is able to fail."""
     cluster.add_deployment("web", replicas=5)
     cluster.add_hpa("web")
     slowly = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 1800}]}

@@ -19,7 +19,7 @@ from tests.eventually import eventually
 WEB = HPAKey("default", "web")
 RESOURCE = GroupResource("autoscaling", "horizontalpodautoscalers")
 BEFORE, AFTER, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:15Z", "2026-01-01T00:10:00Z"
-SERIES = "rival_status_writes_total"
+SERIES = "foreign_status_writes_total"
 
 
 class Clock:
@@ -62,7 +62,7 @@ def test_the_time_of_the_last_status_write_is_read_from_managed_fields(managed_f
 
 
 class Detector(ForeignWriterDetector):
-    """One with a clock of its own that notes what it calls."""
+    """A detector with a clock that a test sets; calls are recorded."""
 
     def __init__(self, *, allowed: bool = False) -> None:
         self.clock = Clock()
@@ -83,7 +83,7 @@ def seen(*times: str, acting: bool = True, allowed: bool = False) -> tuple[Detec
 
 
 def test_earlier_writes_of_the_other_controller_do_not_count() -> None:
-    """Whoever replaces it takes over at once: its entry stays until every field of it has been written by another."""
+    """An old entry does not count: it stays until another manager has written all of its fields."""
     detector, stops = seen(BEFORE, BEFORE, "", BEFORE)
     assert stops == [False] * 4
     assert not detector.is_foreign(WEB)
@@ -170,7 +170,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 def foreign_write(cluster: Cluster, time: str) -> None:
-    """Store what the API server has after a status write of kube-controller-manager."""
+    """Store the HPA with a status write of kube-controller-manager."""
     hpa = cluster.hpa("web")
     cluster.server.storage.put(RESOURCE, {**hpa, "metadata": {**hpa["metadata"], "managedFields": [entry(time=time)]}})
 

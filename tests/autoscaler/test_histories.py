@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.loop.histories import Histories, HistoryEntry
-from tests.autoscaler.worlds import NOW, hpa
+from tests.autoscaler.simulated_cluster import NOW, hpa
 
 WEB = replace(hpa(), uid="first")
 

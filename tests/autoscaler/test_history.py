@@ -12,7 +12,16 @@ from autoscaler.core.history import (
 )
 from autoscaler.core.model import Behavior, Status
 from autoscaler.core.reconcile import conclude_without_writing, decide
-from tests.autoscaler.worlds import NOW, World, behavior, hpa, percent, pods_metric, rules, some_pods
+from tests.autoscaler.simulated_cluster import (
+    NOW,
+    SimulatedCluster,
+    behavior,
+    hpa,
+    percent,
+    pods_metric,
+    rules,
+    some_pods,
+)
 
 RULES = behavior(up=rules(some_pods(4, 60), window=0), down=rules(percent(10, 60), window=0))
 BEFORE = Status(current_replicas=2, desired_replicas=2, last_scale_ms=NOW - 60_000)
@@ -68,11 +77,11 @@ def test_without_behavior_no_scale_event_is_stored() -> None:
 
 def test_following_controller_has_the_history_of_the_acting_one() -> None:
     """Two controllers on one HPA, one of them only looking on."""
-    acting = World(hpa(pods_metric(100), behavior=RULES, maximum=100), replicas=10)
+    acting = SimulatedCluster(hpa(pods_metric(100), behavior=RULES, maximum=100), replicas=10)
     following = acting.history
     for value in (200, 200, 200, 200, 200, 10, 10, 10, 10, 10, 10):
         old = acting.hpa.status
-        acting.step(value, seconds=20)
+        acting.reconcile(value, seconds=20)
         assert acting.decision is not None
         own = decide(acting.decision.observation, following, acting.now_ms)
         assert own.scale_to == acting.decision.scale_to
@@ -136,8 +145,11 @@ def test_stored_scales_are_compared_by_the_wall_clock(monotonic_ms: int) -> None
 
 
 def test_incomplete_history_does_not_scale_down() -> None:
-    early, in_time = World(hpa(pods_metric(10)), replicas=3), World(hpa(pods_metric(10)), replicas=3)
+    early, in_time = (
+        SimulatedCluster(hpa(pods_metric(10)), replicas=3),
+        SimulatedCluster(hpa(pods_metric(10)), replicas=3),
+    )
     early.history, in_time.history = replace(SAVED, complete=True), SAVED
-    early.step(1)
-    in_time.step(1)
+    early.reconcile(1)
+    in_time.reconcile(1)
     assert (early.replicas, in_time.replicas) == (1, 3)

@@ -20,7 +20,7 @@ from autoscaler.core.observation import (
     ValuesResponse,
 )
 from autoscaler.core.replica_calculator import ReplicaCalculator, Tolerances
-from tests.autoscaler.worlds import NOW, external_metric, object_metric, pods_metric
+from tests.autoscaler.simulated_cluster import NOW, external_metric, object_metric, pods_metric
 
 
 def usage(name: str, **containers: dict[str, int]) -> PodUsage:

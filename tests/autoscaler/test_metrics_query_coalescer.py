@@ -18,7 +18,7 @@ APPS = [f"app-{number}" for number in range(6)]
 
 
 class Server:
-    """A metrics API that knows some pods' values by their labels."""
+    """A metrics API with values of some pods."""
 
     def __init__(self, pods: dict[str, dict[str, str]]) -> None:
         self.pods = pods
@@ -37,7 +37,7 @@ class Server:
         return self.response(selector)
 
     def response(self, selector: LabelSelector) -> PodsResponse | MetricError:
-        """What a question about these pods brings, with the text of a server that finds nothing."""
+        """Return the response for these pods; an error if there are none."""
         if self.fails_for(selector):
             return MetricError(f"no metrics for {selector}")
         names = [name for name, labels in self.pods.items() if selector.matches(labels) and name not in self.silent]

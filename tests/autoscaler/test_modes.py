@@ -56,7 +56,7 @@ class Running:
             return await response.text()
 
     async def shadow(self, name: str = "web") -> dict[str, Any]:
-        """What the page about shadow mode has of an HPA; nothing if it has none."""
+        """Return the HPA's entry on the page about shadow mode, if any."""
         async with self._http.get(f"{self._url}/debug/shadow") as response:
             page = await response.json()
         return next((entry for entry in page["hpas"] if entry["name"] == name), {})
@@ -95,13 +95,13 @@ async def annotate(cluster: Cluster, **annotations: str | None) -> None:
 
 
 def written(cluster: Cluster, user: str = AUTOSCALER) -> set[str]:
-    """What a user has written, or tried to."""
+    """Return the write requests of a user, refused ones included."""
     used = cluster.server.requests.by_user(user)
     return {what for verb, what in used if verb not in ("get", "list", "watch")}
 
 
 async def other_controller_wants(cluster: Cluster, replicas: int, *, seconds: int) -> None:
-    """Do what Kubernetes' own controller does: scale, then store the status; `seconds` tell two scales apart."""
+    """Scale and store the status, as Kubernetes' own controller; two scales differ in `seconds`."""
     current = cluster.replicas("web")
     if replicas != current:
         scale = await cluster.admin.get(SCALE)

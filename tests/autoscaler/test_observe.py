@@ -45,7 +45,7 @@ from kube.client import KubeClient
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
 from tests.autoscaler.scripted_api import RecordedRequest, ScriptedApi
-from tests.autoscaler.worlds import average_target, quantity
+from tests.autoscaler.simulated_cluster import average_target, quantity
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
 CUSTOM = "/apis/custom.metrics.k8s.io"
@@ -83,7 +83,7 @@ def selectors() -> SelectorIndex:
 
 
 class Controllers:
-    """What is known of ReplicaSets."""
+    """The controllers of ReplicaSets; None: they are not listed yet."""
 
     known: Mapping[str, str] | None = None
     queried = False

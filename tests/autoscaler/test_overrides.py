@@ -5,15 +5,24 @@ import pytest
 from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.decision import BlockedScale, Event, FallbackReplicas, Outcome
 from autoscaler.core.model import Status
-from tests.autoscaler.worlds import World, behavior, external_metric, hpa, pods, pods_metric, rules, some_pods
+from tests.autoscaler.simulated_cluster import (
+    SimulatedCluster,
+    behavior,
+    external_metric,
+    hpa,
+    pods,
+    pods_metric,
+    rules,
+    some_pods,
+)
 
 AWAY = "prometheus is away"
 
 
-def paused(pause: Pause, *, replicas: int, minimum: int = 1, maximum: int = 10) -> World:
-    """A target whose pods should each have 100 of a metric."""
+def paused(pause: Pause, *, replicas: int, minimum: int = 1, maximum: int = 10) -> SimulatedCluster:
+    """A target with 100 of a metric per pod."""
     config = Config(paused=pause, downscale_stabilization_ms=0)
-    return World(hpa(pods_metric(100), minimum=minimum, maximum=maximum), replicas=replicas, config=config)
+    return SimulatedCluster(hpa(pods_metric(100), minimum=minimum, maximum=maximum), replicas=replicas, config=config)
 
 
 def limited(outcome: Outcome) -> tuple[str, str]:
@@ -25,13 +34,13 @@ def limited(outcome: Outcome) -> tuple[str, str]:
 class TestPause:
     @pytest.mark.parametrize("by_hand", [0, 12], ids=["disabled", "out of bounds"])
     def test_condition_ends_with_the_pause_without_metrics(self, by_hand: int) -> None:
-        world = paused(Pause.ALL, replicas=2)
-        world.step(200)
-        assert world.reasons()["ScalingLimited"] == "Paused"
-        world.config = Config()
-        world.scale_by_hand(by_hand)
-        world.step(200)
-        assert "ScalingLimited" not in world.reasons()
+        simulated = paused(Pause.ALL, replicas=2)
+        simulated.reconcile(200)
+        assert simulated.reasons()["ScalingLimited"] == "Paused"
+        simulated.config = Config()
+        simulated.scale_by_hand(by_hand)
+        simulated.reconcile(200)
+        assert "ScalingLimited" not in simulated.reasons()
 
     @pytest.mark.parametrize(
         ("pause", "value", "replicas"),
@@ -47,19 +56,19 @@ class TestPause:
         ],
     )
     def test_blocks_its_direction(self, pause: Pause, value: int, replicas: int) -> None:
-        world = paused(pause, replicas=2)
-        world.step(100)
-        world.step(value)
-        assert world.replicas == replicas
+        simulated = paused(pause, replicas=2)
+        simulated.reconcile(100)
+        simulated.reconcile(value)
+        assert simulated.replicas == replicas
 
     def test_blocked_scale_is_in_decision_and_status(self) -> None:
-        world = paused(Pause.ALL, replicas=2)
-        outcome = world.step(200)
-        assert world.decision is not None
-        assert world.decision.blocked == BlockedScale(
+        simulated = paused(Pause.ALL, replicas=2)
+        outcome = simulated.reconcile(200)
+        assert simulated.decision is not None
+        assert simulated.decision.blocked == BlockedScale(
             pause=Pause.ALL, replicas=4, reason="pods metric packets above target"
         )
-        assert world.decision.scale_to is None
+        assert simulated.decision.scale_to is None
         assert outcome.events == ()
         assert outcome.error is None
         assert outcome.status is not None
@@ -67,50 +76,52 @@ class TestPause:
         assert outcome.status.last_scale_ms is None
         message = "annotation milliscale.io/paused: all keeps the target from being scaled to 4 replicas"
         assert limited(outcome) == ("Paused", message)
-        assert world.reasons()["ScalingActive"] == "ValidMetricFound"
+        assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
 
     def test_blocks_scaling_into_bounds(self) -> None:
         above = paused(Pause.SCALE_IN, replicas=12)
-        above.step(100)
+        above.reconcile(100)
         assert above.replicas == 12
         below = paused(Pause.SCALE_OUT, replicas=1, minimum=3)
-        below.step(100)
+        below.reconcile(100)
         assert below.replicas == 1
 
     def test_without_a_scale_nothing_is_blocked(self) -> None:
-        world = paused(Pause.ALL, replicas=2)
-        outcome = world.step(100)
-        assert world.decision is not None
-        assert world.decision.blocked is None
+        simulated = paused(Pause.ALL, replicas=2)
+        outcome = simulated.reconcile(100)
+        assert simulated.decision is not None
+        assert simulated.decision.blocked is None
         assert limited(outcome)[0] == "DesiredWithinRange"
 
     def test_recommendations_are_stored_while_blocked(self) -> None:
-        world = World(hpa(pods_metric(100)), replicas=4, config=Config(paused=Pause.ALL))
-        world.step(100)
-        world.step(25, seconds=200)
-        world.config = Config()
-        world.step(25, seconds=15)
-        assert world.replicas == 4, "4 replicas were proposed 215 s ago"
-        world.step(25, seconds=100)
-        assert world.replicas == 1
+        simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=4, config=Config(paused=Pause.ALL))
+        simulated.reconcile(100)
+        simulated.reconcile(25, seconds=200)
+        simulated.config = Config()
+        simulated.reconcile(25, seconds=15)
+        assert simulated.replicas == 4, "4 replicas were proposed 215 s ago"
+        simulated.reconcile(25, seconds=100)
+        assert simulated.replicas == 1
 
 
 class TestStaleObjects:
     """Pods missing in a silent watch must not look like missing load."""
 
-    def world(self, *, replicas: int, maximum: int = 10, window: int = 0) -> World:
+    def simulated(self, *, replicas: int, maximum: int = 10, window: int = 0) -> SimulatedCluster:
         config = Config(downscale_stabilization_ms=window * 1000)
-        world = World(hpa(pods_metric(100), maximum=maximum), replicas=replicas, config=config)
-        world.stale = ("pods",)
-        return world
+        simulated = SimulatedCluster(hpa(pods_metric(100), maximum=maximum), replicas=replicas, config=config)
+        simulated.stale = ("pods",)
+        return simulated
 
     def test_three_known_pods_of_ten_at_120_percent_do_not_become_four_replicas(self) -> None:
-        world = self.world(replicas=10)
-        world.pods = pods(3)
-        outcome = world.step(120)
-        assert world.replicas == 10
-        assert world.decision is not None
-        assert world.decision.blocked == BlockedScale(stale=("pods",), replicas=4, reason="All metrics below target")
+        simulated = self.simulated(replicas=10)
+        simulated.pods = pods(3)
+        outcome = simulated.reconcile(120)
+        assert simulated.replicas == 10
+        assert simulated.decision is not None
+        assert simulated.decision.blocked == BlockedScale(
+            stale=("pods",), replicas=4, reason="All metrics below target"
+        )
         assert (outcome.events, outcome.error) == ((), None)
         assert outcome.status is not None
         assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (10, 10)
@@ -119,108 +130,108 @@ class TestStaleObjects:
             "which keeps the target from being scaled down to 4 replicas"
         )
         assert limited(outcome) == ("StaleWatch", message)
-        assert world.reasons()["ScalingActive"] == "ValidMetricFound"
+        assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
 
     def test_scaling_up_is_not_blocked(self) -> None:
-        world = self.world(replicas=2)
-        assert world.step(200).events == (
+        simulated = self.simulated(replicas=2)
+        assert simulated.reconcile(200).events == (
             Event("Normal", "SuccessfulRescale", "New size: 4; reason: pods metric packets above target"),
         )
-        assert world.decision is not None
-        assert world.decision.blocked is None
+        assert simulated.decision is not None
+        assert simulated.decision.blocked is None
 
     def test_without_a_scale_nothing_is_blocked(self) -> None:
-        world = self.world(replicas=2)
-        world.step(100)
-        assert world.reasons()["ScalingLimited"] == "-DesiredWithinRange"
+        simulated = self.simulated(replicas=2)
+        simulated.reconcile(100)
+        assert simulated.reasons()["ScalingLimited"] == "-DesiredWithinRange"
 
     def test_ends_when_watches_are_current(self) -> None:
-        world = self.world(replicas=4)
-        world.step(50)
-        assert world.reasons()["ScalingLimited"] == "StaleWatch"
-        world.stale = ()
-        world.step(50)
-        assert world.replicas == 2
-        assert world.reasons()["ScalingLimited"] == "-DesiredWithinRange"
+        simulated = self.simulated(replicas=4)
+        simulated.reconcile(50)
+        assert simulated.reasons()["ScalingLimited"] == "StaleWatch"
+        simulated.stale = ()
+        simulated.reconcile(50)
+        assert simulated.replicas == 2
+        assert simulated.reasons()["ScalingLimited"] == "-DesiredWithinRange"
 
     def test_condition_ends_without_metrics(self) -> None:
-        world = self.world(replicas=4)
-        world.step(50)
-        world.stale = ()
-        world.scale_by_hand(0)
-        world.step(50)
-        assert "ScalingLimited" not in world.reasons()
+        simulated = self.simulated(replicas=4)
+        simulated.reconcile(50)
+        simulated.stale = ()
+        simulated.scale_by_hand(0)
+        simulated.reconcile(50)
+        assert "ScalingLimited" not in simulated.reasons()
 
     def test_stabilization_window_starts_again(self) -> None:
-        world = self.world(replicas=4, window=300)
+        simulated = self.simulated(replicas=4, window=300)
         for _ in range(5):
-            world.step(50, seconds=100)
-        world.stale = ()
-        world.step(50, seconds=15)
-        assert world.replicas == 4, "recommendations from stale pods are not stored"
-        world.step(50, seconds=301)
-        assert world.replicas == 2
+            simulated.reconcile(50, seconds=100)
+        simulated.stale = ()
+        simulated.reconcile(50, seconds=15)
+        assert simulated.replicas == 4, "recommendations from stale pods are not stored"
+        simulated.reconcile(50, seconds=301)
+        assert simulated.replicas == 2
 
     def test_earlier_higher_recommendation_still_counts(self) -> None:
-        world = self.world(replicas=4, window=300)
-        world.step(200)
-        assert world.replicas == 8
-        world.scale_by_hand(4)
-        world.step(50)
-        assert world.replicas == 8
+        simulated = self.simulated(replicas=4, window=300)
+        simulated.reconcile(200)
+        assert simulated.replicas == 8
+        simulated.scale_by_hand(4)
+        simulated.reconcile(50)
+        assert simulated.replicas == 8
 
     def test_a_bound_of_an_hpa_that_is_itself_stale_does_not_scale_down(self) -> None:
-        world = self.world(replicas=5, maximum=3)
-        world.stale = ("horizontalpodautoscalers",)
-        outcome = world.step(100)
-        assert world.replicas == 5
+        simulated = self.simulated(replicas=5, maximum=3)
+        simulated.stale = ("horizontalpodautoscalers",)
+        outcome = simulated.reconcile(100)
+        assert simulated.replicas == 5
         assert limited(outcome)[0] == "StaleWatch"
         assert outcome.status is not None
         assert outcome.status.desired_replicas == 5
-        world.stale = ()
-        world.step(100)
-        assert world.replicas == 3
-        assert "ScalingLimited" not in world.reasons()
+        simulated.stale = ()
+        simulated.reconcile(100)
+        assert simulated.replicas == 3
+        assert "ScalingLimited" not in simulated.reasons()
 
     def test_a_stale_hpa_still_raises_to_its_minimum(self) -> None:
-        world = World(hpa(pods_metric(100), minimum=3), replicas=1)
-        world.stale = ("horizontalpodautoscalers",)
-        world.step(100)
-        assert world.replicas == 3
+        simulated = SimulatedCluster(hpa(pods_metric(100), minimum=3), replicas=1)
+        simulated.stale = ("horizontalpodautoscalers",)
+        simulated.reconcile(100)
+        assert simulated.replicas == 3
 
     def test_a_pause_of_the_same_hpa_does_not_hide_it(self) -> None:
-        world = self.world(replicas=4)
-        world.config = Config(paused=Pause.ALL, downscale_stabilization_ms=0)
-        world.step(50)
-        assert world.reasons()["ScalingLimited"] == "StaleWatch"
+        simulated = self.simulated(replicas=4)
+        simulated.config = Config(paused=Pause.ALL, downscale_stabilization_ms=0)
+        simulated.reconcile(50)
+        assert simulated.reasons()["ScalingLimited"] == "StaleWatch"
 
 
 class TestFallback:
-    def world(self, *, replicas: int, fallback: int = 6, after: int = 3, maximum: int = 10) -> World:
+    def simulated(self, *, replicas: int, fallback: int = 6, after: int = 3, maximum: int = 10) -> SimulatedCluster:
         config = Config(fallback=Fallback(replicas=fallback, failure_threshold=after), downscale_stabilization_ms=0)
-        return World(hpa(pods_metric(100), maximum=maximum), replicas=replicas, config=config)
+        return SimulatedCluster(hpa(pods_metric(100), maximum=maximum), replicas=replicas, config=config)
 
     def test_raises_after_the_threshold_of_failures(self) -> None:
-        world = self.world(replicas=4)
+        simulated = self.simulated(replicas=4)
         for expected in (4, 4, 6, 6):
-            outcome = world.step(AWAY)
-            assert world.replicas == expected
+            outcome = simulated.reconcile(AWAY)
+            assert simulated.replicas == expected
         assert outcome.error is not None, "the metrics are still reported as failing"
 
     def test_reason_and_condition(self) -> None:
-        world = self.world(replicas=4, after=1)
-        outcome = world.step(AWAY)
-        assert world.decision is not None
-        assert world.decision.fallback == FallbackReplicas(
+        simulated = self.simulated(replicas=4, after=1)
+        outcome = simulated.reconcile(AWAY)
+        assert simulated.decision is not None
+        assert simulated.decision.fallback == FallbackReplicas(
             fallback=Fallback(replicas=6, failure_threshold=1), failures=1, replicas=6
         )
-        assert world.decision.winner is None
+        assert simulated.decision.winner is None
         failure = f"unable to get metric packets: unable to fetch metrics from custom metrics API: {AWAY}"
         assert outcome.events == (
             Event("Warning", "FailedGetPodsMetric", failure),
             Event("Normal", "SuccessfulRescale", "New size: 6; reason: metrics unavailable, fallback to 6 replicas"),
         )
-        assert world.reasons()["ScalingActive"] == "-FailedGetPodsMetric"
+        assert simulated.reasons()["ScalingActive"] == "-FailedGetPodsMetric"
         assert outcome.status is not None
         active = next(each for each in outcome.status.conditions if each.type == "ScalingActive")
         assert active.message == (
@@ -229,76 +240,76 @@ class TestFallback:
         )
 
     def test_never_scales_down(self) -> None:
-        world = self.world(replicas=8, after=1)
+        simulated = self.simulated(replicas=8, after=1)
         for _ in range(3):
-            world.step(AWAY, seconds=600)
-            assert world.replicas == 8
+            simulated.reconcile(AWAY, seconds=600)
+            assert simulated.replicas == 8
 
     def test_status_does_not_change_while_it_applies(self) -> None:
-        world = self.world(replicas=8, after=1)
-        world.step(AWAY)
-        assert world.step(AWAY).status is None
+        simulated = self.simulated(replicas=8, after=1)
+        simulated.reconcile(AWAY)
+        assert simulated.reconcile(AWAY).status is None
 
     def test_success_resets_the_count(self) -> None:
-        world = self.world(replicas=4)
+        simulated = self.simulated(replicas=4)
         for value in (AWAY, AWAY, 100, AWAY, AWAY):
-            world.step(value)
-        assert world.replicas == 4
-        world.step(AWAY)
-        assert world.replicas == 6
+            simulated.reconcile(value)
+        assert simulated.replicas == 4
+        simulated.reconcile(AWAY)
+        assert simulated.replicas == 6
 
     def test_maximum_and_rate_limits_apply(self) -> None:
-        world = self.world(replicas=4, after=1, maximum=5)
-        world.step(AWAY)
-        assert world.replicas == 5
+        simulated = self.simulated(replicas=4, after=1, maximum=5)
+        simulated.reconcile(AWAY)
+        assert simulated.replicas == 5
         slow = behavior(up=rules(some_pods(1, 60), window=0))
-        world = World(
+        simulated = SimulatedCluster(
             hpa(pods_metric(100), behavior=slow),
             replicas=4,
             config=Config(fallback=Fallback(replicas=9, failure_threshold=1)),
         )
-        world.step(AWAY)
-        assert world.replicas == 5
+        simulated.reconcile(AWAY)
+        assert simulated.replicas == 5
 
     def test_valid_metric_with_a_higher_proposal_wins(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
-        world = World(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
-        world.step(AWAY, 800)
-        assert world.replicas == 8
-        assert world.decision is not None
-        assert world.decision.fallback is None
+        simulated = SimulatedCluster(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
+        simulated.reconcile(AWAY, 800)
+        assert simulated.replicas == 8
+        assert simulated.decision is not None
+        assert simulated.decision.fallback is None
 
     def test_valid_metric_with_an_equal_proposal_wins(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
-        world = World(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
-        world.step(AWAY, 600)
-        assert world.replicas == 6
-        assert world.decision is not None
-        assert world.decision.fallback is None
-        assert world.reasons()["ScalingActive"] == "ValidMetricFound"
+        simulated = SimulatedCluster(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
+        simulated.reconcile(AWAY, 600)
+        assert simulated.replicas == 6
+        assert simulated.decision is not None
+        assert simulated.decision.fallback is None
+        assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
 
     def test_valid_metric_with_a_lower_proposal_loses(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
-        world = World(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
-        world.step(AWAY, 100)
-        assert world.replicas == 6
+        simulated = SimulatedCluster(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
+        simulated.reconcile(AWAY, 100)
+        assert simulated.replicas == 6
 
     def test_pause_blocks_it(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1), paused=Pause.ALL)
-        world = World(hpa(pods_metric(100)), replicas=4, config=config)
-        world.step(AWAY)
-        assert world.replicas == 4
+        simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=4, config=config)
+        simulated.reconcile(AWAY)
+        assert simulated.replicas == 4
 
     def test_ends_when_metrics_can_be_read_again(self) -> None:
-        world = self.world(replicas=4, after=1)
-        world.step(AWAY)
-        world.step(50)
-        assert world.replicas == 3
-        assert world.reasons()["ScalingActive"] == "ValidMetricFound"
+        simulated = self.simulated(replicas=4, after=1)
+        simulated.reconcile(AWAY)
+        simulated.reconcile(50)
+        assert simulated.replicas == 3
+        assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
 
     def test_without_fallback_nothing_changes(self) -> None:
-        world = World(hpa(pods_metric(100), status=Status(desired_replicas=4)), replicas=4)
+        simulated = SimulatedCluster(hpa(pods_metric(100), status=Status(desired_replicas=4)), replicas=4)
         for _ in range(5):
-            outcome = world.step(AWAY)
-        assert world.replicas == 4
+            outcome = simulated.reconcile(AWAY)
+        assert simulated.replicas == 4
         assert [event.reason for event in outcome.late_events] == ["FailedComputeMetricsReplicas"]

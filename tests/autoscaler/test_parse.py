@@ -35,7 +35,7 @@ from autoscaler.core.quantities import canonical_quantity, milli_value
 from autoscaler.objects.fields import ParseError, time_ms
 from autoscaler.objects.hpa import parse_hpa, track_hpa
 from autoscaler.objects.workloads import parse_owned, parse_pod, parse_scale, parse_workload, track_pod
-from tests.autoscaler.worlds import quantity
+from tests.autoscaler.simulated_cluster import quantity
 
 JSON = dict[str, Any]
 

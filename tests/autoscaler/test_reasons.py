@@ -5,15 +5,15 @@ import pytest
 from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.model import Behavior
 from autoscaler.core.observation import ScaleError, TargetError
-from tests.autoscaler.worlds import World, behavior, hpa, pods_metric, rules, some_pods
+from tests.autoscaler.simulated_cluster import SimulatedCluster, behavior, hpa, pods_metric, rules, some_pods
 
 AWAY = "prometheus is away"
 
 
-def counted(world: World, value: int | str) -> str:
-    world.step(value)
-    assert world.decision is not None
-    return world.decision.reason
+def counted(simulated: SimulatedCluster, value: int | str) -> str:
+    simulated.reconcile(value)
+    assert simulated.decision is not None
+    return simulated.decision.reason
 
 
 @pytest.mark.parametrize(
@@ -35,27 +35,27 @@ def counted(world: World, value: int | str) -> str:
 def test_reason_is_that_of_the_deciding_condition(
     replicas: int, value: int | str, rules: Behavior | None, reason: str
 ) -> None:
-    world = World(hpa(pods_metric(100), minimum=2, maximum=10, behavior=rules), replicas=replicas)
-    assert counted(world, value) == reason
+    simulated = SimulatedCluster(hpa(pods_metric(100), minimum=2, maximum=10, behavior=rules), replicas=replicas)
+    assert counted(simulated, value) == reason
 
 
 def test_reason_of_a_target_at_zero() -> None:
-    assert counted(World(hpa(), replicas=0), 100) == "ScalingDisabled"
+    assert counted(SimulatedCluster(hpa(), replicas=0), 100) == "ScalingDisabled"
 
 
 @pytest.mark.parametrize("problem", [ScaleError("not found"), TargetError("no such kind")])
 def test_reason_of_an_unreadable_scale(problem: ScaleError | TargetError) -> None:
-    world = World(hpa(), replicas=1)
-    world.scale = problem
-    assert counted(world, 100) == "FailedGetScale"
+    simulated = SimulatedCluster(hpa(), replicas=1)
+    simulated.scale = problem
+    assert counted(simulated, 100) == "FailedGetScale"
 
 
 def test_reasons_of_pause_stale_watch_and_fallback() -> None:
-    paused = World(hpa(), replicas=2, config=Config(paused=Pause.ALL))
+    paused = SimulatedCluster(hpa(), replicas=2, config=Config(paused=Pause.ALL))
     assert counted(paused, 100) == "ValidMetricFound"
     assert counted(paused, 200) == "Paused"
-    stale = World(hpa(), replicas=2)
+    stale = SimulatedCluster(hpa(), replicas=2)
     stale.stale = ("pods",)
     assert counted(stale, 50) == "StaleWatch"
     fallback = Config(fallback=Fallback(replicas=3, failure_threshold=1))
-    assert counted(World(hpa(), replicas=2, config=fallback), AWAY) == "Fallback"
+    assert counted(SimulatedCluster(hpa(), replicas=2, config=fallback), AWAY) == "Fallback"

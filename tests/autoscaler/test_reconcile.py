@@ -423,7 +423,7 @@ async def test_an_invalid_hpa_is_reported_as_the_mode_allows(
 async def test_a_shadow_compares_and_follows(
     api: ScriptedApi, reconciler: Reconciler, shadow: ShadowComparer, clock: WallClock
 ) -> None:
-    """The other controller scales from 2 to 4; one pod more in 60 s is what the rules allow after that: none."""
+    """The other controller scales from 2 to 4, which uses up the rules' one pod in 60 s."""
     active = [{"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}]
     slow = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}, "scaleDown": {}}
     before = {"currentReplicas": 2, "desiredReplicas": 2, "conditions": active}

@@ -31,9 +31,9 @@ from autoscaler.records.record import (
 )
 from autoscaler.records.sentence import decimal_text, measure_text, with_sentence
 from kube.quantity import Quantity
-from tests.autoscaler.worlds import (
+from tests.autoscaler.simulated_cluster import (
     NOW,
-    World,
+    SimulatedCluster,
     average_target,
     behavior,
     external_metric,
@@ -201,7 +201,7 @@ def _number(measure: Measure, target: Measure) -> int:
 
 
 def _decisive(record: DecisionRecord) -> list[str]:
-    """What a sentence must say."""
+    """Return the texts that the sentence must contain."""
     numbers = [str(each) for each in (record.current_replicas, record.desired_replicas) if each is not None]
     if record.decided_by == "metrics":
         assert record.winner is not None
@@ -227,17 +227,17 @@ def _decisive(record: DecisionRecord) -> list[str]:
 # --- what is in a record -------------------------------------------------------------------------------------------
 
 
-def step(world: World, *values: int | str | PodsResponse) -> DecisionRecord:
-    """Return the record of a world's next reconciliation."""
-    outcome = world.step(*values)
-    assert world.decision is not None
-    return with_sentence(build_record(world.decision, outcome))
+def reconcile(simulated: SimulatedCluster, *values: int | str | PodsResponse) -> DecisionRecord:
+    """Return the record of the next reconciliation."""
+    outcome = simulated.reconcile(*values)
+    assert simulated.decision is not None
+    return with_sentence(build_record(simulated.decision, outcome))
 
 
 def test_pods_metric_has_values_and_pod_groups() -> None:
-    world = World(hpa(), replicas=3)
-    world.pods = (*pods(2), pod("web-2"), pod("web-3", phase="Pending"), replace(pod("web-4"), deleted=True))
-    (metric,) = step(world, PodsResponse(samples(200, 400))).metrics
+    simulated = SimulatedCluster(hpa(), replicas=3)
+    simulated.pods = (*pods(2), pod("web-2"), pod("web-3", phase="Pending"), replace(pod("web-4"), deleted=True))
+    (metric,) = reconcile(simulated, PodsResponse(samples(200, 400))).metrics
     assert metric == MetricRecord(
         type="Pods",
         name="packets",
@@ -259,7 +259,7 @@ def test_pods_metric_has_values_and_pod_groups() -> None:
 
 def test_quantities_of_memory_are_binary() -> None:
     spec = MetricSpec.of(ResourceMetric("memory", average_target(50 * 2**20 * 1000)))
-    (metric,) = step(World(hpa(spec), replicas=2), "no metrics").metrics
+    (metric,) = reconcile(SimulatedCluster(hpa(spec), replicas=2), "no metrics").metrics
     assert metric.target == Measure(average_value="50Mi")
 
 
@@ -267,17 +267,17 @@ def test_target_of_an_object_metric_is_that_of_its_type() -> None:
     for type_, expected in (("Value", Measure(value="100m")), ("AverageValue", Measure(average_value="200m"))):
         target = MetricTarget(type_, value=quantity(100), average_value=quantity(200))
         spec = object_metric(100).with_target(target)
-        (metric,) = step(World(hpa(spec), replicas=2), 200).metrics
+        (metric,) = reconcile(SimulatedCluster(hpa(spec), replicas=2), 200).metrics
         assert metric.target == expected
 
 
 def test_stabilization_and_policy_are_recorded() -> None:
     policies = behavior(up=rules(some_pods(1, 60), window=0), down=rules(some_pods(9, 60), window=60))
-    world = World(hpa(behavior=policies), replicas=3)
-    up = step(world, 200)
+    simulated = SimulatedCluster(hpa(behavior=policies), replicas=3)
+    up = reconcile(simulated, 200)
     assert (up.desired_replicas, up.limit, up.limited_replicas) == (4, "ScaleUpLimit", 4)
     assert up.scale_up_limit == RateLimit(replicas=4, policy=ScalingPolicy("Pods", 1, 60), period_start_replicas=3)
-    down = step(world, 50)
+    down = reconcile(simulated, 50)
     assert down.stabilization is not None
     assert (down.stabilization.proposed_replicas, down.stabilization.replicas) == (2, 4)
     assert down.stabilization.window_seconds == 60.0
@@ -285,8 +285,8 @@ def test_stabilization_and_policy_are_recorded() -> None:
 
 
 def test_winner_and_failed_metric_are_recorded() -> None:
-    world = World(hpa(pods_metric(100), external_metric(100), object_metric(100)), replicas=2)
-    record = step(world, "prometheus is away", 300, 200)
+    simulated = SimulatedCluster(hpa(pods_metric(100), external_metric(100), object_metric(100)), replicas=2)
+    record = reconcile(simulated, "prometheus is away", 300, 200)
     assert [each.proposed_replicas for each in record.metrics] == [None, 3, 4]
     assert record.winner == 2
     assert record.metrics[0].failure is not None
@@ -296,39 +296,39 @@ def test_winner_and_failed_metric_are_recorded() -> None:
 
 
 def test_writes_and_their_errors_are_recorded() -> None:
-    world = World(hpa(), replicas=2)
-    assert step(world, 200).written == Written(replicas=4, status=True)
-    assert step(world, 100).written == Written(status=True)
-    assert step(world, 100).written == Written(), "nothing new to say"
-    outcome = world.step(200, scale_error="denied")
-    assert world.decision is not None
-    failed = build_record(world.decision, outcome, scale_error="denied")
+    simulated = SimulatedCluster(hpa(), replicas=2)
+    assert reconcile(simulated, 200).written == Written(replicas=4, status=True)
+    assert reconcile(simulated, 100).written == Written(status=True)
+    assert reconcile(simulated, 100).written == Written(), "nothing new to say"
+    outcome = simulated.reconcile(200, scale_error="denied")
+    assert simulated.decision is not None
+    failed = build_record(simulated.decision, outcome, scale_error="denied")
     assert failed.written == Written(scale_error="denied", status=True)
     assert failed.error == "failed to rescale Deployment/default/web: denied"
 
 
 @pytest.mark.parametrize("mode", ["dry-run", "shadow"])
 def test_modes_other_than_act_write_nothing(mode: str) -> None:
-    world = World(hpa(), replicas=2)
-    outcome = world.step(200)
-    assert world.decision is not None
-    record = with_sentence(build_record(world.decision, outcome, mode=mode))
+    simulated = SimulatedCluster(hpa(), replicas=2)
+    outcome = simulated.reconcile(200)
+    assert simulated.decision is not None
+    record = with_sentence(build_record(simulated.decision, outcome, mode=mode))
     assert (record.mode, record.written, record.desired_replicas) == (mode, Written(), 4)
     assert record.sentence.endswith(f"; not applied in mode {mode}")
 
 
 def test_computed_decision_has_no_writes() -> None:
-    world = World(hpa(), replicas=2)
-    world.step(200)
-    assert world.decision is not None
-    record = with_sentence(build_record(world.decision))
+    simulated = SimulatedCluster(hpa(), replicas=2)
+    simulated.reconcile(200)
+    assert simulated.decision is not None
+    record = with_sentence(build_record(simulated.decision))
     assert record.written is None
     assert "applied" not in record.sentence
 
 
 def test_paused_scale_is_recorded() -> None:
-    world = World(hpa(), replicas=2, config=Config(paused=Pause.SCALE_OUT))
-    record = step(world, 200)
+    simulated = SimulatedCluster(hpa(), replicas=2, config=Config(paused=Pause.SCALE_OUT))
+    record = reconcile(simulated, 200)
     assert (record.decided_by, record.desired_replicas, record.limited_replicas) == ("metrics", 2, 4)
     assert record.sentence == (
         "stays at 2: packets is 200m against a target of 100m per pod (ratio 2, outside tolerance 0.1) on 2 ready "
@@ -337,9 +337,9 @@ def test_paused_scale_is_recorded() -> None:
 
 
 def test_scale_down_blocked_by_stale_watch_is_recorded() -> None:
-    world = World(hpa(), replicas=2)
-    world.stale = ("pods",)
-    record = step(world, 50)
+    simulated = SimulatedCluster(hpa(), replicas=2)
+    simulated.stale = ("pods",)
+    record = reconcile(simulated, 50)
     assert (record.decided_by, record.desired_replicas, record.limited_replicas) == ("metrics", 2, 2)
     assert record.blocked is not None
     assert (record.blocked.stale, record.blocked.paused, record.blocked.replicas) == (("pods",), "", 1)
@@ -347,15 +347,15 @@ def test_scale_down_blocked_by_stale_watch_is_recorded() -> None:
 
 
 def test_pause_blocks_scaling_into_the_bounds() -> None:
-    record = step(World(hpa(maximum=3), replicas=5, config=Config(paused=Pause.ALL)))
+    record = reconcile(SimulatedCluster(hpa(maximum=3), replicas=5, config=Config(paused=Pause.ALL)))
     assert (record.decided_by, record.desired_replicas) == ("bounds", 5)
     assert "5 is above maxReplicas 3" in record.sentence
     assert "not scaled to 3" in record.sentence
 
 
 def test_fallback_for_failing_metrics_is_recorded() -> None:
-    world = World(hpa(), replicas=2, config=Config(fallback=Fallback(replicas=4, failure_threshold=1)))
-    record = step(world, "prometheus is away")
+    simulated = SimulatedCluster(hpa(), replicas=2, config=Config(fallback=Fallback(replicas=4, failure_threshold=1)))
+    record = reconcile(simulated, "prometheus is away")
     assert (record.decided_by, record.desired_replicas, record.winner) == ("fallback", 4, None)
     assert record.sentence.startswith(
         "2 -> 4: metrics failed in 1 sync in a row, the fallback proposes at least 4 replicas; packets failed (unable "
@@ -363,15 +363,15 @@ def test_fallback_for_failing_metrics_is_recorded() -> None:
 
 
 def test_only_a_change_has_a_reason() -> None:
-    world = World(hpa(), replicas=4)
-    assert step(world, 200).reason == "pods metric packets above target"
-    assert step(world, 50).reason == "", "the stabilization window"
+    simulated = SimulatedCluster(hpa(), replicas=4)
+    assert reconcile(simulated, 200).reason == "pods metric packets above target"
+    assert reconcile(simulated, 50).reason == "", "the stabilization window"
 
 
 def test_record_of_ten_thousand_pods_is_small() -> None:
-    world = World(hpa(maximum=100_000), replicas=10_000)
-    values = {each.name: sample(150) for each in world.pods[:5000]}
-    encoded = msgspec.json.encode(step(world, PodsResponse(values)))
+    simulated = SimulatedCluster(hpa(maximum=100_000), replicas=10_000)
+    values = {each.name: sample(150) for each in simulated.pods[:5000]}
+    encoded = msgspec.json.encode(reconcile(simulated, PodsResponse(values)))
     assert len(encoded) < 4000
     record = msgspec.json.decode(encoded, type=DecisionRecord)
     assert record.metrics[0].pods is not None
@@ -382,10 +382,10 @@ def test_record_of_ten_thousand_pods_is_small() -> None:
     ("replicas", "sampled", "limit"), [(2, 2, 500), (10_000, 5000, 1500)], ids=["few pods", "many pods"]
 )
 def test_logged_record_is_small(replicas: int, sampled: int, limit: int) -> None:
-    world = World(hpa(maximum=100_000), replicas=replicas)
-    world.step(PodsResponse({each.name: sample(150) for each in world.pods[:sampled]}))
-    assert world.decision is not None
-    record = build_record(world.decision)
+    simulated = SimulatedCluster(hpa(maximum=100_000), replicas=replicas)
+    simulated.reconcile(PodsResponse({each.name: sample(150) for each in simulated.pods[:sampled]}))
+    assert simulated.decision is not None
+    record = build_record(simulated.decision)
     fitting, too_small = DecisionLog(1, max_bytes=limit), DecisionLog(1, max_bytes=10)
     fitting.add(record)
     too_small.add(record)
@@ -394,25 +394,25 @@ def test_logged_record_is_small(replicas: int, sampled: int, limit: int) -> None
 
 
 def test_times_are_of_the_wall_clock_though_histories_have_another() -> None:
-    world = World(hpa(), replicas=9)
-    world.step(50)
-    assert world.decision is not None
+    simulated = SimulatedCluster(hpa(), replicas=9)
+    simulated.reconcile(50)
+    assert simulated.decision is not None
     history = History(recommendations=(Recommendation(9, time_ms=70_000),), complete=True)
-    record = build_record(decide(world.decision.observation, history, NOW, monotonic_ms=100_000))
+    record = build_record(decide(simulated.decision.observation, history, NOW, monotonic_ms=100_000))
     assert record.time == "2001-09-09T01:46:40.000Z"
     assert record.stabilization is not None
     assert record.stabilization.recommendation == RecommendationRecord(replicas=9, time="2001-09-09T01:46:10.000Z")
 
 
 def test_long_texts_are_cut() -> None:
-    world = World(hpa(), replicas=2)
-    record = step(world, "x" * 100_000)
+    simulated = SimulatedCluster(hpa(), replicas=2)
+    record = reconcile(simulated, "x" * 100_000)
     assert len(msgspec.json.encode(record)) < 10_000
 
 
 def test_fields_that_do_not_apply_are_absent() -> None:
-    world = World(hpa(external_metric(100), minimum=0), replicas=1)
-    shown = msgspec.to_builtins(step(world, 100))
+    simulated = SimulatedCluster(hpa(external_metric(100), minimum=0), replicas=1)
+    shown = msgspec.to_builtins(reconcile(simulated, 100))
     assert shown["version"] == 1
     assert "rebalancedRatio" not in shown["metrics"][0]
     assert "heldBack" not in shown

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from autoscaler.core.observation import MetricError, Pod, PodListError, PodSample
 from autoscaler.core.pods import PodGroups
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator, Tolerances
-from tests.autoscaler.worlds import NOW, pod, pods, sample, samples
+from tests.autoscaler.simulated_cluster import NOW, pod, pods, sample, samples
 
 TEN_PERCENT = Tolerances(scale_down=0.1, scale_up=0.1)
 MAX_INT32 = 2**31 - 1

@@ -18,7 +18,7 @@ from autoscaler.core.reconcile import decide
 from autoscaler.core.stabilization import Normalized
 from autoscaler.loop.histories import HistoryEntry
 from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
-from tests.autoscaler.worlds import NOW, behavior, normalize, percent, rules, some_pods
+from tests.autoscaler.simulated_cluster import NOW, behavior, normalize, percent, rules, some_pods
 from tests.conformance import reconcile_traces
 from tests.conformance.runner import RECORDED
 
@@ -191,7 +191,7 @@ def test_a_time_ahead_of_this_machines_clock_counts_as_now() -> None:
 
 
 MACHINE, ANOTHER = 40 * MINUTE, 7 * SECOND
-"""The time since each of two machines was started, which is what the histories' clock says there."""
+"""The monotonic clocks of two machines."""
 
 
 @pytest.mark.parametrize(

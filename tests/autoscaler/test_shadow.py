@@ -9,7 +9,7 @@ from autoscaler.core.model import Behavior, Condition, HPAKey, Status
 from autoscaler.core.observation import Observation, Scale, ScaleError
 from autoscaler.core.reconcile import decide
 from autoscaler.records.shadow import Comparison, DesiredReplicas, ShadowComparer, Verdict, compare, desired_replicas
-from tests.autoscaler.worlds import NOW, behavior, hpa, percent, rules, some_pods, with_spec
+from tests.autoscaler.simulated_cluster import NOW, behavior, hpa, percent, rules, some_pods, with_spec
 
 PERIOD = 10.0
 WINDOW = 15_000
@@ -106,7 +106,7 @@ def test_desired_replicas_are_read_from_status_and_conditions(
     assert desired_replicas(Status(desired_replicas=4, conditions=conditions)) == expected
 
 
-class World:
+class SimulatedCluster:
     """A comparer with one HPA in shadow mode, and a clock."""
 
     def __init__(self, config: Config = AT_ONCE, rules: Behavior | None = None) -> None:
@@ -137,64 +137,64 @@ class World:
 
 
 def test_decision_is_pending_until_the_status_changes() -> None:
-    world = World()
-    world.they_decide(2)
-    world.pass_time(60)
-    world.we_decide(3)
-    world.pass_time(8)
-    assert world.verdicts() == []
-    world.they_decide(3)
-    assert world.verdicts() == [Verdict.AGREED]
-    assert world.comparisons[0].lag_ms == 8000
+    simulated = SimulatedCluster()
+    simulated.they_decide(2)
+    simulated.pass_time(60)
+    simulated.we_decide(3)
+    simulated.pass_time(8)
+    assert simulated.verdicts() == []
+    simulated.they_decide(3)
+    assert simulated.verdicts() == [Verdict.AGREED]
+    assert simulated.comparisons[0].lag_ms == 8000
 
 
 def test_equal_count_after_the_window_is_a_difference() -> None:
-    world = World()
-    world.they_decide(2)
-    world.we_decide(3)
-    world.pass_time(WINDOW / 1000 + 0.001)
-    world.they_decide(3)
-    assert world.verdicts() == [Verdict.HIGHER]
-    assert (world.comparisons[0].ours, world.comparisons[0].theirs) == (3, 2)
+    simulated = SimulatedCluster()
+    simulated.they_decide(2)
+    simulated.we_decide(3)
+    simulated.pass_time(WINDOW / 1000 + 0.001)
+    simulated.they_decide(3)
+    assert simulated.verdicts() == [Verdict.HIGHER]
+    assert (simulated.comparisons[0].ours, simulated.comparisons[0].theirs) == (3, 2)
 
 
 def test_decision_is_pending_to_the_very_end_of_the_window() -> None:
-    world = World()
-    world.they_decide(2)
-    world.we_decide(3)
-    world.pass_time(WINDOW / 1000)
-    assert world.verdicts() == []
-    world.they_decide(3)
-    assert world.verdicts() == [Verdict.AGREED]
+    simulated = SimulatedCluster()
+    simulated.they_decide(2)
+    simulated.we_decide(3)
+    simulated.pass_time(WINDOW / 1000)
+    assert simulated.verdicts() == []
+    simulated.they_decide(3)
+    assert simulated.verdicts() == [Verdict.AGREED]
 
 
 def test_lasting_difference_is_found_by_later_decisions() -> None:
-    world = World()
-    world.they_decide(3)
-    world.pass_time(60)
-    world.they_decide(2)
+    simulated = SimulatedCluster()
+    simulated.they_decide(3)
+    simulated.pass_time(60)
+    simulated.they_decide(2)
     for _ in range(4):
-        world.pass_time(PERIOD)
-        world.we_decide(3)
-    world.pass_time(60)
-    assert world.verdicts() == [Verdict.AGREED, Verdict.HIGHER, Verdict.HIGHER, Verdict.HIGHER]
+        simulated.pass_time(PERIOD)
+        simulated.we_decide(3)
+    simulated.pass_time(60)
+    assert simulated.verdicts() == [Verdict.AGREED, Verdict.HIGHER, Verdict.HIGHER, Verdict.HIGHER]
 
 
 def test_hpa_without_conditions_is_not_compared() -> None:
-    world = World()
-    world.shadow.add_status(world.hpa, world.now_ms)
-    world.we_decide(3)
-    world.pass_time(60)
-    assert world.verdicts() == []
+    simulated = SimulatedCluster()
+    simulated.shadow.add_status(simulated.hpa, simulated.now_ms)
+    simulated.we_decide(3)
+    simulated.pass_time(60)
+    assert simulated.verdicts() == []
 
 
 def test_decision_without_scale_is_not_compared() -> None:
-    world = World()
-    world.they_decide(2)
-    lost = Observation(hpa=world.hpa, scale=ScaleError("the API server cannot be reached"))
-    world.shadow.add_decision(decide(lost, History(), world.now_ms))
-    world.pass_time(60)
-    assert world.verdicts() == []
+    simulated = SimulatedCluster()
+    simulated.they_decide(2)
+    lost = Observation(hpa=simulated.hpa, scale=ScaleError("the API server cannot be reached"))
+    simulated.shadow.add_decision(decide(lost, History(), simulated.now_ms))
+    simulated.pass_time(60)
+    assert simulated.verdicts() == []
 
 
 @pytest.mark.parametrize(
@@ -210,25 +210,25 @@ def test_decision_without_scale_is_not_compared() -> None:
 def test_differences_are_not_counted_until_every_window_has_passed(
     config: Config, rules: Behavior | None, seconds: int
 ) -> None:
-    world = World(config, rules)
-    world.they_decide(2)
-    world.pass_time(seconds - 0.001)
-    world.we_decide(3)
-    world.we_decide(2)
-    world.pass_time(0.001)
-    world.we_decide(3)
-    world.pass_time(60)
-    assert world.verdicts() == [Verdict.WARMING_UP, Verdict.AGREED, Verdict.HIGHER]
+    simulated = SimulatedCluster(config, rules)
+    simulated.they_decide(2)
+    simulated.pass_time(seconds - 0.001)
+    simulated.we_decide(3)
+    simulated.we_decide(2)
+    simulated.pass_time(0.001)
+    simulated.we_decide(3)
+    simulated.pass_time(60)
+    assert simulated.verdicts() == [Verdict.WARMING_UP, Verdict.AGREED, Verdict.HIGHER]
 
 
 def test_latest_differences_are_kept() -> None:
-    world = World()
-    world.they_decide(2)
+    simulated = SimulatedCluster()
+    simulated.they_decide(2)
     for _ in range(30):
-        world.we_decide(3)
-    world.pass_time(60)
-    world.we_decide(2)
-    compared = world.shadow.comparisons(world.now_ms)[WEB]
+        simulated.we_decide(3)
+    simulated.pass_time(60)
+    simulated.we_decide(2)
+    compared = simulated.shadow.comparisons(simulated.now_ms)[WEB]
     assert compared.counts == {Verdict.HIGHER: 30, Verdict.AGREED: 1}
     assert compared.last is not None
     assert compared.last.verdict is Verdict.AGREED
@@ -236,25 +236,25 @@ def test_latest_differences_are_kept() -> None:
 
 
 def test_old_desired_replicas_are_dropped() -> None:
-    world = World()
+    simulated = SimulatedCluster()
     for replicas in range(1000):
-        world.they_decide(replicas)
-        world.pass_time(1)
-    assert len(world.shadow.comparisons(world.now_ms)[WEB].theirs) <= WINDOW // 1000 + 1
+        simulated.they_decide(replicas)
+        simulated.pass_time(1)
+    assert len(simulated.shadow.comparisons(simulated.now_ms)[WEB].theirs) <= WINDOW // 1000 + 1
 
 
 def test_recreated_hpa_starts_with_no_comparisons() -> None:
-    world = World()
-    world.they_decide(2)
-    world.we_decide(2)
-    world.hpa = replace(world.hpa, uid="u-2")
-    world.they_decide(4)
-    assert world.shadow.comparisons(world.now_ms)[WEB].counts == {}
+    simulated = SimulatedCluster()
+    simulated.they_decide(2)
+    simulated.we_decide(2)
+    simulated.hpa = replace(simulated.hpa, uid="u-2")
+    simulated.they_decide(4)
+    assert simulated.shadow.comparisons(simulated.now_ms)[WEB].counts == {}
 
 
 def test_removed_hpa_has_no_comparisons() -> None:
-    world = World()
-    world.they_decide(2)
-    world.shadow.remove(WEB)
-    world.shadow.remove(WEB)
-    assert world.shadow.comparisons(world.now_ms) == {}
+    simulated = SimulatedCluster()
+    simulated.they_decide(2)
+    simulated.shadow.remove(WEB)
+    simulated.shadow.remove(WEB)
+    assert simulated.shadow.comparisons(simulated.now_ms) == {}

@@ -17,7 +17,7 @@ from autoscaler.loop.debug import DebugAccess, shadow_routes
 from autoscaler.loop.health import serving
 from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict
 from autoscaler.records.shadow_report import as_table, page_of
-from tests.autoscaler.worlds import NOW, hpa
+from tests.autoscaler.simulated_cluster import NOW, hpa
 
 START = "2001-09-09T01:46:40.000Z"
 """NOW, as text."""

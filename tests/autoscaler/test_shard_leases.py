@@ -58,7 +58,7 @@ class VirtualTime(asyncio.SelectorEventLoop):
 
 
 class Api:
-    """An API server with Leases: what arrives is executed at once and completely, as by etcd."""
+    """An API server with Leases. Requests are executed one after another, as by etcd."""
 
     def __init__(self, random: Random) -> None:
         self.leases: dict[str, dict[str, Any]] = {}
@@ -174,7 +174,7 @@ class Process:
 
 
 def overlap(one: Shard, other: Shard) -> bool:
-    """Whether some HPA belongs to both: a number that leaves each index as the rest of a division by its count."""
+    """Return True if an HPA can belong to both: a number has both indexes modulo the counts."""
     return (one.index - other.index) % math.gcd(one.count, other.count) == 0
 
 
@@ -202,7 +202,7 @@ class Cluster:
         assert self.twice == []
 
     def check(self) -> None:
-        """Note whether some HPA has two owners now."""
+        """Record an HPA with two owners."""
         acting = self.acting()
         self.twice += [pair for pair in combinations(acting, 2) if overlap(*pair)]
 

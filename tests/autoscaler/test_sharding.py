@@ -149,7 +149,7 @@ async def test_two_hpas_of_different_shards_on_one_target_stop_each_other(cluste
 async def test_an_hpa_of_another_shard_is_an_ambiguous_selector_as_soon_as_it_controls_the_same_pods(
     cluster: Cluster,
 ) -> None:
-    """One whose target could not be read controls nothing; its own shard's status tells when that changes."""
+    """An HPA of another shard controls no pods until its target can be read; its status shows that."""
     cluster.add_deployment("target", replicas=1)
     cluster.add_hpa(FIRST, target="target")
     cluster.add_hpa(SECOND, target="late")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from autoscaler.core.history import History, Recommendation, ScaleEvent, store_scale_event
 from autoscaler.core.model import Behavior, ScalingRules
 from autoscaler.core.stabilization import Normalized, RateLimit
-from tests.autoscaler.worlds import NOW, behavior, normalize, percent, rules, some_pods
+from tests.autoscaler.simulated_cluster import NOW, behavior, normalize, percent, rules, some_pods
 
 
 def apply(

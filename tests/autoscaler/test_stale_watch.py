@@ -42,7 +42,7 @@ class Proxy:
 
     @property
     def kubeconfig(self) -> Path:
-        """One whose requests go through this proxy."""
+        """Return a kubeconfig with this proxy as the API server."""
         return ScriptedServer(url=self.url).kubeconfig(self._folder)
 
     def silence(self, *, watches_only: bool, resource: str = "") -> None:
@@ -97,7 +97,7 @@ class Proxy:
 
 @asynccontextmanager
 async def bed(folder: Path) -> AsyncIterator[tuple[Cluster, Proxy, Autoscaler]]:
-    """An autoscaler behind the proxy that has found three pods with just what each should have."""
+    """An autoscaler behind the proxy that has seen three pods at their targets."""
     proxy = Proxy(folder)
     async with contextlib.AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(running_cluster(folder, bookmark_seconds=BOOKMARK_SECONDS / 2))
@@ -126,7 +126,7 @@ async def readyz_says(process: Autoscaler, *texts: str, whole: bool = False) -> 
 
 
 async def scale_down_prevented(process: Autoscaler) -> bool:
-    """Whether a scale-down was prevented."""
+    """Return True if a scale-down was blocked."""
     return 'decisions_total{action="none",reason="StaleWatch"}' in await process.get("/metrics")
 
 

@@ -26,7 +26,7 @@ from autoscaler.core.model import (
 from autoscaler.core.quantities import canonical_quantity
 from autoscaler.core.status import status_json
 from autoscaler.objects.hpa import parse_hpa
-from tests.autoscaler.worlds import NOW, quantity
+from tests.autoscaler.simulated_cluster import NOW, quantity
 
 
 def read_back(body: dict[str, Any]) -> Status:

@@ -1,10 +1,21 @@
 """The autoscaler's own metrics."""
 
+from msgspec.structs import replace
+
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.records.shadow import Comparison, Verdict
+from tests.autoscaler.simulated_cluster import SimulatedCluster, hpa
 
 PREFIX = "horizontal_pod_autoscaler_controller"
+
+
+def decide(telemetry: Telemetry, value: int | str = 100, api_version: str = "autoscaling/v2") -> None:
+    """Count a decision on the HPA web with three replicas and a target of 100 per pod; the metric takes 20 s."""
+    simulated = SimulatedCluster(replace(hpa(), api_version=api_version), replicas=3)
+    outcome = simulated.reconcile(value)
+    assert simulated.decision is not None
+    telemetry.decided(simulated.decision, outcome, scale_error=None, metric_seconds=(20.0,), seconds=0.003)
 
 
 def lines(telemetry: Telemetry) -> list[str]:
@@ -14,22 +25,21 @@ def lines(telemetry: Telemetry) -> list[str]:
 def test_the_names_and_labels_are_those_of_kube_controller_manager() -> None:
     telemetry = Telemetry()
     telemetry.reconciled(Action.SCALE_UP, ErrorKind.NONE, seconds=0.003)
-    telemetry.computed("Pods", Action.NONE, ErrorKind.INTERNAL, seconds=20)
+    decide(telemetry)
     telemetry.hpas.set(4)
-    telemetry.desired_replicas(HPAKey("default", "web"), 3)
     shown = lines(telemetry)
     assert f'{PREFIX}_reconciliations_total{{action="scale_up",error="none"}} 1.0' in shown
     assert f'{PREFIX}_reconciliation_duration_seconds_bucket{{action="scale_up",error="none",le="0.004"}} 1.0' in shown
-    assert f'{PREFIX}_metric_computation_total{{action="none",error="internal",metric_type="Pods"}} 1.0' in shown
+    assert f'{PREFIX}_metric_computation_total{{action="scale_up",error="none",metric_type="Pods"}} 1.0' in shown
     seconds = f"{PREFIX}_metric_computation_duration_seconds"
-    assert f'{seconds}_bucket{{action="none",error="internal",le="16.384",metric_type="Pods"}} 0.0' in shown
+    assert f'{seconds}_bucket{{action="scale_up",error="none",le="16.384",metric_type="Pods"}} 0.0' in shown
     assert f"{PREFIX}_num_horizontal_pod_autoscalers 4.0" in shown
     assert f'{PREFIX}_desired_replicas{{hpa_name="web",namespace="default"}} 3.0' in shown
 
 
 def test_a_deleted_hpa_has_no_series() -> None:
     telemetry = Telemetry()
-    telemetry.desired_replicas(HPAKey("default", "web"), 3)
+    decide(telemetry)
     telemetry.forget(HPAKey("default", "web"))
     telemetry.forget(HPAKey("default", "never-known"))
     assert not any(line.startswith(f"{PREFIX}_desired_replicas{{") for line in lines(telemetry))
@@ -37,15 +47,15 @@ def test_a_deleted_hpa_has_no_series() -> None:
 
 def test_a_standby_process_shows_no_desired_replicas() -> None:
     telemetry = Telemetry()
-    telemetry.desired_replicas(HPAKey("default", "web"), 3)
+    decide(telemetry)
     telemetry.leader_changed("lease", is_leader=False)
     assert not any(line.startswith(f"{PREFIX}_desired_replicas{{") for line in lines(telemetry))
 
 
 def test_an_hpa_of_our_own_api_has_a_series_of_its_own() -> None:
     telemetry = Telemetry()
-    telemetry.desired_replicas(HPAKey("default", "web"), 3)
-    telemetry.desired_replicas(HPAKey("default", "web", "milliscale.io"), 4)
+    decide(telemetry)
+    decide(telemetry, 120, "milliscale.io/v1")
     shown = lines(telemetry)
     assert f'{PREFIX}_desired_replicas{{hpa_name="web",namespace="default"}} 3.0' in shown
     assert f'{PREFIX}_desired_replicas{{hpa_name="web (milliscale.io)",namespace="default"}} 4.0' in shown
@@ -59,7 +69,7 @@ def test_the_action_is_the_way_from_current_to_desired() -> None:
 
 def test_metrics_of_our_own_have_the_same_prefix() -> None:
     telemetry = Telemetry()
-    telemetry.decided(Action.SCALE_UP, "ScaleUpLimit")
+    decide(telemetry, 1000)
     telemetry.schedule_lag.observe(0.003)
     telemetry.request_failed("", None)
     telemetry.request_failed("custom.metrics.k8s.io", 503)

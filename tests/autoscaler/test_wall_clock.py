@@ -1,4 +1,4 @@
-"""A process whose wall clock is set while it runs: libfaketime shifts it, and leaves the monotonic clock alone.
+"""The wall clock is set while the process runs: libfaketime shifts it, and not the monotonic clock.
 
 The tests wait for steps, never for time: a window is either so long that no test reaches its end, or so short that any
 test does.

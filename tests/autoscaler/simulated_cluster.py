@@ -166,10 +166,10 @@ def default_response(source: MetricSource, value: int, count: int) -> MetricResp
         case ExternalMetric():
             return ValuesResponse(values=(value,), timestamp_ms=NOW)
         case _:
-            return MetricError("not in this world")
+            return MetricError("not simulated")
 
 
-class World:
+class SimulatedCluster:
     """A cluster with one HPA. It keeps the history and applies the decisions."""
 
     def __init__(
@@ -202,7 +202,7 @@ class World:
         self.scale = Scale(spec_replicas=replicas, status_replicas=replicas, selector="app=web")
         self.pods = pods(replicas)
 
-    def step(
+    def reconcile(
         self,
         *values: int | str | MetricResponse,
         seconds: int = 15,
@@ -234,9 +234,9 @@ class World:
         self.reads = []
         observation = Observation(hpa=self.hpa, config=self.config, stale=self.stale)
         given = list(values)
-        while (wanted := next_read(observation)) is not None:
-            self.reads.append(type(wanted).__name__)
-            match wanted:
+        while (read := next_read(observation)) is not None:
+            self.reads.append(type(read).__name__)
+            match read:
                 case ReadScale():
                     observation = replace(observation, scale=self.scale)
                 case ListPods(selector):

@@ -1,4 +1,4 @@
-"""Which labels a situation has in the metrics: those that kube-controller-manager 1.36 gives it.
+"""The labels of reconciliations in the metrics are those of kube-controller-manager 1.36.
 
 The expectations are those of Kubernetes' own tests of its controller (horizontal_test.go:
 expectedReportedReconciliationActionLabel and its like), for the situations of the same names here.
@@ -12,9 +12,17 @@ from msgspec.structs import replace
 from autoscaler.core.config import Config, Pause
 from autoscaler.core.model import MetricSpec, MetricTarget, Status
 from autoscaler.core.observation import ScaleError, TargetError
-from autoscaler.loop.monitor import observe_reconciliation
 from autoscaler.loop.telemetry import Telemetry
-from tests.autoscaler.worlds import World, behavior, external_metric, hpa, object_metric, percent, pods_metric, rules
+from tests.autoscaler.simulated_cluster import (
+    SimulatedCluster,
+    behavior,
+    external_metric,
+    hpa,
+    object_metric,
+    percent,
+    pods_metric,
+    rules,
+)
 
 PREFIX = "horizontal_pod_autoscaler_controller"
 UNKNOWN = MetricSpec("CheddarCheese")
@@ -23,7 +31,7 @@ NO_TARGET = pods_metric(100).with_target(MetricTarget("AverageValue"))
 
 @dataclass(frozen=True)
 class Counted:
-    """What one step has counted: (action, error), (metric type, action, error) and the gauge."""
+    """The labels of one reconciliation, (action, error), and of its metrics, (type, action, error); and the gauge."""
 
     reconciliation: tuple[str, str]
     metrics: tuple[tuple[str, str, str], ...] = ()
@@ -31,15 +39,15 @@ class Counted:
 
 
 def counted(
-    world: World, *values: int | str, scale_error: str | None = None, status_error: str | None = None
+    simulated: SimulatedCluster, *values: int | str, scale_error: str | None = None, status_error: str | None = None
 ) -> Counted:
-    """Take one step, and read what it counts."""
-    before = world.hpa
-    outcome = world.step(*values, scale_error=scale_error, status_error=status_error)
-    assert world.decision is not None
-    assert world.decision.observation.hpa == before
+    """Reconcile once, and return the labels that are counted."""
+    before = simulated.hpa
+    outcome = simulated.reconcile(*values, scale_error=scale_error, status_error=status_error)
+    assert simulated.decision is not None
+    assert simulated.decision.observation.hpa == before
     telemetry = Telemetry()
-    observe_reconciliation(telemetry, world.decision, outcome, scale_error=scale_error, metric_seconds=(), seconds=0.1)
+    telemetry.decided(simulated.decision, outcome, scale_error=scale_error, metric_seconds=(), seconds=0.1)
     samples = [
         (sample.name.removeprefix(f"{PREFIX}_"), sample.labels, sample.value)
         for family in telemetry.collect()
@@ -67,7 +75,7 @@ def three(
     minimum: int = 1,
     maximum: int = 10,
     api_version: str = "apps/v1",
-) -> World:
+) -> SimulatedCluster:
     """Three replicas and an HPA on them, with a stabilization window of so many seconds for scaling down."""
     on_three = hpa(
         *metrics,
@@ -77,7 +85,7 @@ def three(
         maximum=maximum,
         api_version=api_version,
     )
-    return World(on_three, replicas=3, config=config)
+    return SimulatedCluster(on_three, replicas=3, config=config)
 
 
 def test_a_scale_up() -> None:
@@ -93,8 +101,8 @@ def test_nothing_to_do() -> None:
 
 
 def test_a_scale_down_that_is_stabilised_is_one_of_the_metric_alone() -> None:
-    world = three(window=60)
-    assert counted(world, 30) == Counted(("none", "none"), (("Pods", "scale_down", "none"),), 3)
+    simulated = three(window=60)
+    assert counted(simulated, 30) == Counted(("none", "none"), (("Pods", "scale_down", "none"),), 3)
 
 
 def test_a_metric_is_compared_with_the_replicas_of_the_stored_status() -> None:
@@ -103,7 +111,7 @@ def test_a_metric_is_compared_with_the_replicas_of_the_stored_status() -> None:
 
 
 def test_a_new_hpa_has_no_replicas_in_its_status() -> None:
-    assert counted(World(hpa(), replicas=3), 100).metrics == (("Pods", "scale_up", "none"),)
+    assert counted(SimulatedCluster(hpa(), replicas=3), 100).metrics == (("Pods", "scale_up", "none"),)
 
 
 def test_a_metric_that_fails_is_internal_and_has_no_action() -> None:
@@ -120,14 +128,14 @@ def test_an_unknown_metric_type_is_a_spec_error_of_the_metric_and_internal_of_th
 
 def test_a_scale_up_beside_a_metric_that_fails_has_both_labels() -> None:
     expected = (("Object", "scale_up", "none"), ("External", "none", "internal"))
-    world = three(object_metric(100), external_metric(100))
-    assert counted(world, 200, "unavailable") == Counted(("scale_up", "internal"), expected, 6)
+    simulated = three(object_metric(100), external_metric(100))
+    assert counted(simulated, 200, "unavailable") == Counted(("scale_up", "internal"), expected, 6)
 
 
 def test_a_scale_down_that_a_failed_metric_forbids() -> None:
     expected = (("Object", "scale_down", "none"), ("External", "none", "internal"))
-    world = three(object_metric(100), external_metric(100))
-    assert counted(world, 30, "unavailable") == Counted(("none", "internal"), expected)
+    simulated = three(object_metric(100), external_metric(100))
+    assert counted(simulated, 30, "unavailable") == Counted(("none", "internal"), expected)
 
 
 def test_an_api_version_that_cannot_be_parsed_is_a_spec_error() -> None:
@@ -136,16 +144,16 @@ def test_an_api_version_that_cannot_be_parsed_is_a_spec_error() -> None:
 
 @pytest.mark.parametrize("scale", [ScaleError("not found"), TargetError("no matches for kind")])
 def test_a_scale_that_cannot_be_read_is_internal(scale: ScaleError | TargetError) -> None:
-    world = three()
-    world.scale = scale
-    assert counted(world) == Counted(("none", "internal"))
+    simulated = three()
+    simulated.scale = scale
+    assert counted(simulated) == Counted(("none", "internal"))
 
 
 def test_a_selector_that_is_missing_is_internal() -> None:
-    world = three()
-    assert not isinstance(world.scale, ScaleError | TargetError)
-    world.scale = replace(world.scale, selector="")
-    assert counted(world) == Counted(("none", "internal"))
+    simulated = three()
+    assert not isinstance(simulated.scale, ScaleError | TargetError)
+    simulated.scale = replace(simulated.scale, selector="")
+    assert counted(simulated) == Counted(("none", "internal"))
 
 
 def test_a_scale_that_cannot_be_written_has_no_action_and_leaves_the_gauge() -> None:
@@ -167,11 +175,11 @@ def test_a_target_below_its_minimum_is_scaled_without_metrics() -> None:
 
 
 def test_a_target_at_zero_is_left_there() -> None:
-    world = three()
-    world.scale_by_hand(0)
-    assert counted(world) == Counted(("none", "none"), (), 0)
+    simulated = three()
+    simulated.scale_by_hand(0)
+    assert counted(simulated) == Counted(("none", "none"), (), 0)
 
 
 def test_a_pause_has_no_action() -> None:
-    world = three(config=Config(paused=Pause.ALL))
-    assert counted(world, 150) == Counted(("none", "none"), (("Pods", "scale_up", "none"),), 3)
+    simulated = three(config=Config(paused=Pause.ALL))
+    assert counted(simulated, 150) == Counted(("none", "none"), (("Pods", "scale_up", "none"),), 3)
