@@ -26,6 +26,7 @@ OVERLOAD_COLOR: Final = "#dc2626"
 GAP_COLOR: Final = "#9ca3af"
 _UNITS: Final = {"cpu": "cores", "memory": "bytes"}
 _MILLI: Final = 1000
+_MAX_NAME: Final = 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +137,8 @@ def _title(key: str, spec: MetricSpec) -> str:
 def color(index: int) -> str:
     """Return the color of a spec."""
     return COLORS[index % len(COLORS)]
+
+
+def shortened(name: str) -> str:
+    """Return a name that fits beside a chart; where several have the same beginning, their ends differ."""
+    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME // 3]}…{name[-(_MAX_NAME - _MAX_NAME // 3 - 1) :]}"

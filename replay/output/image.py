@@ -76,6 +76,11 @@ def figure(comparison: Comparison) -> Figure:
     _draw_replicas(axes[-2], comparison)
     _draw_rows(axes[-1], comparison)
     picture.legend(loc="outside upper left", ncols=4, fontsize="small")
+    picture.draw_without_rendering()
+    picture.set_layout_engine("none")
+    for each in axes:  # the last bits of a solved layout depend on the order of sets
+        left, bottom, width, height = (round(value, 4) for value in each.get_position().bounds)
+        each.set_position((left, bottom, width, height))
     return picture
 
 
@@ -97,7 +102,7 @@ def _draw_rows(axes: Axes, comparison: Comparison) -> None:
         for times, color in ((replayed.overloads, charts.OVERLOAD_COLOR), (replayed.gaps, charts.GAP_COLOR)):
             bars = _bars(charts.visible(times, comparison.load, max_points=_MAX_POINTS))
             axes.broken_barh(bars, (row - 0.4, 0.8), color=color, linewidth=0.8)
-    axes.set_yticks(range(len(columns)), [each.name for each in columns])
+    axes.set_yticks(range(len(columns)), [charts.shortened(each.name) for each in columns])
     axes.set_ylim(len(columns) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.xaxis_date("UTC")

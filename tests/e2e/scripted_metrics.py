@@ -3,14 +3,16 @@
 Every request names an app: in the label selector of pods or of the external metric, or as the described Service. A load
 is divided among the current pods of the app.
 
-A response waits until all pods of the app are Ready, so that two controllers get the same values at different times.
+A response waits until all pods of the app are Ready, so that two controllers get the same values at different times;
+or with `settles=False`, only the pods that are Ready have values.
 """
 
 import asyncio
 import base64
 import datetime
 import ssl
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -72,11 +74,13 @@ def _pod(raw: Mapping[str, Any]) -> _Pod:
 
 @dataclass
 class ScriptedMetrics:
-    """The loads by app, and the number of requests per app."""
+    """The loads by app, the number of requests per app, and their times in seconds since the epoch."""
 
     client: KubeClient
+    settles: bool = True
     loads: dict[str, Load] = field(default_factory=dict)
     requests: Counter[str] = field(default_factory=Counter)
+    times: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
         self._changed = asyncio.Event()
@@ -103,6 +107,7 @@ class ScriptedMetrics:
         app = rest[1] if is_service else request.query.get("labelSelector", "").removeprefix("app=")
         load = self.loads.get(app, Load())
         self.requests[app] += 1
+        self.times[app].append(time.time())
         if group in load.failing:
             status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "ServiceUnavailable"}
             return web.json_response({**status, "message": "failing by script", "code": 503}, status=503)
@@ -134,6 +139,8 @@ class ScriptedMetrics:
     def _settled(self, app: str) -> list[str] | None:
         wanted = self._deployments.get("default", app)
         pods = [pod for pod in self._pods.list("default") if pod.app == app]
+        if not self.settles:
+            return sorted(pod.name for pod in pods if pod.ready)
         if wanted is None or not wanted.replicas == wanted.reported == len(pods):
             return None
         return sorted(pod.name for pod in pods) if all(pod.ready for pod in pods) else None
@@ -171,9 +178,9 @@ def _listed(group: str, version: str, kind: str, items: list[dict[str, Any]]) ->
 
 
 @asynccontextmanager
-async def scripted_metrics(client: KubeClient, folder: Path) -> AsyncIterator[ScriptedMetrics]:
+async def scripted_metrics(client: KubeClient, folder: Path, *, settles: bool = True) -> AsyncIterator[ScriptedMetrics]:
     """Start the server, and register it in the cluster."""
-    metrics = ScriptedMetrics(client)
+    metrics = ScriptedMetrics(client, settles=settles)
     app = web.Application()
     app.router.add_get("/apis/{group}/{version}", metrics.discover)
     app.router.add_get("/apis/{group}/{version}/namespaces/default/{rest:.*}", metrics.values)

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from replay.output.image import figure, write_image
 from tests.replay.comparisons import compare
 
@@ -20,6 +22,8 @@ def test_svg_is_reproducible_and_has_texts(tmp_path: Path) -> None:
     assert text == (tmp_path / "two.svg").read_text()
     assert not re.search(r"<dc:date>|Matplotlib", text)
     assert ">shop/web-90<" in text
+    edges = [edge for axes in figure(comparison).axes for edge in axes.get_position().bounds]
+    assert edges == pytest.approx([round(edge, 4) for edge in edges], abs=1e-12)
 
 
 def test_picture_shows_load_replicas_and_overload() -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from replay.load import Series
 from replay.output.comparison import Comparison, time_text
-from replay.output.page import figure, page
+from replay.output.figure import escaped, figure
+from replay.output.page import Section, page
 from replay.results import Scale
 from tests.replay.chromium import Page, new_page
 from tests.replay.comparisons import compare
@@ -130,6 +131,27 @@ async def test_hostile_names_are_only_text(browser: Page, tmp_path: Path) -> Non
     assert browser.problems == []
 
 
+@pytest.mark.e2e
+async def test_page_has_further_sections(browser: Page, tmp_path: Path) -> None:
+    points = {"type": "scatter", "mode": "markers", "x": [1, 2], "y": [3, 4], "text": [escaped("<a>"), "b"]}
+    section = Section(
+        title="<Trade-off>",
+        notes=["<i>sure</i>"],
+        header=["spec", "pod-hours"],
+        rows=[["<a>", "1"], ["b", "2"]],
+        figure={"data": [points], "layout": {"height": 300}},
+    )
+    path = tmp_path / "tune.html"
+    path.write_text(page(compare("70"), title="Tuned <shop/web>", sections=[section]), encoding="utf-8")
+    await browser.open(path)
+    assert await browser.evaluate("document.title") == "Tuned <shop/web>"
+    assert await texts(browser, "h2") == ["<Trade-off>", "Time, gaps and assumptions"]
+    assert await browser.evaluate("document.querySelectorAll('.figure .main-svg .xaxislayer-above').length") >= 2
+    assert "<i>sure</i>" in await texts(browser, "li")
+    assert [text for text in await texts(browser, "td") if text == "2"]
+    assert browser.problems == []
+
+
 def test_figure_is_valid_for_plotly() -> None:
     built = figure(compare("70", "90", reality=True))
     plotly.graph_objects.Figure(built)
@@ -166,7 +188,7 @@ def test_a_fortnight_with_five_specs_is_a_small_page() -> None:
     )
     text = page(comparison)
     assert len(text.encode()) <= _MAX_BYTES
-    (packed,) = re.findall(r'id="figure">([^<]+)<', text)
-    built = msgspec.json.decode(gzip.decompress(base64.b64decode(packed)))
+    (packed,) = re.findall(r'id="figures">([^<]+)<', text)
+    (built,) = msgspec.json.decode(gzip.decompress(base64.b64decode(packed)))
     assert max(len(trace["x"]) for trace in built["data"] if trace.get("line", {}).get("shape") == "hv") <= 4001
     assert sum(trace["mode"] == "markers" and len(trace["x"]) for trace in built["data"]) == 10_000
