@@ -53,6 +53,7 @@ class Timing:
     relist_interval: float = 2.0
     sync_period: float = 2.0
     downscale_stabilization: float = 6.0
+    pod_startup: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,7 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
         prometheus = await stack.enter_async_context(
             PrometheusServer(folder / "prometheus", scrape_interval=timing.scrape_interval)
         )
-        cluster = await stack.enter_async_context(start_cluster(folder / "cluster"))
+        cluster = await stack.enter_async_context(start_cluster(folder / "cluster", ready_seconds=timing.pod_startup))
         client = await stack.enter_async_context(await KubeClient.connect(cluster.kubeconfig))
         workload = await stack.enter_async_context(Workload(load))
         follower = PodDiscovery(client, namespace=NAMESPACE, workload=workload, prometheus=prometheus)

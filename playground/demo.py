@@ -1,7 +1,7 @@
 """The demo: the bundle with a periodic load, and the autoscaler's actions on the terminal.
 
-It ends after a given time, with exit status 0 if every HPA has scaled up and down, or with Ctrl-C or SIGTERM. All its
-processes end before it does.
+It ends after a given time, with exit status 0 if every HPA has scaled up and down, or with Ctrl-C or SIGTERM. Its
+recording is replayed then, and all its processes end before it does.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import logging
 import shlex
 import shutil
 import signal
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,12 +23,15 @@ from rich.console import Console
 from rich.live import Live
 
 from playground.binaries import Program, find_async, is_installed
-from playground.bundle import METRIC_PATHS, Bundle, run_bundle
+from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
 from playground.errors import PlaygroundError
+from playground.recording import REPLAYED_HPA, replay_recording
 from playground.scenario import NAMESPACE, demo_load, wave_of
 from playground.scoreboard import Scoreboard, Standing
 from playground.screen import Picture, Row, draw, event_line, plain_lines, summary
 from playground.tasks import background
+from replay.commands import write_html
+from replay.load import ReplayError
 
 _PROGRAMS: Final[tuple[Program, ...]] = ("prometheus", "kubectl")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -86,10 +91,12 @@ async def _demo(*, seconds: float | None, period: float, folder: Path, console: 
             )
         await find_async(program)
     console.print("starting the cluster, Prometheus, the adapter and the autoscaler ...")
-    async with run_bundle(folder, load=demo_load(period=period)) as bundle:
+    timing = Timing()
+    async with run_bundle(folder, load=demo_load(period=period), timing=timing) as bundle:
         scoreboard = Scoreboard(bundle.client, NAMESPACE)
         async with background(scoreboard.run()):
             await scoreboard.wait_synced()
+            started = time.time()
             _print(console, "For another terminal:", *_commands(bundle), f"Logs: {folder}/*.log", "")
             try:
                 show = _show_live if console.is_terminal else _show_lines
@@ -97,10 +104,28 @@ async def _demo(*, seconds: float | None, period: float, folder: Path, console: 
             finally:
                 console.print()
                 console.print(summary(scoreboard.standings))
+                if not isinstance(sys.exception(), Exception):  # its time is over, or a signal ended it
+                    await _replay(bundle, timing, start=started, folder=folder, console=console)
         if scoreboard.all_swung:
             return 0
         console.print("not every HPA has scaled up and down")
         return 1
+
+
+async def _replay(bundle: Bundle, timing: Timing, *, start: float, folder: Path, console: Console) -> None:
+    """Replay what Prometheus has recorded, and print where the page is."""
+    url, page = bundle.prometheus.url, folder / "replay.html"
+
+    def replay() -> None:
+        cache = folder / "replay-cache"
+        write_html(replay_recording(url, start=start, end=time.time(), timing=timing, cache=cache), page)
+
+    try:
+        await asyncio.to_thread(replay)
+    except ReplayError as error:
+        _print(console, f"The recording cannot be replayed: {error}")
+    else:
+        _print(console, f"The recording is replayed, with each decision of the HPA {REPLAYED_HPA}: {page}")
 
 
 async def _show_live(bundle: Bundle, scoreboard: Scoreboard, *, seconds: float | None, console: Console) -> None:

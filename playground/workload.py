@@ -1,4 +1,6 @@
-"""The /metrics endpoints of the demo's pods: a port on loopback for each, and an exporter of the queue depths.
+"""The /metrics endpoints of the demo's pods: a port on loopback for each, and an exporter.
+
+The exporter has the queue depths, and the Deployments' replicas by kube-state-metrics' names.
 
 The counters of a ready pod advance by its share of the load; see playground.load.
 """
@@ -6,7 +8,7 @@ The counters of a ready pod advance by its share of the load; see playground.loa
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +45,8 @@ class Workload:
         self._clock = clock
         self._began = 0.0
         self._endpoints: dict[str, _Endpoint] = {}
-        self._exporter = _Endpoint(self._render_queues)
+        self._pods: Collection[WorkloadPod] = ()
+        self._exporter = _Endpoint(self._render_cluster)
 
     @property
     def elapsed(self) -> float:
@@ -57,7 +60,7 @@ class Workload:
 
     @property
     def exporter_address(self) -> str:
-        """`host:port` of the exporter of queue depths."""
+        """`host:port` of the exporter."""
         return self._exporter.address
 
     async def set_pods(self, pods: Collection[WorkloadPod]) -> None:
@@ -70,6 +73,7 @@ class Workload:
             endpoint = _Endpoint(partial(self._render_pod, known[name]))
             await endpoint.open()
             self._endpoints[name] = endpoint
+        self._pods = list(pods)
         ready = defaultdict(list)
         for pod in pods:
             if pod.ready:
@@ -93,10 +97,17 @@ class Workload:
         counters = self.load.counters(pod.application, pod.name)
         return "".join(f"# TYPE {name} counter\n{name} {value:.3f}\n" for name, value in counters.items())
 
-    def _render_queues(self) -> str:
+    def _render_cluster(self) -> str:
         self.load.advance(self.elapsed)
         depths = [f'queue_depth{{queue="{name}"}} {self.load.depth(name):.0f}\n' for name in self.load.backlogs]
-        return "".join(["# TYPE queue_depth gauge\n", *depths])
+        all_pods = Counter(pod.application for pod in self._pods)
+        ready = Counter(pod.application for pod in self._pods if pod.ready)
+        replicas = [
+            f'kube_deployment_status_replicas{{deployment="{name}"}} {count}\n'
+            f'kube_deployment_status_replicas_ready{{deployment="{name}"}} {ready[name]}\n'
+            for name, count in all_pods.items()
+        ]
+        return "".join(["# TYPE queue_depth gauge\n", *depths, *replicas])
 
 
 class _Endpoint:

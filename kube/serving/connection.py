@@ -6,10 +6,12 @@ everything, and the connection then serves no other request. So nothing of one r
 one, which matters because all users share the connections of the front proxy.
 
 A client that sends its head byte by byte, or never reads its response, would hold a connection for ever; so each step
-has its time. When all connections are in use, an idle one is closed for a new one. Were new connections refused
-instead, the first clients to come could lock out the API server and the kubelet. Connections whose client certificate
-some CA verified, such as the API server's, are closed last. A connection whose request is being handled is never
-closed; one whose response is only being sent may be, or clients that do not read would lock out all others.
+has its time. (That for a head is aiohttp's for idle connections, since aiohttp sees complete heads only.)
+
+When all connections are in use, an idle one is closed for a new one. Were new connections refused instead, the first
+clients to come could lock out the API server and the kubelet. Connections whose client certificate some CA verified,
+such as the API server's, are closed last. A connection whose request is being handled is never closed; one whose
+response is only being sent may be, or clients that do not read would lock out all others.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import logging
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
 from aiohttp import hdrs, web
@@ -47,6 +49,7 @@ _MAX_BODY: Final = 16 * 1024 * 1024
 # Bytes that are written and not yet sent; the response that goes beyond it is written, and its client has to read.
 _MAX_UNSENT: Final = 64 * 1024
 _END: Final = b"\r\n\r\n"
+_NO_HTTP: Final = b"-" + _END  # aiohttp refuses it, and closes the connection
 # A handshake takes milliseconds, so that many at a time are enough for a whole cluster that restarts.
 _HANDSHAKES_PART: Final = 4
 _WARN_EVERY_SECONDS: Final = 60.0
@@ -161,48 +164,59 @@ class Connections:
         connection.close("there are too many")
 
 
-class Connection(asyncio.Protocol):
-    """A client's connection, from the moment it is accepted.
+class HttpServer(web.Server):
+    """aiohttp's server, with what its connections share.
 
     Args:
-        server: aiohttp's, which handles the requests.
-        client: the accepted socket.
-        connections: all connections; this one was added to them.
-        error_response: see ErrorResponse.
+        handler: handles one request; `connection_of` returns the request's connection.
+        connections: all connections.
+        error_response: the response to a client about which nothing is known.
         limits: see ConnectionLimits.
-
-    Attributes:
-        certificate: the client's as DER, if it has one, which some CA verified in the handshake.
-        busy: a request is being handled; False while the response is being sent.
-        buffered: bytes of an incomplete head.
-        group: the connections among which it is counted; None once it is closed.
     """
 
     def __init__(
         self,
-        server: web.Server,
-        client: socket.socket,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         connections: Connections,
         *,
         error_response: ErrorResponse,
         limits: ConnectionLimits,
     ) -> None:
+        super().__init__(handler, handler_cancellation=True)
+        self.all_connections = connections
         self.error_response = error_response
         self.limits = limits
+
+
+class Connection(asyncio.Protocol):
+    """A client's connection, from the moment it is accepted.
+
+    Args:
+        server: handles its requests.
+        client: the accepted socket.
+
+    Attributes:
+        certificate: the client's as DER, if it has one, which some CA verified in the handshake.
+        busy: a request is being handled; False while the response is being sent.
+        buffered: bytes of an incomplete head.
+        head_is_too_large: the connection is closed for this.
+        group: the connections among which it is counted; None once it is closed.
+    """
+
+    def __init__(self, server: HttpServer, client: socket.socket) -> None:
         self._server = server
         self._client = client
-        self._connections = connections
         self._transport: asyncio.Transport | None = None
         self._http: _HttpProtocol
         self._expects_head = True
         self._head = bytearray()  # an incomplete one
         self._beyond_head = 0  # bytes
         self._is_last_request = False
-        self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self.certificate: bytes | None = None
         self.busy = False
         self.buffered = 0
+        self.head_is_too_large = False
         self.group: _Group | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -211,17 +225,15 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_MAX_UNSENT)
         encryption = transport.get_extra_info("ssl_object")
         self.certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
-        self._connections.opened(self)
-        self._start_head_timer()
+        self._server.all_connections.opened(self)
         self._http = _HttpProtocol(self._server, self)
         self._http.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything."""
-        self._stop_head_timer()
         if self._read_timer is not None:
             self._read_timer.cancel()
-        self._connections.remove(self)
+        self._server.all_connections.remove(self)
         self._http.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -245,7 +257,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Give the client time to read: there is more to send than it reads at the moment."""
-        seconds = self.limits.read
+        seconds = self._server.limits.read
         loop = asyncio.get_running_loop()
         self._read_timer = loop.call_later(seconds, self.close, "its client did not read the response")
         self._http.pause_writing()
@@ -259,7 +271,6 @@ class Connection(asyncio.Protocol):
     def begin_request(self, request: web.BaseRequest) -> None:
         """Note that a request is being handled: the connection is not closed for another one until `end_request`."""
         self.busy = True
-        self._stop_head_timer()
         if self.group is not None:
             self.group.move_to_end(self)
         self._is_last_request = _is_more_than_a_head(request)
@@ -273,7 +284,7 @@ class Connection(asyncio.Protocol):
     def close(self, reason: str) -> None:
         """Close at once; nothing that is still to be sent is sent."""
         _log.debug("closed a connection: %s", reason)
-        self._connections.remove(self)
+        self._server.all_connections.remove(self)
         if self._transport is not None:
             self._transport.abort()
         else:
@@ -292,46 +303,35 @@ class Connection(asyncio.Protocol):
             end += len(_END)
             head, self._beyond_head = bytes(self._head[:end]), len(self._head) - end
             self._head.clear()
-            self._connections.buffer(self, 0)
+            self._server.all_connections.buffer(self, 0)
             return head
-        if len(self._head) > _MAX_HEAD and self._transport is not None:
-            self._expects_head = False
-            self._transport.write(_written(self.error_response(_head_too_large())))
-            self._transport.close()
-        elif data:
-            self._start_head_timer()
-            self._connections.buffer(self, len(self._head))
+        if len(self._head) > _MAX_HEAD:
+            self.head_is_too_large = True
+            return _NO_HTTP
+        if data:
+            self._server.all_connections.buffer(self, len(self._head))
         return b""
-
-    def _start_head_timer(self) -> None:
-        if self._head_timer is None:
-            loop, seconds = asyncio.get_running_loop(), self.limits.head
-            self._head_timer = loop.call_later(seconds, self.close, "its request did not come in time")
-
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
 
 
 class _HttpProtocol(web.RequestHandler):
     """aiohttp's protocol, with a Status where it would send a page of its own."""
 
-    __slots__ = ("connection",)
+    __slots__ = ("connection", "error_response")
 
-    def __init__(self, server: web.Server, connection: Connection) -> None:
+    def __init__(self, server: HttpServer, connection: Connection) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # this is how aiohttp is told to have none
-            keepalive_timeout=connection.limits.idle,
-            lingering_time=connection.limits.body,
+            keepalive_timeout=server.limits.idle,
+            lingering_time=server.limits.body,
             auto_decompress=False,
             max_line_size=_MAX_LINE,
             max_field_size=_MAX_FIELD,
             max_headers=_MAX_HEADERS,
         )
         self.connection = connection
+        self.error_response = server.error_response
 
     def handle_error(
         self,
@@ -346,8 +346,8 @@ class _HttpProtocol(web.RequestHandler):
             error = internal_error("see the log of the server")
         else:
             _log.debug("refused a request of %s: %s", request.remote, message)
-            error = _refusal(status, exc)
-        response = self.connection.error_response(error)
+            error = _head_too_large() if self.connection.head_is_too_large else _refusal(status, exc)
+        response = self.error_response(error)
         response.force_close()
         return response
 
@@ -365,15 +365,6 @@ def _is_more_than_a_head(request: web.BaseRequest) -> bool:
         return True
     headers = request.headers
     return hdrs.UPGRADE in headers or hdrs.TRANSFER_ENCODING in headers
-
-
-def _written(response: web.Response) -> bytes:
-    """Write a response to a client of whose request aiohttp knows nothing yet."""
-    body = response.body
-    assert isinstance(body, bytes)
-    fields = {**response.headers, hdrs.CONTENT_LENGTH: str(len(body)), hdrs.CONNECTION: "close"}
-    head = [f"HTTP/1.1 {response.status} {response.reason}", *(f"{name}: {value}" for name, value in fields.items())]
-    return "\r\n".join([*head, "", ""]).encode() + body
 
 
 def _refusal(code: int, exc: BaseException | None) -> StatusError:

@@ -20,7 +20,7 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from kube.serving.connection import Connection, Connections, ErrorResponse, connection_of
+from kube.serving.connection import Connection, Connections, ErrorResponse, HttpServer, connection_of
 from kube.serving.options import ServerLimits
 
 _log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Listener:
             limit=within_open_files(limits.connections), registry=registry, metrics_prefix=metrics_prefix
         )
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._listening: tuple[socket.socket, web.Server] | None = None
+        self._listening: tuple[socket.socket, HttpServer] | None = None
         self._retry: asyncio.TimerHandle | None = None
 
     async def start(self, listening: socket.socket) -> None:
@@ -88,7 +88,12 @@ class Listener:
         # Accepted connections inherit it; the buffer for sending is another one.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         listening.listen(_BACKLOG)
-        server = web.Server(self._handle, handler_cancellation=True)
+        server = HttpServer(
+            self._handle,
+            self._connections,
+            error_response=self._error_response,
+            limits=self._limits.connection,
+        )
         self._listening = listening, server
         asyncio.get_running_loop().add_reader(listening, self._accept, listening, server)
 
@@ -119,7 +124,7 @@ class Listener:
             response.force_close()
         return response
 
-    def _accept(self, listening: socket.socket, server: web.Server) -> None:
+    def _accept(self, listening: socket.socket, server: HttpServer) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
@@ -138,13 +143,7 @@ class Listener:
                 )
                 return
             client.setblocking(False)
-            connection = Connection(
-                server,
-                client,
-                self._connections,
-                error_response=self._error_response,
-                limits=self._limits.connection,
-            )
+            connection = Connection(server, client)
             if not self._connections.add(connection):
                 client.close()
                 continue

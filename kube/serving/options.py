@@ -15,15 +15,13 @@ class ConnectionLimits:
 
     Attributes:
         handshake: for the TLS handshake, and for the closing one.
-        head: for sending a request's head, from the connection or from the head's first byte on; Kubernetes' own time.
-        idle: between two requests. Longer than Go clients keep an idle connection (90 s), so that it is they who close
-            it and no request meets a closing connection.
+        idle: from one response to the end of the next request's head. Longer than Go clients keep an idle connection
+            (90 s), so that it is they who close it and no request meets a closing connection.
         body: for sending the rest of a request's body after the response.
         read: for reading on, when there is more to send than the connection holds.
     """
 
     handshake: float = 10.0
-    head: float = 32.0
     idle: float = 120.0
     body: float = 10.0
     read: float = 60.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from adapter.rules import QueryRule, Rule, RulesError, RulesFile, load_rules, parse_rules
 from kube.mapping import GroupResource
-from tests.adapter.metrics_bed import RULES, series_rule
+from tests.adapter.metrics_env import RULES, series_rule
 
 RULE = """rules:
 - seriesQuery: 'up{pod!=""}'

@@ -227,7 +227,7 @@ def impatient(**seconds: float) -> ServerLimits:
 
 
 async def test_client_that_sends_byte_by_byte_loses_its_connection(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path, limits=impatient(head=0.2)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(idle=0.2)) as adapter:
         drip = itertools.chain([b"GET /livez HTTP/1.1\r\nX-Slow: "], itertools.repeat(b"a", 500))
         assert await closed_after(adapter, drip) == b""
         assert await closed_after(adapter, []) == b""
@@ -235,7 +235,7 @@ async def test_client_that_sends_byte_by_byte_loses_its_connection(tmp_path: Pat
 
 @pytest.mark.parametrize("before", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"], ids=["first", "second"])
 async def test_empty_lines_before_a_head_do_not_lift_its_limits(before: bytes, tmp_path: Path) -> None:
-    async with served_adapter(tmp_path, limits=impatient(head=0.2)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(idle=0.2)) as adapter:
         start = b"GET /livez HTTP/1.1\r\nHost: a\r\n"
         drip = itertools.chain([before, b"\r\n\r\n", start], itertools.repeat(b"X-Slow: a\r\n", 400))
         began = asyncio.get_running_loop().time()
@@ -249,7 +249,7 @@ async def test_empty_lines_before_a_head_do_not_lift_its_limits(before: bytes, t
 
 
 async def test_time_for_a_head_begins_anew_with_each_request(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path, limits=impatient(head=0.4)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(idle=0.4)) as adapter:
         request = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
         received = await closed_after(adapter, [request] * 8 + [request[:10]], every=0.1)
         assert received.count(b" 200 OK") == 8

@@ -1,7 +1,10 @@
 """Scaling end to end: Prometheus, the adapter and the autoscaler as processes, kubectl, TLS."""
 
+import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ import pytest_asyncio
 from kube.quantity import Quantity
 from kube.status import StatusError
 from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
+from playground.recording import replay_recording
 from playground.scenario import NAMESPACE, demo_load
 from playground.scoreboard import Scoreboard
 from playground.tasks import background
@@ -98,6 +102,23 @@ async def test_every_hpa_scales_up_and_down(bundle: Bundle, scoreboard: Scoreboa
         assert standing.tally.highest >= 3, "the peak of the load needs six pods"
     table = (await kubectl(bundle, "get", "hpa", f"--namespace={NAMESPACE}")).output
     assert re.search(r"router +Deployment/router +\S+/100", table), table
+
+
+async def test_recording_is_replayed(bundle: Bundle, scoreboard: Scoreboard, tmp_path: Path) -> None:
+    assert scoreboard.all_swung
+    end = time.time()
+    comparison = await asyncio.to_thread(
+        replay_recording,
+        bundle.prometheus.url,
+        start=end - bundle.workload.elapsed + 10,
+        end=end,
+        timing=TIMING,
+        cache=tmp_path,
+    )
+    assert comparison.reality is not None
+    for replayed in comparison.columns:
+        assert replayed.summary.scale_events >= 2
+        assert replayed.summary.max_replicas >= 3
 
 
 async def test_hpa_without_target_does_not_affect_others(bundle: Bundle, scoreboard: Scoreboard) -> None:

@@ -1,15 +1,18 @@
-"""The demo's exit status."""
+"""The end of the demo: its exit status, and the replay of its recording."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from playground import demo
+from playground.bundle import Timing
 
 
 @pytest.mark.parametrize(("swung", "status"), [(True, 0), (False, 1)])
@@ -19,7 +22,8 @@ async def test_exit_status_is_0_if_every_hpa_scaled_up_and_down(
     @asynccontextmanager
     async def bundle(*_: object, **__: object) -> AsyncIterator[object]:
         paths = {"kubectl": tmp_path / "kubectl", "kubeconfig": tmp_path / "kubeconfig"}
-        yield SimpleNamespace(client=None, workload=SimpleNamespace(elapsed=1.0), **paths)
+        prometheus = SimpleNamespace(url="http://127.0.0.1:1")
+        yield SimpleNamespace(client=None, workload=SimpleNamespace(elapsed=1.0), prometheus=prometheus, **paths)
 
     class Scoreboard:
         all_swung = swung
@@ -41,6 +45,21 @@ async def test_exit_status_is_0_if_every_hpa_scaled_up_and_down(
     monkeypatch.setattr(demo, "find_async", found)
     monkeypatch.setattr(demo, "run_bundle", bundle)
     monkeypatch.setattr(demo, "Scoreboard", Scoreboard)
+    monkeypatch.setattr(demo, "replay_recording", lambda *_, **__: None)
+    monkeypatch.setattr(demo, "write_html", lambda _, path: path.touch())
     output = StringIO()
     assert await demo._demo(seconds=1, period=20, folder=tmp_path, console=Console(file=output)) == status
     assert ("not every HPA has scaled up and down" in output.getvalue()) is not swung
+    assert f"The recording is replayed, with each decision of the HPA router: {tmp_path}/replay.html" in text(output)
+    assert (tmp_path / "replay.html").exists()
+
+
+async def test_recording_that_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
+    bundle: Any = SimpleNamespace(prometheus=SimpleNamespace(url="http://127.0.0.1:1"))
+    output = StringIO()
+    await demo._replay(bundle, Timing(), start=time.time() - 60, folder=tmp_path, console=Console(file=output))
+    assert text(output).startswith("The recording cannot be replayed: http://127.0.0.1:1 cannot be reached (Connection")
+
+
+def text(output: StringIO) -> str:
+    return " ".join(output.getvalue().split())

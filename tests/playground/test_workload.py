@@ -69,8 +69,15 @@ async def test_pod_keeps_its_port_while_it_exists(workload: Workload) -> None:
 async def test_exporter_has_the_queue_depth(workload: Workload, clock: Clock) -> None:
     await workload.set_pods([WorkloadPod("w", "worker", ready=True)])
     clock.seconds += 10
-    assert await scrape(workload.exporter_address) == {'queue_depth{queue="orders"}': 700}
+    assert (await scrape(workload.exporter_address))['queue_depth{queue="orders"}'] == 700
     assert workload.addresses == {}, "workers count nothing themselves"
+
+
+async def test_exporter_has_the_replicas_as_kube_state_metrics(workload: Workload) -> None:
+    await workload.set_pods([WorkloadPod("a", "shop", ready=True), WorkloadPod("b", "shop", ready=False)])
+    exported = await scrape(workload.exporter_address)
+    assert exported['kube_deployment_status_replicas{deployment="shop"}'] == 2
+    assert exported['kube_deployment_status_replicas_ready{deployment="shop"}'] == 1
 
 
 async def test_listeners_are_closed_at_the_end() -> None:
