@@ -71,6 +71,10 @@ ALL_QUEUES_METRIC = metric(
     "external: {metric: {name: all_queues, selector: {matchExpressions: [{key: queue, operator: NotIn,"
     " values: [mails]}]}}, target: {type: Value, value: 10}}"
 )
+EVERY_QUEUE_METRIC = metric(
+    "external: {metric: {name: all_queues, selector: {matchExpressions: [{key: queue, operator: Exists}]}},"
+    " target: {type: Value, value: 10}}"
+)
 CPU_METRIC = metric("resource: {name: cpu, target: {type: Utilization, averageUtilization: 40}}")
 APP_CPU_METRIC = metric("containerResource: {name: cpu, container: app, target: {type: AverageValue, averageValue: 1}}")
 MEMORY_METRIC = metric("resource: {name: memory, target: {type: AverageValue, averageValue: 64Mi}}")
@@ -172,11 +176,22 @@ async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
         SERVICE_METRIC,
         QUEUE_METRIC,
         ALL_QUEUES_METRIC,
+        EVERY_QUEUE_METRIC,
         CPU_METRIC,
         APP_CPU_METRIC,
         MEMORY_METRIC,
     ],
-    ids=["pods", "short rule with NaN", "object", "external", "external short rule", "cpu", "container", "memory"],
+    ids=[
+        "pods",
+        "short rule with NaN",
+        "object",
+        "external",
+        "external short rule",
+        "several series",
+        "cpu",
+        "container",
+        "memory",
+    ],
 )
 def test_load_is_what_the_adapter_serves(server: PrometheusServer, tmp_path: Path, source: dict[str, Any]) -> None:
     [series] = read(server, tmp_path, source).series.values()
