@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing lock pictures clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-replay lock pictures clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -55,7 +55,10 @@ bench-autoscaler: setup ## measure how many HPAs the autoscaler handles; BENCH_A
 bench-listing: setup ## measure time and memory for listing 20,000 pods; BENCH_ARGS="--pods 1000" narrows it
 	@$(PY) -m bench.hpa_listing $(BENCH_ARGS)
 
-bench: bench-adapter bench-autoscaler ## measure both processes
+bench-replay: setup ## measure replays of recorded load; BENCH_ARGS=--quick measures a day only
+	@$(PY) -m bench.replay $(BENCH_ARGS)
+
+bench: bench-adapter bench-autoscaler bench-replay ## measure both processes, and replays
 
 bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometheus-adapter compares; BENCH_ARGS narrows it
 	@$(PY) -m bench.adapter $(BENCH_ARGS)

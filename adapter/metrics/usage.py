@@ -24,7 +24,7 @@ class ContainerUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ObjectUsage:
-    """What pods and nodes have in common.
+    """The fields of pods and nodes alike.
 
     `namespace` is "" for a node, `timestamp` that of the oldest sample, in seconds since the epoch, and
     `window_seconds` that of the rates.

@@ -1,8 +1,8 @@
 """From a request for a metric to the fewest queries of Prometheus that serve it.
 
-plans              which queries a request needs, and which samples of the results count
-metric_queries     what a request queries: a metric of some objects, or an external metric
-coalescible        which query has the values of many requests, if there is one
+metric_queries     the query of a request: its plan, and the coalesced query, if there is one
+rendering          PromQL from a rule's template
+separable          finds out whether one query has the values for all objects
 coalescer          sends that query in the background, and serves requests from its result
 coalescing_costs   whether it costs less than it saves
 refresh_ahead      a TTL cache with single flight and refresh-ahead

@@ -14,8 +14,8 @@ that servers or proxies would refuse the query, in this order:
 
 A short rule's query is always sent as it stands, and the result filtered.
 
-Whether there is a coalesced query is examined with the matchers of one object. The query that is sent is the one that
-was examined: a template may only write the matchers, so the text for all objects differs from it in the matchers alone.
+A coalesced query is examined with the matchers of one object first. The query that is sent is the one that was
+examined: a template may only write the matchers, so the text for all objects differs from it in the matchers alone.
 `merge: always` takes the user's word for both.
 """
 

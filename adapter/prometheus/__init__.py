@@ -4,6 +4,7 @@ client, servers    one Prometheus over HTTP, and all servers that rules name
 options            their addresses and limits
 results            decodes responses to instant queries
 series             decodes lists of series
+list_reader        decodes long lists in pieces
 budget             limits the memory of the responses of all servers together
 
 Rules, caches and the metrics APIs are not known here.

@@ -15,7 +15,7 @@ T = TypeVar("T")
 _MAX_HEAD = 64 * 1024
 _MAX_ENTRY = 256 * 1024
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding malformed JSON raises."""
+"""The errors of decoding malformed JSON."""
 
 
 def unreadable(why: object) -> PrometheusBadResponse:

@@ -35,7 +35,7 @@ class Policy(enum.Enum):
 
 
 class Merge(enum.Enum):
-    """Whether requests for different objects are coalesced into one query."""
+    """When requests for different objects are coalesced into one query."""
 
     AUTO = "auto"
     ALWAYS = "always"

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from autoscaler.core.config import Config, Fallback, Mode, Pause, PodSelection
 from kube.durations import DurationError, format_duration, parse_duration
@@ -21,23 +21,13 @@ PREFIX: Final = "milliscale.io/"
 MAX_STABILIZATION_WINDOW_MS: Final = 3600 * 1000
 """The longest stabilization window that Kubernetes' validation allows in an HPA's spec."""
 
-_KNOWN: Final = (
-    "mode",
-    "sync-period",
-    "tolerance",
-    "downscale-stabilization",
-    "cpu-initialization-period",
-    "initial-readiness-delay",
-    "paused",
-    "fallback-replicas",
-    "fallback-failure-threshold",
-    "pod-selection",
-)
+_WINDOW: Final = "downscale-stabilization"
+_REPLICAS: Final = "fallback-replicas"
+_THRESHOLD: Final = "fallback-failure-threshold"
 _MAX_INT32: Final = 2**31 - 1
 _HOUR: Final = 3600.0
 _MAX_SHOWN_CHARACTERS: Final = 40
 
-_T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
 
 
@@ -74,55 +64,6 @@ class AnnotationOverrides:
             pod_selection=self.pod_selection,
             **{name: value for name, value in values.items() if value is not None},
         )
-
-
-def parse_annotations(annotations: Mapping[str, str]) -> AnnotationOverrides:
-    """Return the overrides in an HPA's annotations. Never fails: invalid ones become `problems`."""
-    ours = {name.removeprefix(PREFIX): text for name, text in annotations.items() if name.startswith(PREFIX)}
-    if not ours:
-        return AnnotationOverrides()
-    problems = [
-        f"annotation {PREFIX}{_shortened(name)} is unknown and ignored; known: {', '.join(_KNOWN)}"
-        for name in sorted(ours)
-        if name not in _KNOWN
-    ]
-
-    def read(name: str, parse: Callable[[str], _T]) -> _T | None:
-        if name not in ours:
-            return None
-        try:
-            return parse(ours[name].strip())
-        except ValueError as error:
-            problems.append(f'annotation {PREFIX}{name}: "{_shortened(ours[name])}" is ignored: {error}')
-            return None
-
-    window_ms = read("downscale-stabilization", _window_ms)
-    if window_ms is not None and window_ms > MAX_STABILIZATION_WINDOW_MS:
-        # Limited, not ignored: the flag's shorter window would scale down sooner than the user wants.
-        text, most = _shortened(ours["downscale-stabilization"]), format_duration(MAX_STABILIZATION_WINDOW_MS / 1000)
-        limit = f'"{text}" counts as {most}, the longest window that the API allows'
-        problems.append(f"annotation {PREFIX}downscale-stabilization: {limit}")
-        window_ms = MAX_STABILIZATION_WINDOW_MS
-    replicas = read("fallback-replicas", _integer(1, _MAX_INT32))
-    threshold = read("fallback-failure-threshold", _integer(1, 1000))
-    if threshold is not None and "fallback-replicas" not in ours:
-        needed = f"it needs {PREFIX}fallback-replicas beside it"
-        problems.append(f"annotation {PREFIX}fallback-failure-threshold is ignored: {needed}")
-    fallback = None if replicas is None else Fallback(replicas=replicas)
-    if fallback is not None and threshold is not None:
-        fallback = replace(fallback, failure_threshold=threshold)
-    return AnnotationOverrides(
-        mode=read("mode", _one_of(Mode)),
-        sync_period=read("sync-period", _duration(1.0, _HOUR)),
-        tolerance=read("tolerance", _tolerance),
-        downscale_stabilization_ms=window_ms,
-        cpu_initialization_period_ms=read("cpu-initialization-period", _milliseconds),
-        initial_readiness_delay_ms=read("initial-readiness-delay", _milliseconds),
-        paused=read("paused", _one_of(Pause)) or Pause.NONE,
-        fallback=fallback,
-        pod_selection=read("pod-selection", _one_of(PodSelection)) or PodSelection.SELECTOR,
-        problems=tuple(problems),
-    )
 
 
 # --- parsers of values: each raises a ValueError that says what to write instead ------------------------------------
@@ -188,3 +129,61 @@ def _tolerance(text: str) -> float:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
+
+
+_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "mode": _one_of(Mode),
+    "sync-period": _duration(1.0, _HOUR),
+    "tolerance": _tolerance,
+    _WINDOW: _window_ms,
+    "cpu-initialization-period": _milliseconds,
+    "initial-readiness-delay": _milliseconds,
+    "paused": _one_of(Pause),
+    _REPLICAS: _integer(1, _MAX_INT32),
+    _THRESHOLD: _integer(1, 1000),
+    "pod-selection": _one_of(PodSelection),
+}
+
+
+def parse_annotations(annotations: Mapping[str, str]) -> AnnotationOverrides:
+    """Return the overrides in an HPA's annotations. Never fails: invalid ones become `problems`."""
+    ours = {name.removeprefix(PREFIX): text for name, text in annotations.items() if name.startswith(PREFIX)}
+    if not ours:
+        return AnnotationOverrides()
+    problems = [
+        f"annotation {PREFIX}{_shortened(name)} is unknown and ignored; known: {', '.join(_PARSERS)}"
+        for name in sorted(ours)
+        if name not in _PARSERS
+    ]
+    values: dict[str, Any] = {}
+    for name, parse in _PARSERS.items():
+        if name in ours:
+            try:
+                values[name] = parse(ours[name].strip())
+            except ValueError as error:
+                problems.append(f'annotation {PREFIX}{name}: "{_shortened(ours[name])}" is ignored: {error}')
+    if values.get(_WINDOW, 0) > MAX_STABILIZATION_WINDOW_MS:
+        # Limited, not ignored: the flag's shorter window would scale down sooner than the spec of the HPA allows.
+        values[_WINDOW] = MAX_STABILIZATION_WINDOW_MS
+        most = format_duration(MAX_STABILIZATION_WINDOW_MS / 1000)
+        limit = f'"{_shortened(ours[_WINDOW])}" counts as {most}, the longest window that the API allows'
+        problems.append(f"annotation {PREFIX}{_WINDOW}: {limit}")
+    if _THRESHOLD in values and _REPLICAS not in ours:
+        problems.append(f"annotation {PREFIX}{_THRESHOLD} is ignored: it needs {PREFIX}{_REPLICAS} beside it")
+    fallback = None
+    if _REPLICAS in values:
+        fallback = Fallback(replicas=values[_REPLICAS])
+        if _THRESHOLD in values:
+            fallback = replace(fallback, failure_threshold=values[_THRESHOLD])
+    return AnnotationOverrides(
+        mode=values.get("mode"),
+        sync_period=values.get("sync-period"),
+        tolerance=values.get("tolerance"),
+        downscale_stabilization_ms=values.get(_WINDOW),
+        cpu_initialization_period_ms=values.get("cpu-initialization-period"),
+        initial_readiness_delay_ms=values.get("initial-readiness-delay"),
+        paused=values.get("paused", Pause.NONE),
+        fallback=fallback,
+        pod_selection=values.get("pod-selection", PodSelection.SELECTOR),
+        problems=tuple(problems),
+    )

@@ -17,12 +17,12 @@ from autoscaler.core.model import HPA
 from kube.selectors import LabelSelector
 
 
-class Scale(Struct, frozen=True, kw_only=True):
+class Scale(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The scale subresource of the target."""
 
     spec_replicas: int
     status_replicas: int
-    selector: str
+    selector: str = ""
     """`status.selector`, text as served; may be empty or malformed."""
     target_uid: str = ""
     """The uid of the target, which its scale repeats."""

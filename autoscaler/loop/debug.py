@@ -67,36 +67,21 @@ def decision_routes(log: DecisionLog, access: DebugAccess) -> list[web.RouteDef]
 
 
 def shadow_routes(
-    shadow: ShadowComparer,
-    access: DebugAccess,
-    *,
-    wall_clock: Callable[[], float] = time.time,
-    clock: Callable[[], float] = time.monotonic,
+    shadow: ShadowComparer, access: DebugAccess, *, clock: Callable[[], float] = time.monotonic
 ) -> list[web.RouteDef]:
-    """The route of the page about shadow mode.
-
-    Args:
-        shadow: the comparisons.
-        access: who may read the page.
-        wall_clock: the time in seconds since the epoch.
-        clock: the time in seconds of the comparisons.
-    """
+    """The route of the page about shadow mode; `clock` is the clock of the comparisons, in seconds."""
     if access is DebugAccess.OFF:
         return []
 
     async def report(_: web.Request) -> web.Response:
-        return _json(page_of(shadow, now_ms=round(wall_clock() * 1000), monotonic_ms=round(clock() * 1000)))
+        return _json(page_of(shadow, round(clock() * 1000)))
 
     return [web.get(SHADOW_PATH, _guarded(report, access))]
 
 
 def _guarded(handler: Handler, access: DebugAccess) -> Handler:
-    return handler if access is DebugAccess.ALL else _only_from_inside(handler)
-
-
-def _only_from_inside(handler: Handler) -> Handler:
     async def respond(request: web.Request) -> web.StreamResponse:
-        if not _is_loopback(request.remote):
+        if access is DebugAccess.LOCAL and not _is_loopback(request.remote):
             why = "this page is shown to connections from inside the pod only: use kubectl port-forward"
             return _problem(403, f"{why}, or start the autoscaler with --debug-endpoints=all")
         return await handler(request)

@@ -229,8 +229,8 @@ class Telemetry:
         labels = (key.namespace, key.qualified_name)
         self._shadow_comparisons.labels(*labels, comparison.verdict).inc()
         self._shadow_difference.labels(*labels).set(comparison.difference)
-        if comparison.verdict is Verdict.AGREED:
-            self._shadow_lag.observe(abs(comparison.lag_ms) / 1000)
+        if comparison.verdict == Verdict.AGREED:
+            self._shadow_lag.observe(abs(comparison.lag_seconds))
 
     def no_longer_compared(self, key: HPAKey) -> None:
         """Remove the series of an HPA that is not in shadow mode any more."""

@@ -41,7 +41,6 @@ from autoscaler.records.record import (
     PodGroupsRecord,
     PodNames,
     RecommendationRecord,
-    ScaleRecord,
     StabilizationRecord,
     Value,
     Values,
@@ -79,18 +78,11 @@ def build_record(
     if normalized is not None:
         stabilization = _stabilization(normalized, wall_clock_offset_ms=decision.now_ms - decision.monotonic_ms)
         up_limit, down_limit = normalized.scale_up_limit, normalized.scale_down_limit
-    scale_record = None
-    if isinstance(scale, Scale):
-        scale_record = ScaleRecord(
-            spec_replicas=scale.spec_replicas,
-            status_replicas=scale.status_replicas,
-            selector=_shorten(scale.selector),
-        )
     responses = observation.responses or (None,) * len(decision.evaluations)
     end = decision if outcome is None else outcome
     return DecisionRecord(
         version=VERSION,
-        time=_time(decision.now_ms),
+        time=time_text(decision.now_ms),
         api_version=hpa.api_version,
         namespace=hpa.namespace,
         name=hpa.name,
@@ -101,7 +93,7 @@ def build_record(
         current_replicas=decision.current_replicas,
         desired_replicas=_desired_replicas(decision),
         reason="" if decision.scale_to is None else decision.rescale_reason,
-        scale=scale_record,
+        scale=replace(scale, selector=_shorten(scale.selector), target_uid="") if isinstance(scale, Scale) else None,
         bounds=BoundsRecord(min_replicas=hpa.spec.min_replicas, max_replicas=hpa.spec.max_replicas),
         tolerance=decision.tolerance,
         foreign_pods=_names(observation.foreign_pods) if observation.foreign_pods else None,
@@ -268,11 +260,12 @@ def _stabilization(normalized: Normalized, *, wall_clock_offset_ms: int) -> Stab
         window_seconds=normalized.window_ms / 1000,
         recommendation=None
         if earlier is None
-        else RecommendationRecord(replicas=earlier.replicas, time=_time(earlier.time_ms + wall_clock_offset_ms)),
+        else RecommendationRecord(replicas=earlier.replicas, time=time_text(earlier.time_ms + wall_clock_offset_ms)),
     )
 
 
-def _time(time_ms: int) -> str:
+def time_text(time_ms: int) -> str:
+    """Return a time since the Unix epoch as RFC 3339 text, UTC, with milliseconds."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

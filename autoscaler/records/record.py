@@ -15,6 +15,7 @@ import msgspec
 
 from autoscaler.core.decision import Event
 from autoscaler.core.model import CrossVersionObjectReference, HPAKey, LabelSelectorSpec
+from autoscaler.core.observation import Scale
 from autoscaler.core.replica_calculator import Tolerances
 from autoscaler.core.stabilization import RateLimit
 
@@ -110,14 +111,6 @@ class MetricRecord(_Record, frozen=True, kw_only=True):
     failure: FailureRecord | None = None
 
 
-class ScaleRecord(_Record, frozen=True, kw_only=True):
-    """The target's scale as read."""
-
-    spec_replicas: int
-    status_replicas: int
-    selector: str = ""
-
-
 class RecommendationRecord(_Record, frozen=True, kw_only=True):
     """An earlier recommendation."""
 
@@ -204,7 +197,7 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     """Absent if no replica count was found; the target is left alone then."""
     reason: str = ""
     """Why the count changes, in the words of the event."""
-    scale: ScaleRecord | None = None
+    scale: Scale | None = None
     bounds: BoundsRecord
     tolerance: Tolerances | None = None
     foreign_pods: PodNames | None = None

@@ -15,14 +15,18 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision
 from autoscaler.core.model import HPA, HPAKey, Status
+from autoscaler.records.build import time_text
 
 _WINDOW_PERIODS: Final = 1.5
 _MAX_DIFFERENCES: Final = 20
@@ -55,18 +59,17 @@ class DesiredReplicas:
     replicas: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One decision, compared."""
 
-    time_ms: int
-    """The time of our decision."""
+    time: str = ""
+    """The time of our decision: RFC 3339, UTC."""
     ours: int | None
     """Our desired replicas; None: no count was found."""
     theirs: int | None
     """Kube-controller-manager's; if they differ, at the end of the window."""
-    verdict: Verdict
-    lag_ms: int = 0
+    verdict: str
+    lag_seconds: float = 0.0
     """How much later kube-controller-manager had the same value; negative: how much earlier it left that value."""
 
     @property
@@ -106,7 +109,7 @@ def compare(
     ]
     if lags:
         lag_ms = min(lags, key=abs)
-        return Comparison(time_ms=time_ms, ours=ours, theirs=ours, verdict=Verdict.AGREED, lag_ms=lag_ms)
+        return Comparison(ours=ours, theirs=ours, verdict=Verdict.AGREED, lag_seconds=lag_ms / 1000)
     if not window_passed:
         return None
     counts = [each.replicas for each in theirs if each.replicas is not None]
@@ -118,7 +121,7 @@ def compare(
         verdict = Verdict.HIGHER
     else:
         verdict = Verdict.LOWER if ours < min(counts) else Verdict.PASSED
-    return Comparison(time_ms=time_ms, ours=ours, theirs=theirs[-1].replicas, verdict=verdict)
+    return Comparison(ours=ours, theirs=theirs[-1].replicas, verdict=verdict)
 
 
 @dataclass(slots=True)
@@ -128,14 +131,14 @@ class HPAComparisons:
     uid: str
     warm_ms: int
     """The time from which differences count."""
-    counts: Counter[Verdict] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     last: Comparison | None = None
     differences: deque[Comparison] = field(default_factory=lambda: deque(maxlen=_MAX_DIFFERENCES))
     """The latest that did not agree, oldest first."""
     theirs: list[DesiredReplicas] = field(default_factory=list)
     """Kube-controller-manager's desired replicas, as far back as they are still needed."""
-    pending: deque[tuple[int, int | None]] = field(default_factory=deque)
-    """Time and desired replicas of our decisions that are not compared yet."""
+    pending: deque[tuple[int, str, int | None]] = field(default_factory=deque)
+    """Our decisions that are not compared yet: time by the history's clock, time as text, and desired replicas."""
 
 
 class ShadowComparer:
@@ -177,7 +180,7 @@ class ShadowComparer:
         hpa = decision.observation.hpa
         compared = self._compared(hpa, decision.monotonic_ms)
         ours = None if decision.failed else decision.status.desired_replicas
-        compared.pending.append((decision.monotonic_ms, ours))
+        compared.pending.append((decision.monotonic_ms, time_text(decision.now_ms), ours))
         self._compare_pending(hpa.key, compared, decision.monotonic_ms)
 
     def remove(self, key: HPAKey) -> None:
@@ -200,7 +203,7 @@ class ShadowComparer:
     def _compare_pending(self, key: HPAKey, compared: HPAComparisons, now_ms: int) -> None:
         """Compare the pending decisions in order, as far as they can be compared now."""
         while compared.pending:
-            time_ms, ours = compared.pending[0]
+            time_ms, time, ours = compared.pending[0]
             end_ms = time_ms + self.window_ms
             theirs = _within(compared.theirs, time_ms - self.window_ms, end_ms)
             comparison = compare(time_ms, ours, theirs, window_passed=now_ms > end_ms)
@@ -208,13 +211,13 @@ class ShadowComparer:
                 break
             compared.pending.popleft()
             if comparison is not None:
-                self._count(key, compared, comparison)
+                self._count(key, compared, replace(comparison, time=time), is_warm=time_ms >= compared.warm_ms)
         earliest_ms = compared.pending[0][0] if compared.pending else now_ms
         compared.theirs = _within(compared.theirs, earliest_ms - self.window_ms, now_ms)
 
-    def _count(self, key: HPAKey, compared: HPAComparisons, comparison: Comparison) -> None:
-        if comparison.verdict is not Verdict.AGREED:
-            if comparison.time_ms < compared.warm_ms:
+    def _count(self, key: HPAKey, compared: HPAComparisons, comparison: Comparison, *, is_warm: bool) -> None:
+        if comparison.verdict != Verdict.AGREED:
+            if not is_warm:
                 comparison = replace(comparison, verdict=Verdict.WARMING_UP)
             compared.differences.append(comparison)
         compared.last = comparison

@@ -7,7 +7,6 @@ lowest agreement first, followed by the latest differences.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -31,19 +30,6 @@ class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pass
 
 
-class ComparisonEntry(_Json, frozen=True, kw_only=True):
-    """One decision, compared."""
-
-    time: str
-    """The time of our decision: RFC 3339, UTC."""
-    ours: int | None
-    """Null: no count was found."""
-    theirs: int | None
-    verdict: str
-    lag_seconds: float
-    """How much later kube-controller-manager had the same value; negative: how much earlier it left that value."""
-
-
 class HPAEntry(_Json, frozen=True, kw_only=True):
     """The comparisons on one HPA since the process started, or since the HPA entered shadow mode."""
 
@@ -56,8 +42,8 @@ class HPAEntry(_Json, frozen=True, kw_only=True):
     """The fraction that agreed, without those of verdict warming_up; null: there are none yet."""
     waiting: int
     """The number of decisions that are not compared yet."""
-    last: ComparisonEntry | None
-    differences: list[ComparisonEntry]
+    last: Comparison | None
+    differences: list[Comparison]
     """The latest that did not agree, oldest first."""
 
 
@@ -72,20 +58,13 @@ class ShadowPage(_Json, frozen=True, kw_only=True):
     hpas: list[HPAEntry]
 
 
-def page_of(comparer: ShadowComparer, *, now_ms: int, monotonic_ms: int) -> ShadowPage:
-    """Return the current comparisons.
-
-    Args:
-        comparer: the comparisons.
-        now_ms: the current time, in milliseconds since the Unix epoch.
-        monotonic_ms: the current time by the clock of the comparisons.
-    """
-    comparisons = comparer.comparisons(monotonic_ms)
-    offset_ms = now_ms - monotonic_ms
+def page_of(comparer: ShadowComparer, now_ms: int) -> ShadowPage:
+    """Return the comparisons at a time by their clock."""
+    comparisons = comparer.comparisons(now_ms)
     return ShadowPage(
         window_seconds=comparer.window_ms / 1000,
         agreement=_agreement(comparisons.values()),
-        hpas=[_entry(key, comparisons[key], offset_ms) for key in sorted(comparisons)],
+        hpas=[_entry(key, comparisons[key]) for key in sorted(comparisons)],
     )
 
 
@@ -117,7 +96,7 @@ def as_table(page: ShadowPage) -> str:
     return "\n".join([*lines, "", total])
 
 
-def _entry(key: HPAKey, compared: HPAComparisons, offset_ms: int) -> HPAEntry:
+def _entry(key: HPAKey, compared: HPAComparisons) -> HPAEntry:
     return HPAEntry(
         namespace=key.namespace,
         name=key.name,
@@ -125,19 +104,8 @@ def _entry(key: HPAKey, compared: HPAComparisons, offset_ms: int) -> HPAEntry:
         comparisons={str(verdict): compared.counts[verdict] for verdict in Verdict},
         agreement=_agreement([compared]),
         waiting=len(compared.pending),
-        last=None if compared.last is None else _comparison(compared.last, offset_ms),
-        differences=[_comparison(each, offset_ms) for each in compared.differences],
-    )
-
-
-def _comparison(comparison: Comparison, offset_ms: int) -> ComparisonEntry:
-    time = datetime.fromtimestamp((comparison.time_ms + offset_ms) / 1000, UTC)
-    return ComparisonEntry(
-        time=time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        ours=comparison.ours,
-        theirs=comparison.theirs,
-        verdict=comparison.verdict,
-        lag_seconds=comparison.lag_ms / 1000,
+        last=compared.last,
+        differences=list(compared.differences),
     )
 
 

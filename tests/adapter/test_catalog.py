@@ -12,7 +12,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusQueryError, PrometheusUnavailable, Series
 from adapter.rules import RulesFile, parse_rules
 from kube.mapping import GroupResource
-from tests.adapter.metrics_bed import NOW, RESOURCES, CannedPrometheus, metrics_bed, packets, series
+from tests.adapter.metrics_env import NOW, RESOURCES, CannedPrometheus, metrics_env, packets, series
 from tests.kube.scripted import raw
 
 PODS = GroupResource("", "pods")
@@ -35,10 +35,10 @@ TWO = parse_rules(
 
 async def test_every_metric_of_the_rules_is_listed(tmp_path: Path) -> None:
     rules, prometheus = packets()
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        await bed.catalog.relist()
-        listed = {str(info): info.namespaced for info in bed.catalog.custom}
-        assert bed.catalog.external == ("backlog", "queue_depth")
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
+        listed = {str(info): info.namespaced for info in env.catalog.custom}
+        assert env.catalog.external == ("backlog", "queue_depth")
     # As recorded from prometheus-adapter with the same rules and series.
     assert listed == {
         "pods/edge_value": True,
@@ -64,61 +64,61 @@ async def test_every_metric_of_the_rules_is_listed(tmp_path: Path) -> None:
 
 
 async def test_each_distinct_series_query_is_listed_once(tmp_path: Path) -> None:
-    async with metrics_bed(tmp_path, TWO, CannedPrometheus()) as bed:
-        await bed.catalog.relist()
-        assert sorted(bed.prometheus.listed) == [("first", NOW - 120, NOW), ("second", NOW - 120, NOW)]
+    async with metrics_env(tmp_path, TWO, CannedPrometheus()) as env:
+        await env.catalog.relist()
+        assert sorted(env.prometheus.listed) == [("first", NOW - 120, NOW), ("second", NOW - 120, NOW)]
 
 
 async def test_failing_rule_keeps_its_last_list(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={"first": (series("a", "pod"),), "second": (series("b", "pod"),)})
-    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
-        await bed.catalog.relist()
-        assert [str(info) for info in bed.catalog.custom] == ["pods/a", "pods/b"]
+    async with metrics_env(tmp_path, TWO, prometheus) as env:
+        await env.catalog.relist()
+        assert [str(info) for info in env.catalog.custom] == ["pods/a", "pods/b"]
         prometheus.found = {"first": PrometheusQueryError("no"), "second": (series("c", "pod"),)}
-        await bed.catalog.relist()
-        assert [str(info) for info in bed.catalog.custom] == ["pods/a", "pods/c"]
-        assert bed.catalog.external == ("c",)
+        await env.catalog.relist()
+        assert [str(info) for info in env.catalog.custom] == ["pods/a", "pods/c"]
+        assert env.catalog.external == ("c",)
 
 
 async def test_ready_after_the_first_successful_list(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={"first": DOWN, "second": DOWN})
-    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
-        assert bed.catalog.readiness() == "no good relist yet: the first one is under way"
-        await bed.catalog.relist()
-        assert bed.catalog.readiness() == f"no good relist yet of rules[0]: {DOWN}"
+    async with metrics_env(tmp_path, TWO, prometheus) as env:
+        assert env.catalog.readiness() == "no good relist yet: the first one is under way"
+        await env.catalog.relist()
+        assert env.catalog.readiness() == f"no good relist yet of rules[0]: {DOWN}"
         prometheus.found = {}
-        await bed.catalog.relist()
-        assert bed.catalog.readiness() is None
+        await env.catalog.relist()
+        assert env.catalog.readiness() is None
         prometheus.found = {"first": DOWN, "second": DOWN}
-        await bed.catalog.relist()
-        assert bed.catalog.readiness() is None  # it has a first list
+        await env.catalog.relist()
+        assert env.catalog.readiness() is None  # it has a first list
 
 
 async def test_rule_that_always_fails_does_not_prevent_readiness(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={"first": PrometheusQueryError("parse error")})
-    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
-        await bed.catalog.relist()
-        assert bed.catalog.readiness() is None
+    async with metrics_env(tmp_path, TWO, prometheus) as env:
+        await env.catalog.relist()
+        assert env.catalog.readiness() is None
 
 
 async def test_ready_without_rules(tmp_path: Path) -> None:
-    async with metrics_bed(tmp_path, RulesFile(), CannedPrometheus()) as bed:
-        assert bed.catalog.readiness() is None
+    async with metrics_env(tmp_path, RulesFile(), CannedPrometheus()) as env:
+        assert env.catalog.readiness() is None
 
 
 async def test_outage_and_its_end_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     prometheus = CannedPrometheus(found={"first": DOWN, "second": DOWN})
-    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
+    async with metrics_env(tmp_path, TWO, prometheus) as env:
         with caplog.at_level(logging.INFO, "adapter.catalog.catalog"):
-            await bed.catalog.relist()
-            await bed.catalog.relist()
+            await env.catalog.relist()
+            await env.catalog.relist()
             assert [record.getMessage() for record in caplog.records] == [
                 f"rules[0] (first) cannot be listed, and keeps its last list: {DOWN}"
             ]
             caplog.clear()
             prometheus.found = {}
-            await bed.catalog.relist()
-            await bed.catalog.relist()
+            await env.catalog.relist()
+            await env.catalog.relist()
             assert len(caplog.records) == 1
             assert caplog.records[0].getMessage().endswith("is listed again")
 
@@ -128,11 +128,11 @@ async def test_later_of_two_rules_with_one_metric_wins_with_one_warning(
 ) -> None:
     both = (series("a", "pod"), series("b", "pod"))
     prometheus = CannedPrometheus(found={"first": both, "second": both})
-    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
+    async with metrics_env(tmp_path, TWO, prometheus) as env:
         with caplog.at_level(logging.WARNING, "adapter.catalog.catalog"):
             for _ in range(3):
-                await bed.catalog.relist()
-                source = bed.catalog.find_custom(PODS, "a")
+                await env.catalog.relist()
+                source = env.catalog.find_custom(PODS, "a")
                 assert source is not None
                 assert source.rule.key == "rules[1]"
     assert [record.getMessage() for record in caplog.records] == [
@@ -145,10 +145,10 @@ async def test_metrics_that_no_request_can_find_are_logged(tmp_path: Path, caplo
         "rules: [{seriesQuery: a, metricsQuery: b, resources: {overrides: {pod: {resource: pod}}}}]", source="r"
     )
     prometheus = CannedPrometheus(found={"a": (series("a", "pod"),)})
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+    async with metrics_env(tmp_path, rules, prometheus) as env:
         with caplog.at_level(logging.WARNING, "adapter.catalog.catalog"):
-            await bed.catalog.relist()
-            await bed.catalog.relist()
+            await env.catalog.relist()
+            await env.catalog.relist()
     assert [record.getMessage() for record in caplog.records] == [
         "rules[0] (a): pods/a can never be found, because no label maps to namespaces; add one to resources.overrides"
     ]
@@ -156,17 +156,17 @@ async def test_metrics_that_no_request_can_find_are_logged(tmp_path: Path, caplo
 
 async def test_rule_fails_without_the_api_server(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found=dict.fromkeys(("first", "second"), (series("a", "pod"),)))
-    async with metrics_bed(tmp_path, RulesFile(custom=TWO.custom), prometheus) as bed:
-        bed.api.handlers["/apis"] = raw(b"<html>")
-        await bed.catalog.relist()
-        reason = bed.catalog.readiness()
+    async with metrics_env(tmp_path, RulesFile(custom=TWO.custom), prometheus) as env:
+        env.api.handlers["/apis"] = raw(b"<html>")
+        await env.catalog.relist()
+        reason = env.catalog.readiness()
         assert reason is not None
         assert (
             "rules[0]: the resources of the cluster cannot be listed: the API server's response is not JSON" in reason
         )
-        bed.api.handlers.update(RESOURCES)
-        await bed.catalog.relist()
-        assert bed.catalog.readiness() is None
+        env.api.handlers.update(RESOURCES)
+        await env.catalog.relist()
+        assert env.catalog.readiness() is None
 
 
 class SlowPrometheus(CannedPrometheus):
@@ -187,8 +187,8 @@ class SlowPrometheus(CannedPrometheus):
 
 async def test_failed_list_is_retried_soon(tmp_path: Path) -> None:
     prometheus = SlowPrometheus()
-    async with metrics_bed(tmp_path, TWO, prometheus) as bed:
-        catalog = Catalog(TWO, prometheus, bed.mapper, relist_interval=0.01, max_age=60)
+    async with metrics_env(tmp_path, TWO, prometheus) as env:
+        catalog = Catalog(TWO, prometheus, env.mapper, relist_interval=0.01, max_age=60)
         running = asyncio.create_task(catalog.run())
         await prometheus.asked_first.acquire()
         prometheus.found = {"first": (series("a", "pod"),)}

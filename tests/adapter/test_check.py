@@ -10,23 +10,23 @@ import pytest
 
 from adapter.prometheus import PrometheusQueryError, PrometheusUnavailable, Vector
 from adapter.rules import parse_rules
-from tests.adapter.diagnosis_bed import (
+from tests.adapter.diagnosis_env import (
     ALL_FOUND,
     POD,
     PODS,
     RULES,
     SELECTORS,
     Found,
-    bed,
     checked,
     codes,
+    env,
     explained,
 )
-from tests.adapter.metrics_bed import DATA, CannedPrometheus, metrics_bed, series, vector
+from tests.adapter.metrics_env import DATA, CannedPrometheus, metrics_env, series, vector
 
 
 async def test_report_lists_series_resources_and_metrics(tmp_path: Path) -> None:
-    async with bed(tmp_path, ALL_FOUND) as opened:
+    async with env(tmp_path, ALL_FOUND) as opened:
         report = await checked(opened)
     assert report.findings == ()
     first = report.rules[0]
@@ -81,7 +81,7 @@ async def test_report_lists_series_resources_and_metrics(tmp_path: Path) -> None
 async def test_findings_about_listed_series(
     tmp_path: Path, found: Found, finding: tuple[str, str, str], words: str
 ) -> None:
-    async with bed(tmp_path, {**ALL_FOUND, **found}) as opened:
+    async with env(tmp_path, {**ALL_FOUND, **found}) as opened:
         report = await checked(opened)
     assert codes(report) == [finding]
     assert words in report.findings[0].message
@@ -90,18 +90,18 @@ async def test_findings_about_listed_series(
 async def test_query_without_series_name_does_not_overlap_with_itself(tmp_path: Path) -> None:
     named = RULES.replace("{matches: ^(.*)_total$, as: '${1}_per_second'}", "{matches: '^', as: hits}")
     both = {"first": (series("hits_total", "namespace", "pod"), series("bytes_total", "namespace", "pod"))}
-    async with bed(tmp_path, {**ALL_FOUND, **both}, named) as opened:
+    async with env(tmp_path, {**ALL_FOUND, **both}, named) as opened:
         report = await checked(opened)
     assert codes(report) == [("warning", "overlap", "rules[0]")], "one of the two is taken"
     constant = named.replace("rate(<<.Series>>{", "rate(http_requests_total{")
-    async with bed(tmp_path, {**ALL_FOUND, **both}, constant) as opened:
+    async with env(tmp_path, {**ALL_FOUND, **both}, constant) as opened:
         report = await checked(opened)
     assert report.findings == (), "whichever is taken, it is the same query"
 
 
 async def test_failed_list_is_an_error(tmp_path: Path) -> None:
     failing: Found = {**ALL_FOUND, "first": PrometheusUnavailable("refused")}
-    async with bed(tmp_path, failing) as opened:
+    async with env(tmp_path, failing) as opened:
         report = await checked(opened)
         explanation = await explained(opened, "pods/hits_per_second")
     assert codes(report) == [("error", "not-listed", "rules[0]")]
@@ -111,7 +111,7 @@ async def test_failed_list_is_an_error(tmp_path: Path) -> None:
 
 async def test_missing_namespace_label_is_an_error(tmp_path: Path) -> None:
     rules = RULES.replace(", namespace: {resource: namespace}", "").replace("{ns: {resource: namespace}}", "{}")
-    async with bed(tmp_path, ALL_FOUND, rules) as opened:
+    async with env(tmp_path, ALL_FOUND, rules) as opened:
         report = await checked(opened)
     assert codes(report) == [
         ("error", "no-namespace-label", "rules[1]"),
@@ -120,7 +120,7 @@ async def test_missing_namespace_label_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_example_is_queried_as_for_an_hpa(tmp_path: Path) -> None:
-    async with bed(tmp_path, PODS) as opened:
+    async with env(tmp_path, PODS) as opened:
         opened.prometheus.result = vector((POD, 1.5))
         report = await checked(opened, examples=5)
     example = report.rules[0].metrics[1].example
@@ -132,7 +132,7 @@ async def test_example_is_queried_as_for_an_hpa(tmp_path: Path) -> None:
 
 
 async def test_examples_are_of_other_resources_before_namespaces(tmp_path: Path) -> None:
-    async with bed(tmp_path, PODS) as opened:
+    async with env(tmp_path, PODS) as opened:
         opened.prometheus.result = vector((POD, 1.5))
         report = await checked(opened, examples=1)
     assert [one.metric for one in report.rules[0].metrics if one.example is not None] == ["pods/hits_per_second"]
@@ -140,7 +140,7 @@ async def test_examples_are_of_other_resources_before_namespaces(tmp_path: Path)
 
 async def test_resource_rules_have_an_example_of_one_pod(tmp_path: Path) -> None:
     rules = (DATA / "rules/resource.yaml").read_text()
-    async with bed(tmp_path, {}, rules) as opened:
+    async with env(tmp_path, {}, rules) as opened:
         opened.prometheus.result = vector(({"pod": "web-0", "container": "app"}, 0.25))
         report = await checked(opened, examples=1)
     assert [one.rule for one in report.rules][:2] == ["resourceRules.cpu.containerQuery", "resourceRules.cpu.nodeQuery"]
@@ -161,7 +161,7 @@ async def test_resource_rules_have_an_example_of_one_pod(tmp_path: Path) -> None
 
 
 async def test_finding_quotes_the_error_of_prometheus(tmp_path: Path) -> None:
-    async with bed(tmp_path, ALL_FOUND) as opened:
+    async with env(tmp_path, ALL_FOUND) as opened:
         opened.prometheus.result = PrometheusQueryError("Prometheus answered with status 400: parse error")
         report = await checked(opened, examples=1)
     assert {one.code for one in report.findings} == {"no-value"}
@@ -195,7 +195,7 @@ async def test_coalesced_query_is_compared_with_the_single_one(
 ) -> None:
     prometheus = Merging(found={SELECTORS["first"]: PODS["first"], SELECTORS["second"]: (), SELECTORS["outside"]: ()})
     prometheus.fails, prometheus.merged_seconds = fails, seconds
-    async with metrics_bed(tmp_path, parse_rules(RULES, source="rules.yaml"), prometheus) as opened:
+    async with metrics_env(tmp_path, parse_rules(RULES, source="rules.yaml"), prometheus) as opened:
         await opened.catalog.relist()
         report = await checked(opened, examples=1)
     assert [one for one in codes(report) if one[1].startswith("merge")] == findings

@@ -26,7 +26,7 @@ from adapter.diagnosis.report import (
 )
 from playground.prometheus import PrometheusServer, openmetrics
 from playground.prometheus import Series as Loaded
-from tests.adapter.diagnosis_bed import (
+from tests.adapter.diagnosis_env import (
     CLI_RULES,
     POD,
     invoke,

@@ -26,8 +26,8 @@ from kube.deadlines import Deadline
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.adapter.coalescing_bed import AtOneMoment
-from tests.adapter.metrics_bed import NOW, RULES
+from tests.adapter.coalescing_rules import AtOneMoment
+from tests.adapter.metrics_env import NOW, RULES
 from tests.adapter.test_resource_metrics import Prometheus
 
 EVERYTHING = LabelSelector()
@@ -82,10 +82,10 @@ def path(
     cluster: Cluster,
     *,
     coalescer: MetricsQueryCoalescer | None,
-    wanted: ResourceRules | None = None,
+    given: ResourceRules | None = None,
 ) -> ResourceMetrics:
     queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
-    return ResourceMetrics(wanted or rules(), queries, cluster)
+    return ResourceMetrics(given or rules(), queries, cluster)
 
 
 def containers(found: list[PodUsage]) -> dict[tuple[str, str], list[tuple[str, int]]]:
@@ -223,10 +223,10 @@ async def test_coalesced_usage_equals_that_of_single_requests(real: AtOneMoment)
     pick = random.Random(7)
     saved = 0
     for _ in range(40):
-        wanted = written(pick)
-        alone = path(real, cluster, coalescer=None, wanted=wanted)
+        given = written(pick)
+        alone = path(real, cluster, coalescer=None, given=given)
         async with VectorCache(real, ttl=60.0) as cache:
-            together = path(cache, cluster, coalescer=MetricsQueryCoalescer(cache), wanted=wanted)
+            together = path(cache, cluster, coalescer=MetricsQueryCoalescer(cache), given=given)
             asked = [0, 0]
             for _ in range(6):
                 namespace = pick.choice(["", *NAMESPACES])
@@ -242,7 +242,7 @@ async def test_coalesced_usage_equals_that_of_single_requests(real: AtOneMoment)
                         ]
                     )
                     asked[index] += real.requests - before
-                assert both[0] == both[1], (wanted, namespace, str(selector))
+                assert both[0] == both[1], (given, namespace, str(selector))
             saved += asked[0] < asked[1]
     assert saved > 20
 

@@ -26,7 +26,7 @@ from kube.deadlines import NO_DEADLINE
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.adapter.coalescing_bed import AtOneMoment, external, source
+from tests.adapter.coalescing_rules import AtOneMoment, external, source
 
 pytestmark = pytest.mark.e2e
 
@@ -137,10 +137,10 @@ async def test_coalesced_custom_equals_single(real: AtOneMoment, seed: int) -> N
     compared = 0
     async with VectorCache(real, ttl=3600.0) as cache:
         coalescer = MetricsQueryCoalescer(cache)
-        for wanted, selector in sorted(zip(sources * 5, selectors * 5, strict=True), key=lambda _: pick.random()):
+        for metric, selector in sorted(zip(sources * 5, selectors * 5, strict=True), key=lambda _: pick.random()):
             namespace = pick.choice(NAMESPACES)
             names = sorted(pick.sample(NAMES, pick.randint(1, len(NAMES))))
-            query = ObjectsQuery(wanted, namespace, names, False, selector)
+            query = ObjectsQuery(metric, namespace, names, False, selector)
             vector = await coalesced(coalescer, cache, query)
             samples = vector.index.objects(query.index, namespace) if vector is not None else None
             if samples is None or any(isinstance(samples.get(name), list) for name in names):
@@ -148,10 +148,10 @@ async def test_coalesced_custom_equals_single(real: AtOneMoment, seed: int) -> N
             compared += 1
             expected = await objects_alone(alone, query)
             found = seen(samples, names)
-            assert found.keys() == expected.keys(), (wanted.rule, namespace, names, str(selector))
+            assert found.keys() == expected.keys(), (metric.rule, namespace, names, str(selector))
             for name in found:
                 assert found[name] == pytest.approx(expected[name], rel=1e-12, nan_ok=True), (
-                    wanted.rule,
+                    metric.rule,
                     namespace,
                     name,
                 )
@@ -186,18 +186,18 @@ async def test_coalesced_external_equals_single(real: AtOneMoment, seed: int, na
     compared = 0
     async with VectorCache(real, ttl=3600.0) as cache:
         coalescer = MetricsQueryCoalescer(cache)
-        for wanted in sorted(sources * 8, key=lambda _: pick.random()):
+        for metric in sorted(sources * 8, key=lambda _: pick.random()):
             namespace, selector = pick.choice(NAMESPACES), pick.choice(SELECTORS)
-            query = ExternalQuery(wanted, namespace, selector)
+            query = ExternalQuery(metric, namespace, selector)
             vector = await coalesced(coalescer, cache, query)
             if vector is None:
                 continue
             compared += 1
             expected = await series_alone(alone, query)
             found = series_of(await matching(vector, query.labels, selector))
-            assert found.keys() == expected.keys(), (wanted.rule, namespace, str(selector))
+            assert found.keys() == expected.keys(), (metric.rule, namespace, str(selector))
             for key in found:
-                assert found[key] == pytest.approx(expected[key], rel=1e-12, nan_ok=True), (wanted.rule, namespace, key)
+                assert found[key] == pytest.approx(expected[key], rel=1e-12, nan_ok=True), (metric.rule, namespace, key)
     assert compared > TEMPLATES / 2
 
 

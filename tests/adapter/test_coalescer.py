@@ -33,8 +33,8 @@ from adapter.prometheus import (
 from adapter.rules import RulesError
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.selectors import LabelSelector
-from tests.adapter.coalescing_bed import RAW, SUM, external, rule, source
-from tests.adapter.metrics_bed import CannedPrometheus, vector
+from tests.adapter.coalescing_rules import RAW, SUM, external, rule, source
+from tests.adapter.metrics_env import CannedPrometheus, vector
 
 TENANT = "  prometheus: tenant\n"
 ALL = LabelSelector()
@@ -45,16 +45,16 @@ def result(*pods: str) -> Vector:
     return vector(*(({"namespace": "shop", "pod": pod}, float(index)) for index, pod in enumerate(pods)))
 
 
-def objects_query(wanted: CustomSource, *names: str, namespace: str = "shop", selector: str = "") -> ObjectsQuery:
-    return ObjectsQuery(wanted, namespace, list(names), False, LabelSelector.parse(selector))
+def objects_query(metric: CustomSource, *names: str, namespace: str = "shop", selector: str = "") -> ObjectsQuery:
+    return ObjectsQuery(metric, namespace, list(names), False, LabelSelector.parse(selector))
 
 
 def cached(
-    bed: Bed, wanted: CustomSource, *names: str, namespace: str = "shop", selector: str = ""
+    env: CoalescerEnv, metric: CustomSource, *names: str, namespace: str = "shop", selector: str = ""
 ) -> dict[str, Sample | list[Sample]] | None:
     """The samples of a coalesced result that is cached now; None if the request is sent alone."""
-    query = objects_query(wanted, *names, namespace=namespace, selector=selector)
-    vector = bed.coalescer.cached(query)
+    query = objects_query(metric, *names, namespace=namespace, selector=selector)
+    vector = env.coalescer.cached(query)
     if vector is None:
         return None
     objects = vector.index.objects(query.index, namespace)
@@ -63,16 +63,16 @@ def cached(
 
 
 async def fetched(
-    bed: Bed, wanted: CustomSource, *names: str, namespace: str = "shop", selector: str = ""
+    env: CoalescerEnv, metric: CustomSource, *names: str, namespace: str = "shop", selector: str = ""
 ) -> dict[str, Sample | list[Sample]] | None:
     """As `cached`, once the result that is prefetched for this request is there."""
-    cached(bed, wanted, *names, namespace=namespace, selector=selector)
-    await bed.cache.prefetches()
-    return cached(bed, wanted, *names, namespace=namespace, selector=selector)
+    cached(env, metric, *names, namespace=namespace, selector=selector)
+    await env.cache.prefetches()
+    return cached(env, metric, *names, namespace=namespace, selector=selector)
 
 
 @dataclass
-class Bed:
+class CoalescerEnv:
     """A coalescer, with a clock that the test moves."""
 
     prometheus: CannedPrometheus
@@ -99,9 +99,9 @@ class Bed:
         for key in list(self.cache._entries):
             self.cache._evict(key)
 
-    async def external(self, wanted: ExternalSource, namespace: str = "a", selector: str = "") -> list[float] | None:
+    async def external(self, metric: ExternalSource, namespace: str = "a", selector: str = "") -> list[float] | None:
         """The values of a coalesced result, once the one that is prefetched for this request is there; or None."""
-        query = ExternalQuery(wanted, namespace, LabelSelector.parse(selector))
+        query = ExternalQuery(metric, namespace, LabelSelector.parse(selector))
         self.coalescer.cached(query)
         await self.cache.prefetches()
         vector = self.coalescer.cached(query)
@@ -111,70 +111,70 @@ class Bed:
 
 
 @asynccontextmanager
-async def opened(results: Vector | Scalar | PrometheusError | CannedPrometheus) -> AsyncIterator[Bed]:
+async def opened(results: Vector | Scalar | PrometheusError | CannedPrometheus) -> AsyncIterator[CoalescerEnv]:
     prometheus = results if isinstance(results, CannedPrometheus) else CannedPrometheus(result=results)
     async with VectorCache(prometheus, ttl=60.0) as cache:
-        yield Bed(prometheus, cache)
+        yield CoalescerEnv(prometheus, cache)
 
 
 async def test_second_object_starts_coalescing() -> None:
-    async with opened(result(*(f"web-{n}" for n in range(20)))) as bed:
-        wanted = source(SUM)
-        assert await fetched(bed, wanted, "web-0") is None
-        assert await fetched(bed, wanted, "web-0") is None
-        assert bed.prometheus.queries == []
+    async with opened(result(*(f"web-{n}" for n in range(20)))) as env:
+        metric = source(SUM)
+        assert await fetched(env, metric, "web-0") is None
+        assert await fetched(env, metric, "web-0") is None
+        assert env.prometheus.queries == []
         for n in range(1, 20):
-            assert await fetched(bed, wanted, f"web-{n}")
-        assert await fetched(bed, wanted, "web-1", "web-2")
-        assert await fetched(bed, wanted, "web-1", namespace="other") == {}
-    assert bed.prometheus.queries == ['sum(rate(packets_total{namespace=~".+",pod=~".+"}[5m])) by (pod,namespace)']
+            assert await fetched(env, metric, f"web-{n}")
+        assert await fetched(env, metric, "web-1", "web-2")
+        assert await fetched(env, metric, "web-1", namespace="other") == {}
+    assert env.prometheus.queries == ['sum(rate(packets_total{namespace=~".+",pod=~".+"}[5m])) by (pod,namespace)']
 
 
 @pytest.mark.parametrize(("merge", "queries"), [("always", 1), ("never", 0), ("auto", 0)])
 async def test_rule_can_demand_and_forbid_coalescing(merge: str, queries: int) -> None:
-    async with opened(result("web-0")) as bed:
-        await fetched(bed, source(SUM, merge), "web-0")
-        assert len(bed.prometheus.queries) == queries
-        await bed.external(external(RAW, merge))
-        assert len(bed.prometheus.queries) == 2 * queries
+    async with opened(result("web-0")) as env:
+        await fetched(env, source(SUM, merge), "web-0")
+        assert len(env.prometheus.queries) == queries
+        await env.external(external(RAW, merge))
+        assert len(env.prometheus.queries) == 2 * queries
 
 
 async def test_very_long_selectors_are_sent_alone_and_take_no_memory() -> None:
     values = ",".join(f"v{n}" for n in range(6_000))
-    async with opened(result("web-0")) as bed:
+    async with opened(result("web-0")) as env:
         tracemalloc.start()
         try:
             before, _ = tracemalloc.get_traced_memory()
             for n in range(20):
                 selector = f"verb in (x{n},{values})"
-                assert await fetched(bed, source(SUM, "always"), "web-0", selector=selector) is None
-                assert await bed.external(external(RAW, "always"), selector=selector) is None
+                assert await fetched(env, source(SUM, "always"), "web-0", selector=selector) is None
+                assert await env.external(external(RAW, "always"), selector=selector) is None
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert bed.prometheus.queries == []
+        assert env.prometheus.queries == []
         assert after - before < 1_000_000
 
 
 async def test_selectors_of_one_namespace_alone_do_not_make_queries_for_all_namespaces() -> None:
-    async with opened(result("web-0", "web-1")) as bed:
+    async with opened(result("web-0", "web-1")) as env:
         for n in range(50):
             for pod in ("web-0", "web-1", "web-2"):
-                assert await fetched(bed, source(SUM), pod, selector=f"verb=x{n}") is None
-        assert bed.prometheus.queries == []
-        assert await fetched(bed, source(SUM), "web-0", namespace="other", selector="verb=x0") == {}
-        assert len(bed.prometheus.queries) == 1
+                assert await fetched(env, source(SUM), pod, selector=f"verb=x{n}") is None
+        assert env.prometheus.queries == []
+        assert await fetched(env, source(SUM), "web-0", namespace="other", selector="verb=x0") == {}
+        assert len(env.prometheus.queries) == 1
 
 
 async def test_groups_keep_the_text_of_selectors_only() -> None:
     """Its values by themselves would be 60 bytes each."""
     values = ",".join(f"{n:03}" for n in range(240))
-    async with opened(result("web-0")) as bed:
+    async with opened(result("web-0")) as env:
         tracemalloc.start()
         try:
             before, _ = tracemalloc.get_traced_memory()
             for n in range(100):
-                assert await bed.external(external(RAW, "always"), selector=f"verb in (x{n},{values})") is not None
+                assert await env.external(external(RAW, "always"), selector=f"verb in (x{n},{values})") is not None
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -259,14 +259,14 @@ async def test_different_metrics_are_never_coalesced() -> None:
         ),
     ]
     prometheus = Numbered()
-    async with opened(prometheus) as bed:
+    async with opened(prometheus) as env:
         for _ in range(2):
-            for number, (wanted, namespace, selector, _) in enumerate(different, start=1):
-                found = await fetched(bed, wanted, "web-0", namespace=namespace, selector=selector)
+            for number, (metric, namespace, selector, _) in enumerate(different, start=1):
+                found = await fetched(env, metric, "web-0", namespace=namespace, selector=selector)
                 assert found is not None
                 assert isinstance(sample := found["web-0"], Sample)
                 assert sample.value == number
-    assert prometheus.requests == [(query, wanted.rule.destination) for wanted, _, _, query in different]
+    assert prometheus.requests == [(query, metric.rule.destination) for metric, _, _, query in different]
     assert len({destination for _, destination in prometheus.requests}) == 3
 
 
@@ -288,55 +288,55 @@ async def test_different_external_metrics_are_never_coalesced() -> None:
         ),
     ]
     prometheus = Numbered()
-    async with opened(prometheus) as bed:
+    async with opened(prometheus) as env:
         for selector in ("", "queue=q", ""):
-            for number, (wanted, _) in enumerate(different, start=1):
-                assert await bed.external(wanted, "shop", selector) == [number]
-                assert await bed.external(wanted, "other", selector) == []
-        assert await bed.external(base, "shop", "queue!=q") == []
-    assert prometheus.requests == [(query, wanted.rule.destination) for wanted, query in different]
+            for number, (metric, _) in enumerate(different, start=1):
+                assert await env.external(metric, "shop", selector) == [number]
+                assert await env.external(metric, "other", selector) == []
+        assert await env.external(base, "shop", "queue!=q") == []
+    assert prometheus.requests == [(query, metric.rule.destination) for metric, query in different]
 
 
 async def test_failure_pauses_coalescing_for_a_minute() -> None:
-    async with opened(PrometheusQueryError("too many samples")) as bed:
-        wanted = source(SUM, "always")
-        assert await fetched(bed, wanted, "web-0") is None
-        bed.prometheus.result = result("web-0")
-        await bed.expire()
-        bed.now += 59.0
-        assert await fetched(bed, wanted, "web-0") is None
-        assert len(bed.prometheus.queries) == 1
-        bed.now += 1.0
-        assert await fetched(bed, wanted, "web-0")
+    async with opened(PrometheusQueryError("too many samples")) as env:
+        metric = source(SUM, "always")
+        assert await fetched(env, metric, "web-0") is None
+        env.prometheus.result = result("web-0")
+        await env.expire()
+        env.now += 59.0
+        assert await fetched(env, metric, "web-0") is None
+        assert len(env.prometheus.queries) == 1
+        env.now += 1.0
+        assert await fetched(env, metric, "web-0")
 
 
 async def test_failure_pauses_coalescing_of_an_external_metric_for_all_selectors() -> None:
-    async with opened(PrometheusQueryError("many-to-many matching in namespace b")) as bed:
-        wanted = external(RAW)
-        assert await bed.external(wanted, "a") is None
-        assert await bed.external(wanted, "b") is None
-        bed.prometheus.result = vector(({"namespace": "a", "queue": "q"}, 7.0))
-        await bed.expire()
-        bed.now += 59.0
+    async with opened(PrometheusQueryError("many-to-many matching in namespace b")) as env:
+        metric = external(RAW)
+        assert await env.external(metric, "a") is None
+        assert await env.external(metric, "b") is None
+        env.prometheus.result = vector(({"namespace": "a", "queue": "q"}, 7.0))
+        await env.expire()
+        env.now += 59.0
         for selector in ("", "queue=q"):
-            assert await bed.external(wanted, "a", selector) is None
-        assert len(bed.prometheus.queries) == 1
-        bed.now += 1.0
-        assert await bed.external(wanted, "a", "queue=q") == [7.0]
+            assert await env.external(metric, "a", selector) is None
+        assert len(env.prometheus.queries) == 1
+        env.now += 1.0
+        assert await env.external(metric, "a", "queue=q") == [7.0]
 
 
 async def test_requests_of_more_than_a_minute_ago_do_not_count() -> None:
-    async with opened(result("web-0")) as bed:
-        wanted = source(SUM)
-        await fetched(bed, wanted, "web-0")
-        assert await fetched(bed, wanted, "web-1") is not None
-        bed.now += 61.0  # those two were in the minute before
-        assert await fetched(bed, wanted, "web-0") is not None
-        bed.now += 61.0
-        assert await fetched(bed, wanted, "web-0") is None
-        assert await fetched(bed, wanted, "web-1") is not None
-        bed.now += 121.0
-        assert await fetched(bed, wanted, "web-1") is None
+    async with opened(result("web-0")) as env:
+        metric = source(SUM)
+        await fetched(env, metric, "web-0")
+        assert await fetched(env, metric, "web-1") is not None
+        env.now += 61.0  # those two were in the minute before
+        assert await fetched(env, metric, "web-0") is not None
+        env.now += 61.0
+        assert await fetched(env, metric, "web-0") is None
+        assert await fetched(env, metric, "web-1") is not None
+        env.now += 121.0
+        assert await fetched(env, metric, "web-1") is None
 
 
 async def test_result_that_is_too_large_for_the_cache_pauses_coalescing(
@@ -345,14 +345,14 @@ async def test_result_that_is_too_large_for_the_cache_pauses_coalescing(
     monkeypatch.setattr("adapter.planning.vector_cache._MAX_BYTES", 50_000)
     labels = [{"namespace": "shop", "pod": f"web-{n}"} for n in range(200)]
     with caplog.at_level(logging.INFO, "adapter.planning.coalescer"):
-        async with opened(vector(*((one, 1.0) for one in labels))) as bed:
+        async with opened(vector(*((one, 1.0) for one in labels))) as env:
             for _ in range(4):  # it is tried again after a minute, then after two
                 for n in range(10):
-                    assert await fetched(bed, source(SUM, "always"), f"web-{n}") is None
-                    assert await bed.external(external(RAW, "always"), "shop", f"pod=web-{n}") is None
-                bed.now += 61.0
-            assert bed.seen("merging_paused", rule="rules[0]", reason="too-long") == 2
-    assert len(bed.prometheus.queries) == 3 * 2
+                    assert await fetched(env, source(SUM, "always"), f"web-{n}") is None
+                    assert await env.external(external(RAW, "always"), "shop", f"pod=web-{n}") is None
+                env.now += 61.0
+            assert env.seen("merging_paused", rule="rules[0]", reason="too-long") == 2
+    assert len(env.prometheus.queries) == 3 * 2
     logged = [record.getMessage() for record in caplog.records]
     assert len(logged) == 2, "once for each group of requests"
     assert all(
@@ -362,41 +362,41 @@ async def test_result_that_is_too_large_for_the_cache_pauses_coalescing(
 
 async def test_external_metrics_of_all_namespaces_and_selectors_are_one_query() -> None:
     results = vector(*(({"namespace": ns, "queue": queue}, 1.0) for ns in ("a", "b") for queue in ("q1", "q2")))
-    async with opened(results) as bed:
-        wanted = external(RAW)
-        assert await bed.external(wanted, "a", "queue=q1") is None
+    async with opened(results) as env:
+        metric = external(RAW)
+        assert await env.external(metric, "a", "queue=q1") is None
         for namespace in ("a", "b"):
             for text in ("queue=q1", "queue!=q1", "queue in (q1,q3)", "queue", ""):
-                found = await bed.external(wanted, namespace, text)
+                found = await env.external(metric, namespace, text)
                 if (namespace, text) != ("a", "queue=q1"):
                     assert found == [1.0] * (2 if text in ("queue", "") else 1)
-    assert bed.prometheus.queries == ['packets_total{namespace=~".+"}']
+    assert env.prometheus.queries == ['packets_total{namespace=~".+"}']
 
 
 async def test_selector_that_the_coalesced_result_cannot_serve_is_sent_alone() -> None:
-    async with opened(vector(({"namespace": "a", "queue": "axb"}, 1.0))) as bed:
-        wanted = external(RAW, "always")
-        assert await bed.external(wanted, "a", "queue=axb") == [1.0]
-        assert await bed.external(wanted, "a", "queue in (a.b)") is None
-        assert await bed.external(wanted, "a", "queue=axb") == [1.0]
+    async with opened(vector(({"namespace": "a", "queue": "axb"}, 1.0))) as env:
+        metric = external(RAW, "always")
+        assert await env.external(metric, "a", "queue=axb") == [1.0]
+        assert await env.external(metric, "a", "queue in (a.b)") is None
+        assert await env.external(metric, "a", "queue=axb") == [1.0]
 
 
 async def test_an_external_metric_without_namespaces_is_one_query_for_all_selectors() -> None:
-    async with opened(vector(*(({"queue": f"q{n}"}, float(n)) for n in range(100)))) as bed:
-        wanted = external(RAW, namespaced=False)
+    async with opened(vector(*(({"queue": f"q{n}"}, float(n)) for n in range(100)))) as env:
+        metric = external(RAW, namespaced=False)
         for namespace in ("a", "b"):  # of which nobody can tell the difference
-            assert await bed.external(wanted, namespace, "queue=q0") is None
+            assert await env.external(metric, namespace, "queue=q0") is None
         for n in range(1, 100):
-            assert await bed.external(wanted, "a", f"queue=q{n}") == [n]
-    assert bed.prometheus.queries == ["packets_total{}"]
+            assert await env.external(metric, "a", f"queue=q{n}") == [n]
+    assert env.prometheus.queries == ["packets_total{}"]
 
 
 async def test_coalesced_scalar_pauses_coalescing() -> None:
-    async with opened(Scalar(0.0, 1.0)) as bed:
-        wanted = external(f"scalar({RAW})", "always")
+    async with opened(Scalar(0.0, 1.0)) as env:
+        metric = external(f"scalar({RAW})", "always")
         for _ in range(3):
-            assert await bed.external(wanted) is None
-    assert len(bed.prometheus.queries) == 1
+            assert await env.external(metric) is None
+    assert len(env.prometheus.queries) == 1
 
 
 class Held(CannedPrometheus):
@@ -417,55 +417,55 @@ class Held(CannedPrometheus):
 async def test_no_request_waits_for_a_coalesced_query() -> None:
     """It is sent in the background. Until its result is cached, and after that expires, requests are sent alone."""
     prometheus = Held(result("web-0", "web-1"))
-    async with opened(prometheus) as bed:
-        wanted = source(SUM)
+    async with opened(prometheus) as env:
+        metric = source(SUM)
         for name in ("web-0", "web-1", "web-0", "web-1"):
-            assert cached(bed, wanted, name) is None
+            assert cached(env, metric, name) is None
         await prometheus.arrived.wait()
         for kind in (external(RAW), external(RAW)):
-            assert bed.coalescer.cached(ExternalQuery(kind, "shop", ALL)) is None
-        assert cached(bed, wanted, "web-0") is None
+            assert env.coalescer.cached(ExternalQuery(kind, "shop", ALL)) is None
+        assert cached(env, metric, "web-0") is None
         prometheus.open.set()
-        await bed.cache.prefetches()
-        assert cached(bed, wanted, "web-0")
-        await bed.expire()
+        await env.cache.prefetches()
+        assert cached(env, metric, "web-0")
+        await env.expire()
         prometheus.open.clear()
-        assert cached(bed, wanted, "web-0") is None
+        assert cached(env, metric, "web-0") is None
         prometheus.open.set()
-        await bed.cache.prefetches()
-        assert cached(bed, wanted, "web-0")
+        await env.cache.prefetches()
+        assert cached(env, metric, "web-0")
         assert prometheus.queries.count(prometheus.queries[0]) == 2
-        assert bed.seen("requests_total", rule="rules[0]", query="merged") == 2
-        assert bed.seen("requests_total", rule="rules[0]", query="alone") == 8
-        assert bed.seen("merged_queries_total", rule="rules[0]", outcome="success") == 2
+        assert env.seen("requests_total", rule="rules[0]", query="merged") == 2
+        assert env.seen("requests_total", rule="rules[0]", query="alone") == 8
+        assert env.seen("merged_queries_total", rule="rules[0]", outcome="success") == 2
 
 
 async def test_coalescing_that_costs_more_than_it_saves_is_paused(caplog: pytest.LogCaptureFixture) -> None:
     """The merged query takes 12 s, and a request's own 20 ms."""
     slow = dataclasses.replace(result(*(f"web-{n}" for n in range(10))), seconds=12.0)
-    async with opened(slow) as bed:
-        wanted = source(SUM)
+    async with opened(slow) as env:
+        metric = source(SUM)
         with caplog.at_level(logging.INFO, "adapter.planning.coalescer"):
             for n in range(10):
-                query = objects_query(wanted, f"web-{n}")
-                assert bed.coalescer.cached(query) is None
-                bed.coalescer.sent_alone(query, 0.02)
-            await bed.cache.prefetches()
-            assert cached(bed, wanted, "web-0") is None
-        assert len(bed.prometheus.queries) == 1
-        assert bed.seen("merging_paused", rule="rules[0]", reason="cost") == 1
+                query = objects_query(metric, f"web-{n}")
+                assert env.coalescer.cached(query) is None
+                env.coalescer.sent_alone(query, 0.02)
+            await env.cache.prefetches()
+            assert cached(env, metric, "web-0") is None
+        assert len(env.prometheus.queries) == 1
+        assert env.seen("merging_paused", rule="rules[0]", reason="cost") == 1
         assert "requests are sent alone for a while: the coalesced query costs more than it saves" in caplog.text
-        other = dataclasses.replace(wanted, rule=msgspec.structs.replace(rule(SUM, "always"), key="rules[1]"))
-        assert await fetched(bed, other, "web-0"), "what the rule demands is merged whatever it costs"
+        other = dataclasses.replace(metric, rule=msgspec.structs.replace(rule(SUM, "always"), key="rules[1]"))
+        assert await fetched(env, other, "web-0"), "what the rule demands is merged whatever it costs"
 
 
 async def test_failures_are_counted() -> None:
-    async with opened(PrometheusQueryError("too many samples")) as bed:
-        assert await fetched(bed, source(SUM, "always"), "web-0") is None
-        assert bed.seen("merged_queries_total", rule="rules[0]", outcome="failure") == 1
-        assert bed.seen("merging_paused", rule="rules[0]", reason="failure") == 1
-        bed.prometheus.result = result("web-0")
-        await bed.expire()
-        bed.now += 61.0
-        assert await fetched(bed, source(SUM, "always"), "web-0")
-        assert bed.seen("merging_paused", rule="rules[0]", reason="failure") is None
+    async with opened(PrometheusQueryError("too many samples")) as env:
+        assert await fetched(env, source(SUM, "always"), "web-0") is None
+        assert env.seen("merged_queries_total", rule="rules[0]", outcome="failure") == 1
+        assert env.seen("merging_paused", rule="rules[0]", reason="failure") == 1
+        env.prometheus.result = result("web-0")
+        await env.expire()
+        env.now += 61.0
+        assert await fetched(env, source(SUM, "always"), "web-0")
+        assert env.seen("merging_paused", rule="rules[0]", reason="failure") is None

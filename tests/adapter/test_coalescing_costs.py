@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapter.planning.coalescing_costs import CoalescingGroup, Pause
-from tests.adapter.coalescing_bed import SUM, rule
+from tests.adapter.coalescing_rules import SUM, rule
 
 
 def test_different_requests_are_counted_up_to_a_limit() -> None:

@@ -32,12 +32,12 @@ from adapter.prometheus import (
 from adapter.rules import parse_rules
 from kube.selectors import LabelSelector
 from kube.status import StatusError
-from tests.adapter.metrics_bed import (
+from tests.adapter.metrics_env import (
     NOW,
     CannedPrometheus,
-    MetricsBed,
+    MetricsEnv,
     custom_request,
-    metrics_bed,
+    metrics_env,
     objects,
     packets,
     series,
@@ -50,29 +50,29 @@ PACKETS = "http_packets_per_second"
 
 
 @pytest.fixture
-async def bed(tmp_path: Path) -> AsyncIterator[MetricsBed]:
+async def env(tmp_path: Path) -> AsyncIterator[MetricsEnv]:
     rules, prometheus = packets()
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        await bed.catalog.relist()
-        yield bed
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
+        yield env
 
 
-async def named(bed: MetricsBed, name: str = "a", metric: str = PACKETS, **change: Any) -> list[MetricValue]:
+async def named(env: MetricsEnv, name: str = "a", metric: str = PACKETS, **change: Any) -> list[MetricValue]:
     request = {"resource": "pods", "group": "", "namespace": "shop", "metric_selector": ALL, **change}
-    return await bed.custom.values(custom_request(name=name, metric=metric, **request))
+    return await env.custom.values(custom_request(name=name, metric=metric, **request))
 
 
-async def selected(bed: MetricsBed, selector: str = "", metric: str = PACKETS, **change: Any) -> list[MetricValue]:
+async def selected(env: MetricsEnv, selector: str = "", metric: str = PACKETS, **change: Any) -> list[MetricValue]:
     request = {"resource": "pods", "group": "", "namespace": "shop", "metric_selector": ALL, **change}
-    return await bed.custom.values(
+    return await env.custom.values(
         custom_request(name="*", selector=LabelSelector.parse(selector), metric=metric, **request)
     )
 
 
-async def test_named_object_returns_its_value(bed: MetricsBed) -> None:
-    bed.prometheus.result = vector(({"pod": "a"}, 99.9949))
+async def test_named_object_returns_its_value(env: MetricsEnv) -> None:
+    env.prometheus.result = vector(({"pod": "a"}, 99.9949))
     selector = LabelSelector.parse("port=80")
-    assert await named(bed, metric_selector=selector) == [
+    assert await named(env, metric_selector=selector) == [
         MetricValue(
             described_object=ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="a"),
             metric=PACKETS,
@@ -82,7 +82,7 @@ async def test_named_object_returns_its_value(bed: MetricsBed) -> None:
             milli=99994,
         )
     ]
-    [query] = bed.prometheus.queries
+    [query] = env.prometheus.queries
     assert query == 'sum(rate(http_packets_total{port="80",namespace="shop",pod="a"}[1m])) by (pod)'
 
 
@@ -97,29 +97,29 @@ async def test_named_object_returns_its_value(bed: MetricsBed) -> None:
         ({"resource": "namespaces", "namespace": ""}, ("v1", "Namespace", "")),
     ],
 )
-async def test_objects_of_every_kind(bed: MetricsBed, change: dict[str, str], described: tuple[str, str, str]) -> None:
+async def test_objects_of_every_kind(env: MetricsEnv, change: dict[str, str], described: tuple[str, str, str]) -> None:
     labels = dict.fromkeys(("pod", "deployment", "node"), "a")
     labels["namespace"] = "shop" if described[2] else "a"
-    bed.prometheus.result = vector((labels, 1))
-    [value] = await named(bed, **change)
+    env.prometheus.result = vector((labels, 1))
+    [value] = await named(env, **change)
     about = value.described_object
     assert (about.api_version, about.kind, about.namespace) == described
     assert value.selector is None
 
 
-async def test_selector_returns_the_values_of_all_matching_objects(bed: MetricsBed) -> None:
-    bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("b", "a", "silent")
-    bed.prometheus.result = vector(({"pod": "a"}, 1), ({"pod": "b"}, 2), ({"pod": "other"}, 3), ({}, 4))
-    values = await selected(bed, "app in (web)")
+async def test_selector_returns_the_values_of_all_matching_objects(env: MetricsEnv) -> None:
+    env.api.handlers["/api/v1/namespaces/shop/pods"] = objects("b", "a", "silent")
+    env.prometheus.result = vector(({"pod": "a"}, 1), ({"pod": "b"}, 2), ({"pod": "other"}, 3), ({}, 4))
+    values = await selected(env, "app in (web)")
     assert [(value.described_object.name, value.milli) for value in values] == [("a", 1000), ("b", 2000)]
-    assert bed.prometheus.queries == ['sum(rate(http_packets_total{namespace="shop",pod=~"a|b|silent"}[1m])) by (pod)']
-    assert bed.api.requests[-1].endswith("/pods?resourceVersion=0&labelSelector=app+in+%28web%29&limit=500")
+    assert env.prometheus.queries == ['sum(rate(http_packets_total{namespace="shop",pod=~"a|b|silent"}[1m])) by (pod)']
+    assert env.api.requests[-1].endswith("/pods?resourceVersion=0&labelSelector=app+in+%28web%29&limit=500")
 
 
-async def test_selector_matches_several_namespaces(bed: MetricsBed) -> None:
-    bed.api.handlers["/api/v1/namespaces"] = objects("shop", "bank")
-    bed.prometheus.result = vector(({"namespace": "bank"}, 1), ({"namespace": "shop"}, 2))
-    values = await selected(bed, resource="namespaces", namespace="")
+async def test_selector_matches_several_namespaces(env: MetricsEnv) -> None:
+    env.api.handlers["/api/v1/namespaces"] = objects("shop", "bank")
+    env.prometheus.result = vector(({"namespace": "bank"}, 1), ({"namespace": "shop"}, 2))
+    values = await selected(env, resource="namespaces", namespace="")
     assert [value.described_object.name for value in values] == ["bank", "shop"]
 
 
@@ -145,20 +145,20 @@ async def test_selector_matches_several_namespaces(bed: MetricsBed) -> None:
         ),
     ],
 )
-async def test_missing_metric_or_value_is_not_found(bed: MetricsBed, change: dict[str, str], message: str) -> None:
-    bed.prometheus.result = vector(({"pod": "a"}, 1))
+async def test_missing_metric_or_value_is_not_found(env: MetricsEnv, change: dict[str, str], message: str) -> None:
+    env.prometheus.result = vector(({"pod": "a"}, 1))
     with pytest.raises(StatusError) as refused:
-        await named(bed, **change)
+        await named(env, **change)
     assert (refused.value.code, refused.value.message) == (404, message)
 
 
 async def test_metric_is_unavailable_before_the_first_relist(tmp_path: Path) -> None:
     rules, prometheus = packets()
     prometheus.found = dict.fromkeys(prometheus.found, PrometheusUnavailable("refused"))
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        await bed.catalog.relist()
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
         with pytest.raises(StatusError) as refused:
-            await named(bed)
+            await named(env)
     assert refused.value.code == 503
     assert refused.value.message == (
         "it is not known yet which metrics there are: no good relist yet of rules[0]: refused"
@@ -166,15 +166,15 @@ async def test_metric_is_unavailable_before_the_first_relist(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("change", [{}, {"metric": "nosuch"}, {"resource": "widgets"}, {"namespace": ""}])
-async def test_selector_without_objects_is_not_found(bed: MetricsBed, change: dict[str, str]) -> None:
-    bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects()
+async def test_selector_without_objects_is_not_found(env: MetricsEnv, change: dict[str, str]) -> None:
+    env.api.handlers["/api/v1/namespaces/shop/pods"] = objects()
     with pytest.raises(StatusError) as refused:
-        await selected(bed, **change)
+        await selected(env, **change)
     assert refused.value.code == 404
     assert refused.value.message == (
         f"the server could not find the metric {change.get('metric', PACKETS)} for {change.get('resource', 'pods')}"
     )
-    assert bed.prometheus.queries == []
+    assert env.prometheus.queries == []
 
 
 async def test_metric_of_a_rule_without_a_query_is_not_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -183,17 +183,17 @@ async def test_metric_of_a_rule_without_a_query_is_not_found(tmp_path: Path, cap
         source="rules.yaml",
     )
     prometheus = CannedPrometheus(found={"a": (series("a", "namespace", "pod"),)})
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        await bed.catalog.relist()
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
         with pytest.raises(StatusError, match="the server could not find the metric a for pods") as refused:
-            await named(bed, metric="a")
+            await named(env, metric="a")
     assert refused.value.code == 404
     assert "index 1 is out of range" in caplog.text
 
 
-async def test_objects_without_values_make_an_empty_list(bed: MetricsBed) -> None:
-    bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("silent")
-    assert await selected(bed) == []
+async def test_objects_without_values_make_an_empty_list(env: MetricsEnv) -> None:
+    env.api.handlers["/api/v1/namespaces/shop/pods"] = objects("silent")
+    assert await selected(env) == []
 
 
 @pytest.mark.parametrize(
@@ -208,25 +208,25 @@ async def test_objects_without_values_make_an_empty_list(bed: MetricsBed) -> Non
     ],
 )
 async def test_prometheus_failure_is_reported_without_its_address(
-    bed: MetricsBed, error: PrometheusError | Scalar, code: int, message: str
+    env: MetricsEnv, error: PrometheusError | Scalar, code: int, message: str
 ) -> None:
-    bed.prometheus.result = error
+    env.prometheus.result = error
     with pytest.raises(StatusError) as refused:
-        await named(bed)
+        await named(env)
     assert refused.value.code == code
     assert refused.value.message.startswith(message)
     assert "secret" not in refused.value.message
 
 
-async def test_failure_is_logged_once_and_its_end_once(bed: MetricsBed, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failure_is_logged_once_and_its_end_once(env: MetricsEnv, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "adapter.planning.rule_queries"):
-        bed.prometheus.result = PrometheusUnavailable("refused")
+        env.prometheus.result = PrometheusUnavailable("refused")
         for _ in range(3):
             with pytest.raises(StatusError):
-                await named(bed)
-        bed.prometheus.result = vector(({"pod": "a"}, 1))
-        await named(bed)
-        await named(bed)
+                await named(env)
+        env.prometheus.result = vector(({"pod": "a"}, 1))
+        await named(env)
+        await named(env)
     first, second = (record.getMessage() for record in caplog.records)
     assert first.startswith("rules[0] (http_packets_total")
     assert ": refused (the query was sum(" in first
@@ -234,44 +234,44 @@ async def test_failure_is_logged_once_and_its_end_once(bed: MetricsBed, caplog: 
 
 
 async def test_infinite_and_huge_values_are_left_out_counted_and_logged_once(
-    bed: MetricsBed, caplog: pytest.LogCaptureFixture
+    env: MetricsEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("a", "b", "c", "d")
-    bed.prometheus.result = vector(
+    env.api.handlers["/api/v1/namespaces/shop/pods"] = objects("a", "b", "c", "d")
+    env.prometheus.result = vector(
         ({"pod": "a"}, math.inf), ({"pod": "b"}, 1e17), ({"pod": "c"}, math.nan), ({"pod": "d"}, -2.25)
     )
     with caplog.at_level(logging.WARNING, "adapter.planning.rule_queries"):
-        values = await selected(bed)
+        values = await selected(env)
         assert [(value.described_object.name, value.milli) for value in values] == [("c", 0), ("d", -2250)]
         with pytest.raises(StatusError, match=f"could not find the metric {PACKETS} for pods a"):
-            await named(bed)
+            await named(env)
     assert len(caplog.records) == 1
     labels = {"rule": "rules[0]"}
-    assert bed.registry.get_sample_value("milliscale_adapter_samples_left_out_total", labels) == 3
+    assert env.registry.get_sample_value("milliscale_adapter_samples_left_out_total", labels) == 3
 
 
-async def test_first_by_labels_of_several_values_counts(bed: MetricsBed, caplog: pytest.LogCaptureFixture) -> None:
-    bed.prometheus.result = vector(({"pod": "a", "verb": "GET"}, 13), ({"pod": "a", "verb": "POST"}, 15))
+async def test_first_by_labels_of_several_values_counts(env: MetricsEnv, caplog: pytest.LogCaptureFixture) -> None:
+    env.prometheus.result = vector(({"pod": "a", "verb": "GET"}, 13), ({"pod": "a", "verb": "POST"}, 15))
     with caplog.at_level(logging.WARNING, "adapter.planning.rule_queries"):
         for _ in range(2):
-            assert [value.milli for value in await named(bed, metric="conn_raw")] == [13000]
+            assert [value.milli for value in await named(env, metric="conn_raw")] == [13000]
     [record] = caplog.records
     assert record.getMessage().startswith("rules[2] (conn_raw")
     assert "several values for one object, and the first is taken" in record.getMessage()
 
 
 @pytest.mark.parametrize("selector", ["a>5", "app.kubernetes.io/name=x"])
-async def test_selector_that_promql_cannot_express_is_a_bad_request(bed: MetricsBed, selector: str) -> None:
+async def test_selector_that_promql_cannot_express_is_a_bad_request(env: MetricsEnv, selector: str) -> None:
     with pytest.raises(StatusError) as refused:
-        await named(bed, metric_selector=LabelSelector.parse(selector))
+        await named(env, metric_selector=LabelSelector.parse(selector))
     assert refused.value.code == 400
     assert "in the metric selector is not" in refused.value.message
 
 
-async def test_forbidden_list_names_the_missing_permission(bed: MetricsBed) -> None:
-    bed.api.handlers["/apis/apps/v1/namespaces/shop/deployments"] = objects(status=403)
+async def test_forbidden_list_names_the_missing_permission(env: MetricsEnv) -> None:
+    env.api.handlers["/apis/apps/v1/namespaces/shop/deployments"] = objects(status=403)
     with pytest.raises(StatusError) as refused:
-        await selected(bed, resource="deployments", metric="dep_lag")
+        await selected(env, resource="deployments", metric="dep_lag")
     assert refused.value.code == 500
     assert refused.value.message == (
         "Internal error occurred: unable to list matching resources: the adapter lacks the right to list resource"
@@ -279,10 +279,10 @@ async def test_forbidden_list_names_the_missing_permission(bed: MetricsBed) -> N
     )
 
 
-async def test_failed_list_is_an_internal_error(bed: MetricsBed) -> None:
-    bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects(status=500)
+async def test_failed_list_is_an_internal_error(env: MetricsEnv) -> None:
+    env.api.handlers["/api/v1/namespaces/shop/pods"] = objects(status=500)
     with pytest.raises(StatusError) as refused:
-        await selected(bed)
+        await selected(env)
     assert refused.value.message == "Internal error occurred: unable to list matching resources"
 
 
@@ -294,31 +294,31 @@ async def test_cluster_scoped_metrics_are_found_with_and_without_a_namespace(
         source="r",
     )
     prometheus = CannedPrometheus(found={"a": (series("a", "tenant"),)}, result=vector(({"tenant": "t"}, 1)))
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        await bed.catalog.relist()
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
         for namespace in ("shop", ""):
-            assert await named(bed, "t", "a", resource="tenants", group="example.com", namespace=namespace)
+            assert await named(env, "t", "a", resource="tenants", group="example.com", namespace=namespace)
     assert prometheus.queries == ['namespace="shop",tenant="t"', 'tenant="t"']
 
 
-async def test_deadline_is_passed_on(bed: MetricsBed) -> None:
-    bed.prometheus.result = vector(({"pod": "a"}, 1))
+async def test_deadline_is_passed_on(env: MetricsEnv) -> None:
+    env.prometheus.result = vector(({"pod": "a"}, 1))
     request = custom_request(name="a", metric=PACKETS)
-    await bed.custom.values(request)
-    assert bed.prometheus.deadlines == [request.deadline]
+    await env.custom.values(request)
+    assert env.prometheus.deadlines == [request.deadline]
 
 
-async def test_namespace_is_escaped_in_the_path_of_a_list(bed: MetricsBed) -> None:
+async def test_namespace_is_escaped_in_the_path_of_a_list(env: MetricsEnv) -> None:
     with pytest.raises(StatusError):
-        await selected(bed, namespace="../../secrets?x")
-    assert bed.api.requests[-1].startswith("GET /api/v1/namespaces/..%2F..%2Fsecrets%3Fx/pods?")
+        await selected(env, namespace="../../secrets?x")
+    assert env.api.requests[-1].startswith("GET /api/v1/namespaces/..%2F..%2Fsecrets%3Fx/pods?")
 
 
-async def test_malformed_lists_hold_no_objects(bed: MetricsBed) -> None:
+async def test_malformed_lists_hold_no_objects(env: MetricsEnv) -> None:
     for body in ({}, {"items": None}, {"items": [5, {}, {"metadata": 5}, {"metadata": {"name": 5}}]}):
-        bed.api.handlers["/api/v1/namespaces/shop/pods"] = respond(body)
+        env.api.handlers["/api/v1/namespaces/shop/pods"] = respond(body)
         with pytest.raises(StatusError, match="could not find the metric"):
-            await selected(bed)
+            await selected(env)
 
 
 WAITING = """
@@ -331,7 +331,7 @@ rules:
 
 
 @contextlib.asynccontextmanager
-async def unmatched(folder: Path, merge: str = "auto") -> AsyncIterator[MetricsBed]:
+async def unmatched(folder: Path, merge: str = "auto") -> AsyncIterator[MetricsEnv]:
     """A rule whose query does not use the matchers, and a result with the pods of all namespaces."""
     found = (series("num_requests_waiting", "namespace", "pod"),)
     prometheus = CannedPrometheus(found={"num_requests_waiting": found})
@@ -341,50 +341,50 @@ async def unmatched(folder: Path, merge: str = "auto") -> AsyncIterator[MetricsB
         ({"namespace": "shop", "pod": "a"}, 1000),
     )
     rules = parse_rules(WAITING.replace("MERGE", merge), source="rules.yaml")
-    async with metrics_bed(folder, rules, prometheus) as bed:
-        await bed.catalog.relist()
-        bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("a", "b")
-        yield bed
+    async with metrics_env(folder, rules, prometheus) as env:
+        await env.catalog.relist()
+        env.api.handlers["/api/v1/namespaces/shop/pods"] = objects("a", "b")
+        yield env
 
 
 async def test_result_with_the_namespaces_label_is_filtered_by_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with unmatched(tmp_path) as bed:
-        [value] = await named(bed, metric="num_requests_waiting")
+    async with unmatched(tmp_path) as env:
+        [value] = await named(env, metric="num_requests_waiting")
         assert (value.described_object.namespace, value.milli) == ("shop", 1_000_000)
-        values = await selected(bed, metric="num_requests_waiting")
+        values = await selected(env, metric="num_requests_waiting")
         assert [(value.described_object.name, value.milli) for value in values] == [("a", 1_000_000)]
         with pytest.raises(StatusError, match="could not find the metric num_requests_waiting for pods b"):
-            await named(bed, "b", metric="num_requests_waiting")
+            await named(env, "b", metric="num_requests_waiting")
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == [], "one value for each object"
 
 
 async def test_result_without_the_namespaces_label_counts_for_any_namespace(tmp_path: Path) -> None:
-    async with unmatched(tmp_path) as bed:
-        bed.prometheus.result = vector(({"pod": "a"}, 7), ({"namespace": "default", "pod": "b"}, 8))
-        values = await selected(bed, metric="num_requests_waiting")
+    async with unmatched(tmp_path) as env:
+        env.prometheus.result = vector(({"pod": "a"}, 7), ({"namespace": "default", "pod": "b"}, 8))
+        values = await selected(env, metric="num_requests_waiting")
         assert [(value.described_object.name, value.milli) for value in values] == [("a", 7000)]
 
 
 async def test_coalesced_result_is_filtered_by_namespace_and_object(tmp_path: Path) -> None:
-    async with unmatched(tmp_path, merge="always") as bed, VectorCache(bed.prometheus, ttl=5.0) as cache:
+    async with unmatched(tmp_path, merge="always") as env, VectorCache(env.prometheus, ttl=5.0) as cache:
         coalescer = MetricsQueryCoalescer(cache)
         queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
-        bed.custom = CustomMetrics(bed.catalog, queries, ListedObjects(bed.client), bed.mapper)
-        values = await selected(bed, metric="num_requests_waiting")
+        env.custom = CustomMetrics(env.catalog, queries, ListedObjects(env.client), env.mapper)
+        values = await selected(env, metric="num_requests_waiting")
         assert [(value.described_object.name, value.milli) for value in values] == [("a", 1_000_000)]
-        [value] = await named(bed, metric="num_requests_waiting", namespace="default")
+        [value] = await named(env, metric="num_requests_waiting", namespace="default")
         assert value.milli == 1000
-        assert len(bed.prometheus.queries) == 1
+        assert len(env.prometheus.queries) == 1
 
 
 async def test_warning_names_the_matchers_that_the_query_lacks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with unmatched(tmp_path) as bed:
-        bed.prometheus.result = vector(({"pod": "a", "path": "/"}, 7), ({"pod": "a", "path": "/x"}, 8))
-        await named(bed, metric="num_requests_waiting")
+    async with unmatched(tmp_path) as env:
+        env.prometheus.result = vector(({"pod": "a", "path": "/"}, 7), ({"pod": "a", "path": "/x"}, 8))
+        await named(env, metric="num_requests_waiting")
     assert "write {<<.LabelMatchers>>} after its series, and aggregate it with by (<<.GroupBy>>)" in caplog.text
 
 
@@ -393,37 +393,37 @@ async def test_object_with_several_values_has_a_query_of_its_own(tmp_path: Path)
     labels = [{"namespace": "shop", "pod": pod} for pod in ("a", "b")]
     several = [{**labels[0], "port": port} for port in ("80", "443")]
     prometheus.result = vector(*((one, 1.0) for one in (*several, labels[1])))
-    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
-        await bed.catalog.relist()
+    async with metrics_env(tmp_path, rules, prometheus) as env, VectorCache(prometheus, ttl=60.0) as cache:
+        await env.catalog.relist()
         coalescer = MetricsQueryCoalescer(cache)
         queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
-        bed.custom = CustomMetrics(bed.catalog, queries, ListedObjects(bed.client), bed.mapper)
+        env.custom = CustomMetrics(env.catalog, queries, ListedObjects(env.client), env.mapper)
         for _ in range(2):
             for name in ("a", "b"):
-                await named(bed, name)
+                await named(env, name)
             await cache.prefetches()
         prometheus.queries.clear()
         alone = 'sum(rate(http_packets_total{namespace="shop",pod="a"}[1m])) by (pod)'
         cache._evict((alone, DEFAULT_DESTINATION))
-        assert [value.milli for name in ("a", "b") for value in await named(bed, name)] == [1000, 1000]
+        assert [value.milli for name in ("a", "b") for value in await named(env, name)] == [1000, 1000]
     assert prometheus.queries == [alone]
 
 
 async def test_values_are_made_once_for_each_coalesced_result(tmp_path: Path) -> None:
     rules, prometheus = packets()
     prometheus.result = vector(({"namespace": "shop", "pod": "a"}, 1.0), ({"namespace": "shop", "pod": "b"}, 2.0))
-    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
-        await bed.catalog.relist()
+    async with metrics_env(tmp_path, rules, prometheus) as env, VectorCache(prometheus, ttl=60.0) as cache:
+        await env.catalog.relist()
         coalescer = MetricsQueryCoalescer(cache)
         queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
-        bed.custom = CustomMetrics(bed.catalog, queries, ListedObjects(bed.client), bed.mapper)
+        env.custom = CustomMetrics(env.catalog, queries, ListedObjects(env.client), env.mapper)
         for name in ("a", "b"):
-            await named(bed, name)
+            await named(env, name)
         await cache.prefetches()
-        [before] = await named(bed)
-        assert (await named(bed))[0] is before
+        [before] = await named(env)
+        assert (await named(env))[0] is before
         prometheus.result = vector(({"namespace": "shop", "pod": "a"}, 3.0))
         [query] = [query for query in prometheus.queries if ".+" in query]
         cache._refresh((query, DEFAULT_DESTINATION))
         await cache.prefetches()
-        assert [value.milli for value in await named(bed)] == [3000]
+        assert [value.milli for value in await named(env)] == [3000]

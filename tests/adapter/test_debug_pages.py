@@ -14,19 +14,19 @@ from adapter.planning.coalescing_costs import Pause
 from adapter.serving.debug_pages import DebugPages
 from kube.security.request_info import Query
 from kube.status import StatusError
-from tests.adapter.diagnosis_bed import (
+from tests.adapter.diagnosis_env import (
     ALL_FOUND,
     POD,
     PODS,
-    bed,
+    env,
     probe_of,
 )
-from tests.adapter.metrics_bed import vector
+from tests.adapter.metrics_env import vector
 from tests.adapter.serving import served_adapter
 
 
 async def test_debug_pages_return_reports_and_explanations(tmp_path: Path) -> None:
-    async with bed(tmp_path, PODS) as opened:
+    async with env(tmp_path, PODS) as opened:
         opened.prometheus.result = vector((POD, 2.0))
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened))
 
@@ -51,7 +51,7 @@ async def test_debug_pages_return_reports_and_explanations(tmp_path: Path) -> No
 
 
 async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter, bed(tmp_path, PODS) as opened:
+    async with served_adapter(tmp_path) as adapter, env(tmp_path, PODS) as opened:
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened))
         adapter.debug.pages = pages
         bob, eve = (adapter.authorities.clients.issue(name, client=True) for name in ("bob", "eve"))
@@ -66,7 +66,7 @@ async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> 
 
 
 async def test_paused_merging_is_a_finding_on_the_debug_page(tmp_path: Path) -> None:
-    async with bed(tmp_path, ALL_FOUND) as opened:
+    async with env(tmp_path, ALL_FOUND) as opened:
         paused = [("rules[0]", Pause.COST), ("rules[0]", Pause.COST)]
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), lambda: paused)
         report = await pages.respond(("rules",), Query.parse("examples=0"))

@@ -9,19 +9,19 @@ import pytest
 from adapter.diagnosis.explain import Target, TargetError
 from adapter.prometheus import Vector
 from kube.selectors import LabelSelector
-from tests.adapter.diagnosis_bed import (
+from tests.adapter.diagnosis_env import (
     ALL_FOUND,
     POD,
     PODS,
     Found,
-    bed,
+    env,
     explained,
 )
-from tests.adapter.metrics_bed import objects, series, vector
+from tests.adapter.metrics_env import objects, series, vector
 
 
 async def test_custom_metric_by_name_and_by_selector(tmp_path: Path) -> None:
-    async with bed(tmp_path, PODS) as opened:
+    async with env(tmp_path, PODS) as opened:
         opened.prometheus.result = vector((POD, 2.0))
         named = await explained(opened, "pods/hits_per_second", namespace="shop", name="web-0")
         assert opened.prometheus.queries == ['sum(rate(hits_total{namespace="shop",pod="web-0"}[2m])) by (pod)']
@@ -37,7 +37,7 @@ async def test_custom_metric_by_name_and_by_selector(tmp_path: Path) -> None:
 
 
 async def test_external_metric_without_namespace_uses_one_that_has_series(tmp_path: Path) -> None:
-    async with bed(tmp_path, ALL_FOUND) as opened:
+    async with env(tmp_path, ALL_FOUND) as opened:
         opened.prometheus.result = vector(({"queue": "mails", "ns": "shop"}, 3.0))
         explanation = await explained(opened, "external/queue_depth")
     assert explanation.example is not None
@@ -47,7 +47,7 @@ async def test_external_metric_without_namespace_uses_one_that_has_series(tmp_pa
 
 async def test_rules_that_lose_an_overlap_are_named(tmp_path: Path) -> None:
     found = {**ALL_FOUND, "second": (series("hits_per_second", "namespace", "pod"),)}
-    async with bed(tmp_path, found) as opened:
+    async with env(tmp_path, found) as opened:
         explanation = await explained(opened, "pods/hits_per_second")
     assert (explanation.rule, explanation.hidden) == ("rules[1]", ("rules[0] (of hits_total)",))
 
@@ -85,14 +85,14 @@ async def test_rules_that_lose_an_overlap_are_named(tmp_path: Path) -> None:
     ],
 )
 async def test_reasons_of_a_missing_metric(tmp_path: Path, found: Found, target: str, reason: str) -> None:
-    async with bed(tmp_path, {**ALL_FOUND, **found}) as opened:
+    async with env(tmp_path, {**ALL_FOUND, **found}) as opened:
         explanation = await explained(opened, target)
     assert (explanation.rule, explanation.has_value) == ("", False)
     assert explanation.reasons == (reason,)
 
 
 async def test_suggestions_and_series_that_no_rule_finds(tmp_path: Path) -> None:
-    async with bed(tmp_path, ALL_FOUND) as opened:
+    async with env(tmp_path, ALL_FOUND) as opened:
         assert "pods/hits_per_second" in (await explained(opened, "pods/hit_per_second")).suggestions
         assert (await explained(opened, "services/errors")).suggestions[:2] == ("pods/errors", "namespaces/errors")
         assert (await explained(opened, "external/queue_dept")).suggestions == ("external/queue_depth",)
@@ -109,7 +109,7 @@ async def test_suggestions_and_series_that_no_rule_finds(tmp_path: Path) -> None
     ],
 )
 async def test_reasons_of_a_missing_value(tmp_path: Path, result: Vector, problem: str) -> None:
-    async with bed(tmp_path, PODS) as opened:
+    async with env(tmp_path, PODS) as opened:
         opened.prometheus.result = result
         explanation = await explained(opened, "pods/hits_per_second", namespace="shop", name="web-0")
     assert explanation.reasons == (problem,)

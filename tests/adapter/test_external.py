@@ -21,12 +21,12 @@ from adapter.prometheus import (
 from adapter.rules import parse_rules
 from kube.selectors import LabelSelector
 from kube.status import StatusError
-from tests.adapter.metrics_bed import (
+from tests.adapter.metrics_env import (
     NOW,
     CannedPrometheus,
-    MetricsBed,
+    MetricsEnv,
     external_request,
-    metrics_bed,
+    metrics_env,
     packets,
     series,
     vector,
@@ -34,24 +34,24 @@ from tests.adapter.metrics_bed import (
 
 
 @pytest.fixture
-async def bed(tmp_path: Path) -> AsyncIterator[MetricsBed]:
+async def env(tmp_path: Path) -> AsyncIterator[MetricsEnv]:
     rules, prometheus = packets()
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        await bed.catalog.relist()
-        yield bed
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
+        yield env
 
 
 async def values(
-    bed: MetricsBed, metric: str = "queue_depth", selector: str = "", namespace: str = "shop"
+    env: MetricsEnv, metric: str = "queue_depth", selector: str = "", namespace: str = "shop"
 ) -> list[ExternalMetricValue]:
-    return await bed.external.values(
+    return await env.external.values(
         external_request(namespace=namespace, metric=metric, selector=LabelSelector.parse(selector), seconds=5.0)
     )
 
 
-async def test_every_series_is_an_item(bed: MetricsBed) -> None:
-    bed.prometheus.result = vector(({"queue": "a", "tier": "gold"}, 1000), ({"queue": "b", "tier": "silver"}, 0.5))
-    assert await values(bed, selector="tier") == [
+async def test_every_series_is_an_item(env: MetricsEnv) -> None:
+    env.prometheus.result = vector(({"queue": "a", "tier": "gold"}, 1000), ({"queue": "b", "tier": "silver"}, 0.5))
+    assert await values(env, selector="tier") == [
         ExternalMetricValue(
             metric="queue_depth",
             labels={"queue": "a", "tier": "gold"},
@@ -67,29 +67,29 @@ async def test_every_series_is_an_item(bed: MetricsBed) -> None:
             milli=500,
         ),
     ]
-    assert bed.prometheus.queries == ['max(queue_depth{tier!="",namespace="shop"}) by (queue, tier)']
+    assert env.prometheus.queries == ['max(queue_depth{tier!="",namespace="shop"}) by (queue, tier)']
 
 
-async def test_rule_that_is_not_namespaced_serves_every_namespace(bed: MetricsBed) -> None:
-    bed.prometheus.result = vector(({"__name__": "global_backlog", "region": "eu"}, 12.5))
-    [value] = await values(bed, "backlog")
+async def test_rule_that_is_not_namespaced_serves_every_namespace(env: MetricsEnv) -> None:
+    env.prometheus.result = vector(({"__name__": "global_backlog", "region": "eu"}, 12.5))
+    [value] = await values(env, "backlog")
     assert value.labels == {"region": "eu"}  # the series' own name stays here
-    assert bed.prometheus.queries == ["global_backlog{}"]
+    assert env.prometheus.queries == ["global_backlog{}"]
 
 
-async def test_no_series_is_an_empty_list(bed: MetricsBed) -> None:
-    assert await values(bed) == []
+async def test_no_series_is_an_empty_list(env: MetricsEnv) -> None:
+    assert await values(env) == []
 
 
-async def test_scalar_has_no_labels_and_its_own_time(bed: MetricsBed) -> None:
-    bed.prometheus.result = Scalar(1.0, 5.0)
-    [value] = await values(bed)
+async def test_scalar_has_no_labels_and_its_own_time(env: MetricsEnv) -> None:
+    env.prometheus.result = Scalar(1.0, 5.0)
+    [value] = await values(env)
     assert (value.labels, value.timestamp, value.milli) == (None, 1.0, 5000)
 
 
-async def test_nan_is_zero_and_infinity_is_left_out(bed: MetricsBed) -> None:
-    bed.prometheus.result = vector(({"queue": "a"}, math.nan), ({"queue": "b"}, -math.inf))
-    assert [(value.labels, value.milli) for value in await values(bed)] == [({"queue": "a"}, 0)]
+async def test_nan_is_zero_and_infinity_is_left_out(env: MetricsEnv) -> None:
+    env.prometheus.result = vector(({"queue": "a"}, math.nan), ({"queue": "b"}, -math.inf))
+    assert [(value.labels, value.milli) for value in await values(env)] == [({"queue": "a"}, 0)]
 
 
 @pytest.mark.parametrize(
@@ -99,17 +99,17 @@ async def test_nan_is_zero_and_infinity_is_left_out(bed: MetricsBed) -> None:
         ("default", "the server could not find the metric nosuch for namespaces"),
     ],
 )
-async def test_unknown_metric_is_not_found(bed: MetricsBed, namespace: str, message: str) -> None:
+async def test_unknown_metric_is_not_found(env: MetricsEnv, namespace: str, message: str) -> None:
     with pytest.raises(StatusError) as refused:
-        await values(bed, "nosuch", namespace=namespace)
+        await values(env, "nosuch", namespace=namespace)
     assert (refused.value.code, refused.value.message) == (404, message)
 
 
 async def test_metric_is_unavailable_before_the_first_relist(tmp_path: Path) -> None:
     rules, prometheus = packets()
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
+    async with metrics_env(tmp_path, rules, prometheus) as env:
         with pytest.raises(StatusError) as refused:
-            await values(bed)
+            await values(env)
     assert refused.value.code == 503
 
 
@@ -124,18 +124,18 @@ async def test_metric_is_unavailable_before_the_first_relist(tmp_path: Path) -> 
     ],
 )
 async def test_failures_have_the_statuses_of_custom_metrics(
-    bed: MetricsBed, error: PrometheusError, code: int, message: str
+    env: MetricsEnv, error: PrometheusError, code: int, message: str
 ) -> None:
-    bed.prometheus.result = error
+    env.prometheus.result = error
     with pytest.raises(StatusError) as refused:
-        await values(bed)
+        await values(env)
     assert refused.value.code == code
     assert refused.value.message.startswith(message)
 
 
-async def test_selector_that_promql_cannot_express_is_a_bad_request(bed: MetricsBed) -> None:
+async def test_selector_that_promql_cannot_express_is_a_bad_request(env: MetricsEnv) -> None:
     with pytest.raises(StatusError) as refused:
-        await values(bed, selector="queue>1")
+        await values(env, selector="queue>1")
     assert refused.value.code == 400
 
 
@@ -143,8 +143,8 @@ async def test_namespaced_rule_without_a_namespace_label_logs_a_hint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rules = parse_rules("externalRules: [{seriesQuery: a, metricsQuery: '<<.Series>>'}]", source="rules.yaml")
-    async with metrics_bed(tmp_path, rules, CannedPrometheus(found={"a": (series("a"),)})) as bed:
-        await bed.catalog.relist()
+    async with metrics_env(tmp_path, rules, CannedPrometheus(found={"a": (series("a"),)})) as env:
+        await env.catalog.relist()
         with pytest.raises(StatusError, match="unable to fetch metrics"):
-            await values(bed, "a")
+            await values(env, "a")
     assert "set resources.namespaced to false" in caplog.text

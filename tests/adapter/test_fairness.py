@@ -11,8 +11,8 @@ import pytest
 from adapter.prometheus import PrometheusBusy, PrometheusClient, PrometheusOptions
 from kube.fairness import FairSemaphore, QueueFullError, current_namespace, enter_namespace, for_all_namespaces
 from kube.serving.options import ServerLimits
+from tests.adapter.scripted_prometheus import ONE, responds, scripted
 from tests.adapter.serving import POD_PATH, served_adapter
-from tests.adapter.test_prometheus_client import ONE, responds, scripted
 
 
 class Callers:

@@ -31,7 +31,7 @@ from kube.certs import CertificateAuthority
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 from playground.ports import free_port
-from tests.adapter.metrics_bed import NOW, CannedPrometheus, external_request, metrics_bed, packets, vector
+from tests.adapter.metrics_env import NOW, CannedPrometheus, external_request, metrics_env, packets, vector
 from tests.eventually import eventually
 from tests.kube.scripted import ScriptedServer, raw, respond
 
@@ -99,15 +99,15 @@ async def forwarding(
     """External metrics of rules and of another adapter, both listed once."""
     known, prometheus = packets()
     async with (
-        metrics_bed(folder, rules or known, prometheus) as bed,
+        metrics_env(folder, rules or known, prometheus) as env,
         Forwarder(options, relist_interval=60, ttl=freshness, clock=lambda: NOW) as forwarder,
     ):
-        await bed.catalog.relist()
+        await env.catalog.relist()
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
-        external = ExternalMetrics(bed.catalog, queries, forwarder=forwarder)
+        external = ExternalMetrics(env.catalog, queries, forwarder=forwarder)
         keeping = asyncio.create_task(forwarder.run())
         try:
-            discovery = Discovery(bed.catalog, custom=False, external=True, port=1, forwarded=lambda: forwarder.names)
+            discovery = Discovery(env.catalog, custom=False, external=True, port=1, forwarded=lambda: forwarder.names)
             yield external, discovery, forwarder, prometheus
         finally:
             keeping.cancel()
@@ -196,11 +196,11 @@ async def test_freshness_of_forwarded_values_is_observed(tmp_path: Path) -> None
     registry = CollectorRegistry()
     async with (
         other_adapter(tmp_path) as (_, options),
-        metrics_bed(tmp_path, rules, prometheus) as bed,
+        metrics_env(tmp_path, rules, prometheus) as env,
         Forwarder(options, relist_interval=60, clock=lambda: NOW) as forwarder,
     ):
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(registry))
-        external = ExternalMetrics(bed.catalog, queries, forwarder=forwarder, clock=lambda: NOW + 3)
+        external = ExternalMetrics(env.catalog, queries, forwarder=forwarder, clock=lambda: NOW + 3)
         assert len(await fetch(external, "s0-queue")) == 2
     ages = "metrics_apiserver_metric_freshness_seconds_sum"
     assert registry.get_sample_value(ages, {"group": "external.metrics.k8s.io"}) == pytest.approx(6.0)
@@ -211,23 +211,23 @@ async def test_namespace_metric_and_selector_are_in_the_cache_key(tmp_path: Path
         other_adapter(tmp_path) as (server, options),
         forwarding(tmp_path, options, freshness=60.0) as (external, _, _, _),
     ):
-        wanted = [(space, metric, text) for space in "ab" for metric in ("x", "y") for text in ("", "q=1", "q=2")]
+        requests = [(space, metric, text) for space in "ab" for metric in ("x", "y") for text in ("", "q=1", "q=2")]
 
         async def echo(request: web.Request) -> web.StreamResponse:
             *_, space, metric = request.path.split("/")
             item = {"metricName": f"{space} {metric} {request.query.get('labelSelector', '')}", "value": "1"}
             return web.json_response({"items": [item]})
 
-        for space, metric, _ in wanted:
+        for space, metric, _ in requests:
             server.handlers[f"{API}/namespaces/{space}/{metric}"] = echo
         for _ in range(2):
-            for space, metric, text in wanted:
+            for space, metric, text in requests:
                 selector = LabelSelector.parse(text)
                 [value] = await external.values(
                     external_request(namespace=space, metric=metric, selector=selector, seconds=5)
                 )
                 assert value.metric == f"{space} {metric} {text}"
-        assert len([line for line in server.requests if "/namespaces/" in line]) == len(wanted)
+        assert len([line for line in server.requests if "/namespaces/" in line]) == len(requests)
 
 
 async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: Path) -> None:
@@ -345,11 +345,11 @@ async def test_before_the_first_relist_only_listed_metrics_are_forwarded(tmp_pat
     rules = parse_rules("externalRules: [{seriesQuery: gone, metricsQuery: x}]", source="x")
     async with (
         other_adapter(tmp_path) as (_, options),
-        metrics_bed(tmp_path, rules, CannedPrometheus()) as bed,
+        metrics_env(tmp_path, rules, CannedPrometheus()) as env,
         Forwarder(options, relist_interval=60) as forwarder,
     ):
-        queries = RuleQueries(bed.prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
-        external = ExternalMetrics(bed.catalog, queries, forwarder=forwarder)
+        queries = RuleQueries(env.prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
+        external = ExternalMetrics(env.catalog, queries, forwarder=forwarder)
         keeping = asyncio.create_task(forwarder.run())
         await listed(forwarder)
         assert len(await fetch(external, "s0-queue")) == 2

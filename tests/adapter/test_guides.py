@@ -26,7 +26,7 @@ from kube.deadlines import Deadline
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.adapter.metrics_bed import RULES
+from tests.adapter.metrics_env import RULES
 
 GUIDES = RULES / "guides"
 DOCS = Path(__file__).parent.parent.parent / "docs"

@@ -26,7 +26,7 @@ from kube.security.trust import ClientTrust
 from kube.serving.health import Health
 from kube.serving.options import ServerLimits
 from kube.status import StatusError
-from tests.adapter.metrics_bed import MetricsBed, metrics_bed, objects, packets, vector
+from tests.adapter.metrics_env import MetricsEnv, metrics_env, objects, packets, vector
 from tests.adapter.serving import CannedMetrics, CannedNames, parsed_request
 from tests.kube.access_api import AccessApi, Authorities
 
@@ -227,14 +227,14 @@ async def test_whole_server_never_fails(requests: list[Any], samples: list[tuple
     rules, prometheus = packets()
     prometheus.result = vector(({"pod": "web-0", "namespace": "ns-1"}, 1.0), *samples)
     with tempfile.TemporaryDirectory() as folder:
-        async with metrics_bed(Path(folder), rules, prometheus) as bed:
+        async with metrics_env(Path(folder), rules, prometheus) as env:
             access = AccessApi(Authorities())
             access.allowed = lambda _: True
             access.tokens["x"] = {"username": "bob"}
-            bed.api.handlers = AnyList(bed.api.handlers)
-            access.script(bed.api)
-            await bed.catalog.relist()
-            server = app(bed)
+            env.api.handlers = AnyList(env.api.handlers)
+            access.script(env.api)
+            await env.catalog.relist()
+            server = app(env)
             for method, path, query, headers in requests:
                 request = make_mocked_request(method, f"{path}?{query}", CIMultiDict(headers), transport=PLAIN)
                 received = await server.respond(request, None)
@@ -245,20 +245,20 @@ async def test_whole_server_never_fails(requests: list[Any], samples: list[tuple
                     assert not received.body or isinstance(json.loads(received.body), dict)
 
 
-def app(bed: MetricsBed) -> RequestServer:
+def app(env: MetricsEnv) -> RequestServer:
     """Everything behind the socket."""
     telemetry = Telemetry()
-    discovery = Discovery(bed.catalog, custom=True, external=True, port=6443)
+    discovery = Discovery(env.catalog, custom=True, external=True, port=6443)
     router = Router(
         discovery=discovery,
-        custom=bed.custom,
-        external=bed.external,
+        custom=env.custom,
+        external=env.external,
         health=Health(live={}, ready={}),
         telemetry=telemetry,
     )
     return RequestServer(
-        authenticator=Authenticator(ClientTrust, TokenReviewer(bed.client, ttl=10.0)),
-        authorizer=Authorizer(bed.client, AuthorizationOptions()),
+        authenticator=Authenticator(ClientTrust, TokenReviewer(env.client, ttl=10.0)),
+        authorizer=Authorizer(env.client, AuthorizationOptions()),
         router=lambda: router,
         telemetry=telemetry,
         limits=ServerLimits(),

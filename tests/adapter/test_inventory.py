@@ -12,7 +12,7 @@ from adapter.prometheus import Series
 from adapter.rules import Rule, parse_rules
 from kube.client import KubeUnreachable
 from kube.mapping import RestMapper
-from tests.adapter.metrics_bed import RESOURCES, series, series_rule
+from tests.adapter.metrics_env import RESOURCES, series, series_rule
 from tests.kube.scripted import connected, scripted_server
 
 

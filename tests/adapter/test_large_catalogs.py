@@ -20,7 +20,7 @@ from adapter.prometheus import Series
 from adapter.rules import parse_rules
 from adapter.serving.discovery import Discovery
 from kube.mapping import GroupResource
-from tests.adapter.metrics_bed import RESOURCES, CannedPrometheus, metrics_bed, series
+from tests.adapter.metrics_env import RESOURCES, CannedPrometheus, metrics_env, series
 from tests.adapter.serving import CannedNames, served_adapter
 from tests.kube.scripted import LoopIterations, respond
 
@@ -38,9 +38,9 @@ def many() -> tuple[Series, ...]:
     return tuple(series(f"metric_{number}", "namespace", "pod", "job", "le", "code") for number in range(COUNT))
 
 
-def catalog_of(bed: Any, prometheus: CannedPrometheus) -> Catalog:
+def catalog_of(env: Any, prometheus: CannedPrometheus) -> Catalog:
     rules = parse_rules(TWO, source="rules.yaml")
-    return Catalog(rules, prometheus, bed.mapper, relist_interval=60.0, max_age=120.0)
+    return Catalog(rules, prometheus, env.mapper, relist_interval=60.0, max_age=120.0)
 
 
 async def test_long_lists_are_processed_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,9 +58,9 @@ async def test_long_lists_are_processed_in_threads(tmp_path: Path, monkeypatch: 
     for name in ("_compared", "_made", "_put_together"):
         noted(name)
     prometheus = CannedPrometheus(found={"many": many(), "few": ()})
-    async with metrics_bed(tmp_path, parse_rules(TWO, source="x"), prometheus) as bed:
-        catalog = catalog_of(bed, prometheus)
-        await bed.mapper.resource_for("pods")
+    async with metrics_env(tmp_path, parse_rules(TWO, source="x"), prometheus) as env:
+        catalog = catalog_of(env, prometheus)
+        await env.mapper.resource_for("pods")
         iterations = LoopIterations()
         async with iterations.counted():
             await catalog.relist()
@@ -71,8 +71,8 @@ async def test_long_lists_are_processed_in_threads(tmp_path: Path, monkeypatch: 
 
 async def test_only_changed_parts_are_rebuilt(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={"many": many(), "few": (series("one", "pod"),)})
-    async with metrics_bed(tmp_path, parse_rules(TWO, source="x"), prometheus) as bed:
-        catalog = catalog_of(bed, prometheus)
+    async with metrics_env(tmp_path, parse_rules(TWO, source="x"), prometheus) as env:
+        catalog = catalog_of(env, prometheus)
         await catalog.relist()
         first = catalog.snapshot
         prometheus.found = {"many": many(), "few": (series("one", "pod"),)}
@@ -87,13 +87,13 @@ async def test_only_changed_parts_are_rebuilt(tmp_path: Path) -> None:
 
 async def test_new_resource_makes_metrics_of_unchanged_series(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={"few": (series("one", "namespace", "queue"),)})
-    async with metrics_bed(tmp_path, parse_rules(TWO, source="x"), prometheus) as bed:
-        catalog = catalog_of(bed, prometheus)
+    async with metrics_env(tmp_path, parse_rules(TWO, source="x"), prometheus) as env:
+        catalog = catalog_of(env, prometheus)
         await catalog.relist()
         assert [str(info) for info in catalog.custom] == ["namespaces/one"]
         queue = {"name": "queues", "kind": "Queue", "namespaced": True, "singularName": "queue", "verbs": ["list"]}
-        bed.api.handlers |= RESOURCES | {"/apis/example.com/v1": respond({"resources": [queue]})}
-        bed.mapper._read_at = None
+        env.api.handlers |= RESOURCES | {"/apis/example.com/v1": respond({"resources": [queue]})}
+        env.mapper._read_at = None
         await catalog.relist()
         assert [str(info) for info in catalog.custom] == ["namespaces/one", "queues.example.com/one"]
 

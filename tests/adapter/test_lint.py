@@ -15,7 +15,7 @@ from adapter.diagnosis.report import Severity
 from adapter.diagnosis.series_names import SeriesNames
 from adapter.rules import Rule, parse_rules
 from kube.mapping import FixedResources
-from tests.adapter.metrics_bed import RULES
+from tests.adapter.metrics_env import RULES
 
 GOOD = """
 rules:

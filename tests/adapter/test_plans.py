@@ -12,7 +12,7 @@ from adapter.planning.separable import is_separable
 from adapter.rules import Rule, parse_rules
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
-from tests.adapter.metrics_bed import series_rule
+from tests.adapter.metrics_env import series_rule
 
 EVERYTHING = LabelSelector()
 GROUPED = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[1m])) by (<<.GroupBy>>)"
@@ -55,13 +55,13 @@ def test_longer_list_is_written_shorter() -> None:
 
 
 def test_query_that_is_still_too_long_is_split() -> None:
-    wanted = RANDOM[::2]
-    made = plan(rule(GROUPED), wanted)
+    names = RANDOM[::2]
+    made = plan(rule(GROUPED), names)
     assert 2 <= len(made.queries) <= 4
     assert all(len(query) <= 16 * 1024 for query in made.queries)
     parts = [matched(query, RANDOM) for query in made.queries]
-    assert set().union(*parts) == set(wanted)
-    assert sum(map(len, parts)) == len(wanted)
+    assert set().union(*parts) == set(names)
+    assert sum(map(len, parts)) == len(names)
 
 
 def test_limit_is_that_of_the_server() -> None:

@@ -16,7 +16,7 @@ from aiohttp import web
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer
-from tests.adapter.metrics_bed import RESOURCES
+from tests.adapter.metrics_env import RESOURCES
 from tests.adapter.serving import ServedAdapter
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities, write_pair

@@ -38,11 +38,11 @@ def test_series_of_a_name_are_one_with_all_labels() -> None:
 @given(st.lists(LABELS, max_size=8), st.integers(1, 40), st.booleans())
 def test_pieces_of_any_size_decode_alike(series: list[dict[str, str]], size: int, escaped: bool) -> None:
     body = json.dumps(response(*series), ensure_ascii=escaped).encode()
-    wanted: dict[str, set[str]] = {}
+    expected: dict[str, set[str]] = {}
     for one in series:
         if one.get("__name__"):
-            wanted.setdefault(one["__name__"], set()).update(one.keys() - {"__name__"})
-    assert reduced(body, size=size) == wanted
+            expected.setdefault(one["__name__"], set()).update(one.keys() - {"__name__"})
+    assert reduced(body, size=size) == expected
 
 
 @pytest.mark.parametrize(

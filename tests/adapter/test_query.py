@@ -20,7 +20,7 @@ from adapter.rules.goregex import GoRegex
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError
-from tests.adapter.metrics_bed import DATA, custom_request, external_request, metrics_bed, packets
+from tests.adapter.metrics_env import DATA, custom_request, external_request, metrics_env, packets
 
 RECORDED = [json.loads(line) for line in (DATA / "queries.jsonl").read_text().splitlines()]
 [RULE] = parse_rules("rules: [{seriesQuery: a, metricsQuery: a}]", source="rules.yaml").custom
@@ -41,13 +41,13 @@ def pods(source: str, *names: str, namespace: str = "shop", selector: str = "") 
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: case["title"])
 async def test_queries_are_those_recorded_from_prometheus_adapter(case: dict[str, str], tmp_path: Path) -> None:
     rules, prometheus = packets()
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        await bed.catalog.relist()
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
         selector = LabelSelector.parse(case["selector"])
         parts = case["path"].split("/")
         with contextlib.suppress(StatusError):  # 404: the canned Prometheus has no value for anybody
             if case["api"] == "external":
-                await bed.external.values(
+                await env.external.values(
                     external_request(namespace=parts[1], metric=parts[2], selector=selector, seconds=5)
                 )
             else:
@@ -55,7 +55,7 @@ async def test_queries_are_those_recorded_from_prometheus_adapter(case: dict[str
                 if parts[2] == "metrics":
                     namespace, resource, name = "", "namespaces", parts[1]
                 resource, _, group = resource.partition(".")
-                await bed.custom.values(
+                await env.custom.values(
                     custom_request(
                         resource=resource,
                         group=group,

@@ -24,7 +24,7 @@ from adapter.rules import parse_rules
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.adapter.metrics_bed import RESOURCES, custom_request, external_request, objects
+from tests.adapter.metrics_env import RESOURCES, custom_request, external_request, objects
 from tests.kube.scripted import connected, scripted_server
 
 pytestmark = pytest.mark.e2e
@@ -65,10 +65,10 @@ externalRules:
 
 @pytest.mark.parametrize("limit", [2048, 16384])
 async def test_values_of_many_pods(server: PrometheusServer, tmp_path: Path, limit: int) -> None:
-    wanted = random.Random(1).sample(PODS, 700)
+    labelled = random.Random(1).sample(PODS, 700)
 
     async def pods(request: web.Request) -> web.StreamResponse:
-        names = wanted if request.query.get("labelSelector") else PODS
+        names = labelled if request.query.get("labelSelector") else PODS
         return await objects(*names)(request)  # type: ignore[no-any-return]
 
     async with (
@@ -86,7 +86,7 @@ async def test_values_of_many_pods(server: PrometheusServer, tmp_path: Path, lim
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
         custom = CustomMetrics(catalog, queries, ListedObjects(kube), mapper)
         for metric in ("load", "short_load"):
-            for selector, names in (("app=web", wanted), ("", PODS)):
+            for selector, names in (("app=web", labelled), ("", PODS)):
                 values = await custom.values(
                     custom_request(
                         name="*",

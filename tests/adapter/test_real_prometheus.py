@@ -27,7 +27,7 @@ from adapter.rules import parse_rules
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.adapter.metrics_bed import RESOURCES, custom_request, objects
+from tests.adapter.metrics_env import RESOURCES, custom_request, objects
 from tests.kube.scripted import connected, scripted_server
 
 pytestmark = pytest.mark.e2e

@@ -20,7 +20,7 @@ from adapter.rules import RulesFile, load_rules, parse_rules
 from kube.mapping import GroupResource, ResourceInfo
 from kube.security.request_info import Target
 from kube.serving.health import Health
-from tests.adapter.metrics_bed import CannedPrometheus, MetricsBed, metrics_bed, series
+from tests.adapter.metrics_env import CannedPrometheus, MetricsEnv, metrics_env, series
 
 RULE = "seriesQuery: {}, metricsQuery: sum({}), resources: {{template: <<.Resource>>}}"
 FIRST = f"rules: [{{{RULE.format('a', 'a')}}}]"
@@ -174,44 +174,44 @@ async def test_file_is_polled(mounted: MountedRules) -> None:
 
 
 @pytest.fixture
-async def bed(tmp_path: Path) -> AsyncIterator[MetricsBed]:
+async def env(tmp_path: Path) -> AsyncIterator[MetricsEnv]:
     found = {name: (series(name, "namespace", "pod"),) for name in ("a", "b")}
-    async with metrics_bed(tmp_path, parse_rules(FIRST, source="x"), CannedPrometheus(found=dict(found))) as bed:
-        await bed.catalog.relist()
-        yield bed
+    async with metrics_env(tmp_path, parse_rules(FIRST, source="x"), CannedPrometheus(found=dict(found))) as env:
+        await env.catalog.relist()
+        yield env
 
 
-def following(bed: MetricsBed, rules: str) -> Catalog:
+def following(env: MetricsEnv, rules: str) -> Catalog:
     """Return the catalog of the next version."""
-    return Catalog(parse_rules(rules, source="x"), bed.prometheus, bed.mapper, relist_interval=60.0, max_age=120.0)
+    return Catalog(parse_rules(rules, source="x"), env.prometheus, env.mapper, relist_interval=60.0, max_age=120.0)
 
 
-async def test_unchanged_rules_keep_their_lists_if_they_move_in_the_file(bed: MetricsBed) -> None:
-    bed.prometheus.found = dict.fromkeys("ab", PrometheusUnavailable("gone"))
-    catalog = following(bed, SECOND)
-    await catalog.carry_over(bed.catalog)
+async def test_unchanged_rules_keep_their_lists_if_they_move_in_the_file(env: MetricsEnv) -> None:
+    env.prometheus.found = dict.fromkeys("ab", PrometheusUnavailable("gone"))
+    catalog = following(env, SECOND)
+    await catalog.carry_over(env.catalog)
     source = catalog.find_custom(PODS, "a")
     assert source is not None
     assert source.rule is catalog.rules.custom[1]
     assert catalog.find_custom(PODS, "b") is None
-    assert bed.catalog.find_custom(PODS, "a") is not source, "requests in flight have the source of their own version"
+    assert env.catalog.find_custom(PODS, "a") is not source, "requests in flight have the source of their own version"
     await catalog.relist()
     assert catalog.find_custom(PODS, "a") is source
     assert catalog.readiness() is None
 
 
 async def test_changed_rule_reuses_the_list_of_its_series_query(
-    bed: MetricsBed,
+    env: MetricsEnv,
 ) -> None:
-    bed.prometheus.listed.clear()
-    catalog = following(bed, FIRST.replace("sum(a)", "max(a), name: {as: other}"))
-    await catalog.carry_over(bed.catalog)
+    env.prometheus.listed.clear()
+    catalog = following(env, FIRST.replace("sum(a)", "max(a), name: {as: other}"))
+    await catalog.carry_over(env.catalog)
     assert [str(info) for info in catalog.custom] == ["namespaces/other", "pods/other"]
     await catalog.wait_tried()
-    assert bed.prometheus.listed == []
+    assert env.prometheus.listed == []
 
 
-async def test_unchanged_rules_do_not_wait_for_the_api_server(bed: MetricsBed) -> None:
+async def test_unchanged_rules_do_not_wait_for_the_api_server(env: MetricsEnv) -> None:
     class Silent:
         def __init__(self) -> None:
             self.arrived = asyncio.Event()
@@ -221,13 +221,13 @@ async def test_unchanged_rules_do_not_wait_for_the_api_server(bed: MetricsBed) -
             await asyncio.Event().wait()
             raise AssertionError
 
-    bed.prometheus.found["b"] = (series("b", "namespace", "pod"),)
+    env.prometheus.found["b"] = (series("b", "namespace", "pod"),)
     rules = parse_rules(SECOND, source="x")
-    before = Catalog(rules, bed.prometheus, bed.mapper, relist_interval=60.0, max_age=120.0)
+    before = Catalog(rules, env.prometheus, env.mapper, relist_interval=60.0, max_age=120.0)
     await before.relist()
     mapper = Silent()
     changed = parse_rules(SECOND.replace("template: <<.Resource>>", "overrides: {pod: {resource: pod}}", 1), source="x")
-    catalog = Catalog(changed, bed.prometheus, mapper, relist_interval=60.0, max_age=120.0)
+    catalog = Catalog(changed, env.prometheus, mapper, relist_interval=60.0, max_age=120.0)
     carrying = asyncio.create_task(catalog.carry_over(before))
     await mapper.arrived.wait()
     carrying.cancel()  # as when the time for it is over
@@ -235,19 +235,19 @@ async def test_unchanged_rules_do_not_wait_for_the_api_server(bed: MetricsBed) -
     assert catalog.find_custom(PODS, "a") is not None
 
 
-async def test_metrics_of_removed_rules_are_removed_and_readiness_stays(bed: MetricsBed) -> None:
-    catalog = following(bed, f"rules: [{{{RULE.format('b', 'b')}}}]")
-    await catalog.carry_over(bed.catalog)
+async def test_metrics_of_removed_rules_are_removed_and_readiness_stays(env: MetricsEnv) -> None:
+    catalog = following(env, f"rules: [{{{RULE.format('b', 'b')}}}]")
+    await catalog.carry_over(env.catalog)
     assert [str(info) for info in catalog.custom] == []
     assert catalog.readiness() is None
     await catalog.relist()
     assert [str(info) for info in catalog.custom] == ["namespaces/b", "pods/b"]
 
 
-async def test_late_list_of_an_old_catalog_does_not_change_the_new_one(bed: MetricsBed) -> None:
+async def test_late_list_of_an_old_catalog_does_not_change_the_new_one(env: MetricsEnv) -> None:
     """A late list is for the version that requested it, and affects no other."""
-    catalog = following(bed, f"rules: [{{{RULE.format('b', 'b')}}}]")
-    await catalog.carry_over(bed.catalog)
-    await bed.catalog.relist()
-    assert [str(info) for info in bed.catalog.custom] == ["namespaces/a", "pods/a"]
+    catalog = following(env, f"rules: [{{{RULE.format('b', 'b')}}}]")
+    await catalog.carry_over(env.catalog)
+    await env.catalog.relist()
+    assert [str(info) for info in env.catalog.custom] == ["namespaces/a", "pods/a"]
     assert [str(info) for info in catalog.custom] == []

@@ -37,7 +37,7 @@ from kube.field_selectors import FieldSelector, FieldSelectorError
 from kube.mapping import ResourceInfo
 from kube.selectors import LabelSelector
 from kube.status import StatusError
-from tests.adapter.metrics_bed import NOW, RULES
+from tests.adapter.metrics_env import NOW, RULES
 from tests.adapter.serving import CannedNames
 
 EVERYTHING = LabelSelector()
@@ -201,8 +201,8 @@ async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> Non
             assert found is not None
             return Vector((sample(float(found[1]), pod="web", container="app"),))
 
-    bed = metrics(OfNamespaces([], []), *(pod("web", f"ns-{number}") for number in (2, 1, 3)))
-    found = await bed.pods(namespace="", selector=EVERYTHING, deadline=NO_DEADLINE)
+    env = metrics(OfNamespaces([], []), *(pod("web", f"ns-{number}") for number in (2, 1, 3)))
+    found = await env.pods(namespace="", selector=EVERYTHING, deadline=NO_DEADLINE)
     assert [(one.namespace, one.containers[0].usage) for one in found] == [
         (f"ns-{number}", usage(number * 1000, number * 1000)) for number in (2, 1, 3)
     ]

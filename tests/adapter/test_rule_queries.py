@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.planning.rule_queries import RuleQueries
-from tests.adapter.coalescing_bed import RAW, rule
-from tests.adapter.metrics_bed import CannedPrometheus
+from tests.adapter.coalescing_rules import RAW, rule
+from tests.adapter.metrics_env import CannedPrometheus
 
 
 def test_warnings_are_bounded_in_number_and_length(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from adapter.planning.vector_cache import VectorCache
 from tests.adapter.front_proxy import Connection, front_proxy
-from tests.adapter.metrics_bed import RULES
+from tests.adapter.metrics_env import RULES
 from tests.adapter.test_serve import EXTERNAL, POD, USAGE, Running, running
 from tests.eventually import eventually
 

@@ -14,13 +14,13 @@ from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import RulesFile, parse_rules
 from kube.selectors import LabelSelector
 from kube.status import StatusError
-from tests.adapter.metrics_bed import (
+from tests.adapter.metrics_env import (
     NOW,
     CannedPrometheus,
-    MetricsBed,
+    MetricsEnv,
     custom_request,
     external_request,
-    metrics_bed,
+    metrics_env,
     objects,
     series,
     vector,
@@ -42,84 +42,84 @@ def parse(text: str) -> RulesFile:
     return parse_rules(text, source="rules.yaml")
 
 
-async def one(bed: MetricsBed, metric: str, name: str = "web-0", selector: str = "", **where: str) -> list[MetricValue]:
+async def one(env: MetricsEnv, metric: str, name: str = "web-0", selector: str = "", **where: str) -> list[MetricValue]:
     request = custom_request(name=name, metric=metric, metric_selector=LabelSelector.parse(selector))
-    return await bed.custom.values(msgspec.structs.replace(request, **where))
+    return await env.custom.values(msgspec.structs.replace(request, **where))
 
 
-async def many(bed: MetricsBed, metric: str, selector: str = "") -> list[MetricValue]:
-    return await bed.custom.values(custom_request(selector=LabelSelector.parse(selector), metric=metric))
+async def many(env: MetricsEnv, metric: str, selector: str = "") -> list[MetricValue]:
+    return await env.custom.values(custom_request(selector=LabelSelector.parse(selector), metric=metric))
 
 
-async def external(bed: MetricsBed, metric: str, selector: str = "") -> list[ExternalMetricValue]:
-    return await bed.external.values(
+async def external(env: MetricsEnv, metric: str, selector: str = "") -> list[ExternalMetricValue]:
+    return await env.external.values(
         external_request(namespace="shop", metric=metric, selector=LabelSelector.parse(selector), seconds=5)
     )
 
 
 async def test_short_rules_are_listed_without_a_query(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
-        await bed.catalog.relist()
-        assert {str(info): info.namespaced for info in bed.catalog.custom} == {
+    async with metrics_env(tmp_path, parse(SHORT), CannedPrometheus()) as env:
+        await env.catalog.relist()
+        assert {str(info): info.namespaced for info in env.catalog.custom} == {
             "namespaces/cost": False,
             "nodes/heat": False,
             "pods/lag": True,
         }
-        assert bed.catalog.external == ("backlog", "own_backlog")
-        assert bed.catalog.readiness() is None
-        assert bed.prometheus.listed == []
+        assert env.catalog.external == ("backlog", "own_backlog")
+        assert env.catalog.readiness() is None
+        assert env.prometheus.listed == []
     assert "rules[3] (nowhere): the cluster has no resource nosuchthing" in caplog.text
 
 
 async def test_short_rule_query_is_sent_unchanged_and_its_result_filtered(tmp_path: Path) -> None:
-    async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
-        await bed.catalog.relist()
-        bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1", "web-2")
-        bed.prometheus.result = vector(
+    async with metrics_env(tmp_path, parse(SHORT), CannedPrometheus()) as env:
+        await env.catalog.relist()
+        env.api.handlers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1", "web-2")
+        env.prometheus.result = vector(
             ({"ns": "shop", "pod": "web-0", "topic": "a"}, 1),
             ({"ns": "shop", "pod": "web-1", "topic": "b"}, 2),
             ({"ns": "other", "pod": "web-2", "topic": "a"}, 3),
             ({"ns": "shop", "topic": "a"}, 4),
         )
-        assert [(value.described_object.name, value.milli) for value in await many(bed, "lag")] == [
+        assert [(value.described_object.name, value.milli) for value in await many(env, "lag")] == [
             ("web-0", 1000),
             ("web-1", 2000),
         ]
-        [value] = await one(bed, "lag", "web-1", selector="topic=b")
+        [value] = await one(env, "lag", "web-1", selector="topic=b")
         assert value.milli == 2000
         with pytest.raises(StatusError, match="could not find the metric lag for pods web-1"):
-            await one(bed, "lag", "web-1", selector="topic!=b")
-        assert set(bed.prometheus.queries) == {"max(lag) by (ns, pod, topic)"}
+            await one(env, "lag", "web-1", selector="topic!=b")
+        assert set(env.prometheus.queries) == {"max(lag) by (ns, pod, topic)"}
 
 
 async def test_short_rule_for_namespaces_and_cluster_scoped_objects(tmp_path: Path) -> None:
-    async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
-        await bed.catalog.relist()
-        bed.prometheus.result = vector(({"ns": "shop"}, 7), ({"ns": "other"}, 8))
-        [value] = await one(bed, "cost", "other", resource="namespaces", namespace="")
+    async with metrics_env(tmp_path, parse(SHORT), CannedPrometheus()) as env:
+        await env.catalog.relist()
+        env.prometheus.result = vector(({"ns": "shop"}, 7), ({"ns": "other"}, 8))
+        [value] = await one(env, "cost", "other", resource="namespaces", namespace="")
         assert (value.described_object.name, value.milli) == ("other", 8000)
-        bed.prometheus.result = vector(({"node": "n1"}, 40))
-        [value] = await one(bed, "heat", "n1", resource="nodes", namespace="")
+        env.prometheus.result = vector(({"node": "n1"}, 40))
+        [value] = await one(env, "heat", "n1", resource="nodes", namespace="")
         assert value.milli == 40000
 
 
 async def test_external_short_rule_returns_the_labels_of_its_result(tmp_path: Path) -> None:
-    async with metrics_bed(tmp_path, parse(SHORT), CannedPrometheus()) as bed:
-        await bed.catalog.relist()
-        bed.prometheus.result = vector(
+    async with metrics_env(tmp_path, parse(SHORT), CannedPrometheus()) as env:
+        await env.catalog.relist()
+        env.prometheus.result = vector(
             ({"ns": "shop", "queue": "a"}, 1), ({"ns": "shop", "queue": "b"}, 2), ({"ns": "other", "queue": "a"}, 3)
         )
-        everywhere = await external(bed, "backlog", "queue in (a)")
+        everywhere = await external(env, "backlog", "queue in (a)")
         assert [(value.labels, value.milli) for value in everywhere] == [
             ({"ns": "shop", "queue": "a"}, 1000),
             ({"ns": "other", "queue": "a"}, 3000),
         ]
-        assert [value.milli for value in await external(bed, "own_backlog", "queue")] == [1000, 2000]
+        assert [value.milli for value in await external(env, "own_backlog", "queue")] == [1000, 2000]
         with pytest.raises(StatusError) as refused:
-            await external(bed, "backlog", "app.io/x=y")
+            await external(env, "backlog", "app.io/x=y")
         assert refused.value.code == 400
-        bed.prometheus.result = Scalar(NOW, 5.0)
-        assert [value.milli for value in await external(bed, "backlog")] == [5000]
+        env.prometheus.result = Scalar(NOW, 5.0)
+        assert [value.milli for value in await external(env, "backlog")] == [5000]
 
 
 async def test_short_rule_wins_over_series_rule_for_the_same_metric(tmp_path: Path) -> None:
@@ -131,10 +131,10 @@ async def test_short_rule_wins_over_series_rule_for_the_same_metric(tmp_path: Pa
         """
     )
     prometheus = CannedPrometheus(found={"a": (series("a", "pod", "namespace"),)})
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        await bed.catalog.relist()
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
         prometheus.result = vector(({"namespace": "shop", "pod": "web-0"}, 1))
-        await one(bed, "a")
+        await one(env, "a")
     assert prometheus.queries == ["short"]
 
 
@@ -159,12 +159,12 @@ def policies(text: str) -> tuple[RulesFile, CannedPrometheus]:
     ],
 )
 async def test_policy_for_nan_and_inf(tmp_path: Path, text: str, value: float, milli: list[int]) -> None:
-    async with metrics_bed(tmp_path, *policies(text)) as bed:
-        await bed.catalog.relist()
-        bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("web-0")
-        bed.prometheus.result = vector(({"pod": "web-0"}, value))
-        assert [one.milli for one in await many(bed, "a")] == milli
-        assert [one.milli for one in await external(bed, "a")] == milli
+    async with metrics_env(tmp_path, *policies(text)) as env:
+        await env.catalog.relist()
+        env.api.handlers["/api/v1/namespaces/shop/pods"] = objects("web-0")
+        env.prometheus.result = vector(({"pod": "web-0"}, value))
+        assert [one.milli for one in await many(env, "a")] == milli
+        assert [one.milli for one in await external(env, "a")] == milli
 
 
 @pytest.mark.parametrize(
@@ -176,26 +176,26 @@ async def test_policy_for_nan_and_inf(tmp_path: Path, text: str, value: float, m
     ],
 )
 async def test_policy_error(tmp_path: Path, text: str, result: Vector, message: str) -> None:
-    async with metrics_bed(tmp_path, *policies(text)) as bed:
-        await bed.catalog.relist()
-        bed.prometheus.result = result
+    async with metrics_env(tmp_path, *policies(text)) as env:
+        await env.catalog.relist()
+        env.prometheus.result = result
         with pytest.raises(StatusError) as refused:
-            await one(bed, "a")
+            await one(env, "a")
         assert (refused.value.code, refused.value.message.startswith(message)) == (503, True)
         with pytest.raises(StatusError, match="makes an error"):
-            await external(bed, "a")
+            await external(env, "a")
 
 
 async def test_empty_zero_gives_0_with_the_current_time(tmp_path: Path) -> None:
-    async with metrics_bed(tmp_path, *policies("empty: zero")) as bed:
-        await bed.catalog.relist()
-        bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1")
-        bed.prometheus.result = vector(({"pod": "web-1"}, 5))
-        found = await many(bed, "a")
+    async with metrics_env(tmp_path, *policies("empty: zero")) as env:
+        await env.catalog.relist()
+        env.api.handlers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1")
+        env.prometheus.result = vector(({"pod": "web-1"}, 5))
+        found = await many(env, "a")
         assert [(value.described_object.name, value.milli) for value in found] == [("web-0", 0), ("web-1", 5000)]
         assert found[0].timestamp == NOW
-        bed.prometheus.result = Vector(())
-        [value] = await external(bed, "a")
+        env.prometheus.result = Vector(())
+        [value] = await external(env, "a")
         assert (value.labels, value.milli) == (None, 0)
 
 
@@ -212,11 +212,11 @@ async def test_rule_queries_go_to_its_server_with_its_headers_and_max_age(tmp_pa
         """
     )
     prometheus = CannedPrometheus(found={"a": (series("a", "namespace", "pod"),)})
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        await bed.catalog.relist()
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
         assert prometheus.listed == [("a", NOW - 120, NOW), ("a", NOW - 10, NOW)]
         prometheus.result = vector(({"pod": "web-0"}, 1))
-        await one(bed, "b")
+        await one(env, "b")
         assert prometheus.destinations == [rule.destination for rule in (*rules.custom, rules.custom[1])]
 
 
@@ -247,25 +247,25 @@ async def test_results_of_a_split_query_are_concatenated(tmp_path: Path) -> None
     pods = sorted(f"web-{number * 2654435761 % 2**32:08x}-{number:08x}" for number in range(1200))
     # The ends of the names are all different, and so stand in a query as they are.
     prometheus = Matching(pods, lambda query, pod: ".+" in query or pod[-8:] in query)
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        await bed.catalog.relist()
-        bed.api.handlers["/api/v1/namespaces/shop/pods"] = objects(*pods)
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
+        env.api.handlers["/api/v1/namespaces/shop/pods"] = objects(*pods)
         # If only some of the objects are requested, the list cannot be left out.
-        assert len(await many(bed, "a", selector="app=web")) == 1200
+        assert len(await many(env, "a", selector="app=web")) == 1200
         assert len(prometheus.queries) > 1
         prometheus.queries.clear()
-        assert len(await many(bed, "a")) == 1200
+        assert len(await many(env, "a")) == 1200
         assert prometheus.queries == ['sum(a{namespace="shop",pod=~".+"}) by (pod)']
 
 
 async def test_metrics_per_rule(tmp_path: Path) -> None:
-    async with metrics_bed(tmp_path, *policies("inf: missing")) as bed:
-        await bed.catalog.relist()
-        bed.prometheus.result = vector(({"pod": "web-0"}, 1))
-        await one(bed, "a")
+    async with metrics_env(tmp_path, *policies("inf: missing")) as env:
+        await env.catalog.relist()
+        env.prometheus.result = vector(({"pod": "web-0"}, 1))
+        await one(env, "a")
 
         def seen(name: str, **labels: str) -> float | None:
-            return bed.registry.get_sample_value(name, labels)
+            return env.registry.get_sample_value(name, labels)
 
         assert seen("milliscale_adapter_rule_series", rule="rules[0]") == 1
         assert seen("milliscale_adapter_rule_metrics", rule="rules[0]") == 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from adapter.rules import QueryRule, Rule, RulesError, RulesFile, load_rules, parse_rules
 from kube.mapping import GroupResource
-from tests.adapter.metrics_bed import RULES, series_rule
+from tests.adapter.metrics_env import RULES, series_rule
 
 RULE = """rules:
 - seriesQuery: 'up{pod!=""}'
@@ -162,6 +162,7 @@ def test_anchors_and_merge_keys_are_expanded() -> None:
         ("- a", "rules.yaml: expected a mapping, got a list"),
         ("rulez: []", "rules.yaml: unknown key `rulez`; did you mean `rules`?"),
         ("zzz: []", "rules.yaml: unknown key `zzz`"),
+        (f"{RULE}  key: x", 'rules.yaml: rules[0]: unknown key `key` (seriesQuery: up{pod!=""})'),
         (
             "rules: [{seriesQuery: up, metricQuery: up}]",
             "rules.yaml: rules[0]: unknown key `metricQuery`; did you mean `metricsQuery`? (seriesQuery: up)",

@@ -25,7 +25,7 @@ from kube.serving.listener import delayed
 from kube.serving.options import ServingOptions
 from playground.ports import LOOPBACK, free_port
 from tests.adapter.front_proxy import Connection, front_proxy
-from tests.adapter.metrics_bed import RESOURCES, RULES
+from tests.adapter.metrics_env import RESOURCES, RULES
 from tests.adapter.serving import ServedAdapter
 from tests.adapter.test_forward import API, other_adapter
 from tests.eventually import eventually

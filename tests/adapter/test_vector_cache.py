@@ -32,13 +32,13 @@ from kube.deadlines import NO_DEADLINE, Deadline
 from kube.fairness import current_namespace, enter_namespace
 from kube.selectors import LabelSelector
 from kube.status import StatusError
-from tests.adapter.metrics_bed import (
+from tests.adapter.metrics_env import (
     NOW,
     CannedPrometheus,
-    MetricsBed,
+    MetricsEnv,
     custom_request,
     external_request,
-    metrics_bed,
+    metrics_env,
     packets,
     series,
     vector,
@@ -48,12 +48,12 @@ from tests.kube.scripted import LoopIterations
 ALL = LabelSelector()
 
 
-def paths(bed: MetricsBed, cache: VectorCache) -> tuple[CustomMetrics, ExternalMetrics]:
+def paths(env: MetricsEnv, cache: VectorCache) -> tuple[CustomMetrics, ExternalMetrics]:
     coalescer = MetricsQueryCoalescer(cache)
     queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
     return (
-        CustomMetrics(bed.catalog, queries, ListedObjects(bed.client), bed.mapper, clock=lambda: NOW),
-        ExternalMetrics(bed.catalog, queries, clock=lambda: NOW),
+        CustomMetrics(env.catalog, queries, ListedObjects(env.client), env.mapper, clock=lambda: NOW),
+        ExternalMetrics(env.catalog, queries, clock=lambda: NOW),
     )
 
 
@@ -87,9 +87,9 @@ async def test_thousand_requests_are_one_coalesced_query_and_those_before_its_re
 ) -> None:
     rules, prometheus = packets()
     labels = [{"namespace": f"ns-{n}", "pod": f"web-{pod}"} for n in range(10) for pod in range(10)]
-    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
-        await bed.catalog.relist()
-        custom, _ = paths(bed, cache)
+    async with metrics_env(tmp_path, rules, prometheus) as env, VectorCache(prometheus, ttl=60.0) as cache:
+        await env.catalog.relist()
+        custom, _ = paths(env, cache)
 
         async def request(one: dict[str, str]) -> int:
             values = await custom.values(
@@ -116,9 +116,9 @@ async def test_thousand_requests_are_one_coalesced_query_and_those_before_its_re
 async def test_external_metric_that_cannot_be_coalesced_is_one_query_for_each_namespace(tmp_path: Path) -> None:
     rules, prometheus = packets()
     prometheus.result = vector(({"queue": "q1", "tier": "gold"}, 3.0))
-    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
-        await bed.catalog.relist()
-        _, external = paths(bed, cache)
+    async with metrics_env(tmp_path, rules, prometheus) as env, VectorCache(prometheus, ttl=60.0) as cache:
+        await env.catalog.relist()
+        _, external = paths(env, cache)
         for _ in range(20):
             for namespace in ("a", "b"):
                 await external.values(external_request(namespace=namespace, metric="queue_depth"))
@@ -200,9 +200,9 @@ async def test_cached_values_keep_their_timestamp(tmp_path: Path) -> None:
     sampled = NOW - 40.0
     labels = {"namespace": "shop", "pod": "web-0"}
     prometheus.result = Vector((Sample(labels, sampled, 1.0),))
-    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
-        await bed.catalog.relist()
-        custom, external = paths(bed, cache)
+    async with metrics_env(tmp_path, rules, prometheus) as env, VectorCache(prometheus, ttl=60.0) as cache:
+        await env.catalog.relist()
+        custom, external = paths(env, cache)
         for name in ("web-0", "web-0", "web-1", "web-0"):  # alone, from memory, and then merged
             await cache.prefetches()
             with contextlib.suppress(StatusError):  # there is no web-1
@@ -235,9 +235,9 @@ async def test_failing_coalesced_query_does_not_affect_requests(tmp_path: Path) 
     prometheus = FailingForAll(found={"queue_depth": (series("queue_depth", "namespace", "queue"),)})
     prometheus.result = vector(({"queue": "q"}, 1.0))
     rules = parse_rules(QUEUES, source="rules.yaml")
-    async with metrics_bed(tmp_path, rules, prometheus) as bed, VectorCache(prometheus, ttl=60.0) as cache:
-        await bed.catalog.relist()
-        _, external = paths(bed, cache)
+    async with metrics_env(tmp_path, rules, prometheus) as env, VectorCache(prometheus, ttl=60.0) as cache:
+        await env.catalog.relist()
+        _, external = paths(env, cache)
         for _ in range(3):
             for namespace in "abc":
                 values = await external.values(external_request(namespace=namespace, metric="queue_depth"))
@@ -250,10 +250,10 @@ async def test_long_external_list_yields_to_other_tasks(tmp_path: Path) -> None:
     rules, prometheus = packets()
     prometheus.result = vector(*(({"region": f"r{number:05d}"}, number) for number in range(5_000)))
     iterations = LoopIterations()
-    async with metrics_bed(tmp_path, rules, prometheus) as bed:
-        await bed.catalog.relist()
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
         async with iterations.counted():
-            found = await bed.external.values(external_request(metric="backlog"))
+            found = await env.external.values(external_request(metric="backlog"))
     assert [value.milli for value in found] == [number * 1000 for number in range(5_000)]
     assert iterations.count >= 5
 

@@ -14,7 +14,7 @@ from adapter.planning.vector_index import IndexedVector, indexed, matching, seve
 from adapter.prometheus import DEFAULT_DESTINATION, Sample, Vector
 from adapter.prometheus.results import sample_order
 from kube.selectors import LabelSelector
-from tests.adapter.metrics_bed import CannedPrometheus
+from tests.adapter.metrics_env import CannedPrometheus
 
 COUNT = 20_000
 LONG = Vector(
@@ -67,11 +67,11 @@ async def found(vector: Vector, namespace: str, selector: str) -> list[float]:
     ],
 )
 async def test_index_finds_matching_samples_in_order(namespace: str, selector: str) -> None:
-    wanted = LabelSelector.parse(selector)
+    parsed = LabelSelector.parse(selector)
     expected = [
         sample.value
         for sample in LONG.samples
-        if (not namespace or sample.labels["namespace"] == namespace) and wanted.matches(sample.labels)
+        if (not namespace or sample.labels["namespace"] == namespace) and parsed.matches(sample.labels)
     ]
     assert await found(await indexed(LONG), namespace, selector) == expected
     assert await found(LONG, namespace, selector) == expected

@@ -31,7 +31,7 @@ def pod(name: str, version: str, *, namespace: str = "shop", **labels: str) -> d
 pytestmark = pytest.mark.looptime
 
 
-class Bed:
+class WatchedEnv:
     def __init__(
         self,
         server: ScriptedServer,
@@ -53,7 +53,7 @@ class Bed:
 
 
 @asynccontextmanager
-async def bed(folder: Path, **options: Any) -> AsyncIterator[Bed]:
+async def env(folder: Path, **options: Any) -> AsyncIterator[WatchedEnv]:
     pods, nodes, direct = Collection(), Collection(), Collection()
     pods.items = [pod("web-1", "1", app="web"), pod("web-0", "1", app="web"), pod("db-0", "1", app="db")]
     nodes.items = [thing("node-0", "1", namespace="")]
@@ -69,13 +69,13 @@ async def bed(folder: Path, **options: Any) -> AsyncIterator[Bed]:
             running = tasks.create_task(objects.run())
             await asyncio.sleep(0)  # it begins
             try:
-                yield Bed(server, objects, pods, nodes, direct)
+                yield WatchedEnv(server, objects, pods, nodes, direct)
             finally:
                 running.cancel()
 
 
 async def test_requests_for_followed_kinds_list_nothing(tmp_path: Path) -> None:
-    async with bed(tmp_path) as cluster:
+    async with env(tmp_path) as cluster:
         await cluster.follows(cluster.pods)
         for _ in range(1000):
             assert await cluster.names(WEB) == ["web-0", "web-1"]
@@ -85,7 +85,7 @@ async def test_requests_for_followed_kinds_list_nothing(tmp_path: Path) -> None:
 
 
 async def test_cache_of_names_is_bounded_whatever_clients_request(tmp_path: Path) -> None:
-    async with bed(tmp_path) as cluster:
+    async with env(tmp_path) as cluster:
         await cluster.follows(cluster.pods)
         for number in range(300):
             assert await cluster.names(namespace=f"none-{number}") == []
@@ -100,7 +100,7 @@ async def test_cache_of_names_is_bounded_whatever_clients_request(tmp_path: Path
 
 
 async def test_changes_are_followed(tmp_path: Path) -> None:
-    async with bed(tmp_path) as cluster:
+    async with env(tmp_path) as cluster:
         watch = await cluster.follows(cluster.pods)
         watch.send("ADDED", pod("web-2", "2", app="web"))
         watch.send("MODIFIED", pod("web-0", "3", app="db"))
@@ -114,7 +114,7 @@ async def test_changes_are_followed(tmp_path: Path) -> None:
 
 async def test_only_metadata_is_transferred(tmp_path: Path) -> None:
     """A pod as a whole takes fifty times as much."""
-    async with bed(tmp_path) as cluster:
+    async with env(tmp_path) as cluster:
         await cluster.follows(cluster.pods)
         requests = zip(cluster.server.requests, cluster.server.headers, strict=True)
         forms = {
@@ -133,7 +133,7 @@ async def test_number_of_followed_kinds_is_bounded(tmp_path: Path) -> None:
         ResourceInfo("many.example", "v1", f"Kind{n}", f"kinds{n}", f"kind{n}", namespaced=True) for n in range(60)
     ]
     paths = [f"/apis/many.example/v1/kinds{n}" for n in range(60)]
-    async with bed(tmp_path) as cluster:
+    async with env(tmp_path) as cluster:
         direct = respond({"items": [thing("listed", "1")]})
         cluster.server.handlers |= {kind.path(namespace="shop"): direct for kind in kinds}
         followed = [Collection() for _ in kinds]
@@ -147,7 +147,7 @@ async def test_number_of_followed_kinds_is_bounded(tmp_path: Path) -> None:
 
 
 async def test_each_request_lists_until_there_is_a_whole_list(tmp_path: Path) -> None:
-    async with bed(tmp_path, pods=False) as cluster:
+    async with env(tmp_path, pods=False) as cluster:
         assert await cluster.names() == ["listed"]  # and pods are followed from now on
         await cluster.follows(cluster.pods)
         assert await cluster.names(WEB) == ["web-0", "web-1"]
@@ -155,7 +155,7 @@ async def test_each_request_lists_until_there_is_a_whole_list(tmp_path: Path) ->
 
 @pytest.mark.parametrize("code", [403, 500])
 async def test_each_request_lists_where_watching_is_forbidden(tmp_path: Path, code: int) -> None:
-    async with bed(tmp_path) as cluster:
+    async with env(tmp_path) as cluster:
         (await asyncio.wait_for(cluster.pods.watches.get(), 60)).refuse(code)
 
         async def lists() -> bool:
@@ -171,7 +171,7 @@ async def test_each_request_lists_where_watching_is_forbidden(tmp_path: Path, co
 async def test_each_request_lists_while_the_watch_is_silent(
     silent_seconds: float, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with bed(tmp_path) as cluster:
+    async with env(tmp_path) as cluster:
         watch = await cluster.follows(cluster.pods)
         watch.send("ADDED", pod("web-2", "2", app="web"))
 
@@ -184,7 +184,7 @@ async def test_each_request_lists_while_the_watch_is_silent(
 
 
 async def test_other_kinds_are_followed_while_they_are_requested(tmp_path: Path) -> None:
-    async with bed(tmp_path, idle_seconds=0.3, check_seconds=0.05) as cluster:
+    async with env(tmp_path, idle_seconds=0.3, check_seconds=0.05) as cluster:
         assert cluster.nodes.lists == 0
         await cluster.objects.names(NODES, "", ALL)
         await cluster.follows(cluster.nodes)
@@ -199,7 +199,7 @@ async def test_other_kinds_are_followed_while_they_are_requested(tmp_path: Path)
 
 
 async def test_objects_by_name_and_of_all_namespaces(tmp_path: Path) -> None:
-    async with bed(tmp_path) as cluster:
+    async with env(tmp_path) as cluster:
         cluster.pods.items.append(pod("web-0", "1", namespace="other", app="web"))
         await cluster.follows(cluster.pods)
         found = await cluster.objects.objects(PODS, namespace="shop", selector=WEB, name="web-0")
@@ -215,7 +215,7 @@ async def test_objects_by_name_and_of_all_namespaces(tmp_path: Path) -> None:
 
 async def test_each_request_lists_during_the_first_list(tmp_path: Path) -> None:
     """Half a list would look as if the other objects were gone."""
-    async with bed(tmp_path) as cluster:
+    async with env(tmp_path) as cluster:
         assert await cluster.names() == ["listed"]
         await cluster.follows(cluster.pods)
         assert await cluster.names(WEB) == ["web-0", "web-1"]
@@ -223,7 +223,7 @@ async def test_each_request_lists_during_the_first_list(tmp_path: Path) -> None:
 
 
 async def test_pods_are_followed_without_requests(tmp_path: Path) -> None:
-    async with bed(tmp_path, idle_seconds=0.0, check_seconds=0.01) as cluster:
+    async with env(tmp_path, idle_seconds=0.0, check_seconds=0.01) as cluster:
         await cluster.follows(cluster.pods)
         await cluster.objects.names(NODES, "", ALL)
         await cluster.follows(cluster.nodes)
@@ -239,7 +239,7 @@ async def test_pods_are_followed_without_requests(tmp_path: Path) -> None:
 
 
 async def test_objects_of_one_name_in_all_namespaces(tmp_path: Path) -> None:
-    async with bed(tmp_path) as cluster:
+    async with env(tmp_path) as cluster:
         cluster.pods.items.append(pod("web-0", "1", namespace="other", app="web"))
         await cluster.follows(cluster.pods)
         found = await cluster.objects.objects(PODS, namespace="", selector=ALL, name="web-0")

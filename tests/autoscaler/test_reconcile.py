@@ -441,7 +441,7 @@ async def test_a_shadow_compares_and_follows(
     (compared,) = shadow.comparisons(round(clock.monotonic() * 1000)).values()
     assert compared.counts == {Verdict.AGREED: 2}
     assert compared.last is not None
-    assert (compared.last.ours, compared.last.lag_ms) == (4, 0), "without the other's scale, 6 would be allowed"
+    assert (compared.last.ours, compared.last.lag_seconds) == (4, 0), "without the other's scale, 6 would be allowed"
 
 
 async def test_an_hpa_that_leaves_shadow_mode_is_no_longer_compared(
@@ -451,7 +451,7 @@ async def test_an_hpa_that_leaves_shadow_mode_is_no_longer_compared(
     old, new = hpa(mode="shadow", status=status), hpa(mode="act", status=status)
     reconciler.changed(None, old)
     assert shadow.comparisons(0)
-    telemetry.compared(old.key, Comparison(time_ms=0, ours=2, theirs=2, verdict=Verdict.AGREED))
+    telemetry.compared(old.key, Comparison(ours=2, theirs=2, verdict=Verdict.AGREED))
     reconciler.changed(old, new)
     assert not shadow.comparisons(0)
     assert "shadow_comparisons_total{" not in telemetry.render().decode()

@@ -15,6 +15,7 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import Condition, HPAKey, Status
 from autoscaler.loop.debug import DebugAccess, shadow_routes
 from autoscaler.loop.health import serving
+from autoscaler.records.build import time_text
 from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict
 from autoscaler.records.shadow_report import as_table, page_of
 from tests.autoscaler.simulated_cluster import NOW, hpa
@@ -34,8 +35,8 @@ class FakeComparer(ShadowComparer):
         return self._given
 
 
-def comparison_of(verdict: Verdict, ours: int | None, theirs: int | None, *, lag_ms: int = 0) -> Comparison:
-    return Comparison(time_ms=NOW, ours=ours, theirs=theirs, verdict=verdict, lag_ms=lag_ms)
+def comparison_of(verdict: Verdict, ours: int | None, theirs: int | None, *, lag_seconds: float = 0.0) -> Comparison:
+    return Comparison(time=time_text(NOW), ours=ours, theirs=theirs, verdict=verdict, lag_seconds=lag_seconds)
 
 
 def hpa_comparisons(*comparisons: Comparison, agreed: int = 0) -> HPAComparisons:
@@ -60,14 +61,14 @@ def shadow() -> ShadowComparer:
                 comparison_of(Verdict.ONLY_THEIRS, None, 6),
                 agreed=996,
             ),
-            HPAKey("shop", "api"): hpa_comparisons(comparison_of(Verdict.AGREED, 3, 3, lag_ms=7250), agreed=9),
+            HPAKey("shop", "api"): hpa_comparisons(comparison_of(Verdict.AGREED, 3, 3, lag_seconds=7.25), agreed=9),
             HPAKey("shop", "new"): hpa_comparisons(),
         }
     )
 
 
 def test_page_has_counts_and_latest_differences_of_every_hpa(shadow: ShadowComparer) -> None:
-    page = page_of(shadow, now_ms=NOW, monotonic_ms=NOW)
+    page = page_of(shadow, NOW)
     assert [(entry.namespace, entry.name, entry.agreement) for entry in page.hpas] == [
         ("shop", "api", 1.0),
         ("shop", "new", None),
@@ -91,7 +92,7 @@ def test_page_has_counts_and_latest_differences_of_every_hpa(shadow: ShadowCompa
 
 
 def test_table_has_lowest_agreement_first_and_latest_differences_last(shadow: ShadowComparer) -> None:
-    assert as_table(page_of(shadow, now_ms=NOW, monotonic_ms=NOW)).splitlines() == [
+    assert as_table(page_of(shadow, NOW)).splitlines() == [
         "NAMESPACE   NAME   AGREEMENT   COMPARED   HIGHER   LOWER   OTHER   WARMING UP   OURS   THEIRS",
         "shop        web    99.6%       999        1        0       2       1            none   6",
         "shop        api    100%        10         0        0       0       0            3      3",
@@ -107,15 +108,15 @@ def test_table_has_lowest_agreement_first_and_latest_differences_last(shadow: Sh
 
 
 def test_empty_table_is_a_sentence() -> None:
-    assert as_table(page_of(FakeComparer({}), now_ms=NOW, monotonic_ms=NOW)) == "No HPA is in shadow mode."
-    waiting = as_table(page_of(FakeComparer({HPAKey("shop", "new"): hpa_comparisons()}), now_ms=NOW, monotonic_ms=NOW))
+    assert as_table(page_of(FakeComparer({}), NOW)) == "No HPA is in shadow mode."
+    waiting = as_table(page_of(FakeComparer({HPAKey("shop", "new"): hpa_comparisons()}), NOW))
     assert waiting.endswith("Nothing has been compared yet.")
 
 
 @pytest.fixture
 async def server(shadow: ShadowComparer) -> AsyncIterator[str]:
     app = web.Application()
-    app.add_routes(shadow_routes(shadow, DebugAccess.LOCAL, wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000))
+    app.add_routes(shadow_routes(shadow, DebugAccess.LOCAL, clock=lambda: NOW / 1000))
     async with serving(app, host="127.0.0.1", port=0) as port:
         yield f"http://127.0.0.1:{port}"
 
@@ -143,7 +144,7 @@ async def test_page_has_hpas_with_an_observed_status() -> None:
     active = Condition(type="ScalingActive", status="True", reason="", message="", last_transition_ms=NOW)
     web_ = hpa(status=Status(desired_replicas=3, conditions=(active,)))
     shadow.add_status(web_, NOW)
-    assert [entry.name for entry in page_of(shadow, now_ms=NOW, monotonic_ms=NOW).hpas] == ["web"]
+    assert [entry.name for entry in page_of(shadow, NOW).hpas] == ["web"]
 
 
 class TestCommand:

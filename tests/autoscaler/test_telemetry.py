@@ -84,8 +84,8 @@ def test_metrics_of_our_own_have_the_same_prefix() -> None:
 def test_comparisons_are_counted_by_verdict_until_the_hpa_is_deleted() -> None:
     telemetry = Telemetry()
     web = HPAKey("default", "web")
-    telemetry.compared(web, Comparison(time_ms=0, ours=3, theirs=3, verdict=Verdict.AGREED, lag_ms=-1500))
-    telemetry.compared(web, Comparison(time_ms=0, ours=3, theirs=5, verdict=Verdict.LOWER))
+    telemetry.compared(web, Comparison(ours=3, theirs=3, verdict=Verdict.AGREED, lag_seconds=-1.5))
+    telemetry.compared(web, Comparison(ours=3, theirs=5, verdict=Verdict.LOWER))
     shown = lines(telemetry)
     labels = 'hpa_name="web",namespace="default"'
     assert f'{PREFIX}_shadow_comparisons_total{{{labels},verdict="agreed"}} 1.0' in shown

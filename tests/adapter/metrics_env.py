@@ -72,7 +72,7 @@ class CannedPrometheus:
 
 
 @dataclass
-class MetricsBed:
+class MetricsEnv:
     """Everything between a routed request and Prometheus."""
 
     api: ScriptedServer
@@ -86,7 +86,7 @@ class MetricsBed:
 
 
 @contextlib.asynccontextmanager
-async def metrics_bed(folder: Path, rules: RulesFile, prometheus: CannedPrometheus) -> AsyncIterator[MetricsBed]:
+async def metrics_env(folder: Path, rules: RulesFile, prometheus: CannedPrometheus) -> AsyncIterator[MetricsEnv]:
     """The data path for some rules; nothing is listed before the test says so."""
     async with scripted_server() as api, connected(api, folder) as client:
         api.handlers.update(RESOURCES)
@@ -103,7 +103,7 @@ async def metrics_bed(folder: Path, rules: RulesFile, prometheus: CannedPromethe
             clock=lambda: NOW,
         )
         queries = RuleQueries(prometheus, telemetry=telemetry)
-        yield MetricsBed(
+        yield MetricsEnv(
             api=api,
             client=client,
             mapper=mapper,

@@ -9,7 +9,7 @@ import pytest
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery, coalesced_query
 from kube.selectors import LabelSelector
-from tests.adapter.coalescing_bed import EVERYTHING, RAW, SUM, external, source
+from tests.adapter.coalescing_rules import EVERYTHING, RAW, SUM, external, source
 
 
 def for_objects(made_of: CustomSource, namespace: str, selector: LabelSelector) -> str:

@@ -20,7 +20,7 @@ from adapter.diagnosis.report import (
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import PrometheusError, Series
 from adapter.rules import parse_rules
-from tests.adapter.metrics_bed import CannedPrometheus, MetricsBed, metrics_bed, series
+from tests.adapter.metrics_env import CannedPrometheus, MetricsEnv, metrics_env, series
 
 RULES = """
 rules:
@@ -68,26 +68,26 @@ ALL_FOUND = {
 
 
 @asynccontextmanager
-async def bed(folder: Path, found: Found, rules: str = RULES) -> AsyncIterator[MetricsBed]:
+async def env(folder: Path, found: Found, rules: str = RULES) -> AsyncIterator[MetricsEnv]:
     """The data path, listed; `found` has the series of each rule, or the error that listing them gives."""
     canned = CannedPrometheus(found={SELECTORS[rule]: listed for rule, listed in found.items()})
-    async with metrics_bed(folder, parse_rules(rules, source="rules.yaml"), canned) as opened:
+    async with metrics_env(folder, parse_rules(rules, source="rules.yaml"), canned) as opened:
         await opened.catalog.relist()
         yield opened
 
 
-def probe_of(opened: MetricsBed) -> Probe:
+def probe_of(opened: MetricsEnv) -> Probe:
     return Probe(opened.catalog, opened.prometheus, ListedObjects(opened.client), opened.mapper)
 
 
-async def checked(opened: MetricsBed, *, examples: int = 0) -> Report:
+async def checked(opened: MetricsEnv, *, examples: int = 0) -> Report:
     return await check(opened.catalog, opened.mapper, probe_of(opened), knows_cluster=True, examples=examples)
 
 
-async def explained(opened: MetricsBed, target: str, **wanted: Any) -> Explanation:
+async def explained(opened: MetricsEnv, target: str, **selection: Any) -> Explanation:
     return await explain(
         Target.parse(target),
-        Selection(**wanted),
+        Selection(**selection),
         catalog=opened.catalog,
         lookup=opened.mapper,
         probe=probe_of(opened),

@@ -11,7 +11,7 @@ from adapter.rules import Rule, parse_rules
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
-from tests.adapter.metrics_bed import series_rule
+from tests.adapter.metrics_env import series_rule
 
 EVERYTHING = LabelSelector()
 SUM = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (<<.GroupBy>>)"

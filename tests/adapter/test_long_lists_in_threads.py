@@ -1,4 +1,4 @@
-"""Answers with many values are made and written beside the event loop, the others on it."""
+"""Lists with many values are encoded in a worker thread, short ones on the event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The threads in which documents were made and written."""
+    """The threads in which documents were built and encoded."""
     found: set[int] = set()
 
     def noted(work: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,7 +40,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return found
 
 
-async def asked(adapter: ServedAdapter, path: str, accept: str) -> bytes:
+async def body_of(adapter: ServedAdapter, path: str, accept: str) -> bytes:
     reply = await adapter.request_as_master(path, headers={"Accept": accept})
     assert reply.status == 200, reply.body
     return reply.body
@@ -66,7 +66,7 @@ async def test_response_with_many_values_is_encoded_in_a_thread(
         threads.clear()
         for count, on_loop in ((499, True), (500, False)):
             adapter.metrics.count = usage.count = count
-            body = await asked(adapter, path, accept)
+            body = await body_of(adapter, path, accept)
             assert len(body) > 20 * count
             assert (threads == {threading.get_ident()}) is on_loop
             assert (threading.get_ident() in threads) is on_loop

@@ -1,0 +1,125 @@
+"""Requests for series, and their responses."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from adapter.prometheus import (
+    PrometheusBadResponse,
+    PrometheusClient,
+    PrometheusError,
+    PrometheusOptions,
+    PrometheusQueryError,
+    PrometheusTimeout,
+    PrometheusUnavailable,
+    Series,
+)
+from adapter.prometheus import client as client_module
+from adapter.prometheus.series import SeriesReader
+from tests.adapter.scripted_prometheus import ScriptedPrometheus, never, responds, scripted
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedPrometheus]:
+    async with scripted() as running:
+        yield running
+
+
+async def test_series_are_merged_in_a_thread(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def put_together(reader: SeriesReader) -> tuple[Series, ...]:
+        threads.append(threading.current_thread().name)
+        return original(reader)
+
+    original = SeriesReader.finish
+    monkeypatch.setattr(SeriesReader, "finish", put_together)
+    server.reply = responds({"status": "success", "data": [{"__name__": "a", "pod": "x"}]})
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        assert await client.series("a", start=0, end=1) == (Series("a", frozenset({"pod"})),)
+    assert threads
+    assert threading.main_thread().name not in threads
+
+
+async def test_series_of_one_name_have_all_labels(server: ScriptedPrometheus) -> None:
+    found = [
+        {"__name__": "b", "pod": "x"},
+        {"__name__": "a", "pod": "x"},
+        {"__name__": "a", "node": "y"},
+        {"pod": "nameless"},
+    ]
+    server.reply = responds({"status": "success", "data": found})
+    async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom")) as client:
+        series = await client.series('{pod!=""}', start=100.5, end=200)
+    assert series == (Series("a", frozenset({"pod", "node"})), Series("b", frozenset({"pod"})))
+    assert server.requests == [
+        ("GET", "/prom/api/v1/series", {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (responds(b"<html>"), PrometheusBadResponse),
+        (responds([]), PrometheusBadResponse),
+        (responds({"status": "success"}), PrometheusBadResponse),
+        (responds({"data": {"a": "b"}}), PrometheusBadResponse),
+        (responds({"data": [5]}), PrometheusBadResponse),
+        (responds({"data": [{"__name__": 5}]}), PrometheusBadResponse),
+        (responds({"status": "error", "errorType": "bad_data", "error": "x"}, status=400), PrometheusQueryError),
+        (responds({"status": "error", "errorType": "timeout", "error": "x"}, status=503), PrometheusTimeout),
+        (responds(b"no", status=502), PrometheusUnavailable),
+        (responds(b"no", status=401), PrometheusUnavailable),
+    ],
+)
+async def test_bad_series_responses_have_distinct_errors(
+    server: ScriptedPrometheus,
+    reply: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    error: type[PrometheusError],
+) -> None:
+    server.reply = reply
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        with pytest.raises(error) as refused:
+            await client.series("a", start=0, end=1)
+    assert type(refused.value) is error
+    assert len(server.requests) == 1  # no retries of the library's own
+
+
+async def test_response_size_is_limited(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_MAX_RESPONSE", 1000)
+    monkeypatch.setattr(client_module, "_MAX_LISTING", 1000)
+    server.reply = responds(b" " * 200_000)
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        with pytest.raises(PrometheusBadResponse, match="longer than 1000 bytes"):
+            await client.instant("a")
+        with pytest.raises(PrometheusBadResponse, match="longer than 1000 bytes"):
+            await client.series("a", start=0, end=1)
+
+
+async def test_series_use_the_verb_of_queries(server: ScriptedPrometheus) -> None:
+    server.reply = responds({"status": "success", "data": [{"__name__": "a", "pod": "x"}]})
+    async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom", verb="POST")) as client:
+        series = await client.series('{pod!=""}', start=100.5, end=200)
+    assert series == (Series("a", frozenset({"pod"})),)
+    assert server.requests == [
+        ("POST", "/prom/api/v1/series", {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"})
+    ]
+    assert server.headers[0]["Content-Type"] == "application/x-www-form-urlencoded"
+
+
+async def test_cancelled_series_request_frees_its_slot(server: ScriptedPrometheus) -> None:
+    server.reply = never
+    options = PrometheusOptions(url=server.url, series_timeout=2.0)
+    async with PrometheusClient(options) as client:
+        tasks = [asyncio.create_task(client.series("a", start=0, end=1)) for _ in range(8)]
+        await server.reached(4)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        server.reply = responds({"status": "success", "data": []})
+        assert await client.series("b", start=0, end=1) == ()
