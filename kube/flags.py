@@ -12,16 +12,35 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 120, "help_option_names": ["-h", "--help"]}
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 """The type of a flag for an existing file."""
+
+
+class Parsed(click.ParamType[T]):
+    """The type of a flag whose text is read by `parse`, which raises ValueError with a message for the user."""
+
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Parse the flag's text; a default may be a parsed value."""
+        if not isinstance(value, str):
+            return cast("T", value)
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
 
 # As strconv.ParseBool.
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
@@ -40,19 +59,6 @@ class _Bool(click.ParamType[bool]):
         if value not in _TRUE + _FALSE:
             self.fail(f"{value!r} is neither true nor false", param, ctx)
         return value in _TRUE
-
-
-class _Verbosity(click.ParamType[int]):
-    """A number of zero or more; click passes `-v=4` as "=4"."""
-
-    name = "int"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse the flag's value."""
-        text = str(value).removeprefix("=")
-        if not text.isascii() or not text.isdigit():
-            self.fail(f"{text!r} is not a number of zero or more", param, ctx)
-        return int(text)
 
 
 class _Finite(click.ParamType[float]):
@@ -115,10 +121,17 @@ def option_group(argument: str, build: Callable[..., object], *options: Callable
     return decorate
 
 
+def _verbosity(text: str) -> int:
+    number = text.removeprefix("=")  # click passes `-v=4` as "=4"
+    if not number.isascii() or not number.isdigit():
+        raise ValueError(f"{number!r} is not a number of zero or more")
+    return int(number)
+
+
 def verbosity_option(function: F) -> F:
     """Add `-v`, `--v`; passed on as `verbosity`."""
     help_text = "Number for the log level verbosity; 4 or more logs debug messages."
-    return click.option("-v", "--v", "verbosity", type=_Verbosity(), default=0, help=help_text)(function)
+    return click.option("-v", "--v", "verbosity", type=Parsed("int", _verbosity), default=0, help=help_text)(function)
 
 
 class _Ignored(click.Option):
