@@ -47,18 +47,11 @@ _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 
-class _Bool(click.ParamType[bool]):
-    """A boolean in Go's syntax."""
-
-    name = "bool"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        """Parse the flag's value."""
-        if isinstance(value, bool):
-            return value
-        if value not in _TRUE + _FALSE:
-            self.fail(f"{value!r} is neither true nor false", param, ctx)
-        return value in _TRUE
+def parse_bool(text: str) -> bool:
+    """Parse a boolean in Go's syntax. Raises ValueError."""
+    if text not in _TRUE + _FALSE:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text in _TRUE
 
 
 class _Finite(click.ParamType[float]):
@@ -82,14 +75,14 @@ class _Finite(click.ParamType[float]):
         return number
 
 
-BOOL = _Bool()
+_BOOL = Parsed("bool", parse_bool)
 FINITE = _Finite(negative_allowed=False)
 ANY_FINITE = _Finite(negative_allowed=True)
 
 
 def bool_option(*names: str, default: bool = False, **attributes: Any) -> Callable[[F], F]:
     """Add a boolean flag; without a value it is true."""
-    return click.option(*names, type=BOOL, is_flag=False, flag_value="true", default=default, **attributes)
+    return click.option(*names, type=_BOOL, is_flag=False, flag_value="true", default=default, **attributes)
 
 
 def list_option(name: str, *, default: Sequence[str] = (), **attributes: Any) -> Callable[[F], F]:
