@@ -43,14 +43,6 @@ _MAX_USERS = 4 * 1024 * 1024
 _USER_BYTES = 512
 _MAX_HEADER_NAMES = 1024
 _IMPERSONATE = b"impersonate-"
-# Headers of most forwarded requests. They differ between requests of one user, and do not describe the user unless the
-# cluster's configuration says so.
-_OTHER_HEADERS = frozenset(
-    {
-        *(b"Host", b"User-Agent", b"Accept", b"Accept-Encoding", b"Audit-Id", b"Kubectl-Command", b"Kubectl-Session"),
-        *(b"X-Forwarded-For", b"X-Forwarded-Host", b"X-Forwarded-Proto", b"X-Forwarded-Uri"),
-    }
-)
 _NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
@@ -209,13 +201,12 @@ class FrontProxyUsers:
         prefixes = (*proxy.extra_prefixes, _IMPERSONATE.decode())
         self._prefixes = tuple(prefix.lower().encode() for prefix in prefixes)
         self._is_relevant = functools.lru_cache(maxsize=_MAX_HEADER_NAMES)(self._describes_user)
-        self._ignored = frozenset(name for name in _OTHER_HEADERS if not self._describes_user(name))
         self._users: LRUCache[RawHeaders, User] = LRUCache(_MAX_USERS, getsizeof=_size)
 
     def user(self, headers: RawHeaders) -> User | None:
         """Return the user that these headers name, if any. Raises StatusError 403 for an impersonated one."""
-        ignored, is_relevant = self._ignored, self._is_relevant
-        key = tuple([header for header in headers if header[0] not in ignored and is_relevant(header[0])])
+        is_relevant = self._is_relevant
+        key = tuple([header for header in headers if is_relevant(header[0])])
         try:
             return self._users[key]
         except KeyError:

@@ -158,6 +158,29 @@ def test_figure_is_valid_for_plotly() -> None:
     assert max(len(trace["x"]) for trace in built["data"]) < 4000
 
 
+def test_each_spec_has_a_row_of_overload_and_gaps() -> None:
+    comparison = compare("98", "99", reality=True)
+    built = figure(comparison)
+    rows = {trace["name"]: trace for trace in built["data"] if trace.get("hoverinfo") == "x+name"}
+    assert built["layout"]["yaxis3"]["ticktext"] == ["reality", "shop/web-98", "shop/web-99"]
+    for name, times in (
+        ("overload", [each.overloads for each in comparison.columns]),
+        ("no metrics", [each.gaps for each in comparison.columns]),
+    ):
+        expected = [(row, start, end) for row, intervals in enumerate(times) for start, end in intervals]
+        trace = rows[name]
+        drawn = [
+            (round(trace["y"][corner]), trace["x"][corner], trace["x"][corner + 1])
+            for corner in range(0, len(trace["x"]), 6)
+        ]
+        assert drawn == expected
+        assert drawn
+    shades = [trace for trace in built["data"] if trace.get("opacity")]
+    assert [trace["x"][:2] for trace in shades] == [list(each.overloads[0]) for each in comparison.replays]
+    assert {trace["yaxis"] for trace in shades} == {"y4"}
+    assert built["layout"]["yaxis4"]["overlaying"] == "y"
+
+
 def test_a_fortnight_with_five_specs_is_a_small_page() -> None:
     comparison = compare("70", reality=True)
     (replayed,) = comparison.replays
