@@ -19,11 +19,9 @@ from autoscaler.core.model import (
 )
 from autoscaler.core.observation import (
     Observation,
-    PodListError,
     PodsResponse,
+    ReadError,
     Scale,
-    ScaleError,
-    TargetError,
     ValuesResponse,
 )
 from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
@@ -96,7 +94,7 @@ def test_observed_generation_is_dropped_where_the_api_counts_none() -> None:
     outcome = simulated.reconcile(100)
     assert outcome.status is not None
     assert outcome.status.observed_generation is None
-    gone = conclude(decide(Observation(hpa=written, scale=ScaleError("gone")), History(), simulated.now_ms))
+    gone = conclude(decide(Observation(hpa=written, scale=ReadError("gone")), History(), simulated.now_ms))
     assert gone.status is not None
     assert gone.status.observed_generation == 7
 
@@ -274,16 +272,16 @@ def test_ambiguous_selector_forbids_scaling() -> None:
     ("scale", "error"),
     [
         (
-            TargetError('no matches for kind "Deployment" in group "apps"'),
+            ReadError('no matches for kind "Deployment" in group "apps"', unknown_kind=True),
             'unable to determine resource for scale target reference: no matches for kind "Deployment" in group "apps"',
         ),
         (
-            ScaleError("not found"),
+            ReadError("not found"),
             "failed to query scale subresource for Deployment/default/web: not found",
         ),
     ],
 )
-def test_scale_that_cannot_be_read_is_an_error(scale: TargetError | ScaleError, error: str) -> None:
+def test_scale_that_cannot_be_read_is_an_error(scale: ReadError, error: str) -> None:
     simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
     simulated.scale = scale
     outcome = simulated.reconcile()
@@ -306,7 +304,7 @@ def test_pod_list_error_fails_the_metrics_that_need_pods() -> None:
     observation = Observation(
         hpa=target,
         scale=Scale(spec_replicas=2, status_replicas=2, selector="app=web"),
-        pods=PodListError("no cache"),
+        pods=ReadError("no cache"),
         responses=responses,
         other_selectors={"default/front": LabelSelector.parse("app")},
     )
