@@ -75,7 +75,7 @@ def test_below_target_scales_down_after_the_stabilization_window() -> None:
     for _ in range(22):
         simulated.reconcile(50)
         counts.append(simulated.replicas)
-    # The count at the first step is a recommendation, too; it still counts when it is exactly five minutes old.
+    # The count at first is a recommendation, too; it still counts when it is exactly five minutes old.
     assert counts == [4] * 21 + [2]
 
 
@@ -445,7 +445,7 @@ usages = st.integers(0, 1000) | st.just("unavailable")
 def test_invariants_for_any_course_of_metrics(
     course: list[tuple[int | str, int | str]], replicas: int, minimum: int, spread: int, at_once: bool
 ) -> None:
-    """In bounds from the second step on, never down on bad metrics, and the status is consistent."""
+    """In bounds from the second reconciliation on, never down on bad metrics, and the status is consistent."""
     metrics = hpa(
         pods_metric(100),
         external_metric(100),
@@ -479,7 +479,7 @@ def test_missing_values_never_scale_below_what_the_pods_could_need(known: int, u
     assert simulated.replicas >= unknown
 
 
-# --- steps that must not write -------------------------------------------------------------------------------------
+# --- reconciliations that must not write -----------------------------------------------------------------------------
 
 
 def test_without_writing_an_event_reports_the_scale_and_history_has_none() -> None:

@@ -1,4 +1,4 @@
-"""The one word that each step is counted by."""
+"""The reason that each reconciliation is counted by."""
 
 import pytest
 
