@@ -62,8 +62,9 @@ class _Commands(click.Group):
         if cmd_name not in self._REPLAY:
             return super().get_command(ctx, cmd_name)
         from replay import commands
+        from replay.tune.command import tune
 
-        return {"replay": commands.replay, "tune": commands.tune}[cmd_name]
+        return {"replay": commands.replay, "tune": tune}[cmd_name]
 
 
 @click.group(cls=_Commands, context_settings={**CONTEXT_SETTINGS, "show_default": True})

@@ -1,4 +1,4 @@
-"""The commands `replay` and `tune`. What only some runs need, such as plotly, is imported when it is needed."""
+"""The command `replay`, and the input that `tune` shares. What only some runs need is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -109,25 +109,6 @@ def replay(
             if path is not None:
                 write(comparison, path)
                 click.echo(f"wrote {path}", err=True)
-
-
-@click.command(cls=GoCommand)
-@hpa_option
-@input_flags
-def tune(
-    *,
-    hpas: tuple[HPAReference, ...],
-    source: LoadOptions,
-    model: ModelOptions,
-    prometheus: PrometheusAccess,
-    kubeconfig: Path | None,
-    context: str | None,
-    config: Config,
-) -> None:
-    """Find a better spec for an HPA on recorded load."""
-    with errors_of_users():
-        read_inputs(hpas, source, model, prometheus=prometheus, kubeconfig=kubeconfig, context=context, config=config)
-        raise ReplayError("tune is not part of this version")
 
 
 def read_inputs(

@@ -1,0 +1,173 @@
+"""The command `tune`."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from adapter.commands.flags import PrometheusAccess
+from autoscaler.core.config import Config
+from kube.flags import FILE, GoCommand
+from replay.commands import errors_of_users, read_inputs
+from replay.flags import HPAReference, LoadOptions, ModelOptions, hpa_option, input_flags
+from replay.load import ReplayError
+
+_PERCENT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)%")
+_INTERRUPTED: Final = 130
+
+
+class _Share(click.ParamType[float]):
+    """`0.1%`, as 0.001."""
+
+    name = "percentage"
+
+    def __init__(self, *, low: float, high: float) -> None:
+        self._low = low
+        self._high = high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse the flag's text."""
+        if isinstance(value, float):
+            return value
+        match = _PERCENT.fullmatch(str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is not a percentage such as 0.1%", param, ctx)
+        percent = float(match[1])
+        if not self._low <= percent <= self._high:
+            self.fail(f"{value} is not between {self._low:g}% and {self._high:g}%", param, ctx)
+        return percent / 100
+
+
+@click.command(cls=GoCommand)
+@hpa_option
+@click.option(
+    "--max-overload",
+    type=_Share(low=0, high=100),
+    show_default="as much as the given HPA has at the same time",
+    help="Share of the requests that may be above the capacity of the ready pods, such as 0.1%.",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(["pod-hours", "overload"]),
+    default="pod-hours",
+    help="pod-hours: the fewest with at most --max-overload; overload: the least with no more pod-hours than the given "
+    "HPA.",
+)
+@click.option("--bounds", type=FILE, help="YAML file with the ranges of the fields that may change.")
+@click.option(
+    "--train", type=_Share(low=10, high=90), default="70%", help="Part of the history to search on; the rest is unseen."
+)
+@click.option("--trials", type=click.IntRange(1, 100_000), default=100, help="Number of replays, about.")
+@click.option("--jobs", type=click.IntRange(1, 256), show_default="one per core", help="Number of processes.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed: the same one finds the same HPA.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="Output format.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write a page with the trade-off to this file.",
+)
+@input_flags
+def tune(
+    *,
+    hpas: tuple[HPAReference, ...],
+    max_overload: float | None,
+    objective: str,
+    bounds: Path | None,
+    train: float,
+    trials: int,
+    jobs: int | None,
+    seed: int,
+    output: str,
+    html: Path | None,
+    source: LoadOptions,
+    model: ModelOptions,
+    prometheus: PrometheusAccess,
+    kubeconfig: Path | None,
+    context: str | None,
+    config: Config,
+) -> None:
+    """Look for a better HPA on recorded load.
+
+    The search sees the first part of the history, and its winner is checked on the rest. It is recommended only if it
+    is better there, too. The output is YAML for kubectl apply: the recommended HPA, with the report as comments.
+    Ctrl-C ends the search and reports the best HPA so far.
+
+    \b
+    Examples:
+      # Fewer pods with the same overload, from four weeks in Prometheus
+      python -m autoscaler tune --hpa shop/web --capacity 100 --from 4w --prometheus-url http://localhost:9090 \\
+        --config rules.yaml --html tune.html
+    \b
+      # At most one of a thousand requests above capacity, by recorded load in a file
+      python -m autoscaler tune --hpa hpa.yaml --capacity 100 --csv load.csv --max-overload 0.1%
+    """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    with errors_of_users():
+        try:
+            from replay.tune import report
+            from replay.tune.bounds import Bounds, read_bounds
+            from replay.tune.goal import Goal, Objective
+            from replay.tune.page import page
+            from replay.tune.tuning import TuneOptions
+            from replay.tune.tuning import tune as tune_hpa
+        except ImportError as error:
+            raise ReplayError("tune needs optuna: pip install 'milliscale[replay]'") from error
+        options = TuneOptions(
+            goal=Goal(objective=Objective(objective), max_overload=max_overload),
+            bounds=Bounds() if bounds is None else read_bounds(bounds),
+            train=train,
+            trials=trials,
+            jobs=jobs,
+            seed=seed,
+        )
+        inputs = read_inputs(
+            hpas, source, model, prometheus=prometheus, kubeconfig=kubeconfig, context=context, config=config
+        )
+        if len(inputs.files) != 1:
+            names = ", ".join(str(file.hpa.key) for file in inputs.files)
+            raise ReplayError(f"one HPA is tuned at a time, and these are {len(inputs.files)}: {names}")
+        try:
+            with _progress(trials) as on_progress:
+                tuned = tune_hpa(inputs.files[0], inputs.load, inputs.settings, options, on_progress=on_progress)
+        except KeyboardInterrupt:
+            click.echo("interrupted before there was anything to report", err=True)
+            sys.exit(_INTERRUPTED)
+        if html is not None:
+            try:
+                html.write_text(page(tuned), encoding="utf-8")
+            except OSError as error:
+                raise ReplayError(f"{html} cannot be written: {error.strerror or error}") from error
+            click.echo(f"wrote {html}", err=True)
+        click.echo(report.json(tuned) if output == "json" else report.text(tuned), nl=False)
+
+
+@contextlib.contextmanager
+def _progress(trials: int) -> Iterator[Callable[[Any], None]]:
+    """Show the search on stderr, if that is a terminal."""
+    columns = (
+        TextColumn("replays"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=trials)
+
+        def show(search: Any) -> None:
+            best, given = search.best, search.trials[0]
+            text = ""
+            if best is not None and given.value:
+                text = f"best so far: {best.value / given.value - 1:+.1%}"
+            bar.update(task, completed=min(len(search.trials) - 1, trials), description=text)
+
+        yield show

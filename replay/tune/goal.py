@@ -1,0 +1,114 @@
+"""What is searched for, and when a candidate is good enough: on the training part, and on the unseen one.
+
+A candidate is chosen by the training part alone, where it must keep the limit with a margin: in 95 of 100 random
+selections of training days, half as many as there are unseen ones. So single bad days count. The unseen part then only
+accepts or rejects the candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from replay.tune.evaluation import Figures, total
+
+SURE: Final = 0.95
+"""The share of random selections of days in which the limit must be kept."""
+LEAST_GAIN: Final = 0.03
+"""A smaller gain is not worth a change: it is within what differs from one week to the next."""
+_RESAMPLES: Final = 400
+_ROUNDING: Final = 0.02
+"""--max-overload may be a rounded figure of the given spec's."""
+_TINY: Final = 1e-9
+
+
+class Objective(StrEnum):
+    """What is to be as low as possible."""
+
+    POD_HOURS = "pod-hours"
+    """With no more overload than allowed."""
+    OVERLOAD = "overload"
+    """With no more pod-hours than the given spec."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """The objective and its limits."""
+
+    objective: Objective = Objective.POD_HOURS
+    max_overload: float | None = None
+    """The allowed share of requests above capacity; None: as much as the given spec has at the same time."""
+
+    def value(self, parts: Sequence[Figures]) -> float:
+        """Return what is to be as low as possible."""
+        figures = total(parts)
+        return figures.pod_hours if self.objective is Objective.POD_HOURS else figures.overload_ratio
+
+    def allowed(self, given: Sequence[Figures]) -> float:
+        """Return the allowed overload ratio."""
+        return total(given).overload_ratio if self.max_overload is None else self.max_overload
+
+    def keeps_limits(self, parts: Sequence[Figures], given: Sequence[Figures]) -> bool:
+        """Return True if a candidate keeps the limits, without a margin."""
+        figures, reference = total(parts), total(given)
+        if self.objective is Objective.OVERLOAD:
+            return figures.pod_hours <= reference.pod_hours
+        return figures.overload_ratio <= self.allowed(given) + _TINY
+
+    def given_exceeds(self, given: Sequence[Figures]) -> bool:
+        """Return True if the given spec itself has more overload than allowed."""
+        if self.max_overload is None or self.objective is Objective.OVERLOAD:
+            return False
+        return total(given).overload_ratio > self.max_overload * (1 + _ROUNDING) + _TINY
+
+    def is_better(self, parts: Sequence[Figures], given: Sequence[Figures]) -> bool:
+        """Return True if a candidate is better than the given spec: it keeps the limit, and gains enough."""
+        return self.keeps_limits(parts, given) and self.value(parts) <= self.value(given) * (1 - LEAST_GAIN)
+
+
+class Margin:
+    """How far a candidate is from the limits on the training part.
+
+    Args:
+        goal: the limits.
+        given: the given spec's parts.
+        unseen: the number of unseen parts.
+        seed: of the random selections.
+    """
+
+    def __init__(self, goal: Goal, given: Sequence[Figures], *, unseen: int, seed: int) -> None:
+        self._goal = goal
+        self._selections = np.random.default_rng(seed).integers(len(given), size=(_RESAMPLES, max(unseen // 2, 1)))
+        self._given = self._ratios(given)
+        self._given_pods = total(given).pod_hours
+        allowed = self._given if goal.max_overload is None else np.full(_RESAMPLES, goal.max_overload)
+        self._allowed = allowed
+        self._scale = max(goal.allowed(given), _TINY)
+
+    def excess(self, parts: Sequence[Figures]) -> float:
+        """Return by how much the limit is exceeded, as a share of it; 0 or less: it is kept with the margin."""
+        if self._goal.objective is Objective.OVERLOAD:
+            return total(parts).pod_hours / max(self._given_pods, _TINY) - 1
+        return float(np.quantile(self._ratios(parts) - self._allowed, SURE)) / self._scale
+
+    def _ratios(self, parts: Sequence[Figures]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        """Return the overload ratio of each selection."""
+        overload = np.array([each.overload_requests for each in parts])[self._selections].sum(axis=1)
+        requests = np.array([each.requests for each in parts])[self._selections].sum(axis=1)
+        ratios: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = overload / np.maximum(requests, _TINY)
+        return ratios
+
+
+def gain_interval(
+    parts: Sequence[Figures], given: Sequence[Figures], *, seed: int, resamples: int = 10_000
+) -> tuple[float, float]:
+    """Return the 90 % interval of the share of pod-hours saved, from random selections of the parts."""
+    picks = np.random.default_rng(seed).integers(len(parts), size=(resamples, len(parts)))
+    pods = np.array([each.pod_hours for each in parts])[picks].sum(axis=1)
+    given_pods = np.array([each.pod_hours for each in given])[picks].sum(axis=1)
+    low, high = np.quantile(1 - pods / np.maximum(given_pods, _TINY), (0.05, 0.95))
+    return float(low), float(high)

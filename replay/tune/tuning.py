@@ -1,0 +1,266 @@
+"""Tune an HPA: search on the training part of a history, and check the winner on the part that the search has not seen.
+
+The winner is chosen by the training part alone. The unseen part only accepts or rejects it: to choose among candidates
+by the unseen part would be to search on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from replay.hpa_files import HPAFile
+from replay.load import Load, ReplayError
+from replay.simulation import Settings
+from replay.tune.bounds import Bounds
+from replay.tune.evaluation import Figures, Limits, Problem, total
+from replay.tune.goal import Goal, Margin, Objective
+from replay.tune.search import Search
+from replay.tune.space import TARGET, Candidate, Space, make_space, number, target_percents
+from replay.tune.specs import candidate_object
+from replay.tune.split import Split, split_load
+from replay.tune.workers import Training, Workers
+
+GIVEN_NAME: Final = "given"
+TUNED_NAME: Final = "tuned"
+_OTHER_TARGETS: Final = {GIVEN_NAME: (10, 20), TUNED_NAME: (-10, -5, 5, 10)}
+"""Of the trade-off, in points of percent of the capacity."""
+_TINY: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOptions:
+    """The options of `tune`."""
+
+    goal: Goal = field(default_factory=Goal)
+    bounds: Bounds = field(default_factory=Bounds)
+    train: float = 0.7
+    """The share of the history to search on."""
+    trials: int = 100
+    """How many replays, about: a line search is not cut off."""
+    jobs: int | None = None
+    """Processes; None: one for each core."""
+    seed: int = 0
+
+
+class Verdict(StrEnum):
+    """What becomes of the winner of the search."""
+
+    BETTER = "better"
+    """It is recommended."""
+    REJECTED = "rejected"
+    """It was not better than the given spec on the unseen part."""
+    KEEPS_LIMIT = "keeps-limit"
+    """It keeps --max-overload, which the given spec exceeds, but is not cheaper."""
+    NONE = "none"
+    """No candidate was better on the training part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedSpec:
+    """A spec of the report, with its figures."""
+
+    name: str
+    candidate: Candidate
+    document: Mapping[str, Any]
+    """The HPA's object."""
+    train: tuple[Figures, ...]
+    """For each training part."""
+    unseen: tuple[Figures, ...]
+    """For each unseen part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """The result of a search."""
+
+    name: str
+    """Of the HPA."""
+    options: TuneOptions
+    load: Load
+    settings: Settings
+    split: Split
+    verdict: Verdict
+    specs: Sequence[TunedSpec]
+    """The given one, the winner if there is one, and both with other targets."""
+    trials: int
+    target_is_capacity: bool
+    """The given target is 100 % of the capacity, as it is without `--capacity`."""
+    cpu_seconds: float
+    """Of all replays."""
+    is_interrupted: bool
+
+    @property
+    def given(self) -> TunedSpec:
+        """The given spec."""
+        return self.specs[0]
+
+    @property
+    def winner(self) -> TunedSpec | None:
+        """The winner of the search, whether recommended or not."""
+        return next((spec for spec in self.specs if spec.name == TUNED_NAME), None)
+
+    @property
+    def recommended(self) -> TunedSpec | None:
+        """The winner if it is better than the given spec on the unseen part."""
+        return self.winner if self.verdict is Verdict.BETTER else None
+
+
+OnProgress = Callable[[Search], None]
+
+
+def tune(
+    file: HPAFile,
+    load: Load,
+    settings: Settings,
+    options: TuneOptions,
+    *,
+    on_progress: OnProgress = lambda _: None,
+) -> Tuned:
+    """Look for a better spec. Ctrl-C ends the search; the best spec so far is checked and reported.
+
+    Args:
+        file: the given HPA.
+        load: the recorded load.
+        settings: what replays assume. At least one metric must have a capacity.
+        options: the goal and the bounds.
+        on_progress: called after some replays.
+
+    Raises:
+        ReplayError: the load is too short, there is nothing to search, or a metric is not in the load.
+        KeyboardInterrupt: Ctrl-C before there is anything to report, or a second one.
+    """
+    if not settings.capacity:
+        raise ReplayError(
+            f"what a pod of {file.hpa.key} can serve is not known, so overload is not: give --capacity METRIC=QUANTITY"
+        )
+    split = split_load(load, train=options.train)
+    problem = Problem(document=file.document, load=load, settings=settings, split=split)
+    with Workers(problem, jobs=options.jobs or os.cpu_count() or 1) as workers:
+        given = next(iter(workers.evaluate([{}])))
+        if not total(given.parts).requests:
+            raise ReplayError("the load is zero or has no values: there is nothing to tune for")
+        space = _space(file, load, settings, options.bounds, given.parts[: split.train], split)
+        search = _search(file, space, options, given.parts, workers, split, on_progress)
+        winner, is_interrupted = _run(search, options.trials)
+        if winner is None:
+            candidates = _trade_off(space, {GIVEN_NAME: {}})
+        else:
+            candidates = _trade_off(space, {GIVEN_NAME: {}, TUNED_NAME: winner})
+        others = list(workers.evaluate(list(candidates.values())[1:]))
+    cpu_seconds = given.cpu_seconds
+    cpu_seconds += sum(trial.cpu_seconds for trial in search.trials) + sum(each.cpu_seconds for each in others)
+    specs = [
+        TunedSpec(
+            name=name,
+            candidate=candidate,
+            document=candidate_object(file.document, file.hpa, load, settings, candidate),
+            train=evaluation.parts[: split.train],
+            unseen=evaluation.parts[split.train :],
+        )
+        for (name, candidate), evaluation in zip(candidates.items(), (given, *others), strict=True)
+    ]
+    return Tuned(
+        name=str(file.hpa.key),
+        options=options,
+        load=load,
+        settings=settings,
+        split=split,
+        verdict=_verdict(options.goal, specs),
+        specs=specs,
+        trials=len(search.trials) - 1,
+        target_is_capacity=space.target is not None and abs(space.target.given - 100) < _TINY,
+        cpu_seconds=cpu_seconds,
+        is_interrupted=is_interrupted,
+    )
+
+
+def _space(
+    file: HPAFile, load: Load, settings: Settings, bounds: Bounds, given: Sequence[Figures], split: Split
+) -> Space:
+    hours = (split.split_ms - load.start_ms - split.warm_up_ms) / 3_600_000
+    mean = total(given).pod_hours / hours
+    space = make_space(file.hpa, load, settings, bounds, mean_replicas=mean)
+    if space.is_empty:
+        raise ReplayError("the bounds leave nothing to search: give a range to a field")
+    if bounds.target is not None and not target_percents(file.hpa, load, settings):
+        raise ReplayError("the bounds name target, but no metric has a target per pod and a capacity")
+    return space
+
+
+def _search(
+    file: HPAFile,
+    space: Space,
+    options: TuneOptions,
+    given: tuple[Figures, ...],
+    workers: Workers,
+    split: Split,
+    on_progress: OnProgress,
+) -> Search:
+    goal, train = options.goal, given[: split.train]
+    figures = total(train)
+    if goal.objective is Objective.POD_HOURS:
+        limits = Limits(overload_requests=goal.allowed(train) * figures.requests)
+    else:
+        limits = Limits(pod_hours=figures.pod_hours)
+    training = Training(
+        target=space.target,
+        goal=goal,
+        margin=Margin(goal, train, unseen=split.unseen, seed=options.seed),
+        given=train,
+        limits=limits,
+    )
+    return Search(
+        space=space,
+        spec=file.hpa.spec,
+        goal=goal,
+        given=train,
+        seed=options.seed,
+        search_lines=lambda lines: workers.search(training, lines),
+        on_trials=on_progress,
+    )
+
+
+def _run(search: Search, trials: int) -> tuple[Candidate | None, bool]:
+    """Return the winner, and whether the search was interrupted."""
+    try:
+        search.run(trials)
+        best, is_interrupted = search.simplify(), False
+    except KeyboardInterrupt:
+        if len(search.trials) < 2:
+            raise
+        best, is_interrupted = search.best, True
+    if best is None:
+        return None, is_interrupted
+    is_useful = search.goal.is_better(best.parts, search.given) or search.goal.given_exceeds(search.given)
+    return best.candidate if is_useful else None, is_interrupted
+
+
+def _trade_off(space: Space, named: Mapping[str, Candidate]) -> dict[str, Candidate]:
+    """Return the specs by name, and after them the same specs with other targets."""
+    found = dict(named)
+    target = space.target
+    for name, candidate in named.items() if target is not None else ():
+        assert target is not None
+        now = number(candidate, TARGET, otherwise=target.given)
+        for points in _OTHER_TARGETS[name]:
+            nearest = min(target.choices, key=lambda choice: abs(choice - now - points))
+            other = {**candidate, TARGET: nearest}
+            if abs(nearest - now - points) <= 1 and other not in found.values():
+                found[f"{name}, target {nearest:g}%"] = other
+    return found
+
+
+def _verdict(goal: Goal, specs: Sequence[TunedSpec]) -> Verdict:
+    given = specs[0].unseen
+    winner = next((spec.unseen for spec in specs if spec.name == TUNED_NAME), None)
+    if winner is None:
+        return Verdict.NONE
+    if goal.is_better(winner, given):
+        return Verdict.BETTER
+    if goal.given_exceeds(given) and goal.keeps_limits(winner, given):
+        return Verdict.KEEPS_LIMIT
+    return Verdict.REJECTED

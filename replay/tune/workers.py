@@ -1,0 +1,141 @@
+"""Replays in several processes. Each process gets the load once; lines of the search and candidates are sent to it."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from replay.tune.evaluation import Evaluation, Figures, Limits, Problem, Stopped, evaluate
+from replay.tune.goal import Goal, Margin
+from replay.tune.line_search import Line, Trial, search_line, trial_of
+from replay.tune.space import Candidate, Field
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What a line search needs beside its line."""
+
+    target: Field | None
+    goal: Goal
+    margin: Margin
+    given: tuple[Figures, ...]
+    """The given spec's figures on the training part."""
+    limits: Limits
+
+    def search(self, line: Line, *, problem: Problem, is_interrupted: Callable[[], bool]) -> list[Trial]:
+        """Search a line."""
+
+        def trial(candidate: Candidate) -> Trial:
+            parts = len(self.given)
+            found = evaluate(problem, candidate, parts=parts, limits=self.limits, is_interrupted=is_interrupted)
+            return trial_of(candidate, found, self.goal, self.given, excess=self.margin)
+
+        return search_line(line, self.target, self.goal, trial)
+
+
+def _evaluate_all(candidate: Candidate, *, problem: Problem, is_interrupted: Callable[[], bool]) -> Evaluation:
+    return evaluate(problem, candidate, parts=problem.split.parts, is_interrupted=is_interrupted)
+
+
+class Workers:
+    """Processes that replay; with one job, this process.
+
+    Args:
+        problem: the same for all replays.
+        jobs: how many processes.
+    """
+
+    def __init__(self, problem: Problem, *, jobs: int) -> None:
+        self._problem = problem
+        self._interrupted: Any = None
+        self._pool: ProcessPoolExecutor | None = None
+        if jobs > 1:
+            context = multiprocessing.get_context("spawn")
+            self._interrupted = context.Event()
+            self._pool = ProcessPoolExecutor(jobs, context, _set_up, (problem, self._interrupted))
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            if error is not None:
+                self._interrupted.set()
+            self._pool.shutdown(cancel_futures=True)
+
+    def evaluate(self, candidates: Sequence[Candidate]) -> Iterator[Evaluation]:
+        """Yield the evaluations of candidates on the whole history, in their order."""
+        return self._map(_evaluate_all, candidates)
+
+    def search(self, training: Training, lines: Sequence[Line]) -> Iterator[list[Trial]]:
+        """Yield the trials of lines, in their order. After a KeyboardInterrupt, others can be evaluated."""
+        return self._map(training.search, lines)
+
+    def _map(self, function: Callable[..., _R], items: Sequence[_T]) -> Iterator[_R]:
+        if self._pool is None:
+            for item in items:
+                yield function(item, problem=self._problem, is_interrupted=_never)
+            return
+        with _without_sigint():
+            futures = [self._pool.submit(_call, partial(function, item)) for item in items]
+        try:
+            for future in futures:
+                yield future.result()
+        except BaseException:
+            # The processes are to be free for what is evaluated next.
+            self._interrupted.set()
+            for future in futures:
+                if not future.cancel():
+                    _wait_for_stop(future)
+            self._interrupted.clear()
+            raise
+
+
+def _wait_for_stop(future: Any) -> None:
+    try:
+        future.result()
+    except (Stopped, KeyboardInterrupt):
+        return
+
+
+def _never() -> bool:
+    return False
+
+
+@contextlib.contextmanager
+def _without_sigint() -> Iterator[None]:
+    """Let processes that are started ignore Ctrl-C, which goes to all of them: the first one says when to stop."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# --- in the processes ------------------------------------------------------------------------------------------------
+
+_PROCESS: Final[dict[str, Any]] = {}
+
+
+def _set_up(problem: Problem, interrupted: Any) -> None:
+    _PROCESS.update(problem=problem, is_interrupted=interrupted.is_set)
+
+
+def _call(function: Callable[..., _R]) -> _R:
+    return function(**_PROCESS)

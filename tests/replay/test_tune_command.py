@@ -1,0 +1,229 @@
+"""`python -m autoscaler tune` on short load: report, YAML, JSON, page, processes and errors."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from autoscaler.cli import main
+from autoscaler.objects.hpa import default_hpa
+from autoscaler.objects.validation import validate_hpa
+from replay.hpa_files import parse_hpa_document
+from replay.load import ReplayError
+from replay.simulation import Settings
+from replay.tune import report, tuning
+from replay.tune.bounds import parse_bounds
+from replay.tune.evaluation import Evaluation, Figures, Problem, evaluate, total
+from replay.tune.goal import Goal
+from replay.tune.split import split_load
+from replay.tune.tuning import TuneOptions, Verdict, tune
+from tests.replay.builders import hpa_document, load_of, pods_metric
+
+STEP_MS = 60_000
+CAPACITY = Settings(capacity={"rps": 100.0}, step_ms=STEP_MS)
+ONLY_TARGET = {
+    "minReplicas": "given",
+    "scaleUp.stabilizationWindowSeconds": "given",
+    "scaleDown.stabilizationWindowSeconds": "given",
+    "scaleUp.tolerance": "given",
+    "scaleDown.tolerance": "given",
+    "scaleUp.policies": "given",
+    "scaleDown.policies": "given",
+}
+HPA = hpa_document(pods_metric(average="50"))
+
+
+def waves(hours: int, *, surge_from: int | None = None) -> list[float]:
+    """A value per minute: waves of half an hour; later ones have surges that come at once."""
+    values = [600 + 200 * math.sin(minute / 30 * math.tau) for minute in range(hours * 60)]
+    for minute in range(len(values) if surge_from is None else surge_from * 60, len(values)):
+        if minute % 20 < 3:
+            values[minute] *= 2
+    return values
+
+
+def tuned_on(values: list[float], *, goal: Goal | None = None, trials: int = 3, jobs: int = 1) -> tuning.Tuned:
+    load = load_of(rps=values, step_ms=STEP_MS)
+    options = TuneOptions(goal=goal or Goal(), bounds=parse_bounds(ONLY_TARGET), trials=trials, jobs=jobs)
+    return tune(parse_hpa_document(HPA, "hpa.yaml"), load, CAPACITY, options)
+
+
+def test_spec_with_needless_pods_gets_a_higher_target() -> None:
+    tuned = tuned_on(waves(3), goal=Goal(max_overload=0.01))
+    assert tuned.verdict is Verdict.BETTER
+    assert tuned.recommended is not None
+    given, found = total(tuned.given.unseen), total(tuned.recommended.unseen)
+    assert found.pod_hours < 0.8 * given.pod_hours
+    assert found.overload_ratio <= 0.01
+    printed = report.text(tuned)
+    assert yaml.safe_load(printed) == tuned.recommended.document
+    assert re.search(r"^# Recommended for shop/web: target \d+%\.$", printed, re.MULTILINE)
+
+
+def test_winner_that_fails_on_the_unseen_part_is_not_recommended() -> None:
+    tuned = tuned_on(waves(3, surge_from=2))
+    assert tuned.verdict is Verdict.REJECTED
+    assert tuned.winner is not None
+    assert tuned.recommended is None
+    printed = report.text(tuned)
+    assert printed.startswith("# No better spec for shop/web within these bounds.\n")
+    assert yaml.safe_load(printed) is None
+    assert json.loads(report.json(tuned))["recommended"] is None
+
+
+def test_without_a_better_candidate_there_is_none() -> None:
+    tuned = tuned_on(waves(3, surge_from=0))
+    assert tuned.verdict is Verdict.NONE
+    assert "# No better spec for shop/web within these bounds: none of " in report.text(tuned)
+
+
+def test_costlier_spec_is_not_recommended_even_if_only_it_keeps_the_limit() -> None:
+    limit = 0.0005
+    tuned = tuned_on(waves(3, surge_from=0), goal=Goal(max_overload=limit))
+    assert total(tuned.given.unseen).overload_ratio > limit
+    assert tuned.verdict is Verdict.KEEPS_LIMIT
+    assert tuned.winner is not None
+    assert total(tuned.winner.unseen).overload_ratio <= limit
+    assert yaml.safe_load(report.text(tuned)) is None
+
+
+def test_result_is_the_same_in_several_processes() -> None:
+    one, two = (tuned_on(waves(2), trials=2, jobs=jobs) for jobs in (1, 2))
+    assert [spec.candidate for spec in one.specs] == [spec.candidate for spec in two.specs]
+    assert [spec.unseen for spec in one.specs] == [spec.unseen for spec in two.specs]
+    assert one.trials == two.trials
+
+
+def test_parts_add_up_to_the_whole_replay() -> None:
+    load = load_of(rps=waves(3), step_ms=STEP_MS)
+    split = split_load(load)
+    problem = Problem(document=HPA, load=load, settings=CAPACITY, split=split)
+    whole = evaluate(problem, {}, parts=split.parts)
+    assert len(whole.parts) == split.parts
+    # The unseen parts continue the training ones: a replay of the training part alone has the same figures there.
+    assert evaluate(problem, {}, parts=split.train).parts == whole.parts[: split.train]
+    counted = load.end_ms - load.start_ms - split.warm_up_ms
+    assert total(whole.parts).requests == pytest.approx(sum(waves(3)[-counted // STEP_MS :]) * 60, rel=0.01)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_ends_the_search_and_reports_the_best_so_far(jobs: int) -> None:
+    def interrupt(search: Any) -> None:
+        if search.best is not None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    load = load_of(rps=waves(3), step_ms=STEP_MS)
+    options = TuneOptions(goal=Goal(max_overload=0.01), trials=1000, jobs=jobs)
+    tuned = tune(parse_hpa_document(HPA, "hpa.yaml"), load, CAPACITY, options, on_progress=interrupt)
+    assert tuned.is_interrupted
+    assert tuned.winner is not None
+    assert "The search was interrupted: this is the best spec so far." in report.text(tuned)
+
+
+# --- the command
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    hpa, load = tmp_path / "hpa.yaml", tmp_path / "load.csv"
+    hpa.write_text(yaml.safe_dump({**HPA, "status": {"currentReplicas": 3, "desiredReplicas": 3}}))
+    rows = [f"{1_780_000_000 + 60 * minute},{value}" for minute, value in enumerate(waves(2))]
+    load.write_text("\n".join(["timestamp,rps", *rows, ""]))
+    return hpa, load
+
+
+def run(files: tuple[Path, Path], *arguments: str | Path) -> Result:
+    hpa, load = files
+    common = ("--hpa", hpa, "--csv", load, "--step", "1m", "--jobs", "1", "--trials", "1")
+    return CliRunner().invoke(main, ["tune", *map(str, (*common, *arguments))], prog_name="autoscaler")
+
+
+@pytest.fixture
+def only_target(tmp_path: Path) -> Path:
+    path = tmp_path / "bounds.yaml"
+    path.write_text(yaml.safe_dump(ONLY_TARGET))
+    return path
+
+
+def test_command_prints_yaml_and_writes_a_page(files: tuple[Path, Path], only_target: Path, tmp_path: Path) -> None:
+    page = tmp_path / "tune.html"
+    result = run(files, "--capacity", "100", "--max-overload", "1%", "--bounds", only_target, "--html", page)
+    assert result.exit_code == 0, result.output
+    found = yaml.safe_load(result.stdout)
+    assert validate_hpa(default_hpa(found), scale_to_zero=False) == []
+    assert list(found) == ["apiVersion", "kind", "metadata", "spec"]
+    html = page.read_text()
+    assert "Tuning of shop/web" in html
+    assert not re.search(r'(?:src|href)="?https?:', html.partition("<script>")[0])
+    figure = json.loads(re.findall(r'id="figure">(.*?)</script>', html, re.DOTALL)[0])
+    assert {trace["name"] for trace in figure["data"]} >= {"given, unseen", "tuned, unseen", "given", "tuned"}
+
+
+def test_command_prints_json(files: tuple[Path, Path], tmp_path: Path) -> None:
+    bounds = tmp_path / "bounds.yaml"
+    bounds.write_text(yaml.safe_dump({**ONLY_TARGET, "target": ["80%", "90%"]}))
+    result = run(files, "--capacity", "100", "--max-overload", "1%", "--bounds", bounds, "-o", "json")
+    document = json.loads(result.stdout)
+    assert (document["version"], document["hpa"], document["verdict"]) == (1, "shop/web", "better")
+    given, tuned = document["specs"][:2]
+    assert (given["name"], given["changes"]) == ("given", {})
+    assert tuned["name"] == "tuned"
+    assert 80 <= tuned["changes"]["target"] <= 90
+    assert document["recommended"] == tuned["object"]
+    assert tuned["unseen"]["podHours"] == pytest.approx(sum(part["podHours"] for part in tuned["unseen"]["parts"]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--max-overload", "0.1"], 2, "'0.1' is not a percentage such as 0.1%"),
+        (["--max-overload", "101%"], 2, "101% is not between 0% and 100%"),
+        (["--objective", "flaps"], 2, "'flaps' is not one of 'pod-hours', 'overload'"),
+        (["--train", "95%"], 2, "95% is not between 10% and 90%"),
+        (["--from", "1780000000", "--to", "1780000600"], 1, "10 minutes of load are too short to tune on"),
+    ],
+)
+def test_errors_are_one_sentence(files: tuple[Path, Path], arguments: list[str], status: int, message: str) -> None:
+    result = run(files, *arguments)
+    assert result.exit_code == status
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_several_hpas_are_an_error(files: tuple[Path, Path]) -> None:
+    result = run(files, "--hpa", files[0])
+    assert result.exit_code == 1
+    assert "one HPA is tuned at a time, and these are 2: shop/web, shop/web" in result.stderr
+
+
+def test_bounds_that_leave_nothing_are_an_error(files: tuple[Path, Path], tmp_path: Path) -> None:
+    bounds = tmp_path / "bounds.yaml"
+    bounds.write_text(yaml.safe_dump({**ONLY_TARGET, "target": "given"}))
+    result = run(files, "--bounds", bounds)
+    assert "the bounds leave nothing to search: give a range to a field" in result.stderr
+
+
+def test_zero_load_is_an_error() -> None:
+    with pytest.raises(ReplayError, match="the load is zero or has no values"):
+        tuned_on([0.0] * 120)
+
+
+def test_without_capacity_the_report_says_what_is_assumed(files: tuple[Path, Path], only_target: Path) -> None:
+    result = run(files, "--bounds", only_target)
+    assert "What a pod can serve is taken to be the given target" in result.stdout
+
+
+def test_figures_add_up() -> None:
+    assert total([Figures(1, 2, 4, 1), Figures(3, 0, 4, 2)]) == Figures(4, 2, 8, 3)
+    assert Figures(1, 2, 4).overload_ratio == 0.5
+    assert Figures().overload_ratio == 0
+    assert Evaluation((), True, 0.0).is_complete
