@@ -22,30 +22,21 @@ from autoscaler.loop.process import run as run_controller
 from autoscaler.records.audit import AuditLogError
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION
-from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, bool_option, verbosity_option
+from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, Parsed, bool_option, verbosity_option
 from kube.process import installed_version, setup_logging
 from kube.process import run as run_process
 
 _DEFAULTS = Options()
 
 
-class _HPAApis(click.ParamType[tuple[HPAApi, ...]]):
-    """`kubernetes,milliscale`, as the APIs of these names."""
-
-    name = "apis"
-
-    def convert(
-        self, value: str | tuple[HPAApi, ...], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[HPAApi, ...]:
-        """Parse the text; at least one API must be named."""
-        if isinstance(value, tuple):
-            return value
-        known = {api.name: api for api in HPA_APIS}
-        names = [part.strip() for part in value.split(",")]
-        for name in names:
-            if name not in known:
-                self.fail(f"unknown API {name!r}; known: {', '.join(known)}", param, ctx)
-        return tuple(api for api in HPA_APIS if api.name in names)
+def _hpa_apis(text: str) -> tuple[HPAApi, ...]:
+    """Parse `kubernetes,milliscale`; at least one API must be named."""
+    known = {api.name: api for api in HPA_APIS}
+    names = [part.strip() for part in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown API {name!r}; known: {', '.join(known)}")
+    return tuple(api for api in HPA_APIS if api.name in names)
 
 
 class _Commands(click.Group):
@@ -82,7 +73,7 @@ def main() -> None:
 )
 @click.option(
     "--hpa-apis",
-    type=_HPAApis(),
+    type=Parsed("apis", _hpa_apis),
     show_default="kubernetes, and milliscale if it is served",
     help="Comma-separated APIs whose HPAs are reconciled. kubernetes: autoscaling/v2, which no other controller may "
     "reconcile then; milliscale: milliscale.io/v1, which kube-controller-manager does not know.",

@@ -12,47 +12,46 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 120, "help_option_names": ["-h", "--help"]}
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 """The type of a flag for an existing file."""
 
+
+class Parsed(click.ParamType[T]):
+    """The type of a flag whose text is read by `parse`, which raises ValueError with a message for the user."""
+
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Parse the flag's text; a default may be a parsed value."""
+        if not isinstance(value, str):
+            return cast("T", value)
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 # As strconv.ParseBool.
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 
-class _Bool(click.ParamType[bool]):
-    """A boolean in Go's syntax."""
-
-    name = "bool"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        """Parse the flag's value."""
-        if isinstance(value, bool):
-            return value
-        if value not in _TRUE + _FALSE:
-            self.fail(f"{value!r} is neither true nor false", param, ctx)
-        return value in _TRUE
-
-
-class _Verbosity(click.ParamType[int]):
-    """A number of zero or more; click passes `-v=4` as "=4"."""
-
-    name = "int"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse the flag's value."""
-        text = str(value).removeprefix("=")
-        if not text.isascii() or not text.isdigit():
-            self.fail(f"{text!r} is not a number of zero or more", param, ctx)
-        return int(text)
+def parse_bool(text: str) -> bool:
+    """Parse a boolean in Go's syntax. Raises ValueError."""
+    if text not in _TRUE + _FALSE:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text in _TRUE
 
 
 class _Finite(click.ParamType[float]):
@@ -76,14 +75,14 @@ class _Finite(click.ParamType[float]):
         return number
 
 
-BOOL = _Bool()
+_BOOL = Parsed("bool", parse_bool)
 FINITE = _Finite(negative_allowed=False)
 ANY_FINITE = _Finite(negative_allowed=True)
 
 
 def bool_option(*names: str, default: bool = False, **attributes: Any) -> Callable[[F], F]:
     """Add a boolean flag; without a value it is true."""
-    return click.option(*names, type=BOOL, is_flag=False, flag_value="true", default=default, **attributes)
+    return click.option(*names, type=_BOOL, is_flag=False, flag_value="true", default=default, **attributes)
 
 
 def list_option(name: str, *, default: Sequence[str] = (), **attributes: Any) -> Callable[[F], F]:
@@ -115,10 +114,17 @@ def option_group(argument: str, build: Callable[..., object], *options: Callable
     return decorate
 
 
+def _verbosity(text: str) -> int:
+    number = text.removeprefix("=")  # click passes `-v=4` as "=4"
+    if not number.isascii() or not number.isdigit():
+        raise ValueError(f"{number!r} is not a number of zero or more")
+    return int(number)
+
+
 def verbosity_option(function: F) -> F:
     """Add `-v`, `--v`; passed on as `verbosity`."""
     help_text = "Number for the log level verbosity; 4 or more logs debug messages."
-    return click.option("-v", "--v", "verbosity", type=_Verbosity(), default=0, help=help_text)(function)
+    return click.option("-v", "--v", "verbosity", type=Parsed("int", _verbosity), default=0, help=help_text)(function)
 
 
 class _Ignored(click.Option):

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from autoscaler.core.conditions import SCALED_TO_ZERO, Conditions
 from autoscaler.core.config import Config
 from autoscaler.core.history import History
 from autoscaler.core.model import HPA, MetricSpec, ResourceMetric, Status
@@ -106,8 +107,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         startup_ms=settings.pod_startup_ms,
         now_ms=start_ms,
     )
-    # The status of a file or of another time is not part of this history.
-    hpa, history = replace(hpa, status=Status()), History()
+    hpa, history = replace(hpa, status=_initial_status(hpa, config, replicas, start_ms)), History()
     for now_ms in range(start_ms, load.end_ms, step_ms):
         workload.advance(now_ms)
         ready = workload.ready
@@ -257,6 +257,17 @@ def _series(load: Load, key: str) -> Series:
     if key not in load.series:
         raise ReplayError(f"the load has no metric {key}; it has: {', '.join(sorted(load.series)) or 'none'}")
     return load.series[key]
+
+
+def _initial_status(hpa: HPA, config: Config, replicas: int, now_ms: int) -> Status:
+    """Return an empty status: that of a file is of another time.
+
+    Without replicas the HPA is taken to have scaled to zero, if it may do that; otherwise the target is switched off.
+    """
+    conditions = Conditions((), now_ms)
+    if replicas == 0 and hpa.spec.min_replicas == 0 and config.scale_to_zero:
+        conditions.set(SCALED_TO_ZERO, True, "ScaledToZero")
+    return Status(conditions=conditions.all)
 
 
 def _initial_replicas(hpa: HPA, load: Load, settings: Settings, now_ms: int) -> int:

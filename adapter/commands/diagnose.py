@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from adapter.commands.builtin_resources import builtin_resources
 from adapter.commands.flags import CatalogOptions, Command, PrometheusAccess, catalog_flags, prometheus_flags
 from adapter.commands.printing import print_explanation, print_report
 from adapter.diagnosis.check import check as check_rules
-from adapter.diagnosis.explain import Target, TargetError
+from adapter.diagnosis.explain import Target
 from adapter.diagnosis.explain import explain as explain_metric
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Explanation, Report, Severity
@@ -32,10 +32,10 @@ from adapter.prometheus import MemoryBudget, PrometheusConfigError, PrometheusSe
 from adapter.rules import RulesError, RulesFile
 from adapter.rules.manifests import FoundRules, load_manifest_rules
 from kube.client import KubeClient, KubeConfigError, KubeError
-from kube.flags import FILE, verbosity_option
+from kube.flags import FILE, Parsed, verbosity_option
 from kube.mapping import ResourceInfo, ResourceLookup, RestMapper
 from kube.process import run, setup_logging
-from kube.selectors import LabelSelector, SelectorError
+from kube.selectors import LabelSelector
 from kube.status import StatusError, bad_request
 
 _T = TypeVar("_T")
@@ -80,24 +80,8 @@ def _has_prometheus() -> bool:
     return click.get_current_context().get_parameter_source("prometheus_url") is not ParameterSource.DEFAULT
 
 
-class _Parsed(click.ParamType[_T]):
-    """A value that `parse` reads; it raises `error` with the reason why it cannot."""
-
-    def __init__(self, name: str, parse: Callable[[str], _T], error: type[Exception]) -> None:
-        self.name = name
-        self._parse = parse
-        self._error = error
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _T:
-        """Parse the text."""
-        try:
-            return self._parse(str(value))
-        except self._error as error:
-            self.fail(str(error), param, ctx)
-
-
-_SELECTOR = _Parsed("selector", LabelSelector.parse, SelectorError)
-_TARGET = _Parsed("resource/metric", Target.parse, TargetError)
+_SELECTOR = Parsed("selector", LabelSelector.parse)
+_TARGET = Parsed("resource/metric", Target.parse)
 
 
 @click.command()

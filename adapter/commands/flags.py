@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -20,9 +19,10 @@ from click.core import ParameterSource
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
 from adapter.prometheus.options import DEFAULT_CONNECTIONS
+from adapter.upstream import header
 from kube.config import RestConfigError, load_config
 from kube.durations import DURATION, POSITIVE_DURATION
-from kube.flags import FILE, bool_option, option_group
+from kube.flags import FILE, Parsed, bool_option, option_group
 from kube.security.authorization import AuthorizationOptions
 from kube.security.trust import TrustOptions
 from kube.serving.options import ServingOptions
@@ -121,19 +121,11 @@ class ServeOptions:
     authorization: AuthorizationOptions
 
 
-class _Header(click.ParamType[tuple[str, str]]):
-    """A header, as NAME=VALUE."""
-
-    name = "name=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Split the flag's text."""
-        name, equals, content = str(value).partition("=")
-        if not equals or not name or not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
-            self.fail(f"{value!r} is not a header; write NAME=VALUE", param, ctx)
-        if not content.isprintable():
-            self.fail(f"the value of {name} cannot be sent in a header", param, ctx)
-        return name, content
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not a header; write NAME=VALUE")
+    return header(name, value)
 
 
 def _prometheus_access(
@@ -203,7 +195,7 @@ prometheus_flags = option_group(
     click.option(
         "--prometheus-header",
         "prometheus_headers",
-        type=_Header(),
+        type=Parsed("name=value", _header),
         multiple=True,
         help="Header to set on requests to Prometheus, such as X-Scope-OrgID=team. Can be repeated.",
     ),

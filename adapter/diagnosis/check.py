@@ -20,11 +20,9 @@ from adapter.planning.metric_queries import coalesced_query
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import Merge, ResourceRules, Rule
 from kube.mapping import GroupResource, ResourceLookup
-from kube.selectors import LabelSelector
 
 _CONCURRENT_EXAMPLES = 8
 _NAMESPACES = GroupResource("", "namespaces")
-_EVERYTHING = LabelSelector()
 
 
 async def check(

@@ -31,7 +31,6 @@ from kube.selectors import LabelSelector
 from kube.status import StatusError
 
 _EVERYTHING = LabelSelector()
-_ANY = ".+"
 _NODES = GroupResource("", "nodes")
 # What Kubernetes accepts as the name of a node; an address with a port is none.
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")

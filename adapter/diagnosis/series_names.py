@@ -27,21 +27,21 @@ class SeriesNames:
         """Parse a selector. Nothing is known of the names of one that cannot be parsed."""
         try:
             tree = parse(series_query)
-            named = (
-                [one for one in matchers(tree) if one.name == "__name__"] if isinstance(tree, VectorSelector) else []
-            )
-            equal = [one.value for one in named if matcher_sign(one) == "="]
-            patterns = tuple(
-                (GoRegex(f"^(?:{one.value if sign.endswith('~') else re.escape(one.value)})$"), sign in ("=", "=~"))
-                for one in named
-                if (sign := matcher_sign(one))
-            )
+            if not isinstance(tree, VectorSelector):
+                return cls()
+            names: tuple[str, ...] | None = None
+            patterns = []
+            for sign, text in [(matcher_sign(one), one.value) for one in matchers(tree) if one.name == "__name__"]:
+                if sign == "=":
+                    names = (text,)
+                elif sign == "=~":
+                    names = _listed(text) if names is None else names
+                pattern = text if sign in ("=~", "!~") else re.escape(text)
+                patterns.append((GoRegex(f"^(?:{pattern})$"), sign in ("=", "=~")))
         except (PromqlError, GoRegexError):
             return cls()
-        listed = [names for one in named if matcher_sign(one) == "=~" and (names := _listed(one.value))]
-        known = cls(None, patterns)
-        names = tuple(equal[:1]) if equal else listed[0] if listed else None
-        return known if names is None else cls(tuple(filter(known.can_be, names)), patterns)
+        known = cls(None, tuple(patterns))
+        return known if names is None else cls(tuple(filter(known.can_be, names)), known._patterns)
 
     def can_be(self, name: str) -> bool:
         """Return whether the selector can find a series of this name."""

@@ -7,10 +7,11 @@ that nothing is looked up by name when a template is rendered. Every error shows
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Collection
 
 from adapter.gotemplate import program
-from adapter.gotemplate.functions import FUNCTIONS, TemplateError, check_format, field, to_text
+from adapter.gotemplate.functions import FUNCTIONS, TemplateError, Value, check_format, field, to_text
 from adapter.gotemplate.lexer import Action, Token, split
 from adapter.gotemplate.program import Expression, Program, Statement
 
@@ -54,7 +55,7 @@ class _Parser:
         for item in self._items:
             if isinstance(item, str):
                 if item:
-                    statements.append(program.text(item))
+                    statements.append(_text(item))
                 continue
             first = item.peek()
             if first is None:
@@ -74,7 +75,7 @@ class _Parser:
             value = self._pipeline(action)
             action.end()
             slot = self._declare(first.text) if sign.text == ":=" else self._slot(action, first.text)
-            return program.assign(slot, value)
+            return lambda frame: operator.setitem(frame.variables, slot, value(frame))
         examined = len(self.examined)
         expression = self._pipeline(action)
         action.end()
@@ -203,23 +204,23 @@ class _Parser:
     def _term(self, action: Action, token: Token) -> Expression:
         match token.kind:
             case "string":
-                return program.constant(_string(token.text))
+                return _constant(_string(token.text))
             case "number":
-                return program.constant(int(token.text))
+                return _constant(int(token.text))
             case "field":
-                return self._field(action, program.dot, token.text[1:], of_data=self._dot_is_data)
+                return self._field(action, lambda frame: frame.dot, token.text[1:], of_data=self._dot_is_data)
             case "variable" if token.text == "$":
                 return lambda frame: frame.data
             case "variable":
                 slot = self._slot(action, token.text)
                 return lambda frame: frame.variables[slot]
             case "word" if token.text in _CONSTANTS:
-                return program.constant(_CONSTANTS[token.text])
+                return _constant(_CONSTANTS[token.text])
             case "word":
                 # As an argument, a function takes none itself.
                 return self._call(Action(action.source, []), token.text, None)
         if token.text == ".":
-            return program.dot
+            return lambda frame: frame.dot
         if token.text != "(":
             raise action.error(f"unexpected {token.text}")
         inner = self._pipeline(action)
@@ -234,6 +235,14 @@ class _Parser:
                 raise action.error(f"there is no field .{name}; there are {known}")
             self.examined.append(name)
         return lambda frame: field(of(frame), name)
+
+
+def _text(text: str) -> Statement:
+    return lambda frame: frame.out.append(text)
+
+
+def _constant(value: Value) -> Expression:
+    return lambda _: value
 
 
 def _another(action: Action) -> bool:

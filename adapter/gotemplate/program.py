@@ -46,16 +46,6 @@ class Program:
         return "".join(frame.out)
 
 
-def constant(value: Value) -> Expression:
-    """Return an expression for a literal."""
-    return lambda _: value
-
-
-def dot(frame: Frame) -> Value:
-    """Evaluate `.`: the data, or what the innermost range or with has put in its place."""
-    return frame.dot
-
-
 def logic(arguments: Sequence[Expression], *, until: bool) -> Expression:
     """Return an expression for `or` and `and`: the first argument that is `until`, otherwise the last."""
 
@@ -68,20 +58,6 @@ def logic(arguments: Sequence[Expression], *, until: bool) -> Expression:
         return value
 
     return evaluate
-
-
-def text(text: str) -> Statement:
-    """Return a statement that writes a text."""
-    return lambda frame: frame.out.append(text)
-
-
-def assign(slot: int, expression: Expression) -> Statement:
-    """Return a statement that sets a variable."""
-
-    def run(frame: Frame) -> None:
-        frame.variables[slot] = expression(frame)
-
-    return run
 
 
 def sequence(statements: Sequence[Statement]) -> Statement:

@@ -302,7 +302,8 @@ def _reworded(why: str, key: str, kind: type) -> tuple[str, str]:
     if missing := _MISSING.fullmatch(why):
         return "this key is required", f"{key}.{missing[1]}"
     if unknown := _UNKNOWN.fullmatch(why):
-        known = [] if key else [one.encode_name for one in structs.fields(kind)]
+        names = [] if key else [one.encode_name for one in structs.fields(kind)]
+        known = [name for name in names if not name.startswith("<")]  # which no file has
         close = difflib.get_close_matches(unknown[1], known, n=1)
         return f"unknown key `{unknown[1]}`" + (f"; did you mean `{close[0]}`?" if close else ""), key
     if "matching regex" in why:  # of RequiredText

@@ -18,6 +18,7 @@ from autoscaler.loop.debug import INDEX_PATH, SHADOW_PATH
 from autoscaler.records.decision_log import DecisionsPage
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow_report import ShadowPage
+from kube.flags import Parsed
 
 _TIMEOUT_SECONDS: Final = 15.0
 _MAX_BYTES: Final = 64 * 2**20
@@ -39,26 +40,20 @@ class _Header(msgspec.Struct):
     version: int
 
 
-class _Server(click.ParamType[str]):
-    """http://HOST:PORT."""
-
-    name = "url"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check the text."""
-        try:
-            parts = urlsplit(value)
-            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            valid = False
-        if not valid:
-            self.fail(f"{value!r} must be the autoscaler's URL, such as http://127.0.0.1:8080", param, ctx)
-        return value.rstrip("/")
+def _server(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError(f"{text!r} must be the autoscaler's URL, such as http://127.0.0.1:8080")
+    return text.rstrip("/")
 
 
 def server_option(**attributes: Any) -> Callable[[_F], _F]:
     """Return the flag `--server`, with the attributes of click.option."""
-    return click.option("--server", type=_Server(), **attributes)
+    return click.option("--server", type=Parsed("url", _server), **attributes)
 
 
 async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) -> DecisionsPage:

@@ -19,7 +19,7 @@ from rich.console import Console
 from autoscaler.commands.debug_client import fetch_decisions, server_option
 from autoscaler.commands.decide_once import ComputedDecision, decide_once
 from autoscaler.commands.explain_text import print_records
-from autoscaler.commands.flags import NamespacedName, config_options, kubeconfig_options
+from autoscaler.commands.flags import NAMESPACED_NAME, config_options, kubeconfig_options
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
@@ -42,7 +42,7 @@ class _Output(click.Choice[str]):
 
 
 @click.command()
-@click.argument("hpa", type=NamespacedName(), metavar="NAMESPACE/NAME")
+@click.argument("hpa", type=NAMESPACED_NAME, metavar="NAMESPACE/NAME")
 @server_option(
     help="URL of a running autoscaler, such as http://127.0.0.1:8080 behind kubectl port-forward. Without it, a "
     "decision is computed here, and nothing is written."
@@ -65,7 +65,7 @@ class _Output(click.Choice[str]):
 @click.option(
     "--state-configmap",
     "state",
-    type=NamespacedName(),
+    type=NAMESPACED_NAME,
     help="NAMESPACE/NAME of the ConfigMap in which the running autoscaler saves its history, to be used without "
     "--server.",
 )

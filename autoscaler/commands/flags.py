@@ -21,7 +21,7 @@ from autoscaler.records.audit import AuditSettings
 from kube.config import own_namespace
 from kube.durations import DURATION, POSITIVE_DURATION, format_duration
 from kube.election import JITTER, ElectionSettings
-from kube.flags import BOOL, FINITE, bool_option, option_group
+from kube.flags import FINITE, Parsed, bool_option, option_group, parse_bool
 from kube.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -33,41 +33,26 @@ _CONFIG: Final = Config()
 _DECISION_LOG: Final = DecisionLogOptions()
 
 
-class NamespacedName(click.ParamType[tuple[str, str]]):
-    """NAMESPACE/NAME, as a pair."""
-
-    name = "namespace/name"
-
-    def convert(
-        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Split the text."""
-        if isinstance(value, tuple):
-            return value
-        namespace, _, name = value.partition("/")
-        if not namespace or not name or "/" in name:
-            self.fail(f"{value!r} must be NAMESPACE/NAME, such as default/web", param, ctx)
-        return namespace, name
+def _namespaced_name(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise ValueError(f"{text!r} must be NAMESPACE/NAME, such as default/web")
+    return namespace, name
 
 
-class _FeatureGates(click.ParamType[dict[str, bool]]):
-    """`Name=true,Other=false`, as {name: enabled}."""
+NAMESPACED_NAME = Parsed("namespace/name", _namespaced_name)
+"""NAMESPACE/NAME, as a pair."""
 
-    name = "gates"
 
-    def convert(
-        self, value: str | dict[str, bool], param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, bool]:
-        """Parse the text; errors name the wrong part."""
-        if isinstance(value, dict):
-            return value
-        gates = {}
-        for part in filter(None, (part.strip() for part in value.split(","))):
-            name, _, enabled = part.partition("=")
-            if name not in _FEATURE_GATES:
-                self.fail(f"unknown feature gate {name!r}; known: {', '.join(_FEATURE_GATES)}", param, ctx)
-            gates[name] = BOOL.convert(enabled, param, ctx)
-        return gates
+def _feature_gates(text: str) -> dict[str, bool]:
+    """Parse `Name=true,Other=false`."""
+    gates = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, enabled = part.partition("=")
+        if name not in _FEATURE_GATES:
+            raise ValueError(f"unknown feature gate {name!r}; known: {', '.join(_FEATURE_GATES)}")
+        gates[name] = parse_bool(enabled)
+    return gates
 
 
 def kubeconfig_options(function: _F) -> _F:
@@ -135,7 +120,7 @@ config_options = option_group(
     ),
     click.option(
         "--feature-gates",
-        type=_FeatureGates(),
+        type=Parsed("gates", _feature_gates),
         default="",
         show_default=False,
         help="Comma-separated key=value pairs. Options are: HPAScaleToZero=true|false (default: true, as in Kubernetes "

@@ -28,17 +28,13 @@ class Scale(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel
     """The uid of the target, which its scale repeats."""
 
 
-class TargetError(Struct, frozen=True):
-    """The kind of the scale target could not be mapped to a resource."""
-
-    message: str
-
-
-class ScaleError(Struct, frozen=True):
-    """The scale subresource could not be read."""
+class ReadError(Struct, frozen=True):
+    """The scale of the target, or the pods, could not be read."""
 
     message: str
     """The API server's."""
+    unknown_kind: bool = False
+    """The kind of the scale target could not be mapped to a resource."""
 
 
 # --- pods ----------------------------------------------------------------------------------------------------------
@@ -93,12 +89,6 @@ class Pod(Struct, frozen=True, kw_only=True):
     overhead: Mapping[str, int] | None = None
     """`spec.overhead`, if set."""
     owner: Owner | None = None
-
-
-class PodListError(Struct, frozen=True):
-    """The pods could not be listed."""
-
-    message: str
 
 
 # --- metrics -------------------------------------------------------------------------------------------------------
@@ -170,8 +160,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     """
 
     hpa: HPA
-    scale: Scale | ScaleError | TargetError | None = None
-    pods: tuple[Pod, ...] | PodListError | None = None
+    scale: Scale | ReadError | None = None
+    pods: tuple[Pod, ...] | ReadError | None = None
     """The pods in the HPA's namespace that match the scale's selector, in listing order; with the pod selection
     `owner`, only those that belong to the target."""
     foreign_pods: tuple[str, ...] = ()

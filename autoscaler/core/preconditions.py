@@ -14,7 +14,7 @@ from autoscaler.core.conditions import SCALED_TO_ZERO
 from autoscaler.core.config import Config
 from autoscaler.core.metrics import validate_metric_source
 from autoscaler.core.model import HPA, ExternalMetric, ObjectMetric
-from autoscaler.core.observation import Observation, Pod, PodListError, Scale
+from autoscaler.core.observation import Observation, Pod, ReadError, Scale
 from kube.selectors import LabelSelector, SelectorError
 
 _ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
@@ -109,10 +109,10 @@ def validate_selector(observation: Observation, scale: Scale) -> SelectorProblem
 
 
 def hpas_controlling_pods(
-    hpa: HPA, pods: tuple[Pod, ...] | PodListError | None, other_selectors: Mapping[str, LabelSelector]
+    hpa: HPA, pods: tuple[Pod, ...] | ReadError | None, other_selectors: Mapping[str, LabelSelector]
 ) -> list[str]:
     """Return the other HPAs that select one of the pods. Upstream: podautoscaler.hpasControllingPodsUnderSelector."""
-    if not pods or isinstance(pods, PodListError):
+    if not pods or isinstance(pods, ReadError):
         return []
     return [
         key

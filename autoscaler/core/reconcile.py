@@ -19,7 +19,7 @@ from autoscaler.core.decision import PAUSED, STALE, BlockedScale, Decision, Even
 from autoscaler.core.history import History, record_initial_recommendation, store_scale_event
 from autoscaler.core.metrics import Evaluation, compute_replicas_for_metric
 from autoscaler.core.model import Status
-from autoscaler.core.observation import MetricError, Observation, Scale, ScaleError, TargetError
+from autoscaler.core.observation import MetricError, Observation, ReadError, Scale
 from autoscaler.core.preconditions import (
     BELOW_MIN,
     Bound,
@@ -145,13 +145,13 @@ def conclude_without_writing(decision: Decision) -> Outcome:
 # --- what decides ---------------------------------------------------------------------------------------------------
 
 
-def _without_scale(start: Decision, scale: ScaleError | TargetError | None, conditions: Conditions) -> Decision:
+def _without_scale(start: Decision, scale: ReadError | None, conditions: Conditions) -> Decision:
     """The target, or its scale, could not be read."""
     hpa = start.observation.hpa
     match scale:
-        case TargetError(cause):
+        case ReadError(cause, unknown_kind=True):
             error = f"unable to determine resource for scale target reference: {cause}"
-        case ScaleError(cause):
+        case ReadError(cause):
             error = f"failed to query scale subresource for {hpa.target}: {cause}"
         case None:
             version_error = api_version_error(hpa)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from autoscaler.core.integers import MAX_INT32, MAX_INT64, clamp_int32, divide, int32, int64, mean, total
-from autoscaler.core.observation import MetricError, Pod, PodListError, PodSample
+from autoscaler.core.observation import MetricError, Pod, PodSample, ReadError
 from autoscaler.core.pods import PodGroups, calculate_requests, group_pods, is_pod_ready
 
 Samples: TypeAlias = Mapping[str, PodSample]
@@ -67,7 +67,7 @@ class ReplicaCalculator(Struct, frozen=True, kw_only=True):
     replica count can be computed. Targets are milli-values or percent.
     """
 
-    pods: Sequence[Pod] | PodListError
+    pods: Sequence[Pod] | ReadError
     spec_replicas: int
     """The current replica count: `spec.replicas` of the scale."""
     status_replicas: int
@@ -134,7 +134,7 @@ class ReplicaCalculator(Struct, frozen=True, kw_only=True):
         return groups, values
 
     def _listed_pods(self) -> Sequence[Pod]:
-        if isinstance(self.pods, PodListError):
+        if isinstance(self.pods, ReadError):
             raise MetricError(f"unable to get pods while calculating replica count: {self.pods.message}")
         if not self.pods:
             raise MetricError("no pods returned by selector while calculating replica count")

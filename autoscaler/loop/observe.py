@@ -26,7 +26,7 @@ from autoscaler.core.model import (
     PodsMetric,
     ResourceMetric,
 )
-from autoscaler.core.observation import MetricResponse, Observation, PodListError, Scale
+from autoscaler.core.observation import MetricResponse, Observation, ReadError, Scale
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.pod_owners import restrict_to_pods, split_by_owner
@@ -162,13 +162,13 @@ class Observer:
             return replace(observation, pods=pods, other_selectors=self._selectors.others(hpa.key, pods))
         controllers = self._controllers()
         if controllers is None:
-            return replace(observation, pods=PodListError(_OWNERS_UNKNOWN))
+            return replace(observation, pods=ReadError(_OWNERS_UNKNOWN))
         assert isinstance(scale, Scale)
         sorted_pods = split_by_owner(pods, target_uid=scale.target_uid, controllers=controllers)
         if sorted_pods.unknown:
             # Without its new pods a target looks smaller than it is.
             unknown = f"the ReplicaSet that owns pod {sorted_pods.unknown[0]} is not known"
-            return replace(observation, pods=PodListError(unknown))
+            return replace(observation, pods=ReadError(unknown))
         # The owner of these pods is certain. Only another HPA with the same target can be ambiguous.
         others = self._selectors.others(hpa.key, sorted_pods.owned, target=hpa.target)
         return replace(observation, pods=sorted_pods.owned, foreign_pods=sorted_pods.foreign, other_selectors=others)

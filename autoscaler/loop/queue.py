@@ -5,7 +5,7 @@ that is added meanwhile is handed out again afterwards. Of several times for whi
 counts. So the autoscaler's own status writes, which come back as changes, start no other reconciliation.
 
 What is scheduled for later is due at the end of a tick: HPAs that are due at about the same time are handed out
-together, and those with the same metric then share a request (`autoscaler.loop.together`).
+together, and those with the same metric then share a request (`autoscaler.loop.metrics_query_coalescer`).
 
 Upstream: workqueue.TypedRateLimitingInterface, podautoscaler.worker.
 """

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from autoscaler.core.model import CrossVersionObjectReference
-from autoscaler.core.observation import Scale, ScaleError, TargetError
+from autoscaler.core.observation import ReadError, Scale
 from autoscaler.loop.throttle import ThrottledClient
 from autoscaler.loop.workloads import Workloads
 from autoscaler.objects.fields import ParseError
@@ -60,7 +60,7 @@ class ScaleClient:
 
     async def read(
         self, namespace: str, reference: CrossVersionObjectReference, *, to_write: bool = True
-    ) -> TargetScale | ScaleError | TargetError:
+    ) -> TargetScale | ReadError:
         """Return the scale of a target in the preferred version of its kind; unless `to_write`, maybe from a watch.
 
         Kubernetes takes only the group from the reference's apiVersion, so an outdated version still works, and reads
@@ -71,7 +71,7 @@ class ScaleClient:
         try:
             mappings = await self._mapper.mappings_for_kind(group, reference.kind)
         except (NoMatchError, StatusError, KubeError) as error:
-            return TargetError(str(error))
+            return ReadError(str(error), unknown_kind=True)
         mapping = mappings[0]
         path = mapping.path(quote(namespace, safe=""), quote(reference.name, safe=""), "scale")
         if self._workloads is not None and not to_write:
@@ -81,9 +81,9 @@ class ScaleClient:
         try:
             return await self._get(path)
         except StatusError as error:
-            return ScaleError(generic_message(error, verb="GET", resource=mapping.plural, name=reference.name))
+            return ReadError(generic_message(error, verb="GET", resource=mapping.plural, name=reference.name))
         except (KubeError, ParseError) as error:
-            return ScaleError(str(error))
+            return ReadError(str(error))
 
     async def write(self, target: TargetScale, replicas: int) -> None:
         """Set the replica count of a scale that was read; on a conflict, read it and write again.

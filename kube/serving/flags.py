@@ -8,12 +8,11 @@ Upstream: options.SecureServingOptions, options.DelegatingAuthenticationOptions,
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from kube.durations import DURATION, POSITIVE_DURATION
-from kube.flags import FILE, bool_option, list_option, option_group
+from kube.flags import FILE, Parsed, bool_option, list_option, option_group
 from kube.security.authorization import AuthorizationOptions
 from kube.security.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles, NamedCertificate
 from kube.security.trust import TrustOptions
@@ -22,22 +21,15 @@ from kube.serving.options import ServerLimits, ServingOptions
 _SERVING, _TRUST, _AUTHORIZATION = ServingOptions(), TrustOptions(), AuthorizationOptions()
 
 
-class _NamedCertificate(click.ParamType[NamedCertificate]):
-    """A certificate, its key, and the names that it is for: CERT,KEY or CERT,KEY:NAME,NAME."""
-
-    name = "cert,key[:names]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> NamedCertificate:
-        """Split the flag's text."""
-        if isinstance(value, NamedCertificate):
-            return value
-        files, _, names = str(value).partition(":")
-        cert, _, key = files.partition(",")
-        for path in (cert, key):
-            if not Path(path).is_file():
-                self.fail(f"{value!r}: there is no file {path!r}; write CERT,KEY or CERT,KEY:NAME,NAME", param, ctx)
-        given = tuple(name.strip() for name in names.split(",") if name.strip())
-        return NamedCertificate(CertificateFiles(Path(cert), Path(key)), given)
+def _named_certificate(text: str) -> NamedCertificate:
+    """Parse a certificate, its key, and the names that it is for: CERT,KEY or CERT,KEY:NAME,NAME."""
+    files, _, names = text.partition(":")
+    cert, _, key = files.partition(",")
+    for path in (cert, key):
+        if not Path(path).is_file():
+            raise ValueError(f"{text!r}: there is no file {path!r}; write CERT,KEY or CERT,KEY:NAME,NAME")
+    given = tuple(name.strip() for name in names.split(",") if name.strip())
+    return NamedCertificate(CertificateFiles(Path(cert), Path(key)), given)
 
 
 def _serving_options(
@@ -106,7 +98,7 @@ serving_flags = option_group(
     click.option(
         "--tls-sni-cert-key",
         "tls_sni_cert_keys",
-        type=_NamedCertificate(),
+        type=Parsed("cert,key[:names]", _named_certificate),
         multiple=True,
         help="Certificate and key for certain server names, such as a.crt,a.key:*.example.com,example.com; without "
         "names for those in the certificate. Can be repeated.",

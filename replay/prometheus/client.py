@@ -11,6 +11,7 @@ import io
 import re
 import ssl
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -20,6 +21,7 @@ import msgspec
 import requests
 from prometheus_api_client import PrometheusConnect
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import InsecureRequestWarning
 
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
 from adapter.upstream import Credentials, CredentialsError
@@ -216,8 +218,11 @@ class _Session(requests.Session):
         options["timeout"] = (min(left, _CONNECT_SECONDS), left)
         try:
             options["headers"] = dict(asyncio.run(self.credentials.headers(*self._destination.headers)))
-            with super().request("POST" if form else method, url, *args, **options) as response:
-                body = self._read(response)
+            with warnings.catch_warnings():
+                # The flag's name says that it is insecure.
+                warnings.simplefilter("ignore", InsecureRequestWarning)
+                with super().request("POST" if form else method, url, *args, **options) as response:
+                    body = self._read(response)
         except CredentialsError as error:
             raise ReplayError(f"{error}; check --prometheus-token-file") from error
         except requests.Timeout as error:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-import msgspec
 import yaml
+from msgspec import structs
 
-from adapter.rules import Rule, RulesError, RulesFile, parse_rules
+from adapter.rules import AnyRule, Rule, RulesError, RulesFile, parse_rules
 from autoscaler.core.model import ExternalMetric, MetricSource, ObjectMetric, PodsMetric
 from kube.fields import quote
 from replay.load import ReplayError
@@ -20,8 +20,10 @@ _CONTAINER: Final = 'container!="",container!="POD"'
 _NODE: Final = 'id="/"'
 
 
-def complete_rules(rules: RulesFile | None, metrics: Iterable[MetricSource]) -> RulesFile:
+def complete_rules(rules: RulesFile | None, metrics: Collection[MetricSource]) -> RulesFile:
     """Return the rules for some metrics: the file's, or without a file those of the metrics' own names.
+
+    Sections that none of the metrics needs are left out, since to list the series of many rules takes long.
 
     Raises:
         ReplayError: a metric's name cannot be that of a series.
@@ -31,12 +33,18 @@ def complete_rules(rules: RulesFile | None, metrics: Iterable[MetricSource]) -> 
     if rules.resource is None:
         text = yaml.safe_dump({"resourceRules": {"cpu": _usage(_CPU), "memory": _usage(_MEMORY), "window": "3m"}})
         rules = replace(rules, resource=parse_rules(text, source="resourceRules").resource)
-    # A series counts if it has a sample in the range of the replay.
-    custom, external = (
-        tuple(msgspec.structs.replace(rule, max_age=None) if isinstance(rule, Rule) else rule for rule in section)
-        for section in (rules.custom, rules.external)
+    has_custom = any(isinstance(source, PodsMetric | ObjectMetric) for source in metrics)
+    has_external = any(isinstance(source, ExternalMetric) for source in metrics)
+    return replace(
+        rules,
+        custom=_of_any_age(rules.custom) if has_custom else (),
+        external=_of_any_age(rules.external) if has_external else (),
     )
-    return replace(rules, custom=custom, external=external)
+
+
+def _of_any_age(rules: Iterable[AnyRule]) -> tuple[AnyRule, ...]:
+    """Return rules for which a series counts if it has a sample in the range of the replay."""
+    return tuple(structs.replace(rule, max_age=None) if isinstance(rule, Rule) else rule for rule in rules)
 
 
 def _rules_by_name(metrics: Iterable[MetricSource]) -> RulesFile:

@@ -162,6 +162,7 @@ def test_anchors_and_merge_keys_are_expanded() -> None:
         ("- a", "rules.yaml: expected a mapping, got a list"),
         ("rulez: []", "rules.yaml: unknown key `rulez`; did you mean `rules`?"),
         ("zzz: []", "rules.yaml: unknown key `zzz`"),
+        (f"{RULE}  key: x", 'rules.yaml: rules[0]: unknown key `key` (seriesQuery: up{pod!=""})'),
         (
             "rules: [{seriesQuery: up, metricQuery: up}]",
             "rules.yaml: rules[0]: unknown key `metricQuery`; did you mean `metricsQuery`? (seriesQuery: up)",

@@ -35,10 +35,9 @@ from autoscaler.core.observation import (
     Pod,
     PodSample,
     PodsResponse,
+    ReadError,
     ReadyCondition,
     Scale,
-    ScaleError,
-    TargetError,
     ValuesResponse,
 )
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
@@ -181,9 +180,7 @@ class SimulatedCluster:
         others: Mapping[str, LabelSelector] | None = None,
     ) -> None:
         self.hpa = hpa
-        self.scale: Scale | ScaleError | TargetError = Scale(
-            spec_replicas=replicas, status_replicas=replicas, selector="app=web"
-        )
+        self.scale: Scale | ReadError = Scale(spec_replicas=replicas, status_replicas=replicas, selector="app=web")
         self.pods = pods(replicas)
         self.config = config or Config()
         self.others = others or {}

@@ -36,7 +36,7 @@ from tests.eventually import eventually
 
 SOON = 10.0
 NEVER = 3600.0
-# The demo's counterpart of kube-controller-manager's defaults: quick steps, no waiting before a scale-down.
+# The demo's counterpart of kube-controller-manager's defaults: quick syncs, no waiting before a scale-down.
 QUICK = Options(
     sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
 )
@@ -74,7 +74,7 @@ def at_least(counter: Counter[float], number: int) -> bool:
 
 
 async def some_syncs(cluster: Cluster, number: int = 5) -> None:
-    """Let that many more steps pass."""
+    """Wait for so many more reconciliations."""
     goal = cluster.syncs() + number
     await until(lambda: cluster.syncs() >= goal)
 
@@ -187,7 +187,7 @@ async def test_selectors_of_an_earlier_term_are_not_used(cluster: Cluster, caplo
     election = ElectionSettings(namespace="default", name="lock", retry_period=0.05)
     options = Options(
         sync_period=NEVER,
-        workers=1,  # one step after the other: the first is taken before the second HPA's selector is known anew
+        workers=1,  # one reconciliation after the other: the first ends before the second HPA's selector is known anew
         bind_address="127.0.0.1",
         metrics_port=0,
         availability=Availability(election=election),
@@ -256,8 +256,8 @@ async def test_first_reconciliations_are_spread(cluster: Cluster, monkeypatch: p
     for number in range(24):
         cluster.add_hpa(f"app-{number}")
     async with autoscaler(cluster, Options(qps=0, bind_address="127.0.0.1", metrics_port=0)):
-        for steps in (1, 11, 21, 24):
-            await until(partial(at_least, taken, steps))
+        for count in (1, 11, 21, 24):
+            await until(partial(at_least, taken, count))
             now[0] += 0.125
     assert [*taken.values()] == [1, 10, 10, 3]
 

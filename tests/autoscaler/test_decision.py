@@ -19,11 +19,9 @@ from autoscaler.core.model import (
 )
 from autoscaler.core.observation import (
     Observation,
-    PodListError,
     PodsResponse,
+    ReadError,
     Scale,
-    ScaleError,
-    TargetError,
     ValuesResponse,
 )
 from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
@@ -77,7 +75,7 @@ def test_below_target_scales_down_after_the_stabilization_window() -> None:
     for _ in range(22):
         simulated.reconcile(50)
         counts.append(simulated.replicas)
-    # The count at the first step is a recommendation, too; it still counts when it is exactly five minutes old.
+    # The count at first is a recommendation, too; it still counts when it is exactly five minutes old.
     assert counts == [4] * 21 + [2]
 
 
@@ -96,7 +94,7 @@ def test_observed_generation_is_dropped_where_the_api_counts_none() -> None:
     outcome = simulated.reconcile(100)
     assert outcome.status is not None
     assert outcome.status.observed_generation is None
-    gone = conclude(decide(Observation(hpa=written, scale=ScaleError("gone")), History(), simulated.now_ms))
+    gone = conclude(decide(Observation(hpa=written, scale=ReadError("gone")), History(), simulated.now_ms))
     assert gone.status is not None
     assert gone.status.observed_generation == 7
 
@@ -274,16 +272,16 @@ def test_ambiguous_selector_forbids_scaling() -> None:
     ("scale", "error"),
     [
         (
-            TargetError('no matches for kind "Deployment" in group "apps"'),
+            ReadError('no matches for kind "Deployment" in group "apps"', unknown_kind=True),
             'unable to determine resource for scale target reference: no matches for kind "Deployment" in group "apps"',
         ),
         (
-            ScaleError("not found"),
+            ReadError("not found"),
             "failed to query scale subresource for Deployment/default/web: not found",
         ),
     ],
 )
-def test_scale_that_cannot_be_read_is_an_error(scale: TargetError | ScaleError, error: str) -> None:
+def test_scale_that_cannot_be_read_is_an_error(scale: ReadError, error: str) -> None:
     simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
     simulated.scale = scale
     outcome = simulated.reconcile()
@@ -306,7 +304,7 @@ def test_pod_list_error_fails_the_metrics_that_need_pods() -> None:
     observation = Observation(
         hpa=target,
         scale=Scale(spec_replicas=2, status_replicas=2, selector="app=web"),
-        pods=PodListError("no cache"),
+        pods=ReadError("no cache"),
         responses=responses,
         other_selectors={"default/front": LabelSelector.parse("app")},
     )
@@ -447,7 +445,7 @@ usages = st.integers(0, 1000) | st.just("unavailable")
 def test_invariants_for_any_course_of_metrics(
     course: list[tuple[int | str, int | str]], replicas: int, minimum: int, spread: int, at_once: bool
 ) -> None:
-    """In bounds from the second step on, never down on bad metrics, and the status is consistent."""
+    """In bounds from the second reconciliation on, never down on bad metrics, and the status is consistent."""
     metrics = hpa(
         pods_metric(100),
         external_metric(100),
@@ -481,7 +479,7 @@ def test_missing_values_never_scale_below_what_the_pods_could_need(known: int, u
     assert simulated.replicas >= unknown
 
 
-# --- steps that must not write -------------------------------------------------------------------------------------
+# --- reconciliations that must not write -----------------------------------------------------------------------------
 
 
 def test_without_writing_an_event_reports_the_scale_and_history_has_none() -> None:

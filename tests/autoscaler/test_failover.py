@@ -62,7 +62,7 @@ def saved(cluster: Cluster) -> str | None:
     return found["binaryData"]["memory.json.gz"] if found else None
 
 
-def steps(cluster: Cluster, user: str) -> int:
+def reconciliations(cluster: Cluster, user: str) -> int:
     return cluster.server.requests.of("get", "deployments/scale", user=user)
 
 
@@ -85,9 +85,9 @@ def logged(process: Autoscaler, text: str) -> Callable[[], bool]:
     return lambda: any(text in line for line in process.log_lines)
 
 
-async def steps_of(cluster: Cluster, user: str, number: int = 3) -> None:
-    goal = steps(cluster, user) + number
-    await until(lambda: steps(cluster, user) >= goal)
+async def wait_for_reconciliations(cluster: Cluster, user: str, number: int = 3) -> None:
+    goal = reconciliations(cluster, user) + number
+    await until(lambda: reconciliations(cluster, user) >= goal)
 
 
 # --- what survives -------------------------------------------------------------------------------------------------
@@ -103,14 +103,14 @@ async def test_a_restart_in_the_middle_of_a_stabilisation_window_scales_down_nei
     async with autoscaler(kubeconfig(cluster, "one"), *flags) as one:
         await until(lambda: cluster.replicas("web") == 3)
         await cluster.roll_out("web")
-        await steps_of(cluster, "one")
+        await wait_for_reconciliations(cluster, "one")
         cluster.metrics.value = "1"
         await until(lambda: cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized"))
         one.signal(signal.SIGTERM)
         assert await one.ended() == 0
     async with autoscaler(kubeconfig(cluster, "two"), *flags) as two:
         await until(logged(two, "restored the history of 1 HPAs"))
-        await steps_of(cluster, "two")
+        await wait_for_reconciliations(cluster, "two")
         assert cluster.replicas("web") == 3
         assert cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized")
         two.signal(signal.SIGTERM)
@@ -140,14 +140,14 @@ async def test_after_kill_9_removed_pods_still_count_against_the_policy(cluster:
     cluster.metrics.value = "1"
     async with autoscaler(kubeconfig(cluster, "one"), *QUICK, program=SAVES_OFTEN) as one:
         await until(lambda: cluster.replicas("web") == 4)
-        await steps_of(cluster, "one")
+        await wait_for_reconciliations(cluster, "one")
         before = saved(cluster)
         await until(lambda: saved(cluster) not in (None, before))  # with the scale-down
         one.signal(signal.SIGKILL)
         await one.ended()
     async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
         await until(logged(two, "restored the history of 1 HPAs"))
-        await steps_of(cluster, "two")
+        await wait_for_reconciliations(cluster, "two")
         await until(lambda: cluster.condition("web", "ScalingLimited") == ("True", "ScaleDownLimit"))
         assert cluster.replicas("web") == 4
 
@@ -157,7 +157,7 @@ async def test_after_kill_9_a_history_from_before_the_last_scale_up_scales_nothi
     cluster.add_hpa("web", most=3)
     cluster.metrics.value = "10"
     async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
-        await steps_of(cluster, "one")
+        await wait_for_reconciliations(cluster, "one")
         one.signal(signal.SIGTERM)
         assert await one.ended() == 0
     async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
@@ -169,7 +169,7 @@ async def test_after_kill_9_a_history_from_before_the_last_scale_up_scales_nothi
     async with autoscaler(kubeconfig(cluster, "three"), *QUICK) as three:
         await until(logged(three, "restored the history of 1 HPAs"))
         await until(lambda: cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized"))
-        await steps_of(cluster, "three")
+        await wait_for_reconciliations(cluster, "three")
         assert cluster.replicas("web") == 3
 
 
@@ -195,18 +195,18 @@ async def test_on_sigterm_the_history_is_saved_and_the_lease_released(cluster: C
     cluster.add_hpa("web")
     flags = (*QUICK, "--leader-elect-lease-duration=60s")  # which is not waited for
     async with autoscaler(kubeconfig(cluster, "one"), *flags) as one:
-        await steps_of(cluster, "one")
+        await wait_for_reconciliations(cluster, "one")
         async with autoscaler(kubeconfig(cluster, "two"), *flags) as two:
             await until(logged(two, "held by"))
             assert await two.get("/readyz") == "ok"
             assert 'leader_election_master_status{name="milliscale-autoscaler"} 0.0' in await two.get("/metrics")
             assert "[+]leaderElection ok" in await one.get("/healthz?verbose")
             assert 'leader_election_master_status{name="milliscale-autoscaler"} 1.0' in await one.get("/metrics")
-            assert (steps(cluster, "two"), writes(cluster, "two")) == (0, 0)
+            assert (reconciliations(cluster, "two"), writes(cluster, "two")) == (0, 0)
             one.signal(signal.SIGTERM)
             assert await one.ended() == 0
             assert saved(cluster) is not None
-            await steps_of(cluster, "two")
+            await wait_for_reconciliations(cluster, "two")
             assert logged(two, "restored the history of 1 HPAs")()
     assert logged(one, "released")()
 
@@ -215,7 +215,7 @@ async def test_sigterm_ends_it_in_time_without_an_api_server(cluster: Cluster) -
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
     async with autoscaler(kubeconfig(cluster, "one"), *QUICK, "--leader-elect-lease-duration=60s") as one:
-        await steps_of(cluster, "one")
+        await wait_for_reconciliations(cluster, "one")
         await cluster.server.hang_up()
         one.signal(signal.SIGTERM)
         assert await one.ended() == 0
@@ -227,22 +227,22 @@ async def test_after_kill_9_the_other_waits_for_the_lease_to_run_out(cluster: Cl
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
     async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
-        await steps_of(cluster, "one")
+        await wait_for_reconciliations(cluster, "one")
         async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
             await until(logged(two, "held by"))
             one.signal(signal.SIGKILL)
             await one.ended()
             renewed = lease_time(cluster, "renewTime")
-            await steps_of(cluster, "two", 1)
+            await wait_for_reconciliations(cluster, "two", 1)
             assert lease_time(cluster, "acquireTime") - renewed >= timedelta(seconds=LEASE)
 
 
 async def test_process_that_was_suspended_writes_nothing_when_it_continues(cluster: Cluster) -> None:
-    """The machine stood still for longer than the lease, with a step in flight, and goes on as if nothing happened."""
+    """The machine is suspended for longer than the lease, with a reconciliation in flight."""
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web", most=9)
     async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
-        await steps_of(cluster, "one")
+        await wait_for_reconciliations(cluster, "one")
         async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
             await until(logged(two, "held by"))
             cluster.metrics.held = asyncio.Event()
@@ -250,19 +250,19 @@ async def test_process_that_was_suspended_writes_nothing_when_it_continues(clust
             cluster.metrics.value = "30"
             await until(lambda: cluster.metrics.requests > before)  # its reconciliation waits for this response
             one.signal(signal.SIGSTOP)
-            await steps_of(cluster, "two", 1)
+            await wait_for_reconciliations(cluster, "two", 1)
             cluster.metrics.held.set()  # now both have their responses, and both would scale to 3
             before = writes(cluster, "one")
             one.signal(signal.SIGCONT)
             await until(lambda: cluster.replicas("web") == 3)
             await until(logged(one, "leader election lost"))
-            await steps_of(cluster, "two", 5)
+            await wait_for_reconciliations(cluster, "two", 5)
             assert writes(cluster, "one") == before
             assert holder(cluster) in "\n".join(two.log_lines)
             assert await one.get("/readyz") == "ok", "it stands by"
             two.signal(signal.SIGTERM)
             assert await two.ended() == 0
-        await steps_of(cluster, "one")
+        await wait_for_reconciliations(cluster, "one")
     assert "Traceback" not in "\n".join(one.log_lines)
 
 
@@ -278,15 +278,15 @@ async def test_however_two_fight_for_a_lease_they_never_act_at_the_same_time(clu
         await until(lambda: stands_by(one) or stands_by(two))
         for _ in range(3):
             acting, waiting = sorted(names, key=lambda name: stands_by(processes[name]))
-            await steps_of(cluster, acting)
+            await wait_for_reconciliations(cluster, acting)
             processes[acting].signal(signal.SIGSTOP)
-            at_rest = steps(cluster, acting), writes(cluster, acting)
-            await steps_of(cluster, waiting)
-            assert (steps(cluster, acting), writes(cluster, acting)) == at_rest
+            at_rest = reconciliations(cluster, acting), writes(cluster, acting)
+            await wait_for_reconciliations(cluster, waiting)
+            assert (reconciliations(cluster, acting), writes(cluster, acting)) == at_rest
             processes[acting].signal(signal.SIGCONT)
             await until(partial(stands_by, processes[acting]))
             written = writes(cluster, acting)
-            await steps_of(cluster, waiting)
+            await wait_for_reconciliations(cluster, waiting)
             assert writes(cluster, acting) == written
 
 

@@ -180,9 +180,9 @@ async def test_in_dry_run_and_shadow_mode_foreign_writes_do_not_count(
     mode: Mode, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with autoscaler(cluster.kubeconfig, replace(ACTING, mode=mode), caplog) as running:
-        await eventually(lambda: _steps(running, 1), within=SOON)
+        await eventually(lambda: _reconciliations(running, 1), within=SOON)
         foreign_write(cluster, AFTER)
-        await eventually(lambda: _steps(running, 3), within=SOON)
+        await eventually(lambda: _reconciliations(running, 3), within=SOON)
         ready = await running.text("/readyz?verbose")
     assert "foreignWriter" not in ready
     assert not any(record.name == "autoscaler.loop.foreign_writer" for record in caplog.records)
@@ -221,7 +221,7 @@ async def test_with_allow_foreign_controller_it_goes_on_acting(
         await until(lambda: cluster.replicas("web") == 4)
 
 
-async def _steps(running: Running, count: int) -> bool:
+async def _reconciliations(running: Running, count: int) -> bool:
     return await running.metric("schedule_lag_seconds_count") >= count
 
 

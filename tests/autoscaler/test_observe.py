@@ -29,11 +29,10 @@ from autoscaler.core.observation import (
     MetricError,
     Owner,
     Pod,
-    PodListError,
     PodsResponse,
+    ReadError,
     ResourceResponse,
     Scale,
-    ScaleError,
     ValuesResponse,
 )
 from autoscaler.loop.metrics_client import MetricsClient
@@ -201,7 +200,7 @@ async def test_failed_metric_is_an_error_among_the_responses(api: ScriptedApi, o
 async def test_without_a_scale_nothing_else_is_read(api: ScriptedApi, observer: Observer) -> None:
     api.fail("GET", SCALE, 404, 'deployments.apps "web" not found')
     observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
-    assert observed.observation.scale == ScaleError('deployments.apps "web" not found')
+    assert observed.observation.scale == ReadError('deployments.apps "web" not found')
     assert observed.target is None
     assert not [asked for asked in api.requests if "metrics" in asked.path]
 
@@ -293,7 +292,7 @@ class TestPodsOfTheOwner:
         ):
             controllers.known = known
             observed = await observer.observe(hpa(PACKETS_METRIC, selection=PodSelection.OWNER))
-            assert isinstance(observed.observation.pods, PodListError)
+            assert isinstance(observed.observation.pods, ReadError)
             assert observed.observation.pods.message.startswith(problem)
 
     async def test_owned_pods_are_ambiguous_only_with_the_same_target(

@@ -1,10 +1,10 @@
-"""The one word that each step is counted by."""
+"""The reason that each reconciliation is counted by."""
 
 import pytest
 
 from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.model import Behavior
-from autoscaler.core.observation import ScaleError, TargetError
+from autoscaler.core.observation import ReadError
 from tests.autoscaler.simulated_cluster import SimulatedCluster, behavior, hpa, pods_metric, rules, some_pods
 
 AWAY = "prometheus is away"
@@ -43,8 +43,8 @@ def test_reason_of_a_target_at_zero() -> None:
     assert counted(SimulatedCluster(hpa(), replicas=0), 100) == "ScalingDisabled"
 
 
-@pytest.mark.parametrize("problem", [ScaleError("not found"), TargetError("no such kind")])
-def test_reason_of_an_unreadable_scale(problem: ScaleError | TargetError) -> None:
+@pytest.mark.parametrize("problem", [ReadError("not found"), ReadError("no such kind", unknown_kind=True)])
+def test_reason_of_an_unreadable_scale(problem: ReadError) -> None:
     simulated = SimulatedCluster(hpa(), replicas=1)
     simulated.scale = problem
     assert counted(simulated, 100) == "FailedGetScale"

@@ -54,7 +54,7 @@ from tests.conformance.runner import RECORDED
 # One worker, which computes all records once.
 pytestmark = pytest.mark.xdist_group("recording")
 
-# --- every recorded step -------------------------------------------------------------------------------------------
+# --- every recorded reconciliation -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

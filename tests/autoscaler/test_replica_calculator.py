@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from autoscaler.core.observation import MetricError, Pod, PodListError, PodSample
+from autoscaler.core.observation import MetricError, Pod, PodSample, ReadError
 from autoscaler.core.pods import PodGroups
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator, Tolerances
 from tests.autoscaler.simulated_cluster import NOW, pod, pods, sample, samples
@@ -15,14 +15,14 @@ MAX_INT32 = 2**31 - 1
 
 
 def calculator(
-    listed: tuple[Pod, ...] | PodListError = (),
+    listed: tuple[Pod, ...] | ReadError = (),
     *,
     replicas: int | None = None,
     status_replicas: int = 0,
     tolerances: Tolerances = TEN_PERCENT,
 ) -> ReplicaCalculator:
     """Without `replicas`, there are as many as pods."""
-    count = 0 if isinstance(listed, PodListError) else len(listed)
+    count = 0 if isinstance(listed, ReadError) else len(listed)
     return ReplicaCalculator(
         pods=listed,
         spec_replicas=count if replicas is None else replicas,
@@ -217,7 +217,7 @@ def test_errors_have_kubernetes_words() -> None:
     with pytest.raises(MetricError, match=r"^no pods returned by selector while calculating replica count$"):
         average(samples(1), (), target=1)
     with pytest.raises(MetricError, match=r"^unable to calculate ready pods: unable to get pods .*: no cache$"):
-        calculator(PodListError("no cache"), replicas=1).get_object_metric_replicas(5, metric="m", target_usage=1)
+        calculator(ReadError("no cache"), replicas=1).get_object_metric_replicas(5, metric="m", target_usage=1)
 
 
 # --- for any numbers -----------------------------------------------------------------------------------------------

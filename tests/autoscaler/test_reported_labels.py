@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from autoscaler.core.config import Config, Pause
 from autoscaler.core.model import MetricSpec, MetricTarget, Status
-from autoscaler.core.observation import ScaleError, TargetError
+from autoscaler.core.observation import ReadError
 from autoscaler.loop.telemetry import Telemetry
 from tests.autoscaler.simulated_cluster import (
     SimulatedCluster,
@@ -142,8 +142,8 @@ def test_an_api_version_that_cannot_be_parsed_is_a_spec_error() -> None:
     assert counted(three(api_version="apps/v1/beta")) == Counted(("none", "spec"))
 
 
-@pytest.mark.parametrize("scale", [ScaleError("not found"), TargetError("no matches for kind")])
-def test_a_scale_that_cannot_be_read_is_internal(scale: ScaleError | TargetError) -> None:
+@pytest.mark.parametrize("scale", [ReadError("not found"), ReadError("no matches for kind", unknown_kind=True)])
+def test_a_scale_that_cannot_be_read_is_internal(scale: ReadError) -> None:
     simulated = three()
     simulated.scale = scale
     assert counted(simulated) == Counted(("none", "internal"))
@@ -151,7 +151,7 @@ def test_a_scale_that_cannot_be_read_is_internal(scale: ScaleError | TargetError
 
 def test_a_selector_that_is_missing_is_internal() -> None:
     simulated = three()
-    assert not isinstance(simulated.scale, ScaleError | TargetError)
+    assert not isinstance(simulated.scale, ReadError)
     simulated.scale = replace(simulated.scale, selector="")
     assert counted(simulated) == Counted(("none", "internal"))
 

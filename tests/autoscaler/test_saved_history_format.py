@@ -76,7 +76,7 @@ def test_entries_that_can_count_are_restored_in_their_slots(memory: dict[HPAKey,
     }
 
 
-steps = st.lists(
+reconciliations = st.lists(
     st.tuples(
         st.integers(0, 20),  # what the metrics ask for
         st.sampled_from([SECOND, 15 * SECOND, MINUTE, 5 * MINUTE, 40 * MINUTE, 26 * HOUR]),  # time that passes
@@ -90,19 +90,19 @@ POLICIES = behavior(
 )
 
 
-@given(steps, st.sampled_from([None, POLICIES]))
+@given(reconciliations, st.sampled_from([None, POLICIES]))
 @settings(max_examples=300)
 def test_every_decision_is_the_same_with_restarts_as_without(
-    steps: list[tuple[int, int, int, bool]], policies: Behavior | None
+    reconciliations: list[tuple[int, int, int, bool]], policies: Behavior | None
 ) -> None:
     def decided(*, restarts: bool) -> list[Normalized]:
         history, replicas, now = History(recommendations=(Recommendation(5, NOW),)), 5, NOW
         found = []
-        for proposed, passes, window, restart in steps:
+        for proposed, passes, window, restart in reconciliations:
             now += passes
             if restart and restarts:
                 history = saved_and_restored(history, now)
-            step = normalize(
+            normalized = normalize(
                 proposed_replicas=proposed,
                 current_replicas=replicas,
                 min_replicas=1,
@@ -113,26 +113,29 @@ def test_every_decision_is_the_same_with_restarts_as_without(
                 now_ms=now,
             )
             history = History(
-                recommendations=step.recommendations,
+                recommendations=normalized.recommendations,
                 scale_up_events=history.scale_up_events,
                 scale_down_events=history.scale_down_events,
             )
-            if step.desired_replicas != replicas:
+            if normalized.desired_replicas != replicas:
                 history = store_scale_event(
                     history,
                     behavior=policies,
                     previous_replicas=replicas,
-                    new_replicas=step.desired_replicas,
+                    new_replicas=normalized.desired_replicas,
                     now_ms=now,
                 )
-                replicas = step.desired_replicas
-            found.append(step)
+                replicas = normalized.desired_replicas
+            found.append(normalized)
         return found
 
-    def visible(step: Normalized) -> tuple[object, ...]:
-        return step.stabilized_replicas, step.scale_up_limit, step.scale_down_limit, step.desired_replicas, step.limit
+    def visible(found: list[Normalized]) -> list[tuple[object, ...]]:
+        return [
+            (each.stabilized_replicas, each.scale_up_limit, each.scale_down_limit, each.desired_replicas, each.limit)
+            for each in found
+        ]
 
-    assert [visible(step) for step in decided(restarts=True)] == [visible(step) for step in decided(restarts=False)]
+    assert visible(decided(restarts=True)) == visible(decided(restarts=False))
 
 
 def test_recorded_decisions_are_the_same_with_a_restart_before_each_reconciliation(
@@ -157,7 +160,7 @@ def test_expired_entries_keep_their_slots() -> None:
     history = History(recommendations=(Recommendation(9, NOW - HOUR // 2), Recommendation(1, NOW - 2 * HOUR)))
     history = saved_and_restored(history)
     for window in (2 * MINUTE, HOUR):
-        step = normalize(
+        normalized = normalize(
             proposed_replicas=3,
             current_replicas=9,
             min_replicas=1,
@@ -167,8 +170,8 @@ def test_expired_entries_keep_their_slots() -> None:
             history=history,
             now_ms=NOW,
         )
-        history = History(recommendations=step.recommendations)
-    assert step.stabilized_replicas == 9, "what was asked for half an hour ago is within the window of an hour"
+        history = History(recommendations=normalized.recommendations)
+    assert normalized.stabilized_replicas == 9, "what was asked for half an hour ago is within the window of an hour"
 
 
 def test_an_hpa_without_anything_recent_is_still_not_taken_for_a_new_one() -> None:
@@ -212,7 +215,7 @@ def test_restored_entries_have_aged_by_the_wall_clock(wall_clock_moves: int, age
 
 def test_a_slot_that_is_too_old_counts_nowhere_on_a_machine_that_has_just_started() -> None:
     history = History(recommendations=(Recommendation(0, LONG_AGO_MS), Recommendation(5, ANOTHER - SECOND)))
-    step = normalize(
+    normalized = normalize(
         proposed_replicas=8,
         current_replicas=5,
         min_replicas=1,
@@ -222,7 +225,7 @@ def test_a_slot_that_is_too_old_counts_nowhere_on_a_machine_that_has_just_starte
         history=history,
         now_ms=ANOTHER,
     )
-    assert step.desired_replicas == 5, "the lowest recommendation of the last minute"
+    assert normalized.desired_replicas == 5, "the lowest recommendation of the last minute"
 
 
 def test_an_operator_can_read_it() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autoscaler.core.model import CrossVersionObjectReference
-from autoscaler.core.observation import Scale, ScaleError, TargetError
+from autoscaler.core.observation import ReadError, Scale
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError, TargetScale
 from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
@@ -73,7 +73,7 @@ async def test_absent_fields_of_a_scale_are_zero(api: ScriptedApi, scales: Scale
 async def test_only_the_preferred_version_is_read(api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH.replace("v1", "v1beta1"), scale())
     api.fail("GET", PATH, 404, "the server could not find the requested resource")
-    assert await scales.read("default", WEB) == ScaleError("the server could not find the requested resource")
+    assert await scales.read("default", WEB) == ReadError("the server could not find the requested resource")
 
 
 async def test_a_kind_in_lower_case_is_the_same_kind(api: ScriptedApi, scales: ScaleClient) -> None:
@@ -82,7 +82,9 @@ async def test_a_kind_in_lower_case_is_the_same_kind(api: ScriptedApi, scales: S
         await scales.read("default", CrossVersionObjectReference("deployment", "web", "apps/v1")), TargetScale
     )
     shouted = CrossVersionObjectReference("DEPLOYMENT", "web", "apps/v1")
-    assert await scales.read("default", shouted) == TargetError('no matches for kind "DEPLOYMENT" in group "apps"')
+    assert await scales.read("default", shouted) == ReadError(
+        'no matches for kind "DEPLOYMENT" in group "apps"', unknown_kind=True
+    )
 
 
 UNPARSABLE = (
@@ -104,7 +106,7 @@ async def test_a_selector_that_does_not_convert_is_a_scale_error(
     selector: str, problem: str, api: ScriptedApi, scales: ScaleClient
 ) -> None:
     api.on("GET", PATH, scale(status={"replicas": 1, "selector": selector}))
-    assert await scales.read("default", WEB) == ScaleError(
+    assert await scales.read("default", WEB) == ReadError(
         "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "
         f"failed to parse target selector: {problem}"
     )
@@ -120,25 +122,27 @@ async def test_a_selector_is_read_as_a_label_selector_and_written_as_a_text(
 
 async def test_response_without_a_status_has_client_gos_message(api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH, b"service unavailable\n", status=503)
-    assert await scales.read("default", WEB) == ScaleError(
+    assert await scales.read("default", WEB) == ReadError(
         "the server is currently unable to handle the request (get deployments web)"
     )
 
 
 async def test_a_target_that_does_not_exist_is_a_scale_error(api: ScriptedApi, scales: ScaleClient) -> None:
     api.fail("GET", PATH, 404, 'deployments.apps "web" not found')
-    assert await scales.read("default", WEB) == ScaleError('deployments.apps "web" not found')
+    assert await scales.read("default", WEB) == ReadError('deployments.apps "web" not found')
 
 
 async def test_a_kind_that_does_not_exist_is_a_target_error(scales: ScaleClient) -> None:
     gizmo = CrossVersionObjectReference("Gizmo", "web", "apps/v1")
-    assert await scales.read("default", gizmo) == TargetError('no matches for kind "Gizmo" in group "apps"')
+    assert await scales.read("default", gizmo) == ReadError(
+        'no matches for kind "Gizmo" in group "apps"', unknown_kind=True
+    )
 
 
 @pytest.mark.parametrize("response", [scale(spec={"replicas": "three"}), scale(spec=[]), b"<html>", b"[]"], ids=str)
 async def test_malformed_scale_is_a_scale_error(response: Any, api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH, response)
-    assert isinstance(await scales.read("default", WEB), ScaleError)
+    assert isinstance(await scales.read("default", WEB), ReadError)
 
 
 async def test_write_changes_only_the_replicas(api: ScriptedApi, scales: ScaleClient) -> None:

@@ -14,7 +14,7 @@ from autoscaler.core.model import (
     MetricTarget,
     ScalingRules,
 )
-from autoscaler.core.observation import Observation, PodsResponse, Scale, ScaleError, ValuesResponse
+from autoscaler.core.observation import Observation, PodsResponse, ReadError, Scale, ValuesResponse
 from autoscaler.core.reconcile import conclude, decide
 from autoscaler.records.build import build_record
 from autoscaler.records.sentence import decimal_text, with_sentence
@@ -246,7 +246,7 @@ def test_failed_metric_blocks_scale_down() -> None:
 
 
 def test_unreadable_scale_gives_no_replica_count() -> None:
-    observation = Observation(hpa=hpa(), scale=ScaleError('deployments.apps "web" not found'))
+    observation = Observation(hpa=hpa(), scale=ReadError('deployments.apps "web" not found'))
     assert sentence_of(decide(observation, History(), NOW)) == ('no replica count: deployments.apps "web" not found')
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from autoscaler.core.config import Config
 from autoscaler.core.history import History
 from autoscaler.core.model import Behavior, Condition, HPAKey, Status
-from autoscaler.core.observation import Observation, Scale, ScaleError
+from autoscaler.core.observation import Observation, ReadError, Scale
 from autoscaler.core.reconcile import decide
 from autoscaler.records.shadow import Comparison, DesiredReplicas, ShadowComparer, Verdict, compare, desired_replicas
 from tests.autoscaler.simulated_cluster import NOW, behavior, hpa, percent, rules, some_pods, with_spec
@@ -191,7 +191,7 @@ def test_hpa_without_conditions_is_not_compared() -> None:
 def test_decision_without_scale_is_not_compared() -> None:
     simulated = SimulatedCluster()
     simulated.they_decide(2)
-    lost = Observation(hpa=simulated.hpa, scale=ScaleError("the API server cannot be reached"))
+    lost = Observation(hpa=simulated.hpa, scale=ReadError("the API server cannot be reached"))
     simulated.shadow.add_decision(decide(lost, History(), simulated.now_ms))
     simulated.pass_time(60)
     assert simulated.verdicts() == []

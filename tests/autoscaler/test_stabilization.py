@@ -37,10 +37,10 @@ def recommended(*samples: tuple[int, int]) -> History:
     return History(recommendations=tuple(Recommendation(replicas, NOW - age * 1000) for replicas, age in samples))
 
 
-def scale_down(rules: Behavior, start: int, target: int, *, steps: int, seconds: int) -> list[int]:
-    """The replica counts while the metrics ask for `target`, one step every `seconds`."""
+def scale_down(rules: Behavior, start: int, target: int, *, syncs: int, seconds: int) -> list[int]:
+    """The replica counts while the metrics ask for `target`, one sync every `seconds`."""
     history, current, now_ms, counts = History(), start, NOW, [start]
-    for _ in range(steps):
+    for _ in range(syncs):
         now_ms += seconds * 1000
         desired = apply(target, current=current, rules=rules, history=history, now_ms=now_ms).desired_replicas
         if desired != current:
@@ -57,14 +57,14 @@ def scale_down(rules: Behavior, start: int, target: int, *, steps: int, seconds:
 
 def test_4_pods_or_10_percent_take_80_towards_10_first_by_tenths_then_by_4() -> None:
     policies = behavior(down=rules(some_pods(4, 60), percent(10, 60), window=0))
-    counts = scale_down(policies, 80, 10, steps=19, seconds=61)
+    counts = scale_down(policies, 80, 10, syncs=19, seconds=61)
     assert counts[:7] == [80, 72, 64, 57, 51, 45, 40]
     assert counts[7:15] == [36, 32, 28, 24, 20, 16, 12, 10]
 
 
 def test_select_policy_min_takes_the_smaller_change() -> None:
     policies = behavior(down=rules(some_pods(4, 60), percent(10, 60), select="Min", window=0))
-    assert scale_down(policies, 80, 10, steps=2, seconds=61) == [80, 76, 72]
+    assert scale_down(policies, 80, 10, syncs=2, seconds=61) == [80, 76, 72]
 
 
 def test_select_policy_disabled_switches_a_direction_off() -> None:
@@ -75,7 +75,7 @@ def test_select_policy_disabled_switches_a_direction_off() -> None:
 
 def test_only_one_change_of_the_allowed_size_fits_into_a_period() -> None:
     policies = behavior(down=rules(some_pods(4, 60), window=0))
-    assert scale_down(policies, 80, 10, steps=9, seconds=15) == [80, 76, 76, 76, 76, 72, 72, 72, 72, 68]
+    assert scale_down(policies, 80, 10, syncs=9, seconds=15) == [80, 76, 76, 76, 76, 72, 72, 72, 72, 68]
 
 
 # --- without behavior ----------------------------------------------------------------------------------------------

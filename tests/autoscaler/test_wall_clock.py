@@ -1,7 +1,6 @@
 """The wall clock is set while the process runs: libfaketime shifts it, and not the monotonic clock.
 
-The tests wait for steps, never for time: a window is either so long that no test reaches its end, or so short that any
-test does.
+The tests wait for reconciliations, never for time. A window is either too long for any test, or shorter than each.
 """
 
 import json
@@ -75,8 +74,8 @@ async def decisions(process: Autoscaler) -> list[dict[str, Any]]:
     return found
 
 
-async def steps(cluster: Cluster, number: int) -> None:
-    """Wait for so many steps."""
+async def wait_for_reconciliations(cluster: Cluster, number: int) -> None:
+    """Wait for so many reconciliations."""
     before = cluster.metrics.requests
 
     async def taken() -> bool:
@@ -92,10 +91,10 @@ def ahead(decision: dict[str, Any]) -> timedelta:
 
 async def test_a_clock_that_is_set_ten_minutes_forward_ends_no_window(cluster: Cluster, clock: WallClock) -> None:
     async with autoscaler(cluster.kubeconfig, *QUICK, environment=clock.environment) as process:
-        await steps(cluster, 3)
+        await wait_for_reconciliations(cluster, 3)
         clock.set(timedelta(minutes=10))
         cluster.metrics.value = "1"
-        await steps(cluster, 5)
+        await wait_for_reconciliations(cluster, 5)
         last = (await decisions(process))[-1]
         assert ahead(last) > timedelta(minutes=9), "the process lives in another time"
         assert cluster.replicas("web") == 6, "the window is five minutes"
@@ -105,9 +104,9 @@ async def test_a_clock_that_is_set_ten_minutes_forward_ends_no_window(cluster: C
 async def test_setting_the_clock_back_prolongs_no_window(cluster: Cluster, clock: WallClock) -> None:
     window = "--horizontal-pod-autoscaler-downscale-stabilization=100ms"
     async with autoscaler(cluster.kubeconfig, *QUICK, window, environment=clock.environment) as process:
-        await steps(cluster, 3)
+        await wait_for_reconciliations(cluster, 3)
         clock.set(-timedelta(minutes=30))
-        await steps(cluster, 2)  # the one that was under way may have looked at its clock before
+        await wait_for_reconciliations(cluster, 2)  # the one that was under way may have looked at its clock before
         cluster.metrics.value = "1"
 
         async def scaled_down() -> bool:

@@ -1,4 +1,4 @@
-"""Examples that Kubernetes' documentation works out, as whole steps: from metric values to numbers of replicas.
+"""Examples of Kubernetes' documentation as whole reconciliations: from metric values to numbers of replicas.
 
 Those about a single formula are beside it (`test_replicas`, `test_normalize`); these are about what users meet.
 """
@@ -76,7 +76,7 @@ def test_several_metrics_and_the_largest_proposal_wins() -> None:
         hpa(pods_metric(100), object_metric(2000), external_metric(1000), maximum=20), replicas=2
     )
     simulated.reconcile(150, 5000, 4000)  # which ask for 3, for 5 and for 4
-    assert simulated.replicas == 4, "no faster than from 2 to 4 in one step"
+    assert simulated.replicas == 4, "no faster than from 2 to 4 at once"
     simulated.reconcile(100, 2500, 4000)  # 4, 5 and 4
     assert simulated.replicas == 5
 

@@ -137,7 +137,7 @@ async def test_only_an_hpa_that_scales_reads_its_scale(cluster: Cluster, monkeyp
     stop = asyncio.Event()
     requests = cluster.server.requests
 
-    def steps() -> int:
+    def reconciliations() -> int:
         return cluster.metrics.requests
 
     async with await KubeClient.connect(kubeconfig) as client, asyncio.TaskGroup() as tasks:
@@ -145,8 +145,8 @@ async def test_only_an_hpa_that_scales_reads_its_scale(cluster: Cluster, monkeyp
         try:
             await until(lambda: requests.of("watch", DEPLOYMENTS) == 1)
             await until(lambda: bool(cluster.hpa(names[-1]).get("status")))
-            read, seen = requests.of("get", "deployments/scale"), steps()
-            await until(lambda: steps() > seen + 10)
+            read, seen = requests.of("get", "deployments/scale"), reconciliations()
+            await until(lambda: reconciliations() > seen + 10)
             assert requests.of("get", "deployments/scale") == read
             await cluster.patch_hpa(names[0], minReplicas=2)
             await until(lambda: cluster.replicas(names[0]) == 2)

@@ -30,10 +30,9 @@ from autoscaler.core.observation import (
     PodSample,
     PodsResponse,
     PodUsage,
+    ReadError,
     ResourceResponse,
     Scale,
-    ScaleError,
-    TargetError,
     ValuesResponse,
 )
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
@@ -158,14 +157,14 @@ class _Cluster:
                 ]
                 return replace(observation, responses=tuple(responses))
 
-    def _scale(self, step: dict[str, Any]) -> Scale | ScaleError | TargetError:
+    def _scale(self, step: dict[str, Any]) -> Scale | ReadError:
         target = self._hpa.spec.scale_target_ref
         if target.kind != "Deployment":
             group = target.api_version.rpartition("/")[0]
-            return TargetError(f'no matches for kind "{target.kind}" in group "{group}"')
+            return ReadError(f'no matches for kind "{target.kind}" in group "{group}"', unknown_kind=True)
         scale = step["scale"]
         if "error" in scale:
-            return ScaleError(scale["error"])
+            return ReadError(scale["error"])
         return Scale(
             spec_replicas=scale["specReplicas"], status_replicas=scale["statusReplicas"], selector=scale["selector"]
         )

@@ -9,7 +9,7 @@ import msgspec
 
 from autoscaler.core.metrics import external_metric_text, object_metric_text
 from autoscaler.core.model import CrossVersionObjectReference, LabelSelectorSpec, MetricIdentifier
-from autoscaler.core.observation import MetricError, Pod, PodListError, PodSample
+from autoscaler.core.observation import MetricError, Pod, PodSample, ReadError
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator, Tolerances
 from kube.selectors import LabelSelector, SelectorError
 from tests.conformance.comparison import difference
@@ -103,9 +103,9 @@ def _samples(fetched: dict[str, Any]) -> dict[str, PodSample]:
     }
 
 
-def _pods(case: dict[str, Any]) -> Sequence[Pod] | PodListError:
+def _pods(case: dict[str, Any]) -> Sequence[Pod] | ReadError:
     if "podListError" in case:
-        return PodListError(case["podListError"])
+        return ReadError(case["podListError"])
     selector = LabelSelector.parse(case["input"]["podSelector"])
     pods = [parse_pod(pod, pod) for pod in case["pods"]]
     return [pod for pod in pods if selector.matches(pod.labels)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.server
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -157,7 +158,10 @@ def settings(url: str, cache: Path, **changes: Any) -> PrometheusSettings:
 
 @contextlib.contextmanager
 def stub_server(
-    respond: Callable[[str], tuple[int, str, bytes]], *, headers: Callable[[dict[str, str]], None] = lambda _: None
+    respond: Callable[[str], tuple[int, str, bytes]],
+    *,
+    headers: Callable[[dict[str, str]], None] = lambda _: None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
     """Serve what `respond` returns for "METHOD PATH": status, content type, body; yield the URL."""
 
@@ -180,10 +184,12 @@ def stub_server(
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield f"http{'s' if tls is not None else ''}://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

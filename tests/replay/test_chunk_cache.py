@@ -170,3 +170,10 @@ def test_memory_is_that_of_the_values(tmp_path: Path) -> None:
     values = read(Server(), tmp_path, day(ago=15, count=80_640))
     assert len(values) == 80_640
     assert values.itemsize == 8
+
+
+def test_milli_units_stay_exact(tmp_path: Path) -> None:
+    start = 1_001 * STEP  # the server's first value; 1001 / 1000 * 1000 is less than 1001 in floating point
+    query = RangeQuery(name="queue", query="queue", milli=True, total=True)
+    values = read(Server(), tmp_path, Times(start, STEP, 5_000), query=query)
+    assert [int(value * 1000) for value in values] == list(range(1_001, 6_001))

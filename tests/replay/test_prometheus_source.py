@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import json
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,7 @@ from tests.replay.prometheus_bed import (
     rate,
     running_prometheus,
     settings,
+    stub_server,
 )
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("replay-prometheus")]
@@ -69,9 +71,14 @@ ALL_QUEUES_METRIC = metric(
     "external: {metric: {name: all_queues, selector: {matchExpressions: [{key: queue, operator: NotIn,"
     " values: [mails]}]}}, target: {type: Value, value: 10}}"
 )
+EVERY_QUEUE_METRIC = metric(
+    "external: {metric: {name: all_queues, selector: {matchExpressions: [{key: queue, operator: Exists}]}},"
+    " target: {type: Value, value: 10}}"
+)
 CPU_METRIC = metric("resource: {name: cpu, target: {type: Utilization, averageUtilization: 40}}")
 APP_CPU_METRIC = metric("containerResource: {name: cpu, container: app, target: {type: AverageValue, averageValue: 1}}")
 MEMORY_METRIC = metric("resource: {name: memory, target: {type: AverageValue, averageValue: 64Mi}}")
+ALL_QUEUES = "external: {metric: {name: all_queues}, target: {type: Value, value: 10}}"
 NOTHING = LabelSelector()
 TIMES = [START + at for at in (15, 60, 600, 3585, 3615, 3660, 3900, 4200, 7185)]
 
@@ -126,7 +133,7 @@ class Pods:
 
 async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
     """Return the total that the adapter serves at a time, in milli-units; None if it serves none."""
-    rules = complete_rules(parse_rules(RULES, source="rules.yaml"), [])
+    rules = complete_rules(parse_rules(RULES, source="rules.yaml"), [spec.source for spec in hpa(source).spec.metrics])
     lookup = builtin_resources()
     async with PrometheusServers(PrometheusOptions(url=server.url)) as servers, aiohttp.ClientSession() as http:
         catalog = Catalog(
@@ -169,11 +176,22 @@ async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
         SERVICE_METRIC,
         QUEUE_METRIC,
         ALL_QUEUES_METRIC,
+        EVERY_QUEUE_METRIC,
         CPU_METRIC,
         APP_CPU_METRIC,
         MEMORY_METRIC,
     ],
-    ids=["pods", "short rule with NaN", "object", "external", "external short rule", "cpu", "container", "memory"],
+    ids=[
+        "pods",
+        "short rule with NaN",
+        "object",
+        "external",
+        "external short rule",
+        "several series",
+        "cpu",
+        "container",
+        "memory",
+    ],
 )
 def test_load_is_what_the_adapter_serves(server: PrometheusServer, tmp_path: Path, source: dict[str, Any]) -> None:
     [series] = read(server, tmp_path, source).series.values()
@@ -387,6 +405,35 @@ def test_hpas_of_different_targets_are_refused(tmp_path: Path) -> None:
     hpas = [hpa(QUEUE_METRIC), hpa(QUEUE_METRIC, target="worker")]
     with pytest.raises(ReplayError, match="have the targets Deployment/shop/web and Deployment/shop/worker; replay"):
         read_prometheus(hpas, settings("http://127.0.0.1:1", tmp_path))
+
+
+def test_rule_of_another_server(server: PrometheusServer, tmp_path: Path) -> None:
+    received: list[str] = []
+    tenants: list[str | None] = []
+    start = {"resultType": "matrix", "result": [{"metric": {"queue": "x"}, "values": [[START, "7500"]]}]}
+
+    def respond(path: str) -> tuple[int, str, bytes]:
+        received.append(path.partition("?")[0])
+        return 200, "application/json", json.dumps({"status": "success", "data": start}).encode()
+
+    with stub_server(respond, headers=lambda headers: tenants.append(headers.get("X-Scope-OrgID"))) as url:
+        rules = parse_rules(
+            f"prometheusServers: {{other: {{url: '{url}', headers: {{X-Scope-OrgID: team}}}}}}\n"
+            "externalRules: [{name: all_queues, query: sum(queue_depth) by (queue), prometheus: other}]",
+            source="rules.yaml",
+        )
+        load = read(server, tmp_path, metric(ALL_QUEUES), rules=rules)
+    assert values(load)[0] == 7.5
+    assert (received[0], set(tenants)) == ("GET /api/v1/query_range", {"team"})
+    assert load.replicas is not None  # of the server of --prometheus-url
+
+
+def test_only_series_of_sections_that_are_needed_are_listed() -> None:
+    rules = parse_rules(RULES, source="rules.yaml")
+    sources = [spec.source for spec in hpa(CPU_METRIC).spec.metrics]
+    assert complete_rules(rules, sources).all_rules == ()
+    sources = [spec.source for spec in hpa(QUEUE_METRIC).spec.metrics]
+    assert {rule.key for rule in complete_rules(rules, sources).all_rules} == {"externalRules[0]", "externalRules[1]"}
 
 
 def test_server_whose_clock_is_behind(server: PrometheusServer, tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusConfigError, PrometheusOptions
+from kube.certs import CertificateAuthority
 from replay.load import ReplayError
 from replay.prometheus.client import RangeClient, TooLargeError
 from tests.replay.prometheus_bed import stub_server
@@ -210,3 +212,53 @@ def test_type_of_a_metric_is_that_of_its_metadata(body: str, expected: str) -> N
         RangeClient(PrometheusOptions(url=url), DEFAULT_DESTINATION) as client,
     ):
         assert client.metric_type("jobs") == expected
+
+
+# --- TLS -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority() -> CertificateAuthority:
+    return CertificateAuthority.create("test CA")
+
+
+@pytest.fixture(scope="module")
+def tls(authority: CertificateAuthority, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the CA, and certificates of a server and of a client."""
+    folder = tmp_path_factory.mktemp("tls")
+    (folder / "ca.crt").write_bytes(authority.cert_pem)
+    for name, hosts in (("server", ["127.0.0.1"]), ("client", [])):
+        issued = authority.issue(name, hosts=hosts)
+        (folder / f"{name}.crt").write_bytes(issued.cert_pem)
+        (folder / f"{name}.key").write_bytes(issued.key_pem)
+    return folder
+
+
+def server_context(tls: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls / "ca.crt")
+    context.load_cert_chain(tls / "server.crt", tls / "server.key")
+    return context
+
+
+def test_ca_file_verifies_the_server(tls: Path) -> None:
+    with stub_server(lambda _: (200, JSON, MATRIX), tls=server_context(tls)) as url:
+        request(url, ca_file=tls / "ca.crt")
+        request(url, insecure_skip_tls_verify=True)
+        with pytest.raises(ReplayError, match=r"certificate that cannot be verified .*; give --prometheus-ca-file"):
+            request(url)
+        with pytest.raises(ReplayError, match="cannot be verified"):
+            request(url.replace("127.0.0.1", "localhost"), ca_file=tls / "ca.crt")
+
+
+def test_client_certificate_is_sent(tls: Path) -> None:
+    context = server_context(tls)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with stub_server(lambda _: (200, JSON, MATRIX), tls=context) as url:
+        request(url, ca_file=tls / "ca.crt", cert_file=tls / "client.crt", key_file=tls / "client.key")
+        with pytest.raises(ReplayError):
+            request(url, ca_file=tls / "ca.crt")
+
+
+def test_unusable_file_of_tls(tmp_path: Path) -> None:
+    with pytest.raises(PrometheusConfigError, match="CA file for Prometheus"):
+        request("https://127.0.0.1:1", ca_file=tmp_path / "none")

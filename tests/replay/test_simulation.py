@@ -185,6 +185,15 @@ def test_scale_to_zero_and_up_again() -> None:
     assert counts == [1, 0, 0, 3, 3]
 
 
+def test_an_hpa_that_starts_at_zero_has_scaled_to_zero() -> None:
+    hpa = make_hpa(external_metric(averageValue="10"), min_replicas=0)
+    recorded = dataclasses.replace(load_of(queue=[0, 25]), replicas=series_of([0]))
+
+    assert desired(hpa, load_of(queue=[0, 25]), initial_replicas=0) == [0, 3]
+    assert desired(hpa, recorded) == [0, 3]
+    assert desired(make_hpa(external_metric(averageValue="10")), recorded) == [0, 0]  # switched off by hand
+
+
 def test_scale_to_zero_needs_the_feature() -> None:
     hpa = make_hpa(external_metric(averageValue="10"), min_replicas=0)
     config = Config(downscale_stabilization_ms=0, scale_to_zero=False)
