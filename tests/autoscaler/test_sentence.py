@@ -54,8 +54,10 @@ def sentence_of(
     scale_error: str | None = None,
     status_error: str | None = None,
 ) -> str:
-    record = build_record(decision, outcome, scale_error=scale_error, status_error=status_error)
-    return with_sentence(record).sentence
+    build = partial(build_record, decision, outcome, scale_error=scale_error, status_error=status_error)
+    text = with_sentence(build()).sentence
+    assert with_sentence(build(with_values=False)).sentence == text
+    return text
 
 
 # --- metrics of pods -----------------------------------------------------------------------------------------------
