@@ -1,5 +1,7 @@
 """The sentence about a decision: one for each way in which a decision can come about."""
 
+from functools import partial
+
 import pytest
 
 from autoscaler.core.decision import Decision, Outcome
