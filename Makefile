@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-replay lock pictures clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-replay bench-tune lock pictures clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -57,6 +57,9 @@ bench-listing: setup ## measure time and memory for listing 20,000 pods; BENCH_A
 
 bench-replay: setup ## measure replays of recorded load; BENCH_ARGS=--quick measures a day only
 	@$(PY) -m bench.replay $(BENCH_ARGS)
+
+bench-tune: setup ## tune two recorded loads on one core, some minutes each; BENCH_ARGS="--trials 30" is shorter
+	@$(PY) -m bench.tune $(BENCH_ARGS)
 
 bench: bench-adapter bench-autoscaler bench-replay ## measure both processes, and replays
 

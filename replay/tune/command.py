@@ -18,6 +18,7 @@ from autoscaler.core.config import Config
 from kube.flags import FILE, GoCommand
 from replay.commands import errors_of_users, read_inputs
 from replay.flags import HPAReference, LoadOptions, ModelOptions, hpa_option, input_flags
+from replay.hpa_files import HPAFile
 from replay.load import ReplayError
 
 _PERCENT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)%")
@@ -114,7 +115,6 @@ def tune(
             from replay.tune import report
             from replay.tune.bounds import Bounds, read_bounds
             from replay.tune.goal import Goal, Objective
-            from replay.tune.page import page
             from replay.tune.tuning import TuneOptions
             from replay.tune.tuning import tune as tune_hpa
         except ImportError as error:
@@ -140,12 +140,20 @@ def tune(
             click.echo("interrupted before there was anything to report", err=True)
             sys.exit(_INTERRUPTED)
         if html is not None:
-            try:
-                html.write_text(page(tuned), encoding="utf-8")
-            except OSError as error:
-                raise ReplayError(f"{html} cannot be written: {error.strerror or error}") from error
+            _write_html(tuned, inputs.files[0], html)
             click.echo(f"wrote {html}", err=True)
         click.echo(report.json(tuned) if output == "json" else report.text(tuned), nl=False)
+
+
+def _write_html(tuned: Any, file: HPAFile, path: Path) -> None:
+    try:
+        from replay.tune.page import page
+    except ImportError as error:
+        raise ReplayError("--html needs plotly: pip install 'milliscale[replay]'") from error
+    try:
+        path.write_text(page(tuned, file), encoding="utf-8")
+    except OSError as error:
+        raise ReplayError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

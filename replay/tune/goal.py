@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from random import Random
 from typing import Final
-
-import numpy as np
 
 from replay.tune.evaluation import Figures, total
 
@@ -21,6 +20,7 @@ SURE: Final = 0.95
 LEAST_GAIN: Final = 0.03
 """A smaller gain is not worth a change: it is within what differs from one week to the next."""
 _RESAMPLES: Final = 400
+_GAIN_RESAMPLES: Final = 4000
 _ROUNDING: Final = 0.02
 """--max-overload may be a rounded figure of the given spec's."""
 _TINY: Final = 1e-9
@@ -71,10 +71,10 @@ class Goal:
 
 
 class Margin:
-    """How far a candidate is from the limits on the training part.
+    """How far a candidate is from the limit on the training part.
 
     Args:
-        goal: the limits.
+        goal: the limit.
         given: the given spec's parts.
         unseen: the number of unseen parts.
         seed: of the random selections.
@@ -82,33 +82,38 @@ class Margin:
 
     def __init__(self, goal: Goal, given: Sequence[Figures], *, unseen: int, seed: int) -> None:
         self._goal = goal
-        self._selections = np.random.default_rng(seed).integers(len(given), size=(_RESAMPLES, max(unseen // 2, 1)))
-        self._given = self._ratios(given)
+        self._selections = _selections(len(given), max(unseen // 2, 1), count=_RESAMPLES, seed=seed)
         self._given_pods = total(given).pod_hours
-        allowed = self._given if goal.max_overload is None else np.full(_RESAMPLES, goal.max_overload)
-        self._allowed = allowed
+        limit = goal.max_overload
+        self._allowed = self._ratios(given) if limit is None else [limit] * _RESAMPLES
         self._scale = max(goal.allowed(given), _TINY)
 
     def excess(self, parts: Sequence[Figures]) -> float:
         """Return by how much the limit is exceeded, as a share of it; 0 or less: it is kept with the margin."""
         if self._goal.objective is Objective.OVERLOAD:
             return total(parts).pod_hours / max(self._given_pods, _TINY) - 1
-        return float(np.quantile(self._ratios(parts) - self._allowed, SURE)) / self._scale
+        over = [ratio - allowed for ratio, allowed in zip(self._ratios(parts), self._allowed, strict=True)]
+        return _quantile(over, SURE) / self._scale
 
-    def _ratios(self, parts: Sequence[Figures]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    def _ratios(self, parts: Sequence[Figures]) -> list[float]:
         """Return the overload ratio of each selection."""
-        overload = np.array([each.overload_requests for each in parts])[self._selections].sum(axis=1)
-        requests = np.array([each.requests for each in parts])[self._selections].sum(axis=1)
-        ratios: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = overload / np.maximum(requests, _TINY)
-        return ratios
+        return [total([parts[index] for index in selection]).overload_ratio for selection in self._selections]
 
 
-def gain_interval(
-    parts: Sequence[Figures], given: Sequence[Figures], *, seed: int, resamples: int = 10_000
-) -> tuple[float, float]:
+def gain_interval(parts: Sequence[Figures], given: Sequence[Figures], *, seed: int) -> tuple[float, float]:
     """Return the 90 % interval of the share of pod-hours saved, from random selections of the parts."""
-    picks = np.random.default_rng(seed).integers(len(parts), size=(resamples, len(parts)))
-    pods = np.array([each.pod_hours for each in parts])[picks].sum(axis=1)
-    given_pods = np.array([each.pod_hours for each in given])[picks].sum(axis=1)
-    low, high = np.quantile(1 - pods / np.maximum(given_pods, _TINY), (0.05, 0.95))
-    return float(low), float(high)
+    gains = []
+    for selection in _selections(len(parts), len(parts), count=_GAIN_RESAMPLES, seed=seed):
+        given_pods = sum(given[index].pod_hours for index in selection)
+        gains.append(1 - sum(parts[index].pod_hours for index in selection) / max(given_pods, _TINY))
+    return _quantile(gains, 0.05), _quantile(gains, 0.95)
+
+
+def _selections(parts: int, size: int, *, count: int, seed: int) -> list[list[int]]:
+    """Return random selections of parts, with repetition."""
+    random = Random(seed)  # noqa: S311  # the same selections each time
+    return [random.choices(range(parts), k=size) for _ in range(count)]
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]

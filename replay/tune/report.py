@@ -30,7 +30,7 @@ _UNLIMITED: Final = 1000
 
 def text(tuned: Tuned) -> str:
     """Return the report with the recommended HPA, as YAML."""
-    lines = [*verdict(tuned), "", *_table(tuned), "", *notes(tuned)]
+    lines = [*verdict(tuned), "", *_table_lines(tuned), "", *(f"- {note}" for note in notes(tuned))]
     comment = "\n".join(f"# {line}".rstrip() for line in lines)
     if tuned.recommended is not None:
         return f"{comment}\n{to_yaml(tuned.recommended.document)}"
@@ -85,13 +85,13 @@ def verdict(tuned: Tuned) -> list[str]:
             recommended = f"Recommended for {tuned.name}: {describe(tuned.winner.candidate) if tuned.winner else ''}."
             return [recommended, f"It has {figures} ({instead}), {on_unseen}."]
         case Verdict.KEEPS_LIMIT:
-            lines = [
+            return [
                 f"{none}: none has fewer pod-hours and keeps --max-overload.",
                 f"The given spec exceeds it. The winner of the search keeps it, {on_unseen}:",
                 f"{figures} ({instead}).",
                 change,
+                "If you want that, apply it from -o json.",
             ]
-            return [*lines, "If you want that, apply it from -o json."]
         case Verdict.REJECTED:
             return [f"{none}.", change, f"It looked better in the search, but has {figures} ({instead}), {on_unseen}."]
         case Verdict.NONE:
@@ -101,7 +101,7 @@ def verdict(tuned: Tuned) -> list[str]:
 
 def notes(tuned: Tuned) -> list[str]:
     """Return how sure the result is, and what it was computed from."""
-    return [f"- {note}" for note in (*_confidence(tuned), *_method(tuned))]
+    return [*_confidence(tuned), *_method(tuned)]
 
 
 def _confidence(tuned: Tuned) -> Iterator[str]:
@@ -171,17 +171,27 @@ def _interval(tuned: Tuned) -> tuple[float, float] | None:
 # --- table -----------------------------------------------------------------------------------------------------------
 
 
-def _table(tuned: Tuned) -> list[str]:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column("")
+def table(tuned: Tuned) -> list[list[str]]:
+    """Return the rows of the trade-off, the header first."""
+    header = [""]
     for part in ("searched", "unseen"):
-        for title in (f"{part}: pod-hours", "overload", "scale events"):
-            table.add_column(title, justify="right")
-    for spec in tuned.specs:
-        row = [*_row(spec.train, tuned.given.train), *_row(spec.unseen, tuned.given.unseen)]
-        table.add_row(spec.name, *row)
+        header += [f"{part}: pod-hours", "overload", "scale events"]
+    rows = [
+        [spec.name, *_row(spec.train, tuned.given.train), *_row(spec.unseen, tuned.given.unseen)]
+        for spec in tuned.specs
+    ]
+    return [header, *rows]
+
+
+def _table_lines(tuned: Tuned) -> list[str]:
+    header, *rows = table(tuned)
+    drawn = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for number, title in enumerate(header):
+        drawn.add_column(title, justify="right" if number else "left")
+    for row in rows:
+        drawn.add_row(*row)
     file = io.StringIO()
-    Console(file=file, width=_UNLIMITED, highlight=False, markup=False, emoji=False).print(table)
+    Console(file=file, width=_UNLIMITED, highlight=False, markup=False, emoji=False).print(drawn)
     return [line for line in file.getvalue().splitlines() if line.strip()]
 
 

@@ -13,7 +13,8 @@ import pytest
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusConfigError, PrometheusOptions
 from kube.certs import CertificateAuthority
 from replay.load import ReplayError
-from replay.prometheus.client import RangeClient, TooLargeError
+from replay.prometheus.client import RangeClient
+from replay.prometheus.session import TooLargeError
 from tests.replay.prometheus_bed import stub_server
 
 JSON = "application/json"

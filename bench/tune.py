@@ -1,0 +1,103 @@
+"""Measure `tune` on the traces of the tests: `python -m bench.tune`.
+
+Each row is one `python -m autoscaler tune --jobs 1`, from its start to its end, of an HPA with a target of 70 % of the
+capacity and the default behavior: time, and pod-hours and overload on the unseen days.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from bench.costs import show, write_lines
+from bench.replay import ROOT, TRACES
+
+_CAPACITY: Final = 100
+_HPA: Final = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": 1,
+        "maxReplicas": 1000,
+        "metrics": [
+            {
+                "type": "Pods",
+                "pods": {
+                    "metric": {"name": "requests_per_second"},
+                    "target": {"type": "AverageValue", "averageValue": "70"},
+                },
+            }
+        ],
+    },
+}
+
+
+class TunedRow(msgspec.Struct, kw_only=True):
+    """One command; a row of the table. Shares are of the unseen days."""
+
+    trace: str
+    max_overload: str
+    seconds: float
+    cpu_seconds: float
+    verdict: str
+    changes: str
+    saved_pod_hours: str
+    overload: str
+    given_overload: str
+
+
+def _measure(trace: str, max_overload: str, trials: int) -> TunedRow:
+    with tempfile.TemporaryDirectory() as folder:
+        hpa = Path(folder) / "hpa.json"
+        hpa.write_bytes(msgspec.json.encode(_HPA))
+        command = [sys.executable, "-m", "autoscaler", "tune", f"--hpa={hpa}", f"--csv={TRACES / f'{trace}.csv.gz'}"]
+        command += [f"--capacity={_CAPACITY}", "--jobs=1", f"--trials={trials}", "--output=json"]
+        command += [f"--max-overload={max_overload}"] if max_overload else []
+        output = Path(folder) / "output"
+        started = time.monotonic()
+        with output.open("wb") as written:
+            child = subprocess.Popen(command, cwd=ROOT, stdout=written)
+            _, status, usage = os.wait4(child.pid, 0)
+        seconds = time.monotonic() - started
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise click.ClickException(f"tune exits with {child.returncode}")
+        document = msgspec.json.decode(output.read_bytes())
+    specs = {spec["name"]: spec for spec in document["specs"]}
+    given = specs["given"]
+    tuned = specs.get("tuned", given)
+    return TunedRow(
+        trace=trace,
+        max_overload=max_overload or "as given",
+        seconds=round(seconds, 1),
+        cpu_seconds=round(usage.ru_utime + usage.ru_stime, 1),
+        verdict=document["verdict"],
+        changes=msgspec.json.encode(tuned["changes"]).decode(),
+        saved_pod_hours=f"{1 - tuned['unseen']['podHours'] / given['unseen']['podHours']:.1%}",
+        overload=f"{tuned['unseen']['overloadRatio']:.4%}",
+        given_overload=f"{given['unseen']['overloadRatio']:.4%}",
+    )
+
+
+@click.command()
+@click.option("--trials", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), default="bench-tune.jsonl", show_default=True)
+def main(*, trials: int, output: Path) -> None:
+    """Measure tune on the traces of the tests, some minutes each."""
+    rows = [_measure(trace, limit, trials) for trace in ("ms_db_node", "ms_db_app") for limit in ("", "0.1%")]
+    show("tune", rows)
+    write_lines(output, rows)
+
+
+if __name__ == "__main__":
+    main()
