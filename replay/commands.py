@@ -161,11 +161,15 @@ def read_inputs(
 @contextlib.contextmanager
 def errors_of_users() -> Iterator[None]:
     """Print errors in one sentence, with exit status 1, and no logs: the errors say the same."""
-    logging.getLogger().setLevel(logging.CRITICAL)
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.CRITICAL)
     try:
         yield
     except (ReplayError, RulesError, PrometheusConfigError) as error:
         raise click.ClickException(str(error)) from error
+    finally:
+        root.setLevel(level)
 
 
 def write_html(comparison: Comparison, path: Path) -> None:

@@ -101,7 +101,7 @@ def parse_hpa_document(
         text = str(error)
         raise ReplayError(text if text.startswith(where) else f"{where}: {text}") from None
     written = {**converted, "metadata": document["metadata"]}
-    return HPAFile(hpa=hpa, path=path, document=written, requests=_requests(hpa, others))
+    return HPAFile(hpa=hpa, path=path, document=written, requests=_requests(hpa, others, path))
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -196,19 +196,21 @@ def _check_fields(value: object, form: Any, path: str) -> None:
                 _check_fields(inner, fields[name], f"{path}.{name}")
 
 
-def _requests(hpa: HPA, documents: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def _requests(hpa: HPA, documents: Iterable[Mapping[str, Any]], path: str) -> dict[str, int]:
     """Return what a pod of the HPA's target requests, if the target is among the objects."""
     target = hpa.spec.scale_target_ref
     for document in documents:
-        metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
         kind = document.get("kind")
-        if kind not in _WORKLOADS or (kind, metadata.get("name")) != (target.kind, target.name):
+        if kind not in _WORKLOADS or (kind, _mapping(document.get("metadata")).get("name")) != (
+            target.kind,
+            target.name,
+        ):
             continue
-        template = spec.get("template") or {}
+        template = _mapping(_mapping(document.get("spec")).get("template"))
         try:
             pod = parse_pod({"metadata": {"name": target.name}, "spec": template.get("spec") or {}})
         except ParseError as error:
-            raise ReplayError(f"{target.kind} {target.name}: spec.template.spec: {error}") from None
+            raise ReplayError(f"{path}: {kind} {target.name}: spec.template: {error}") from None
         resources = {*(pod.requests or ()), *(resource for each in pod.containers for resource in each.requests)}
         containers: list[str | None] = [None, *(each.name for each in pod.containers if not each.init)]
         found: dict[str, int] = {}
@@ -219,3 +221,7 @@ def _requests(hpa: HPA, documents: Iterable[Mapping[str, Any]]) -> dict[str, int
                 found[name] = calculate_pod_requests(pod, resource, container)
         return found
     return {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -69,7 +69,7 @@ def field(value: Value, name: str) -> Value:
     Raises:
         TemplateError: it is not a map.
     """
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (dict, Mapping)):  # dict first: it is checked much faster
         raise TemplateError(f"cannot evaluate field {name} in {kind(value)}")
     return value.get(name)
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -29,10 +29,11 @@ from kube.selectors import LabelSelector
 from kube.status import StatusError
 from replay.load import Load, ReplayError, Series, check_not_counter, metric_key, metric_name
 from replay.prometheus.cache import ChunkCache, default_folder
-from replay.prometheus.client import RangeClient, shown
+from replay.prometheus.client import RangeClient
 from replay.prometheus.default_rules import complete_rules
 from replay.prometheus.ranges import RangeQuery, RangeReader, Times, progress
 from replay.prometheus.rules import RuleQueries
+from replay.prometheus.session import shown
 from replay.prometheus.workload import pods_pattern, replicas_query, requests_of, requests_query
 
 _CLOCK_SKEW_SECONDS: Final = 30.0
@@ -73,6 +74,11 @@ class PrometheusSettings:
     clock: Callable[[], float] = time.time
 
     @property
+    def seconds(self) -> float:
+        """The length of the range."""
+        return (self.end_ms - self.start_ms) / 1000
+
+    @property
     def times(self) -> Times:
         """The times of the reconciliations. With the same step they are the same in each replay, as the cache needs."""
         first = self.start_ms // self.step_ms * self.step_ms + self.offset_ms
@@ -89,12 +95,16 @@ def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
     times = settings.times
     if times.count < 1:
         raise ReplayError("the range is empty; give a --from that is before --to")
-    sources = {metric_key(spec.source): spec.source for each in hpas for spec in each.spec.metrics}
-    pods = settings.pods or pods_pattern(hpa)
     with _clients(settings) as client:
         _check_clocks(client(Destination()), settings)
-        queries = run(_queries(hpa, sources, pods, settings, client))
-        return _read(hpa, sources, queries, pods, settings, client)
+        source = _Source(
+            hpa=hpa,
+            metrics={metric_key(spec.source): spec.source for each in hpas for spec in each.spec.metrics},
+            pods=settings.pods or pods_pattern(hpa),
+            settings=settings,
+            client=client,
+        )
+        return source.load(run(source.queries()))
 
 
 def _same_target(hpas: Sequence[HPA]) -> HPA:
@@ -135,46 +145,102 @@ def _check_clocks(client: RangeClient, settings: PrometheusSettings) -> None:
         )
 
 
-async def _queries(
-    hpa: HPA,
-    sources: Mapping[str, MetricSource],
-    pods: str,
-    settings: PrometheusSettings,
-    client: Callable[[Destination], RangeClient],
-) -> dict[str, RangeQuery]:
-    """Return the query of each metric, by its key."""
-    rules = complete_rules(settings.rules, sources.values())
-    range_seconds = (settings.end_ms - settings.start_ms) / 1000
-    try:
-        async with contextlib.AsyncExitStack() as stack:
-            servers = await stack.enter_async_context(PrometheusServers(settings.options))
-            lookup: ResourceLookup = builtin_resources()
-            if settings.connect is not None:
-                lookup = RestMapper(await stack.enter_async_context(settings.connect()))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """The load of one target.
 
-            async def listed(max_age: float) -> dict[str, RangeQuery]:
-                end = settings.end_ms / 1000
-                catalog = Catalog(rules, servers, lookup, relist_interval=max_age, max_age=max_age, clock=lambda: end)
-                await catalog.relist()
-                probe = Probe(catalog, servers, _NoObjects(), lookup)
-                made = RuleQueries(
-                    catalog=catalog,
-                    lookup=lookup,
-                    probe=probe,
-                    series_names=client(Destination()).metric_names if settings.rules is None else None,
-                    pods=pods,
-                )
-                return {key: await made.query(hpa, source) for key, source in sources.items()}
+    Attributes:
+        hpa: an HPA of the target.
+        metrics: the metrics of all of its HPAs, by `metric_key`.
+        pods: a regular expression of the names of the target's pods.
+        settings: where to read from.
+        client: returns the client for a destination.
+    """
 
-            # Lists of all series in a long range are large, and what was there at its end is mostly enough.
-            if range_seconds > _RECENT_SECONDS:
-                with contextlib.suppress(ReplayError):
-                    return await listed(_RECENT_SECONDS)
-            return await listed(range_seconds)
-    except PrometheusConfigError as error:
-        raise ReplayError(str(error)) from error
-    except (KubeError, StatusError) as error:
-        raise ReplayError(f"the API server does not list its resources: {error}; check --kubeconfig") from error
+    hpa: HPA
+    metrics: Mapping[str, MetricSource]
+    pods: str
+    settings: PrometheusSettings
+    client: Callable[[Destination], RangeClient]
+
+    async def queries(self) -> dict[str, RangeQuery]:
+        """Return the query of each metric, by its key."""
+        settings = self.settings
+        rules = complete_rules(settings.rules, self.metrics.values())
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                servers = await stack.enter_async_context(PrometheusServers(settings.options))
+                lookup: ResourceLookup = builtin_resources()
+                if settings.connect is not None:
+                    lookup = RestMapper(await stack.enter_async_context(settings.connect()))
+                # Lists of all series in a long range are large, and what was there at its end is mostly enough.
+                if settings.seconds > _RECENT_SECONDS:
+                    with contextlib.suppress(ReplayError):
+                        return await self._planned(rules, servers, lookup, _RECENT_SECONDS)
+                return await self._planned(rules, servers, lookup, settings.seconds)
+        except PrometheusConfigError as error:
+            raise ReplayError(str(error)) from error
+        except (KubeError, StatusError) as error:
+            raise ReplayError(f"the API server does not list its resources: {error}; check --kubeconfig") from error
+
+    async def _planned(
+        self, rules: RulesFile, servers: PrometheusServers, lookup: ResourceLookup, seconds: float
+    ) -> dict[str, RangeQuery]:
+        """Return the queries, by the series of the last seconds of the range."""
+        end = self.settings.end_ms / 1000
+        catalog = Catalog(rules, servers, lookup, relist_interval=seconds, max_age=seconds, clock=lambda: end)
+        await catalog.relist()
+        queries = RuleQueries(
+            catalog=catalog,
+            lookup=lookup,
+            probe=Probe(catalog, servers, _NoObjects(), lookup),
+            series_names=self.client(Destination()).metric_names if self.settings.rules is None else None,
+            pods=self.pods,
+        )
+        return {key: await queries.query(self.hpa, metric) for key, metric in self.metrics.items()}
+
+    def load(self, queries: Mapping[str, RangeQuery]) -> Load:
+        """Read the values of queries, and what there was in reality."""
+        settings, times = self.settings, self.settings.times
+        cache = ChunkCache(settings.cache)
+        reality = [query for ready in (False, True) if (query := replicas_query(self.hpa, ready=ready)).query]
+        total = (len(queries) + len(reality)) * len(times.chunks())
+        with progress(total, shown_on_terminal=settings.show_progress) as advance:
+            reader = RangeReader(
+                self.client,
+                cache=cache,
+                cache_key=lambda destination: _cache_key(destination, settings.options),
+                now_ms=round(settings.clock() * 1000),
+                on_chunk=advance,
+            )
+            times_ms = array("q", times)
+
+            def series(query: RangeQuery) -> Series:
+                return Series(times_ms=times_ms, values=reader.read(query, times), hold_ms=settings.step_ms)
+
+            values = {key: series(query) for key, query in queries.items()}
+            replicas = [found if _has_values(found) else None for found in map(series, reality)]
+        cache.prune()
+        for key, query in queries.items():
+            _check_values(query, values[key], settings, self.client(query.destination))
+        return Load(
+            start_ms=times.start_ms - settings.offset_ms,
+            end_ms=settings.end_ms,
+            series=values,
+            requests=self._requests(),
+            replicas=replicas[0],
+            ready_replicas=replicas[1] if len(replicas) > 1 else None,
+        )
+
+    def _requests(self) -> dict[str, int]:
+        """Return what the target's pods request, if a metric is of a resource."""
+        given = self.settings.requests
+        needed = {metric_name(metric) for metric in self.metrics.values() if isinstance(metric, ResourceMetric)}
+        if needed <= given.keys():
+            return dict(given)
+        query = requests_query(self.hpa, self.pods, range_seconds=math.ceil(self.settings.seconds))
+        result = self.client(Destination()).instant(query, time_ms=self.settings.end_ms)
+        return {**requests_of(result), **given}
 
 
 class _NoObjects:
@@ -186,48 +252,6 @@ class _NoObjects:
         return []
 
 
-def _read(
-    hpa: HPA,
-    sources: Mapping[str, MetricSource],
-    queries: Mapping[str, RangeQuery],
-    pods: str,
-    settings: PrometheusSettings,
-    client: Callable[[Destination], RangeClient],
-) -> Load:
-    times = settings.times
-    cache = ChunkCache(settings.cache)
-    reality = [replicas_query(hpa, ready=ready) for ready in (False, True)]
-    reality = [query for query in reality if query.query]
-    total = (len(queries) + len(reality)) * len(times.chunks())
-    with progress(total, shown_on_terminal=settings.show_progress) as advance:
-        reader = RangeReader(
-            client,
-            cache=cache,
-            cache_key=lambda destination: _cache_key(destination, settings.options),
-            now_ms=round(settings.clock() * 1000),
-            on_chunk=advance,
-        )
-        values = {key: reader.read(query, times) for key, query in queries.items()}
-        replicas = [reader.read(query, times) for query in reality]
-    cache.prune()
-    times_ms = array("q", times)
-    series = {key: Series(times_ms=times_ms, values=found, hold_ms=settings.step_ms) for key, found in values.items()}
-    for key, query in queries.items():
-        _check_values(query, series[key], settings, client(query.destination))
-    real = [
-        None if all(map(math.isnan, found)) else Series(times_ms=times_ms, values=found, hold_ms=settings.step_ms)
-        for found in [*replicas, array("d")][:2]
-    ]
-    return Load(
-        start_ms=times.start_ms - settings.offset_ms,
-        end_ms=settings.end_ms,
-        series=series,
-        requests=_requests(hpa, sources.values(), pods, settings, client(Destination())),
-        replicas=real[0],
-        ready_replicas=real[1],
-    )
-
-
 def _cache_key(destination: Destination, default: PrometheusOptions) -> tuple[object, ...]:
     """Return what identifies a server and, where servers have several, a tenant. Credentials change; they do not."""
     options = destination.server or default
@@ -237,7 +261,7 @@ def _cache_key(destination: Destination, default: PrometheusOptions) -> tuple[ob
 
 def _check_values(query: RangeQuery, series: Series, settings: PrometheusSettings, client: RangeClient) -> None:
     """Raise ReplayError if there is no value at all, or they are those of a counter."""
-    if all(map(math.isnan, series.values)):
+    if not _has_values(series):
         between = f"between {rfc3339(settings.start_ms)} and {rfc3339(settings.end_ms)}"
         raise ReplayError(
             f"{query.name} has no value {between}; give another --from and --to, or check the query:"
@@ -254,6 +278,10 @@ def _check_values(query: RangeQuery, series: Series, settings: PrometheusSetting
             ) from error
 
 
+def _has_values(series: Series) -> bool:
+    return not all(map(math.isnan, series.values))
+
+
 def _counter_name(query: RangeQuery) -> str:
     """Return the name of the series whose values a query has; "" if it has several, or takes a rate."""
     try:
@@ -264,15 +292,3 @@ def _counter_name(query: RangeQuery) -> str:
         return ""
     names = {matcher.value for one in selectors(tree) for matcher in matchers(one) if matcher.name == "__name__"}
     return names.pop() if len(names) == 1 else ""
-
-
-def _requests(
-    hpa: HPA, sources: Iterable[MetricSource], pods: str, settings: PrometheusSettings, client: RangeClient
-) -> dict[str, int]:
-    """Return what the target's pods request, for the resource metrics among some metrics."""
-    needed = {metric_name(source) for source in sources if isinstance(source, ResourceMetric)}
-    if needed <= settings.requests.keys():
-        return dict(settings.requests)
-    seconds = math.ceil((settings.end_ms - settings.start_ms) / 1000)
-    result = client.instant(requests_query(hpa, pods, range_seconds=seconds), time_ms=settings.end_ms)
-    return {**requests_of(result), **settings.requests}

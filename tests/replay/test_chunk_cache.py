@@ -14,8 +14,9 @@ import pytest
 from adapter.prometheus import DEFAULT_DESTINATION, Destination
 from replay.load import ReplayError
 from replay.prometheus.cache import ChunkCache, default_folder
-from replay.prometheus.client import RangeClient, Result, TooLargeError
-from replay.prometheus.ranges import RangeQuery, RangeReader, Times
+from replay.prometheus.client import RangeClient, Result
+from replay.prometheus.ranges import RangeQuery, RangeReader, Times, progress
+from replay.prometheus.session import TooLargeError
 
 DAY = 86_400_000
 NOW = 20_000 * DAY
@@ -177,3 +178,27 @@ def test_milli_units_stay_exact(tmp_path: Path) -> None:
     query = RangeQuery(name="queue", query="queue", milli=True, total=True)
     values = read(Server(), tmp_path, Times(start, STEP, 5_000), query=query)
     assert [int(value * 1000) for value in values] == list(range(1_001, 6_001))
+
+
+def test_progress_is_shown_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes stderr for a terminal
+    for shown in (False, True):
+        with progress(2, shown_on_terminal=shown) as advance:
+            advance()
+            advance()
+        assert ("2/2" in capsys.readouterr().err) == shown
+
+
+def test_reader_reports_each_chunk(tmp_path: Path) -> None:
+    chunks: list[None] = []
+    reader = RangeReader(
+        lambda _: Server(),
+        cache=ChunkCache(tmp_path),
+        cache_key=lambda _: (),
+        now_ms=NOW,
+        on_chunk=lambda: chunks.append(None),
+    )
+    reader.read(QUERY, day())
+    assert len(chunks) == len(day().chunks()) == 4

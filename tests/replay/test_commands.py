@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -191,6 +192,12 @@ def test_moments() -> None:
     assert Moment(ago_ms=60_000).resolve(100_000) == 40_000
     assert Moment(time_ms=5).resolve(100_000) == 5
     assert Moment().resolve(100_000) == 100_000
+
+
+def test_error_leaves_the_log_as_it_was(hpa: Path) -> None:
+    level = logging.getLogger().level
+    assert replay("--hpa", hpa, "--prometheus-url", "http://127.0.0.1:1").exit_code == 1
+    assert logging.getLogger().level == level
 
 
 def test_help_has_sections() -> None:

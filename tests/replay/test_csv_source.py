@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoscaler.core.model import HPA
 from replay.csv_source import read_csv
@@ -252,3 +255,21 @@ def test_a_metric_that_only_sounds_like_a_counter_is_none(write: Write) -> None:
     moving = "".join(f"{T + 60 * index},{100 + index % 7}\n" for index in range(100))
 
     assert read(write("timestamp,requests_total\n" + moving), hpa).series
+
+
+_CELLS = st.sampled_from(
+    ["timestamp", "rps", "replicas", "1", "60", "1e3", "2026-05-28T20:26:40Z", "", '"', "x", "1e400"]
+)
+_LINES = st.lists(st.lists(_CELLS, max_size=4).map(",".join), max_size=6).map("\n".join)
+
+
+@given(st.one_of(st.binary(max_size=200), st.text().map(str.encode), _LINES.map(str.encode)), st.booleans())
+def test_any_content_is_a_load_or_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, zipped: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.csv"
+    path.write_bytes(gzip.compress(data) if zipped else data)
+
+    with contextlib.suppress(ReplayError):
+        load = read(path)
+        assert load.start_ms < load.end_ms

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from replay.hpa_files import read_hpa_file, spec_names
+from replay.hpa_files import parse_hpa_document, read_hpa_file, spec_names
 from replay.load import ReplayError, metric_key
 from tests.replay.builders import cpu_metric, external_metric, hpa_document, pods_metric
 
@@ -127,6 +130,14 @@ def test_the_scale_target_in_the_file_tells_requests(tmp_path: Path) -> None:
 
     # The proxy states no request for memory, so the pod as a whole has none.
     assert found.requests == {"cpu": 500, "app/cpu": 300, "proxy/cpu": 200, "app/memory": 2**30 * 1000}
+
+
+def test_requests_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
+    deployment = json.loads(json.dumps(DEPLOYMENT).replace("300m", "lots"))
+
+    assert problem_of(write(tmp_path, hpa_document(), deployment)).startswith(
+        "Deployment web: spec.template: Pod /web: request for cpu: 'lots': "
+    )
 
 
 def test_names_of_specs_differ(tmp_path: Path) -> None:
@@ -259,3 +270,26 @@ def test_files_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_bytes(b"#" * (5 << 20))
     assert problem_of(large) == "this is no HPA: it has more than 4 MiB"
+
+
+_KEYS = st.sampled_from(
+    ["metrics", "type", "pods", "metric", "name", "target", "averageValue", "behavior", "scaleUp", "policies", "value"]
+)
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-5, 2**40), st.sampled_from(["Pods", "AverageValue", "10", "x"])),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(_KEYS, inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(spec=_VALUES, metrics=_VALUES, metadata=_VALUES, version=st.sampled_from(["autoscaling/v1", "autoscaling/v2"]))
+def test_any_object_is_an_hpa_or_an_error(spec: object, metrics: object, metadata: object, version: str) -> None:
+    document = {**hpa_document(), "apiVersion": version}
+    for changed in (
+        {**document, "spec": spec},
+        {**document, "spec": {**document["spec"], "metrics": metrics}},
+        {**document, "spec": {**document["spec"], "behavior": spec}},
+        {**document, "metadata": metadata},
+    ):
+        with contextlib.suppress(ReplayError):
+            parse_hpa_document(changed, "hpa.yaml", [{"kind": "Deployment", "metadata": metadata, "spec": spec}])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -33,8 +34,9 @@ from tests.e2e.scripted_metrics import METRIC, Load, ScriptedMetrics, scripted_m
 from tests.eventually import eventually
 
 STARTUP_MS = 1500
-TOTALS = (20, 55, 90, 90, 140, 60, 60, 130, 33, 12, 12, 12, 47, 71, 8, 8, 8)
-"""The load, each for SYNCS."""
+GAP = math.nan
+TOTALS = (20, 55, 90, 90, 140, 60, GAP, 130, 33, 12, GAP, 12, 47, 71, 8, 8, 8)
+"""The load, each for SYNCS; in a gap the metrics APIs fail."""
 SYNCS = 3
 BETWEEN_SYNCS = 0.4
 REPLICAS_COLUMN = "kube_deployment_status_replicas"
@@ -140,7 +142,8 @@ async def move_load(metrics: ScriptedMetrics, name: str) -> list[tuple[float, fl
     values: list[tuple[float, float]] = []
     for total in TOTALS:
         values.append((time.time(), total))
-        metrics.loads[name] = Load(total * 1000)
+        failing = frozenset({"custom.metrics.k8s.io", "external.metrics.k8s.io"})
+        metrics.loads[name] = Load(failing=failing) if math.isnan(total) else Load(int(total) * 1000)
         goal = metrics.requests[name] + SYNCS
 
         async def synced(goal: int = goal) -> bool:
@@ -160,7 +163,7 @@ async def record(command: str, folder: Path) -> dict[str, Recording]:
         recorded_replicas(client) as replicas,
     ):
         for name in SPECS:
-            metrics.loads[name] = Load(TOTALS[0] * 1000)
+            metrics.loads[name] = Load(int(TOTALS[0]) * 1000)
             await create_deployment(client, name, 2)
         if command == "autoscaler":
             flags = ("--hpa-apis=kubernetes", "--metrics-port=0", "--leader-elect=false", "--state-configmap=")
