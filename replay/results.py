@@ -52,7 +52,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 def sentence(decision: Decision) -> str:
     """Return a decision in one sentence, as `explain` prints it."""
-    return with_sentence(build_record(decision)).sentence
+    return with_sentence(build_record(decision, with_values=False)).sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

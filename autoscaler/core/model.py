@@ -205,19 +205,11 @@ class MetricSpec(_Type, frozen=True):
     @classmethod
     def of(cls, source: MetricSource) -> MetricSpec:
         """Return the entry with this source."""
-        match source:
-            case ObjectMetric():
-                return cls("Object", object=source)
-            case ExternalMetric():
-                return cls("External", external=source)
-            case PodsMetric():
-                return cls("Pods", pods=source)
-            case ContainerResourceMetric():
-                return cls("ContainerResource", container_resource=source)
-            case ResourceMetric():
-                return cls("Resource", resource=source)
-            case InvalidMetric(type_):
-                return cls(type_)
+        if isinstance(source, InvalidMetric):
+            return cls(source.type)
+        type_ = type(source).__name__.removesuffix("Metric")
+        field: dict[str, Any] = {_SOURCES[type_]: source}
+        return cls(type_, **field)
 
     def with_target(self, target: MetricTarget) -> MetricSpec:
         """Return the metric with another target."""

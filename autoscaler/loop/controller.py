@@ -30,7 +30,7 @@ from autoscaler.loop.health import application, serving
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.metrics_client import MetricsClient
-from autoscaler.loop.observe import Observer, Staleness
+from autoscaler.loop.observe import Observer
 from autoscaler.loop.options import Options
 from autoscaler.loop.pod_owners import ReplicaSets
 from autoscaler.loop.queue import WorkQueue, run_workers
@@ -127,11 +127,11 @@ class Controller:
             selectors=self._selectors,
             config=options.config,
             controllers=self._replica_sets.controllers,
-            stale=Staleness(
-                hpa=self._hpas.stale,
-                pods=lambda: self._pods.stale,
-                replica_sets=lambda: self._replica_sets.stale,
-            ),
+            stale={
+                "horizontalpodautoscalers": self._hpas.stale,
+                "pods": lambda _: self._pods.stale,
+                "replicasets": lambda _: self._replica_sets.stale,
+            },
         )
         self._histories = Histories()
         self._saved_history: SavedHistoryStore | None = None

@@ -34,6 +34,7 @@ from autoscaler.loop.scales import ScaleClient, TargetScale
 from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from kube.selectors import LabelSelector
 
+_HPAS = "horizontalpodautoscalers"
 _OWNERS_UNKNOWN = (
     "pods are selected for their owner, and the ReplicaSets have not been listed yet, "
     "which the autoscaler must be allowed to do"
@@ -56,16 +57,6 @@ class Observed:
         return self.target is None or self.target.body is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staleness:
-    """Functions that tell which watches may be out of date (`kube.store`)."""
-
-    hpa: Callable[[HPAKey], bool] = lambda _: False
-    """The watch on the API of this HPA."""
-    pods: Callable[[], bool] = lambda: False
-    replica_sets: Callable[[], bool] = lambda: False
-
-
 class Observer:
     """Reads scales, pods and metric values.
 
@@ -76,7 +67,7 @@ class Observer:
         selectors: the selectors of all HPAs' targets; each observation updates the HPA's.
         controllers: returns {a ReplicaSet's uid: the uid of its controller, or ""}, for HPAs with the pod selection
             `owner`; None if that is not known yet.
-        stale: which watches may be out of date.
+        stale: {resource: returns whether the watch that an HPA depends on may be out of date} (`kube.store`).
         config: the flags' settings, to which the HPA's own are applied.
         clock: the current time in seconds; only differences matter.
     """
@@ -90,7 +81,7 @@ class Observer:
         selectors: SelectorIndex,
         config: Config,
         controllers: Callable[[], Mapping[str, str] | None] = lambda: None,
-        stale: Staleness | None = None,
+        stale: Mapping[str, Callable[[HPAKey], bool]] = {},
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scales = scales
@@ -99,7 +90,7 @@ class Observer:
         self._selectors = selectors
         self._config = config
         self._controllers = controllers
-        self._stale = stale or Staleness()
+        self._stale = stale
         self._clock = clock
 
     async def observe(self, hpa: HPA, *, to_scale: bool = True) -> Observed:
@@ -108,7 +99,7 @@ class Observer:
         With `to_scale` the scale is read from the API server; otherwise it may come from a watch.
         """
         config = hpa.overrides.apply_to(self._config)
-        observation = Observation(hpa=hpa, config=config, stale=self._stale_watches(hpa))
+        observation = Observation(hpa=hpa, config=config, stale=self._stale_watches(hpa, _HPAS))
         target: TargetScale | None = None
         seconds: tuple[float, ...] = ()
         while (wanted := next_read(observation)) is not None:
@@ -144,19 +135,14 @@ class Observer:
             if isinstance(wanted, ListPods):
                 self._selectors.put(hpa.key, wanted.selector, target=hpa.target)
 
-    def _stale_watches(self, hpa: HPA, *, pods: bool = False, owners: bool = False) -> tuple[str, ...]:
-        """Return the resources that an observation depends on and whose watches may be out of date."""
-        watches = {
-            "horizontalpodautoscalers": self._stale.hpa(hpa.key),
-            "pods": pods and self._stale.pods(),
-            "replicasets": owners and self._stale.replica_sets(),
-        }
-        return tuple(resource for resource, stale in watches.items() if stale)
+    def _stale_watches(self, hpa: HPA, *resources: str) -> tuple[str, ...]:
+        return tuple(each for each in resources if each in self._stale and self._stale[each](hpa.key))
 
     def _with_pods(self, observation: Observation, selector: LabelSelector) -> Observation:
         hpa, scale = observation.hpa, observation.scale
         by_owner = observation.config.pod_selection is PodSelection.OWNER
-        observation = replace(observation, stale=self._stale_watches(hpa, pods=True, owners=by_owner))
+        watches = (_HPAS, "pods", "replicasets") if by_owner else (_HPAS, "pods")
+        observation = replace(observation, stale=self._stale_watches(hpa, *watches))
         pods = self._pods.matching(hpa.namespace, selector)
         if not by_owner:
             return replace(observation, pods=pods, other_selectors=self._selectors.others(hpa.key, pods))

@@ -62,6 +62,7 @@ def build_record(
     scale_error: str | None = None,
     status_error: str | None = None,
     mode: str = "act",
+    with_values: bool = True,
 ) -> DecisionRecord:
     """Build the record of a reconciliation, without its sentence.
 
@@ -71,6 +72,7 @@ def build_record(
         scale_error: why the scale could not be written.
         status_error: why the status could not be stored.
         mode: what the reconciliation may change.
+        with_values: whether the record has the values that the metrics API returned; the sentence needs none.
     """
     observation, normalized = decision.observation, decision.normalized
     hpa, scale = observation.hpa, observation.scale
@@ -78,7 +80,7 @@ def build_record(
     if normalized is not None:
         stabilization = _stabilization(normalized, wall_clock_offset_ms=decision.now_ms - decision.monotonic_ms)
         up_limit, down_limit = normalized.scale_up_limit, normalized.scale_down_limit
-    responses = observation.responses or (None,) * len(decision.evaluations)
+    responses = (observation.responses if with_values else ()) or (None,) * len(decision.evaluations)
     end = decision if outcome is None else outcome
     return DecisionRecord(
         version=VERSION,

@@ -40,7 +40,7 @@ class Document(Protocol):
 
 class _Metric(msgspec.Struct):
     name: str
-    value: float | None
+    value: float
 
 
 class _Step(msgspec.Struct, rename="camel"):
@@ -90,10 +90,8 @@ class JSONDocument:
             replicas=step.replicas,
             ready=step.ready,
             desired_replicas=step.desired_replicas,
-            metrics=[
-                _Metric(name, None if math.isnan(value) else value)
-                for name, value in zip(self._metrics, step.values, strict=True)
-            ],
+            # NaN becomes null.
+            metrics=[_Metric(name, value) for name, value in zip(self._metrics, step.values, strict=True)],
             sentence=sentence(step.decision),
         )
         self._file.write(self._before_step + self._text(row))

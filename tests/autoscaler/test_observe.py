@@ -36,7 +36,7 @@ from autoscaler.core.observation import (
     ValuesResponse,
 )
 from autoscaler.loop.metrics_client import MetricsClient
-from autoscaler.loop.observe import Observer, Staleness
+from autoscaler.loop.observe import Observer
 from autoscaler.loop.scales import ScaleClient
 from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.throttle import ThrottledClient
@@ -139,11 +139,11 @@ def observer(
         selectors=selectors,
         config=Config(),
         controllers=controllers,
-        stale=Staleness(
-            hpa=lambda key: key.name in watches.stale,
-            pods=lambda: "pods" in watches.stale,
-            replica_sets=lambda: "replicasets" in watches.stale,
-        ),
+        stale={
+            "horizontalpodautoscalers": lambda key: key.name in watches.stale,
+            "pods": lambda _: "pods" in watches.stale,
+            "replicasets": lambda _: "replicasets" in watches.stale,
+        },
     )
 
 

@@ -1,5 +1,7 @@
 """The sentence about a decision: one for each way in which a decision can come about."""
 
+from functools import partial
+
 import pytest
 
 from autoscaler.core.decision import Decision, Outcome
@@ -54,8 +56,10 @@ def sentence_of(
     scale_error: str | None = None,
     status_error: str | None = None,
 ) -> str:
-    record = build_record(decision, outcome, scale_error=scale_error, status_error=status_error)
-    return with_sentence(record).sentence
+    build = partial(build_record, decision, outcome, scale_error=scale_error, status_error=status_error)
+    text = with_sentence(build()).sentence
+    assert with_sentence(build(with_values=False)).sentence == text
+    return text
 
 
 # --- metrics of pods -----------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class Page:
         return result["result"].get("value")
 
     async def open(self, path: Path, *, dark: bool = False) -> None:
-        """Load a file, and wait until its charts are drawn."""
+        """Load a file, and wait until its charts are drawn, or cannot be drawn."""
         for domain in ("Runtime", "Log", "Network", "Page"):
             await self.call(f"{domain}.enable")
         scheme = "dark" if dark else "light"

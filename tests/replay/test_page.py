@@ -152,6 +152,17 @@ async def test_page_has_further_sections(browser: Page, tmp_path: Path) -> None:
     assert browser.problems == []
 
 
+@pytest.mark.e2e
+async def test_page_says_that_it_cannot_be_drawn(browser: Page, tmp_path: Path) -> None:
+    path = written(compare("70"), tmp_path)
+    path.write_text(path.read_text(encoding="utf-8").replace('id="figures">', 'id="figures">A'), encoding="utf-8")
+    await browser.open(path)
+    (text,) = await texts(browser, ".figure")
+    assert text.startswith("This browser cannot draw the charts: ")
+    assert len(browser.problems) == 1
+    assert await texts(browser, "thead th") == ["", "shop/web-70"]
+
+
 def test_figure_is_valid_for_plotly() -> None:
     built = figure(compare("70", "90", reality=True))
     plotly.graph_objects.Figure(built)
