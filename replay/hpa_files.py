@@ -42,7 +42,7 @@ class HPAFile:
     hpa: HPA
     path: str
     document: Mapping[str, Any]
-    """The HPA as written, converted to autoscaling/v2 from v1."""
+    """The HPA as written, with or without namespace; converted to autoscaling/v2 from v1, without status."""
     requests: Mapping[str, int]
     """{resource or CONTAINER/resource: what a pod requests, in milli-values}, if the file has the scale target."""
 
@@ -100,7 +100,8 @@ def parse_hpa_document(
     except (ParseError, ReplayError) as error:
         text = str(error)
         raise ReplayError(text if text.startswith(where) else f"{where}: {text}") from None
-    return HPAFile(hpa=hpa, path=path, document=converted, requests=_requests(hpa, others, path))
+    written = {**converted, "metadata": document["metadata"]}
+    return HPAFile(hpa=hpa, path=path, document=written, requests=_requests(hpa, others, path))
 
 
 # --- files ---------------------------------------------------------------------------------------------------------

@@ -88,8 +88,10 @@ class RangeClient:
             RefusedError: the query is wrong.
             ReplayError: there is no result.
         """
-        # The library rounds the times to seconds, so exact ones replace its parameters.
-        exact = {"start": _seconds(start_ms), "end": _seconds(end_ms), "timeout": f"{self._seconds:g}s"}
+        # The library rounds the times to seconds, so exact ones replace its parameters. The server gives up before us,
+        # since it says then that the query is too slow.
+        timeout = f"{0.9 * self._seconds:g}s"
+        exact = {"start": _seconds(start_ms), "end": _seconds(end_ms), "timeout": timeout}
         start, end = (datetime.fromtimestamp(time_ms / 1000, UTC) for time_ms in (start_ms, end_ms))
         return self._retried(
             lambda: self._prometheus.custom_query_range(query, start, end, _seconds(step_ms), params=exact)

@@ -112,9 +112,10 @@ class PrometheusSession(requests.Session):
         except requests.Timeout as error:
             raise RetriableError(f"{self._url} sent no response in time; check {self._flag}") from error
         except requests.exceptions.SSLError as error:
-            reason = _root(error)
+            if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+                raise ReplayError(f"TLS with {self._url} fails ({_root(error)}); check {self._flag}") from error
             raise ReplayError(
-                f"{self._url} has a certificate that cannot be verified ({reason}); give --prometheus-ca-file"
+                f"{self._url} has a certificate that cannot be verified ({_root(error)}); give --prometheus-ca-file"
             ) from error
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
             raise RetriableError(f"{self._url} cannot be reached ({_root(error)}); check {self._flag}") from error

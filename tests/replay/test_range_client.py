@@ -171,7 +171,7 @@ def test_times_are_exact() -> None:
         "start": ["1000.500"],
         "end": ["1060.500"],
         "step": ["15.000"],
-        "timeout": ["120s"],
+        "timeout": ["108s"],
     }
 
 
@@ -249,6 +249,14 @@ def test_ca_file_verifies_the_server(tls: Path) -> None:
             request(url)
         with pytest.raises(ReplayError, match="cannot be verified"):
             request(url.replace("127.0.0.1", "localhost"), ca_file=tls / "ca.crt")
+
+
+def test_server_without_tls() -> None:
+    with (
+        stub_server(lambda _: (200, JSON, MATRIX)) as url,
+        pytest.raises(ReplayError, match=r"TLS with https://127.0.0.1:\d+ fails .*; check --prometheus-url"),
+    ):
+        request(url.replace("http:", "https:"))
 
 
 def test_client_certificate_is_sent(tls: Path) -> None:

@@ -23,7 +23,7 @@ from replay.simulation import Settings
 from replay.tune import report, tuning
 from replay.tune.bounds import parse_bounds
 from replay.tune.evaluation import Evaluation, Figures, Problem, evaluate, total
-from replay.tune.goal import Goal
+from replay.tune.goal import Goal, Objective
 from replay.tune.page import figure
 from replay.tune.split import split_load
 from replay.tune.tuning import TuneOptions, Verdict, tune
@@ -95,6 +95,12 @@ def test_costlier_spec_is_not_recommended_even_if_only_it_keeps_the_limit() -> N
     assert tuned.winner is not None
     assert total(tuned.winner.unseen).overload_ratio <= limit
     assert yaml.safe_load(report.text(tuned)) is None
+
+
+def test_less_overload_is_not_bought_with_pods() -> None:
+    tuned = tuned_on(waves(3, surge_from=0), goal=Goal(objective=Objective.OVERLOAD))
+    assert total(tuned.given.unseen).overload_ratio > 0
+    assert tuned.verdict is Verdict.NONE
 
 
 def test_result_is_the_same_in_several_processes() -> None:
@@ -176,6 +182,14 @@ def test_figure_has_the_trade_off_and_the_parts() -> None:
     assert curves["given, unseen"]["y"] == sorted(curves["given, unseen"]["y"])
     bars = [trace for trace in traces if trace["type"] == "bar"]
     assert [(trace["name"], len(trace["y"])) for trace in bars] == [("given", 12)] * 2 + [("tuned", 12)] * 2
+
+
+def test_hpa_without_a_namespace_gets_none(files: tuple[Path, Path], only_target: Path) -> None:
+    document = hpa_document(pods_metric(average="50"))
+    del document["metadata"]["namespace"]
+    files[0].write_text(yaml.safe_dump(document))
+    result = run(files, "--capacity", "100", "--max-overload", "1%", "--bounds", only_target)
+    assert yaml.safe_load(result.stdout)["metadata"] == {"name": "web"}
 
 
 def test_command_prints_json(files: tuple[Path, Path], tmp_path: Path) -> None:
