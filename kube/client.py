@@ -28,7 +28,6 @@ from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
-from kubernetes_asyncio.config import ConfigException
 from yarl import URL
 
 from kube.config import RestConfig, RestConfigError, keepalive_socket, load_config
@@ -362,7 +361,7 @@ def _as_unreachable() -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise KubeUnreachable("the API server did not respond in time") from error
-    except (aiohttp.ClientError, OSError, ConfigException) as error:
+    except (aiohttp.ClientError, OSError, RestConfigError) as error:
         raise KubeUnreachable(f"the API server cannot be reached: {str(error) or type(error).__name__}") from error
     except ValueError as error:  # aiohttp's word for a line that is too long
         raise KubeUnreachable(f"the API server's response cannot be read: {error}") from error

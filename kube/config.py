@@ -1,13 +1,15 @@
 """The address of the API server and our credentials, from a kubeconfig or a service account.
 
 kubernetes-asyncio reads files, exec plugins and service accounts. This module adds one error type, re-reads the
-credentials of a kubeconfig every minute, and leaves no copies of a kubeconfig's keys in the temporary directory.
+credentials of a kubeconfig every minute, and leaves no copies of a kubeconfig's keys in the temporary directory. It
+imports kubernetes-asyncio when that is used: that takes half a second, which commands without a cluster need not wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import logging
 import os
 import socket
@@ -21,9 +23,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import ConfigException, load_incluster_config
-from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 from yaml import YAMLError, safe_load
 
 _log = logging.getLogger(__name__)
@@ -39,8 +38,6 @@ _KEEPALIVE = {
     "TCP_USER_TIMEOUT": 45_000,
 }
 _FILES = ("certificate-authority", "client-certificate", "client-key")
-# The last three are what kubernetes-asyncio raises for YAML that is no kubeconfig.
-_INVALID = (ConfigException, OSError, ValueError, YAMLError, AttributeError, LookupError, TypeError)
 
 
 class RestConfigError(Exception):
@@ -51,16 +48,25 @@ class RestConfigError(Exception):
 class RestConfig:
     """How to connect to an API server. Upstream: rest.Config."""
 
-    configuration: Configuration
-    """Of kubernetes-asyncio; re-reads tokens that may have changed."""
+    configuration: Any
+    """A Configuration of kubernetes-asyncio; re-reads tokens that may have changed."""
     tls: ssl.SSLContext
     """With the cluster's CA, and our client certificate if there is one."""
     proxy: str | None
     """The URL of a proxy, from the kubeconfig or the environment."""
 
     async def authorization(self) -> dict[str, str]:
-        """Return the Authorization header as it is now; nothing without a token or password."""
-        settings = (await self.configuration.auth_settings()).values()
+        """Return the Authorization header as it is now; nothing without a token or password.
+
+        Raises:
+            RestConfigError: a token cannot be read.
+        """
+        from kubernetes_asyncio.config import ConfigException
+
+        try:
+            settings = (await self.configuration.auth_settings()).values()
+        except ConfigException as error:
+            raise RestConfigError(str(error)) from error
         return {setting["key"]: setting["value"] for setting in settings}
 
 
@@ -74,6 +80,10 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
     Raises:
         RestConfigError: there is no configuration, or it is invalid.
     """
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config import load_incluster_config
+
+    gc.freeze()  # As `kube.process.run` does with what was imported before.
     configuration = Configuration()
     try:
         with tempfile.TemporaryDirectory() as directory:
@@ -84,7 +94,7 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
                 configuration.refresh_api_key_hook = _Refresh(kubeconfig, context)
             tls = _tls_context(configuration)
         proxy = configuration.proxy or await asyncio.to_thread(_environment_proxy, configuration.host)
-    except _INVALID as error:
+    except _invalid() as error:
         if kubeconfig is not None:
             raise RestConfigError(f"kubeconfig {os.fspath(kubeconfig)}: {error}") from error
         message = f"not running in a pod with a service account ({error}); give --kubeconfig"
@@ -119,7 +129,16 @@ def own_namespace(*, default: str, file: Path = _NAMESPACE_FILE) -> str:
         return default
 
 
-async def _load_kubeconfig(into: Configuration, path: Path, context: str | None, directory: Path | None) -> None:
+def _invalid() -> tuple[type[Exception], ...]:
+    """Return the errors of an invalid configuration. kubernetes-asyncio raises the last three for other YAML."""
+    from kubernetes_asyncio.config import ConfigException
+
+    return ConfigException, OSError, ValueError, YAMLError, AttributeError, LookupError, TypeError
+
+
+async def _load_kubeconfig(into: Any, path: Path, context: str | None, directory: Path | None) -> None:
+    from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+
     config = await asyncio.to_thread(_read_kubeconfig, path, directory)
     await KubeConfigLoader(config, context, config_base_path=str(path.parent)).load_and_set(into)
 
@@ -130,7 +149,7 @@ def _read_kubeconfig(path: Path, directory: Path | None) -> Any:
     kubernetes-asyncio would write them to files that stay until the process ends, or for ever if a signal ends it.
     """
     if not path.is_file():
-        raise ConfigException("there is no such file")
+        raise ValueError("there is no such file")
     config = safe_load(path.read_text("utf-8"))
     entries = [*(config.get("clusters") or ()), *(config.get("users") or ())]
     sections = [section for entry in entries for section in entry.values() if isinstance(section, dict)]
@@ -153,14 +172,16 @@ class _Refresh:
         self._read_at = time.monotonic()
         self._failing = False
 
-    async def __call__(self, configuration: Configuration) -> None:
+    async def __call__(self, configuration: Any) -> None:
+        from kubernetes_asyncio.client import Configuration
+
         if time.monotonic() - self._read_at < _CREDENTIAL_SECONDS:
             return
         self._read_at = time.monotonic()
         fresh = Configuration()
         try:
             await _load_kubeconfig(fresh, self._path, self._context, directory=None)
-        except _INVALID as error:
+        except _invalid() as error:
             if not self._failing:
                 _log.warning("kubeconfig %s cannot be reloaded, its old credentials stay: %s", self._path, error)
             self._failing = True
@@ -169,7 +190,7 @@ class _Refresh:
             configuration.api_key.update(fresh.api_key)
 
 
-def _tls_context(configuration: Configuration) -> ssl.SSLContext:
+def _tls_context(configuration: Any) -> ssl.SSLContext:
     """Return the context that kubernetes-asyncio makes for its own connections."""
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
     if configuration.cert_file:

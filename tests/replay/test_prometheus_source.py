@@ -307,7 +307,7 @@ def test_refused_range_is_halved(server: PrometheusServer, tmp_path: Path, monke
 def test_server_that_refuses_any_range(tmp_path: Path) -> None:
     with running_prometheus(tmp_path / "prometheus", "--query.max-samples=1") as server:
         expected = (
-            "Prometheus refuses even .* points of pods/packets_per_second .*too many samples.*; raise its --query"
+            r"Prometheus refuses even .* points of pods/packets_per_second .*too many samples.*; raise its --query"
         )
         with pytest.raises(ReplayError, match=expected):
             read(server, tmp_path, pods_metric("packets_per_second"))
@@ -399,6 +399,12 @@ def test_error_is_one_sentence(
     with pytest.raises(ReplayError, match=expected) as raised:
         read_prometheus([of_hpa], settings(server.url, tmp_path, **changes))
     assert "\n" not in str(raised.value)
+
+
+def test_url_of_something_else(server: PrometheusServer, tmp_path: Path) -> None:
+    expected = "/graph is no Prometheus: it has no /graph/api/v1/query .status 404.; check --prometheus-url"
+    with pytest.raises(ReplayError, match=expected):
+        read_prometheus([hpa(QUEUE_METRIC)], settings(f"{server.url}/graph", tmp_path))
 
 
 def test_hpas_of_different_targets_are_refused(tmp_path: Path) -> None:
