@@ -24,11 +24,9 @@ from autoscaler.core.reconcile import decide
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
+from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
-from autoscaler.loop.selector_index import PodIndex, SelectorIndex
-from autoscaler.loop.sharding import Shard
-from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.objects.workloads import parse_owned, track_pod
@@ -36,8 +34,11 @@ from autoscaler.records.build import build_record
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from kube.client import KubeClient, KubeError
+from kube.flowcontrol import ThrottledClient, TokenBucket
+from kube.label_index import SelectorIndex
 from kube.listing import list_objects
 from kube.mapping import NoMatchError, RestMapper
+from kube.sharding import Shard
 from kube.status import StatusError
 
 _QPS: Final = 50.0

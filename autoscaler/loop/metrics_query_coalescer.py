@@ -24,8 +24,7 @@ from typing import Final, TypeAlias
 from cachetools import TTLCache
 
 from autoscaler.core.observation import MetricResponse, PodsResponse, ResourceResponse
-from autoscaler.loop.pod_owners import restrict_to_pods
-from autoscaler.loop.selector_index import PodIndex
+from autoscaler.loop.pod_owners import PodIndex, restrict_to_pods
 from kube.selectors import LabelSelector, Operator, Requirement
 
 _Fetch: TypeAlias = "Callable[[LabelSelector], Awaitable[MetricResponse]]"

@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import ReadError, Scale
-from autoscaler.loop.throttle import ThrottledClient
 from autoscaler.loop.workloads import Workloads
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.workloads import parse_scale
 from kube.client import KubeError
+from kube.flowcontrol import ThrottledClient
 from kube.mapping import NoMatchError, RestMapper
 from kube.retries import Backoff
 from kube.status import StatusError, generic_message
