@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from kube.selectors import LabelSelector, Operator
+from kube.selectors import LabelSelector, Operator, Requirement
 from kube.store import Key
 
 Pair = tuple[str, str, str]
@@ -140,11 +140,13 @@ def pairs(namespace: str, labelled: Labelled | None) -> set[Pair]:
 
 def anchor(selector: LabelSelector) -> tuple[str, str]:
     """Return a (key, value) that the selector requires of every object; NO_ANCHOR if there is none."""
-    for requirement in selector.requirements:
-        equals = requirement.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS)
-        if equals or (requirement.operator is Operator.IN and len(requirement.values) == 1):
-            return requirement.key, requirement.values[0]
-    return NO_ANCHOR
+    return next(((each.key, each.values[0]) for each in selector.requirements if requires_value(each)), NO_ANCHOR)
+
+
+def requires_value(requirement: Requirement) -> bool:
+    """Return True if the label must have a certain value."""
+    equals = requirement.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS)
+    return equals or (requirement.operator is Operator.IN and len(requirement.values) == 1)
 
 
 def discard(index: dict[_A, dict[_B, _C]], outer: _A, inner: _B) -> None:

@@ -3,10 +3,10 @@
 reconcile                   one reconciliation: observe, decide, act
 observe, metrics_client     all reads of a reconciliation; `metrics_query_coalescer` coalesces metric queries
 scales, clients             writes, and the limits on requests
-hpas, workloads, pod_owners watched objects
+hpas, pod_owners            watched objects
 histories, saved_history    recommendations and scale events, in the process and in a ConfigMap
 foreign_writer              which HPAs another controller acts on
-controller, process         owners of all this
+controller                  owner of all this; the process
 
 Queue, rate limits, events, election and shards are in `kube`, as they are those of any controller.
 

@@ -18,6 +18,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
@@ -33,10 +34,10 @@ from autoscaler.loop.options import Options
 from autoscaler.loop.pod_owners import PodIndex, ReplicaSets
 from autoscaler.loop.reconcile import Reconciler, object_reference
 from autoscaler.loop.saved_history import SavedHistoryStore
-from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.scales import ScaleClient, Workloads
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
-from autoscaler.loop.workloads import Workloads
 from autoscaler.objects.workloads import PODS, track_pod
+from autoscaler.records.audit import audit_log
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer
 from kube.client import KubeClient
@@ -45,7 +46,7 @@ from kube.error_log import ErrorLog
 from kube.events import EventRecorder
 from kube.label_index import SelectorIndex
 from kube.mapping import RestMapper
-from kube.process import freeze_gc
+from kube.process import freeze_gc, stopped_by_signals
 from kube.serving.health import Health
 from kube.serving.probes import application, serving
 from kube.sharding import ShardLeases
@@ -345,3 +346,25 @@ class Controller:
         self._telemetry.request_failed(group, code)
         if code is None:
             self._error_log.no_response()
+
+
+async def run(options: Options) -> None:
+    """Connect to the API server, open the audit file and run a controller until SIGTERM or SIGINT.
+
+    Raises:
+        KubeConfigError: there is no usable configuration.
+        AuditLogError: the audit file cannot be opened.
+        OSError: the endpoint's address cannot be bound.
+    """
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(stopped_by_signals(stop))
+        client = await KubeClient.connect(
+            options.kubeconfig, user_agent="milliscale-autoscaler", bookmark_seconds=options.bookmark_seconds
+        )
+        await stack.enter_async_context(client)
+        on_record, telemetry = None, Telemetry()
+        if options.decision_log.audit is not None:
+            audit = audit_log(options.decision_log.audit, on_dropped=telemetry.audit_records_lost.inc)
+            on_record = (await stack.enter_async_context(audit)).write
+        await Controller(client, options, on_record=on_record, telemetry=telemetry).run(stop)

@@ -22,12 +22,11 @@ from autoscaler.core.decision import Decision, Event
 from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
 from autoscaler.core.model import HPA, KIND, HPAKey, Status
 from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
-from autoscaler.core.status import status_json
+from autoscaler.core.status import status_json, targets_line
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
-from autoscaler.objects.targets import targets_line
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer
