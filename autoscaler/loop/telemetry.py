@@ -244,10 +244,6 @@ class Telemetry:
         """Show the counters of a client."""
         self._registry.register(ClientMetrics([client]))
 
-    def collect(self) -> Iterable[Metric]:
-        """All metrics as the library's own types."""
-        return self._registry.collect()
-
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
