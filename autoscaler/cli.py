@@ -17,8 +17,8 @@ from autoscaler.commands.shadow_report import shadow_report
 from autoscaler.core.annotations import PREFIX
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA_APIS, HPAApi
+from autoscaler.loop.controller import run as run_controller
 from autoscaler.loop.options import Availability, DecisionLogOptions, Options
-from autoscaler.loop.process import run as run_controller
 from autoscaler.records.audit import AuditLogError
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION

@@ -1,15 +1,16 @@
-"""An index of objects by labels, so that a selector is not evaluated for every object of a namespace.
+"""Indexes of objects by selector and of selectors by object, which avoid a scan of a namespace.
 
 Nearly every selector requires that some label equals a value; that pair is the selector's anchor. Objects are indexed
-by their (key, value) pairs, and a selector is evaluated for those with its anchor only.
+by their (key, value) pairs and selectors by their anchor, so only those with the same pair are compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from kube.selectors import LabelSelector, Operator
+from kube.selectors import LabelSelector, Operator, Requirement
 from kube.store import Key
 
 Pair = tuple[str, str, str]
@@ -27,7 +28,16 @@ class Labelled(Protocol):
         """The labels."""
 
 
+class Namespaced(Hashable, Protocol):
+    """The key of an object with a namespace."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace."""
+
+
 T = TypeVar("T", bound=Labelled)
+K = TypeVar("K", bound=Namespaced)
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 _C = TypeVar("_C")
@@ -75,6 +85,54 @@ class LabelIndex(Generic[T]):
         return tuple(self._by_namespace)
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    selector: LabelSelector
+    target: str
+
+
+class SelectorIndex(Generic[K]):
+    """The selectors of objects, to find those that select the same. Upstream: selectors.BiMultimap."""
+
+    def __init__(self) -> None:
+        self._entries: dict[K, _Entry] = {}
+        # Selectors without an anchor are under their namespace and NO_ANCHOR, which is no label.
+        self._by_anchor: dict[Pair, dict[K, _Entry]] = {}
+
+    def put(self, key: K, selector: LabelSelector, *, target: str) -> None:
+        """Set the selector of a key; `target` names the object that the selector was read from."""
+        entry = _Entry(selector, target)
+        if self._entries.get(key) == entry:
+            return
+        self.drop(key)
+        self._entries[key] = entry
+        self._by_anchor.setdefault((key.namespace, *anchor(selector)), {})[key] = entry
+
+    def drop(self, key: K) -> None:
+        """Remove the selector of a key."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            discard(self._by_anchor, (key.namespace, *anchor(entry.selector)), key)
+
+    def clear(self) -> None:
+        """Remove all selectors."""
+        self._entries.clear()
+        self._by_anchor.clear()
+
+    def others(self, key: K, objects: Iterable[Labelled], *, target: str | None = None) -> dict[str, LabelSelector]:
+        """Return {key as text: selector} of other keys that may select one of these objects of the key's namespace.
+
+        With `target`, only selectors of this target.
+        """
+        anchors = {(key.namespace, *NO_ANCHOR)}.union(*(pairs(key.namespace, each) for each in objects))
+        return {
+            str(other): entry.selector
+            for one in anchors
+            for other, entry in self._by_anchor.get(one, {}).items()
+            if other != key and target in (None, entry.target)
+        }
+
+
 def pairs(namespace: str, labelled: Labelled | None) -> set[Pair]:
     """Return the pairs of an object; none for None."""
     return set() if labelled is None else {(namespace, key, value) for key, value in labelled.labels.items()}
@@ -82,11 +140,13 @@ def pairs(namespace: str, labelled: Labelled | None) -> set[Pair]:
 
 def anchor(selector: LabelSelector) -> tuple[str, str]:
     """Return a (key, value) that the selector requires of every object; NO_ANCHOR if there is none."""
-    for requirement in selector.requirements:
-        equals = requirement.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS)
-        if equals or (requirement.operator is Operator.IN and len(requirement.values) == 1):
-            return requirement.key, requirement.values[0]
-    return NO_ANCHOR
+    return next(((each.key, each.values[0]) for each in selector.requirements if requires_value(each)), NO_ANCHOR)
+
+
+def requires_value(requirement: Requirement) -> bool:
+    """Return True if the label must have a certain value."""
+    equals = requirement.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS)
+    return equals or (requirement.operator is Operator.IN and len(requirement.values) == 1)
 
 
 def discard(index: dict[_A, dict[_B, _C]], outer: _A, inner: _B) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from autoscaler.loop.debug import INDEX_PATH, SHADOW_PATH
 from autoscaler.records.decision_log import DecisionsPage
 from autoscaler.records.record import VERSION
-from autoscaler.records.shadow_report import ShadowPage
+from autoscaler.records.shadow import ShadowPage
 from kube.flags import Parsed
 
 _TIMEOUT_SECONDS: Final = 15.0

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
@@ -24,11 +23,9 @@ from autoscaler.core.reconcile import decide
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
+from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
-from autoscaler.loop.selector_index import PodIndex, SelectorIndex
-from autoscaler.loop.sharding import Shard
-from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.objects.workloads import parse_owned, track_pod
@@ -36,8 +33,11 @@ from autoscaler.records.build import build_record
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from kube.client import KubeClient, KubeError
+from kube.flowcontrol import ThrottledClient, TokenBucket
+from kube.label_index import SelectorIndex
 from kube.listing import list_objects
 from kube.mapping import NoMatchError, RestMapper
+from kube.sharding import Shard
 from kube.status import StatusError
 
 _QPS: Final = 50.0
@@ -51,15 +51,6 @@ class DecideError(click.ClickException):
     """No decision can be computed; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputedDecision:
-    """A decision, and its reservations."""
-
-    record: DecisionRecord
-    notes: tuple[str, ...]
-    """Facts that the controller may know and this decision does not, a sentence each."""
-
-
 async def decide_once(
     client: KubeClient,
     *,
@@ -70,7 +61,7 @@ async def decide_once(
     saved_history: SavedHistoryLocation | None = None,
     wall_clock: Callable[[], float] = time.time,
     clock: Callable[[], float] = time.monotonic,
-) -> ComputedDecision:
+) -> tuple[DecisionRecord, list[str]]:
     """Observe an HPA and decide on it, without acting.
 
     Args:
@@ -82,6 +73,9 @@ async def decide_once(
         saved_history: the ConfigMap in which the controller saves its history; None: decide without history.
         wall_clock: the current time in seconds since the epoch.
         clock: the clock of restored histories, in seconds.
+
+    Returns:
+        The record, and notes: what the controller may know and this decision does not, a sentence each.
 
     Raises:
         DecideError: there is no such HPA, or something that is needed cannot be read.
@@ -109,8 +103,7 @@ async def decide_once(
     history = replace(histories.of(hpa), complete=True)
     now_ms, monotonic_ms = round(wall_clock() * 1000), round(clock() * 1000)
     decision = decide(observed.observation, history, now_ms, monotonic_ms=monotonic_ms)
-    record = with_sentence(build_record(decision, mode=_MODE))
-    return ComputedDecision(record=record, notes=tuple(notes))
+    return with_sentence(build_record(decision, mode=_MODE)), notes
 
 
 async def _is_served(mapper: RestMapper, api: HPAApi) -> bool:

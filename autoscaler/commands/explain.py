@@ -17,14 +17,14 @@ import yaml
 from rich.console import Console
 
 from autoscaler.commands.debug_client import fetch_decisions, server_option
-from autoscaler.commands.decide_once import ComputedDecision, decide_once
+from autoscaler.commands.decide_once import decide_once
 from autoscaler.commands.explain_text import print_records
 from autoscaler.commands.flags import NAMESPACED_NAME, config_options, kubeconfig_options
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.decision_log import DecisionsPage
-from autoscaler.records.record import VERSION
+from autoscaler.records.record import VERSION, DecisionRecord
 from kube.client import KubeClient, KubeConfigError
 from kube.config import default_kubeconfig
 from kube.process import run
@@ -120,7 +120,7 @@ def _compute(
 ) -> DecisionsPage:
     namespace, name = hpa
 
-    async def compute() -> ComputedDecision:
+    async def compute() -> tuple[DecisionRecord, list[str]]:
         path = kubeconfig or default_kubeconfig()
         async with await KubeClient.connect(path, context=context, user_agent="milliscale-explain") as client:
             return await decide_once(
@@ -133,12 +133,12 @@ def _compute(
             )
 
     try:
-        computed = run(compute())
+        record, notes = run(compute())
     except KubeConfigError as error:
         raise click.ClickException(str(error)) from error
-    for note in computed.notes:
+    for note in notes:
         click.echo(f"Note: {note}", err=True)
-    return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=[computed.record])
+    return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=[record])
 
 
 def _print(page: DecisionsPage, output: str) -> None:

@@ -16,13 +16,13 @@ from autoscaler.core.config import Config
 from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.options import Availability, DecisionLogOptions
 from autoscaler.loop.saved_history import SavedHistoryLocation
-from autoscaler.loop.sharding import Shard, pod_ordinal
 from autoscaler.records.audit import AuditSettings
 from kube.config import own_namespace
 from kube.durations import DURATION, POSITIVE_DURATION, format_duration
 from kube.election import JITTER, ElectionSettings
 from kube.flags import FINITE, Parsed, bool_option, option_group, parse_bool
 from kube.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
+from kube.sharding import Shard, pod_ordinal
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

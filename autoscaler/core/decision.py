@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from autoscaler.core.annotations import PREFIX
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
-from autoscaler.core.config import Fallback, Pause
 from autoscaler.core.history import History
 from autoscaler.core.metrics import Evaluation
 from autoscaler.core.model import HPA, Status
@@ -27,12 +26,13 @@ STALE = "StaleWatch"
 """Reason of the ScalingLimited condition while stale watches block a scale-down."""
 
 
-class BlockedScale(Struct, frozen=True, kw_only=True):
+class BlockedScale(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A scale that a pause or stale watches blocked."""
 
-    pause: Pause | None = None
+    paused: str
+    """The annotation's value; empty: stale watches blocked it."""
     stale: tuple[str, ...] = ()
-    """The resources whose watches are stale; empty: the pause blocked it."""
+    """The resources whose watches are stale."""
     replicas: int
     """The replica count that was blocked."""
     reason: str
@@ -51,29 +51,31 @@ class BlockedScale(Struct, frozen=True, kw_only=True):
                 f"the watch on {' and '.join(self.stale)} is silent or fails, so what is known may be out of date, "
                 f"which keeps the target from being scaled down to {self.replicas} replicas"
             )
-        return f"annotation {PREFIX}paused: {self.pause} keeps the target from being scaled to {self.replicas} replicas"
+        return (
+            f"annotation {PREFIX}paused: {self.paused} keeps the target from being scaled to {self.replicas} replicas"
+        )
 
 
-class FallbackReplicas(Struct, frozen=True, kw_only=True):
+class FallbackReplicas(Struct, frozen=True, kw_only=True, rename="camel"):
     """The proposal that replaces metrics which keep failing."""
 
-    fallback: Fallback
+    replicas: int
+    """The least replicas; the proposal is the current count if that is higher."""
+    failure_threshold: int
     failures: int
     """Reconciliations in a row in which a metric failed, this one included."""
-    replicas: int
-    """The fallback's count, or the current one if that is higher."""
 
     @property
     def rescale_reason(self) -> str:
         """The reason in the event."""
-        return f"metrics unavailable, fallback to {self.fallback.replicas} replicas"
+        return f"metrics unavailable, fallback to {self.replicas} replicas"
 
     @property
     def message(self) -> str:
         """The message of the condition; always the same, so that the status does not change."""
         return (
-            f"after {self.fallback.failure_threshold} or more failures in a row, annotation {PREFIX}fallback-replicas "
-            f"asks for at least {self.fallback.replicas} replicas"
+            f"after {self.failure_threshold} or more failures in a row, annotation {PREFIX}fallback-replicas "
+            f"asks for at least {self.replicas} replicas"
         )
 
 

@@ -214,11 +214,12 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
     failure_count = start.history.metric_failures + 1 if failures else 0
     if failure_count != start.history.metric_failures:
         start = replace(start, history=replace(start.history, metric_failures=failure_count))
-    fallback = _fallback(start.observation, failure_count, current)
-    if fallback is not None and proposed < fallback.replicas:
+    fallback = _fallback(start.observation, failure_count)
+    if fallback is not None and proposed < max(fallback.replicas, current):
         _set_compute_failed(conditions, failures[0], f"; {fallback.message}")
         reason = fallback.rescale_reason if fallback.replicas > current else ""
-        return _by_proposal(replace(start, fallback=fallback), scale, fallback.replicas, reason, conditions)
+        proposed = max(fallback.replicas, current)
+        return _by_proposal(replace(start, fallback=fallback), scale, proposed, reason, conditions)
     if winner is None or (failures and proposed < current):
         _set_compute_failed(conditions, failures[0])
         return _without_count(start, scale, conditions, start.error or "")
@@ -281,7 +282,7 @@ def _apply_pause(decision: Decision) -> Decision:
             conditions.remove(SCALING_LIMITED)
             decision = replace(decision, status=replace(decision.status, conditions=conditions.all))
         return decision
-    blocked = BlockedScale(pause=pause, replicas=scale_to, reason=decision.rescale_reason)
+    blocked = BlockedScale(paused=pause.value, replicas=scale_to, reason=decision.rescale_reason)
     conditions.set(SCALING_LIMITED, True, blocked.condition, blocked.message)
     status = replace(decision.status, desired_replicas=current, conditions=conditions.all)
     return replace(decision, scale_to=None, rescale_reason="", blocked=blocked, status=status)
@@ -343,13 +344,12 @@ def _tolerances(observation: Observation) -> Tolerances:
     )
 
 
-def _fallback(observation: Observation, failures: int, current_replicas: int) -> FallbackReplicas | None:
+def _fallback(observation: Observation, failures: int) -> FallbackReplicas | None:
     """Return the fallback's proposal after enough failures in a row."""
     fallback = observation.config.fallback
     if fallback is None or failures < fallback.failure_threshold:
         return None
-    replicas = max(fallback.replicas, current_replicas)
-    return FallbackReplicas(fallback=fallback, failures=failures, replicas=replicas)
+    return FallbackReplicas(replicas=fallback.replicas, failure_threshold=fallback.failure_threshold, failures=failures)
 
 
 def _blocked_by_stale_watches(start: Decision, scale: Scale, desired: int, reason: str) -> BlockedScale | None:
@@ -357,7 +357,7 @@ def _blocked_by_stale_watches(start: Decision, scale: Scale, desired: int, reaso
     stale = start.observation.stale
     if not stale or desired >= scale.spec_replicas:
         return None
-    return BlockedScale(stale=stale, replicas=desired, reason=reason)
+    return BlockedScale(paused="", stale=stale, replicas=desired, reason=reason)
 
 
 def _set_compute_failed(conditions: Conditions, failure: MetricError, suffix: str = "") -> None:

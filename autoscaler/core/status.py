@@ -6,12 +6,25 @@ binary where it is a whole number of Ki, as `kubectl` users expect.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from autoscaler.core.model import Condition, LabelSelectorSpec, MetricSpec, Status
+from autoscaler.core.model import (
+    Condition,
+    ExternalMetric,
+    LabelSelectorSpec,
+    MetricSpec,
+    MetricTarget,
+    ObjectMetric,
+    ResourceMetric,
+    Status,
+)
+
+_TARGETS_SHOWN: Final = 2
+_UNKNOWN: Final = "<unknown>"
 
 
 def status_json(status: Status) -> dict[str, Any]:
@@ -68,3 +81,34 @@ def _current_metric(metric: MetricSpec) -> dict[str, Any]:
             source["current"] = source.pop("target")
             del source["current"]["type"]
     return body
+
+
+def targets_line(metrics: Sequence[MetricSpec], current: Sequence[MetricSpec]) -> str:
+    """Return the TARGETS column of `kubectl get hpa`, in the words of kubectl's printers.
+
+    kube-apiserver computes it for its own kind; the column of a custom resource can only show a field of the status.
+
+    Args:
+        metrics: `spec.metrics`.
+        current: `status.currentMetrics`; may be shorter.
+    """
+    texts = [
+        _target_text(metric, current[index].target if index < len(current) else MetricTarget())
+        for index, metric in enumerate(metrics)
+    ]
+    more = len(texts) - _TARGETS_SHOWN
+    shown = ", ".join(texts[:_TARGETS_SHOWN])
+    return f"{shown} + {more} more..." if more > 0 else shown
+
+
+def _target_text(metric: MetricSpec, current: MetricTarget) -> str:
+    source, target = metric.source, metric.target
+    prefix = f"{source.name}: " if isinstance(source, ResourceMetric) else ""
+    if target.average_value is not None:
+        suffix = " (avg)" if isinstance(source, ObjectMetric | ExternalMetric) else ""
+        return f"{prefix}{current.average_value or _UNKNOWN}/{target.average_value}{suffix}"
+    if isinstance(source, ResourceMetric):
+        shown = _UNKNOWN if current.average_utilization is None else f"{current.average_utilization}%"
+        goal = "<auto>" if target.average_utilization is None else f"{target.average_utilization}%"
+        return f"{prefix}{shown}/{goal}"
+    return f"{current.value or _UNKNOWN}/{target.value}"

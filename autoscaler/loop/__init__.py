@@ -1,12 +1,14 @@
 """The running controller: everything that talks to the API server or owns a task.
 
-queue, reconcile            which HPA is due; one reconciliation: observe, decide, act
+reconcile                   one reconciliation: observe, decide, act
 observe, metrics_client     all reads of a reconciliation; `metrics_query_coalescer` coalesces metric queries
-scales, events, throttle    writes, and the limit on requests
-hpas, workloads, pod_owners, selector_index   watched objects and their indexes
+scales, clients             writes, and the limits on requests
+hpas, pod_owners            watched objects
 histories, saved_history    recommendations and scale events, in the process and in a ConfigMap
-sharding, foreign_writer    which HPAs this process acts on
-controller, process         owners of all this
+foreign_writer              which HPAs another controller acts on
+controller                  owner of all this; the process
+
+Queue, rate limits, events, election and shards are in `kube`, as they are those of any controller.
 
 How many replicas an HPA gets is decided in `autoscaler.core` only.
 """

@@ -18,40 +18,41 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Pod
+from autoscaler.loop.clients import ThrottledClients
 from autoscaler.loop.debug import decision_routes, shadow_routes
-from autoscaler.loop.error_log import ErrorLog
-from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
-from autoscaler.loop.health import application, serving
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.options import Options
-from autoscaler.loop.pod_owners import ReplicaSets
-from autoscaler.loop.queue import WorkQueue, run_workers
-from autoscaler.loop.reconcile import Reconciler
+from autoscaler.loop.pod_owners import PodIndex, ReplicaSets
+from autoscaler.loop.reconcile import Reconciler, object_reference
 from autoscaler.loop.saved_history import SavedHistoryStore
-from autoscaler.loop.scales import ScaleClient
-from autoscaler.loop.selector_index import PodIndex, SelectorIndex
-from autoscaler.loop.sharding import ShardLeases
+from autoscaler.loop.scales import ScaleClient, Workloads
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
-from autoscaler.loop.throttle import ThrottledClients
-from autoscaler.loop.workloads import Workloads
 from autoscaler.objects.workloads import PODS, track_pod
+from autoscaler.records.audit import audit_log
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer
 from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
+from kube.error_log import ErrorLog
+from kube.events import EventRecorder
+from kube.label_index import SelectorIndex
 from kube.mapping import RestMapper
-from kube.process import freeze_gc
+from kube.process import freeze_gc, stopped_by_signals
 from kube.serving.health import Health
+from kube.serving.probes import application, serving
+from kube.sharding import ShardLeases
 from kube.store import Store
 from kube.tasks import done_before
+from kube.workqueue import WorkQueue, run_workers
 
 _log = logging.getLogger(__name__)
 
@@ -89,9 +90,9 @@ class Controller:
         self._telemetry = telemetry or Telemetry()
         self._telemetry.register_client(client)
         tick = min(_TICK_SECONDS, options.sync_period / _TICKS_PER_PERIOD)
-        self._queue = WorkQueue(tick=tick, on_lag=self._telemetry.schedule_lag.observe)
+        self._queue: WorkQueue[HPAKey] = WorkQueue(tick=tick, on_lag=self._telemetry.schedule_lag.observe)
         self._pod_index = PodIndex()
-        self._selectors = SelectorIndex()
+        self._selectors: SelectorIndex[HPAKey] = SelectorIndex()
         self._hpas = HPAs(
             client,
             required=options.hpa_apis,
@@ -142,7 +143,7 @@ class Controller:
                 shard=self._shard,
                 longest_window_ms=options.config.downscale_stabilization_ms,
             )
-        self._recorder = EventRecorder(self._clients.objects)
+        self._recorder = EventRecorder(self._clients.objects, component="horizontal-pod-autoscaler")
         self._decisions = DecisionLog(options.decision_log.max_per_hpa, on_record=on_record)
         self._shadow = ShadowComparer(
             sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
@@ -186,7 +187,7 @@ class Controller:
             *decision_routes(self._decisions, options.decision_log.debug_access),
             *shadow_routes(self._shadow, options.decision_log.debug_access),
         ]
-        app = application(self._telemetry, health, pages=pages)
+        app = application(self._telemetry.render, health, pages=pages)
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
             _log.info("health and metrics on %s port %d", options.bind_address, port)
             async with asyncio.TaskGroup() as tasks:
@@ -255,7 +256,7 @@ class Controller:
 
     def _exists(self, key: HPAKey) -> bool | None:
         """True for an HPA of this shard that exists; None: its API is not listed yet, or not reconciled."""
-        if not self._shard.owns(key):
+        if not self._shard.owns(key.namespace, key.name):
             return False
         return self._hpas.get(key) is not None or (False if self._hpas.synced(key) else None)
 
@@ -289,7 +290,7 @@ class Controller:
             self._selectors.drop(key)
             self._error_log.forget(key)
             return
-        own, started = self._shard.owns(key), time.monotonic()
+        own, started = self._shard.owns(key.namespace, key.name), time.monotonic()
         try:
             if hpa.problem:
                 self._selectors.drop(key)
@@ -317,7 +318,7 @@ class Controller:
         A changed status, which is mostly our own write, does not start a reconciliation. Upstream:
         podautoscaler.updateHPA.
         """
-        own = self._shard.owns(key)
+        own = self._shard.owns(key.namespace, key.name)
         if own:
             self._own_hpa_changed(key, old, new)
         if old is None or new is None or old.reconcile_trigger != new.reconcile_trigger:
@@ -338,10 +339,32 @@ class Controller:
         elif not new.problem:
             acting = self._is_leader() and self._reconciler.configured_mode_of(new) is Mode.ACT
             if self._foreign.changed(key, new.foreign_write_time, acting=acting):
-                self._recorder.record(new, "Warning", EVENT_REASON, EVENT_MESSAGE)
+                self._recorder.record(object_reference(new), "Warning", EVENT_REASON, EVENT_MESSAGE)
             self._reconciler.changed(None if old is None or old.problem else old, new)
 
     def _request_failed(self, group: str, code: int | None) -> None:
         self._telemetry.request_failed(group, code)
         if code is None:
             self._error_log.no_response()
+
+
+async def run(options: Options) -> None:
+    """Connect to the API server, open the audit file and run a controller until SIGTERM or SIGINT.
+
+    Raises:
+        KubeConfigError: there is no usable configuration.
+        AuditLogError: the audit file cannot be opened.
+        OSError: the endpoint's address cannot be bound.
+    """
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(stopped_by_signals(stop))
+        client = await KubeClient.connect(
+            options.kubeconfig, user_agent="milliscale-autoscaler", bookmark_seconds=options.bookmark_seconds
+        )
+        await stack.enter_async_context(client)
+        on_record, telemetry = None, Telemetry()
+        if options.decision_log.audit is not None:
+            audit = audit_log(options.decision_log.audit, on_dropped=telemetry.audit_records_lost.inc)
+            on_record = (await stack.enter_async_context(audit)).write
+        await Controller(client, options, on_record=on_record, telemetry=telemetry).run(stop)

@@ -23,8 +23,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
-from autoscaler.records.shadow import ShadowComparer
-from autoscaler.records.shadow_report import ShadowPage, page_of
+from autoscaler.records.shadow import ShadowComparer, ShadowPage, page_of
 
 INDEX_PATH: Final = "/debug/decisions"
 SHADOW_PATH: Final = "/debug/shadow"

@@ -32,11 +32,11 @@ from autoscaler.core.observation import (
 )
 from autoscaler.core.quantities import milli_value
 from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer
-from autoscaler.loop.selector_index import PodIndex
-from autoscaler.loop.throttle import ThrottledClient
+from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.objects.fields import ParseError, time_ms
 from kube.client import KubeError
 from kube.durations import DurationError, parse_duration
+from kube.flowcontrol import ThrottledClient
 from kube.mapping import NoMatchError, RestMapper
 from kube.names import path_segment_errors
 from kube.quantity import QuantityError

@@ -24,8 +24,8 @@ from typing import Final, TypeAlias
 from cachetools import TTLCache
 
 from autoscaler.core.observation import MetricResponse, PodsResponse, ResourceResponse
-from autoscaler.loop.pod_owners import restrict_to_pods
-from autoscaler.loop.selector_index import PodIndex
+from autoscaler.loop.pod_owners import PodIndex, restrict_to_pods
+from kube.label_index import requires_value
 from kube.selectors import LabelSelector, Operator, Requirement
 
 _Fetch: TypeAlias = "Callable[[LabelSelector], Awaitable[MetricResponse]]"
@@ -151,7 +151,7 @@ def merge(selectors: Iterable[LabelSelector]) -> LabelSelector:
 
 def _either(requirements: tuple[Requirement, ...]) -> Requirement:
     first = requirements[0]
-    if not _demands_value(first):
+    if not requires_value(first):
         return first
     values = tuple(sorted({requirement.values[0] for requirement in requirements}))
     return Requirement(first.key, Operator.EQUALS if len(values) == 1 else Operator.IN, values)
@@ -159,14 +159,9 @@ def _either(requirements: tuple[Requirement, ...]) -> Requirement:
 
 def _form(selector: LabelSelector) -> tuple[object, ...] | None:
     """Return what selectors must have in common to be merged; None: this one cannot be merged."""
-    if selector.nothing or not any(map(_demands_value, selector.requirements)):
+    if selector.nothing or not any(map(requires_value, selector.requirements)):
         return None
-    return tuple(each.key if _demands_value(each) else each for each in selector.requirements)
-
-
-def _demands_value(requirement: Requirement) -> bool:
-    equals = requirement.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS)
-    return equals or (requirement.operator is Operator.IN and len(requirement.values) == 1)
+    return tuple(each.key if requires_value(each) else each for each in selector.requirements)
 
 
 def _pod_names(response: MetricResponse) -> set[str] | None:

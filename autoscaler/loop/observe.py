@@ -29,9 +29,9 @@ from autoscaler.core.model import (
 from autoscaler.core.observation import MetricResponse, Observation, ReadError, Scale
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
 from autoscaler.loop.metrics_client import MetricsClient
-from autoscaler.loop.pod_owners import restrict_to_pods, split_by_owner
+from autoscaler.loop.pod_owners import PodIndex, restrict_to_pods, split_by_owner
 from autoscaler.loop.scales import ScaleClient, TargetScale
-from autoscaler.loop.selector_index import PodIndex, SelectorIndex
+from kube.label_index import SelectorIndex
 from kube.selectors import LabelSelector
 
 _HPAS = "horizontalpodautoscalers"
@@ -78,7 +78,7 @@ class Observer:
         scales: ScaleClient,
         metrics: MetricsClient,
         pods: PodIndex,
-        selectors: SelectorIndex,
+        selectors: SelectorIndex[HPAKey],
         config: Config,
         controllers: Callable[[], Mapping[str, str] | None] = lambda: None,
         stale: Mapping[str, Callable[[HPAKey], bool]] = {},

@@ -9,10 +9,10 @@ from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import KUBERNETES, MILLISCALE, HPAApi
 from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.saved_history import SavedHistoryLocation
-from autoscaler.loop.sharding import Shard
 from autoscaler.records.audit import AuditSettings
 from kube.client import BOOKMARK_SECONDS
 from kube.election import ElectionSettings
+from kube.sharding import Shard
 
 _WORKERS, _HPAS_PER_WORKER = 5, 100
 # kube-controller-manager's defaults are 20 and 30.

@@ -14,13 +14,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from autoscaler.core.observation import MetricResponse, Owned, Pod, PodsResponse, ResourceResponse
 from autoscaler.objects.fields import ParseError
 from autoscaler.objects.workloads import parse_owned
 from kube.client import KubeClient
+from kube.label_index import LabelIndex
 from kube.store import Key, Store
+
+PodIndex: TypeAlias = LabelIndex[Pod]
+"""The pods of a cluster by their labels."""
 
 _REPLICA_SET: Final = "ReplicaSet"
 _REPLICA_SETS: Final = "/apis/apps/v1/replicasets"

@@ -22,18 +22,17 @@ from autoscaler.core.decision import Decision, Event
 from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
 from autoscaler.core.model import HPA, KIND, HPAKey, Status
 from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
-from autoscaler.core.status import status_json
-from autoscaler.loop.events import EventRecorder
+from autoscaler.core.status import status_json, targets_line
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
-from autoscaler.loop.throttle import ThrottledClient
-from autoscaler.objects.targets import targets_line
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer
 from kube.client import KubeError
+from kube.events import EventRecorder, ObjectReference
+from kube.flowcontrol import ThrottledClient
 from kube.status import StatusError
 
 _log = logging.getLogger(__name__)
@@ -246,7 +245,7 @@ class Reconciler:
     def _emit(self, hpa: HPA, events: Iterable[Event]) -> None:
         if self.mode_of(hpa) is not Mode.SHADOW:
             for event in events:
-                self._recorder.record(hpa, event.type, event.reason, event.message)
+                self._recorder.record(object_reference(hpa), event.type, event.reason, event.message)
 
     def _report_annotations(self, hpa: HPA) -> None:
         """Log invalid annotations and emit an event for each, once until they change."""
@@ -267,3 +266,15 @@ class Reconciler:
 
     def _monotonic_ms(self) -> int:
         return round(self._clock() * 1000)
+
+
+def object_reference(hpa: HPA) -> ObjectReference:
+    """The reference to an HPA in its events."""
+    return ObjectReference(
+        api_version=hpa.api_version,
+        kind=KIND,
+        namespace=hpa.namespace,
+        name=hpa.name,
+        uid=hpa.uid,
+        resource_version=hpa.resource_version,
+    )

@@ -27,10 +27,10 @@ from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.histories import Histories, HistoryEntry
 from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
-from autoscaler.loop.sharding import Shard
-from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeError, KubeUnreachable
+from kube.flowcontrol import ThrottledClient
 from kube.retries import Backoff
+from kube.sharding import Shard
 from kube.status import StatusError
 
 _log = logging.getLogger(__name__)

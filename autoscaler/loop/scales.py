@@ -1,8 +1,13 @@
 """The scale subresource of scale targets: Deployments, StatefulSets, custom resources.
 
 A target names a kind; discovery maps it to a resource. A write repeats the resourceVersion that was read, so that
-changes by others are not lost: on a conflict the scale is read again. A scale that is known from a watch
-(`autoscaler.loop.workloads`) needs no request and cannot be written.
+changes by others are not lost: on a conflict the scale is read again.
+
+Scales of Deployments and StatefulSets may come from a watch, since a workload's scale is three of its fields. A watch
+is mostly some milliseconds behind, on a connection that is silently dead up to 90 seconds. That is enough to find that
+nothing has to be done; a decision to scale is made again on a scale that was read (`autoscaler.loop.reconcile`). A kind
+is watched once enough of its objects have been read: for a few, requests cost less than a watch on the whole cluster.
+Without the right to list and watch, scales are read.
 """
 
 from __future__ import annotations
@@ -10,24 +15,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import ReadError, Scale
-from autoscaler.loop.throttle import ThrottledClient
-from autoscaler.loop.workloads import Workloads
 from autoscaler.objects.fields import ParseError
-from autoscaler.objects.workloads import parse_scale
-from kube.client import KubeError
-from kube.mapping import NoMatchError, RestMapper
+from autoscaler.objects.workloads import parse_scale, parse_workload
+from kube.client import KubeClient, KubeError
+from kube.flowcontrol import ThrottledClient
+from kube.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
 from kube.retries import Backoff
 from kube.status import StatusError, generic_message
+from kube.store import Key, Store
 
 _CONFLICT = 409
 # client-go's retry.DefaultRetry: five tries, 10 ms apart.
 _TRIES = 5
 _RETRY_SECONDS = 0.01
+
+_WATCHED: Final = {
+    GroupResource("apps", "deployments"): "/apis/apps/v1/deployments",
+    GroupResource("apps", "statefulsets"): "/apis/apps/v1/statefulsets",
+}
+_ENOUGH: Final = 50
 
 
 class ScaleWriteError(Exception):
@@ -42,6 +53,56 @@ class TargetScale:
     path: str
     body: Mapping[str, Any] | None
     """The autoscaling/v1 Scale object as served; None: the scale is known from a watch."""
+
+
+class Workloads:
+    """The scales of watched workloads.
+
+    Args:
+        client: the connection, used by `run` only.
+        enough: how many objects of a kind are read before the kind is watched.
+    """
+
+    def __init__(self, client: KubeClient, *, enough: int = _ENOUGH) -> None:
+        self._kinds = {resource: _Kind(client, path, enough) for resource, path in _WATCHED.items()}
+
+    def scale(self, resource: ResourceInfo, namespace: str, name: str) -> Scale | None:
+        """Return the scale of an object; None: it has to be read."""
+        kind = self._kinds.get(resource.group_resource)
+        return None if kind is None else kind.scale((namespace, name))
+
+    async def run(self) -> None:
+        """Watch the kinds of which enough objects were read, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind in self._kinds.values():
+                tasks.create_task(kind.run())
+
+
+class _Kind:
+    def __init__(self, client: KubeClient, path: str, enough: int) -> None:
+        self._store: Store[Scale] = Store(client, path, _track)
+        self._enough = enough
+        self._read: set[Key] = set()
+        self._wanted = asyncio.Event()
+
+    def scale(self, key: Key) -> Scale | None:
+        if not self._wanted.is_set():
+            self._read.add(key)
+            if len(self._read) >= self._enough:
+                self._read.clear()
+                self._wanted.set()
+        return self._store.get(*key) if self._store.problem is None else None
+
+    async def run(self) -> None:
+        await self._wanted.wait()
+        await self._store.run()
+
+
+def _track(raw: Mapping[str, Any]) -> Scale | None:
+    try:
+        return parse_workload(raw)
+    except ParseError:
+        return None
 
 
 class ScaleClient:

@@ -24,9 +24,6 @@ from autoscaler.records.shadow import Comparison, Verdict
 from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""The Content-Type of `Telemetry.render`."""
-
 _PREFIX = "horizontal_pod_autoscaler_controller"
 # 1 ms doubled up to 16 s: kube-controller-manager's buckets.
 _BUCKETS = tuple(0.001 * 2**exponent for exponent in range(15))

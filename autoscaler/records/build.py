@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from autoscaler.core.decision import BlockedScale, Decision, FallbackReplicas, Outcome
+from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.metrics import Evaluation, metric_quantity, pod_samples
 from autoscaler.core.model import InvalidMetric, MetricIdentifier, MetricSpec, ObjectMetric, ResourceMetric
 from autoscaler.core.observation import (
@@ -30,12 +30,10 @@ from autoscaler.core.quantities import CanonicalQuantity
 from autoscaler.core.stabilization import Normalized
 from autoscaler.records.record import (
     VERSION,
-    BlockedScaleRecord,
     BoundsRecord,
     DecidedBy,
     DecisionRecord,
     FailureRecord,
-    FallbackRecord,
     Measure,
     MetricRecord,
     PodGroupsRecord,
@@ -101,13 +99,13 @@ def build_record(
         foreign_pods=_names(observation.foreign_pods) if observation.foreign_pods else None,
         metrics=tuple(map(_metric, decision.evaluations, responses)),
         winner=next((index for index, each in enumerate(decision.evaluations) if each is decision.winner), None),
-        fallback=None if decision.fallback is None else _fallback(decision.fallback),
+        fallback=decision.fallback,
         stabilization=stabilization,
         scale_up_limit=up_limit,
         scale_down_limit=down_limit,
         limited_replicas=None if normalized is None else normalized.desired_replicas,
         limit="" if normalized is None else normalized.limit,
-        blocked=None if decision.blocked is None else _blocked(decision.blocked),
+        blocked=decision.blocked,
         written=None if outcome is None else _written(decision, outcome, scale_error, status_error, mode),
         events=tuple(replace(each, message=_shorten(each.message)) for each in end.events + end.late_events),
         error=_shorten(end.error),
@@ -126,17 +124,6 @@ def _desired_replicas(decision: Decision) -> int | None:
     if decision.failed:
         return None
     return decision.current_replicas if decision.scale_to is None else decision.scale_to
-
-
-def _fallback(fallback: FallbackReplicas) -> FallbackRecord:
-    replicas, threshold = fallback.fallback.replicas, fallback.fallback.failure_threshold
-    return FallbackRecord(replicas=replicas, failure_threshold=threshold, failures=fallback.failures)
-
-
-def _blocked(blocked: BlockedScale) -> BlockedScaleRecord:
-    return BlockedScaleRecord(
-        paused=str(blocked.pause or ""), stale=blocked.stale, replicas=blocked.replicas, reason=blocked.reason
-    )
 
 
 def _written(

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from autoscaler.core.decision import Event
+from autoscaler.core.decision import BlockedScale, Event, FallbackReplicas
 from autoscaler.core.model import CrossVersionObjectReference, HPAKey, LabelSelectorSpec
 from autoscaler.core.observation import Scale
 from autoscaler.core.replica_calculator import Tolerances
@@ -118,29 +118,6 @@ class RecommendationRecord(_Record, frozen=True, kw_only=True):
     time: str
 
 
-class FallbackRecord(_Record, frozen=True, kw_only=True):
-    """The replicas set by annotation for metrics that keep failing."""
-
-    replicas: int
-    """The least replicas."""
-    failure_threshold: int
-    failures: int
-    """Reconciliations in a row in which a metric has failed, this one included."""
-
-
-class BlockedScaleRecord(_Record, frozen=True, kw_only=True):
-    """A scale that was blocked by a pause or a stale watch."""
-
-    paused: str
-    """The annotation's value; empty if the reason is a stale watch."""
-    stale: tuple[str, ...] = ()
-    """The resources whose watch is stale."""
-    replicas: int
-    """The replica count that the target would have been scaled to."""
-    reason: str
-    """The reason of the event that there would have been."""
-
-
 class StabilizationRecord(_Record, frozen=True, kw_only=True):
     """The proposal before and after stabilization."""
 
@@ -206,7 +183,7 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     """One per entry of `spec.metrics`; empty if the metrics were not evaluated."""
     winner: int | None = None
     """The index of the metric with the highest proposal."""
-    fallback: FallbackRecord | None = None
+    fallback: FallbackReplicas | None = None
     stabilization: StabilizationRecord | None = None
     scale_up_limit: RateLimit | None = None
     scale_down_limit: RateLimit | None = None
@@ -214,7 +191,7 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     """After rate limits and bounds."""
     limit: str = ""
     """Which limit changed the count: the reason of the ScalingLimited condition."""
-    blocked: BlockedScaleRecord | None = msgspec.field(default=None, name="heldBack")
+    blocked: BlockedScale | None = msgspec.field(default=None, name="heldBack")
     written: Written | None = None
     """Absent if the decision was only computed (`explain` without --server)."""
     events: tuple[Event, ...] = ()

@@ -14,7 +14,7 @@ Times are milliseconds of the history's clock (`autoscaler.core.history`).
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -249,3 +249,69 @@ def _longest_window_ms(hpa: HPA, config: Config) -> int:
         both = (*behavior.scale_up.policies, *behavior.scale_down.policies)
         windows += [1000 * policy.period_seconds for policy in both]
     return max(windows)
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+
+class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class HPAEntry(_Json, frozen=True, kw_only=True):
+    """The comparisons on one HPA since the process started, or since the HPA entered shadow mode."""
+
+    namespace: str
+    name: str
+    group: str
+    comparisons: dict[str, int]
+    """The number per verdict."""
+    agreement: float | None
+    """The fraction that agreed, without those of verdict warming_up; null: there are none yet."""
+    waiting: int
+    """The number of decisions that are not compared yet."""
+    last: Comparison | None
+    differences: list[Comparison]
+    """The latest that did not agree, oldest first."""
+
+
+class ShadowPage(_Json, frozen=True, kw_only=True):
+    """All HPAs in shadow mode."""
+
+    version: int = 1
+    window_seconds: float
+    """How much earlier or later an equal value of kube-controller-manager agrees."""
+    agreement: float | None
+    """Of all HPAs."""
+    hpas: list[HPAEntry]
+
+
+def page_of(comparer: ShadowComparer, now_ms: int) -> ShadowPage:
+    """Return the comparisons at a time by their clock."""
+    comparisons = comparer.comparisons(now_ms)
+    return ShadowPage(
+        window_seconds=comparer.window_ms / 1000,
+        agreement=_agreement(comparisons.values()),
+        hpas=[_entry(key, comparisons[key]) for key in sorted(comparisons)],
+    )
+
+
+def _entry(key: HPAKey, compared: HPAComparisons) -> HPAEntry:
+    return HPAEntry(
+        namespace=key.namespace,
+        name=key.name,
+        group=key.group,
+        comparisons={str(verdict): compared.counts[verdict] for verdict in Verdict},
+        agreement=_agreement([compared]),
+        waiting=len(compared.pending),
+        last=compared.last,
+        differences=list(compared.differences),
+    )
+
+
+def _agreement(hpas: Iterable[HPAComparisons]) -> float | None:
+    agreed = counted = 0
+    for compared in hpas:
+        agreed += compared.counts[Verdict.AGREED]
+        counted += compared.counts.total() - compared.counts[Verdict.WARMING_UP]
+    return agreed / counted if counted else None

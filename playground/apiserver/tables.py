@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from autoscaler.core.status import targets_line
 from autoscaler.objects.hpa import track_hpa
-from autoscaler.objects.targets import targets_line
 from playground.apiserver.encoding import Form
 from playground.apiserver.objects import Object, child, name_of
 from playground.apiserver.resource_types import ResourceType

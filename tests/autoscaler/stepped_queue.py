@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.core.model import HPAKey
 from autoscaler.loop import controller
-from autoscaler.loop.queue import WorkQueue
+from kube.workqueue import WorkQueue
 from tests.eventually import eventually
 
 
@@ -15,14 +15,14 @@ class SteppedQueue:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._now = 1024.0
-        self._queue: WorkQueue | None = None
+        self._queue: WorkQueue[HPAKey] | None = None
         self._spread = 0
         monkeypatch.setattr(controller, "WorkQueue", self._create)
 
-    def _create(self, *, tick: float, on_lag: Callable[[float], None]) -> WorkQueue:
+    def _create(self, *, tick: float, on_lag: Callable[[float], None]) -> WorkQueue[HPAKey]:
         stepped = self
 
-        class Queue(WorkQueue):
+        class Queue(WorkQueue[HPAKey]):
             def move(self, key: HPAKey, delay: float) -> None:
                 super().move(key, delay)
                 stepped._spread += 1

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from autoscaler.loop import controller, throttle
+from autoscaler.loop import clients, controller
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
-from autoscaler.loop.throttle import TokenBucket
 from kube.client import KubeClient
+from kube.flowcontrol import TokenBucket
 from playground.apiserver.identity import User
 from playground.apiserver.requests import RequestInfo
 from tests.autoscaler.cluster import METRIC, Cluster, running_cluster
@@ -73,7 +73,7 @@ class Unlimited(TokenBucket):
 @pytest.fixture
 def budgets(monkeypatch: pytest.MonkeyPatch) -> Budgets:
     budgets = Budgets()
-    monkeypatch.setattr(throttle, "TokenBucket", budgets.new)
+    monkeypatch.setattr(clients, "TokenBucket", budgets.new)
     return budgets
 
 
@@ -177,7 +177,7 @@ async def test_each_metrics_api_has_its_own_limit(
 
     # The reconciliations never get the tokens that they wait for.
     monkeypatch.setattr(controller, "_FINISH_SECONDS", 0.0)
-    monkeypatch.setattr(throttle, "TokenBucket", new)
+    monkeypatch.setattr(clients, "TokenBucket", new)
     average = {"type": "AverageValue", "averageValue": "10"}
     for name in ("a", "b"):
         cluster.add_deployment(name, replicas=1)

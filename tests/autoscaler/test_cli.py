@@ -10,8 +10,8 @@ from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import KUBERNETES, MILLISCALE
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation
-from autoscaler.loop.sharding import Shard
 from kube.election import ElectionSettings
+from kube.sharding import Shard
 
 
 class Controller:

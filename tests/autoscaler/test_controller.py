@@ -23,14 +23,14 @@ from autoscaler.loop import controller
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.options import Availability, Options
-from autoscaler.loop.queue import WorkQueue
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
-from autoscaler.loop.sharding import Shard
 from autoscaler.loop.telemetry import Telemetry
-from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from autoscaler.objects.hpa import track_hpa
 from kube.client import KubeClient
 from kube.election import ElectionSettings
+from kube.flowcontrol import ThrottledClient, TokenBucket
+from kube.sharding import Shard
+from kube.workqueue import WorkQueue
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
 from tests.eventually import eventually
 
@@ -245,7 +245,7 @@ async def test_first_reconciliations_are_spread(cluster: Cluster, monkeypatch: p
     now, taken = [1000.0], Counter[float]()
     queue = partial(WorkQueue, clock=lambda: now[0])
 
-    def new_queue(*, tick: float, on_lag: Callable[[float], None]) -> WorkQueue:
+    def new_queue(*, tick: float, on_lag: Callable[[float], None]) -> WorkQueue[HPAKey]:
         def note(lag: float) -> None:
             on_lag(lag)
             taken[now[0]] += 1
@@ -268,7 +268,7 @@ async def test_first_reconciliations_take_no_longer_than_a_sync_period(
     """Where there are too many to be a hundredth of a second apart, they are closer together."""
     schedule: dict[str, float] = {}
 
-    class Queue(WorkQueue):
+    class Queue(WorkQueue[HPAKey]):
         def move(self, key: HPAKey, delay: float) -> None:
             schedule[key.name] = delay
             super().move(key, delay)

@@ -8,10 +8,10 @@ import pytest
 from aiohttp import web
 
 from autoscaler.loop.debug import DebugAccess, decision_routes
-from autoscaler.loop.health import application, serving
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.records.decision_log import DecisionLog
 from kube.serving.health import Health
+from kube.serving.probes import application, serving
 from tests.autoscaler.test_decision_log import record
 
 
@@ -28,7 +28,7 @@ async def endpoint(
     log: DecisionLog, access: DebugAccess = DebugAccess.LOCAL, *, remote: str | None = None
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """The endpoint with the pages; `remote`: from where requests seem to come."""
-    app = application(Telemetry(), Health(live={}, ready={}), pages=decision_routes(log, access))
+    app = application(Telemetry().render, Health(live={}, ready={}), pages=decision_routes(log, access))
     if remote is not None:
         app.middlewares.append(_from(remote))
     async with (

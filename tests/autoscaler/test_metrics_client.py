@@ -18,12 +18,12 @@ from autoscaler.core.observation import (
     ValuesResponse,
 )
 from autoscaler.loop.metrics_client import MetricsClient
-from autoscaler.loop.selector_index import PodIndex
-from autoscaler.loop.throttle import ThrottledClient
+from autoscaler.loop.pod_owners import PodIndex
 from kube.client import KubeClient
+from kube.flowcontrol import ThrottledClient
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
-from tests.autoscaler.scripted_api import RecordedRequest, ScriptedApi, busy
+from tests.kube.scripted_api import RecordedRequest, ScriptedApi, busy
 
 GROUP = "/apis/custom.metrics.k8s.io"
 PODS = f"{GROUP}/v1beta2/namespaces/default/pods/*/packets"

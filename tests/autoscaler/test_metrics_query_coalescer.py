@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autoscaler.core.observation import MetricError, MetricResponse, Pod, PodSample, PodsResponse
 from autoscaler.loop import metrics_query_coalescer
 from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer, merge
-from autoscaler.loop.selector_index import PodIndex
+from autoscaler.loop.pod_owners import PodIndex
 from kube.selectors import LabelSelector
 
 QUERY = MetricsQuery("default", "packets")

@@ -37,14 +37,15 @@ from autoscaler.core.observation import (
 )
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
+from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.loop.scales import ScaleClient
-from autoscaler.loop.selector_index import PodIndex, SelectorIndex
-from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
+from kube.flowcontrol import ThrottledClient
+from kube.label_index import SelectorIndex
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
-from tests.autoscaler.scripted_api import RecordedRequest, ScriptedApi
 from tests.autoscaler.simulated_cluster import average_target, quantity
+from tests.kube.scripted_api import RecordedRequest, ScriptedApi
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
 CUSTOM = "/apis/custom.metrics.k8s.io"
@@ -77,7 +78,7 @@ def hpa(
 
 
 @pytest.fixture
-def selectors() -> SelectorIndex:
+def selectors() -> SelectorIndex[HPAKey]:
     return SelectorIndex()
 
 
@@ -120,7 +121,7 @@ def observer(
     client: ThrottledClient,
     kube: KubeClient,
     pods: PodIndex,
-    selectors: SelectorIndex,
+    selectors: SelectorIndex[HPAKey],
     controllers: Controllers,
     watches: Watches,
 ) -> Observer:
@@ -239,7 +240,7 @@ async def test_pods_created_during_the_metrics_requests_count(
 
 
 async def test_hpas_with_the_same_pods_find_each_other(
-    api: ScriptedApi, observer: Observer, selectors: SelectorIndex
+    api: ScriptedApi, observer: Observer, selectors: SelectorIndex[HPAKey]
 ) -> None:
     api.on("GET", PACKETS, {"items": []})
     packets = metric(PodsMetric(MetricIdentifier("packets")))

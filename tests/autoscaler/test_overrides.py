@@ -66,7 +66,7 @@ class TestPause:
         outcome = simulated.reconcile(200)
         assert simulated.decision is not None
         assert simulated.decision.blocked == BlockedScale(
-            pause=Pause.ALL, replicas=4, reason="pods metric packets above target"
+            paused="all", replicas=4, reason="pods metric packets above target"
         )
         assert simulated.decision.scale_to is None
         assert outcome.events == ()
@@ -120,7 +120,7 @@ class TestStaleObjects:
         assert simulated.replicas == 10
         assert simulated.decision is not None
         assert simulated.decision.blocked == BlockedScale(
-            stale=("pods",), replicas=4, reason="All metrics below target"
+            paused="", stale=("pods",), replicas=4, reason="All metrics below target"
         )
         assert (outcome.events, outcome.error) == ((), None)
         assert outcome.status is not None
@@ -222,9 +222,7 @@ class TestFallback:
         simulated = self.simulated(replicas=4, after=1)
         outcome = simulated.reconcile(AWAY)
         assert simulated.decision is not None
-        assert simulated.decision.fallback == FallbackReplicas(
-            fallback=Fallback(replicas=6, failure_threshold=1), failures=1, replicas=6
-        )
+        assert simulated.decision.fallback == FallbackReplicas(replicas=6, failure_threshold=1, failures=1)
         assert simulated.decision.winner is None
         failure = f"unable to get metric packets: unable to fetch metrics from custom metrics API: {AWAY}"
         assert outcome.events == (

@@ -18,8 +18,8 @@ from autoscaler.loop.options import Options
 from kube.client import KubeClient
 from kube.mapping import GroupResource
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
-from tests.autoscaler.scripted_api import ScriptedApi
 from tests.eventually import eventually
+from tests.kube.scripted_api import ScriptedApi
 
 SOON = 20.0
 QUICK = Options(

@@ -17,9 +17,9 @@ from autoscaler.core.observation import (
 )
 from autoscaler.loop.pod_owners import PodsByOwner, ReplicaSets, restrict_to_pods, split_by_owner
 from kube.client import KubeClient
-from tests.autoscaler.scripted_api import ScriptedApi
 from tests.autoscaler.simulated_cluster import NOW, samples
 from tests.eventually import eventually
+from tests.kube.scripted_api import ScriptedApi
 
 REPLICA_SETS = "/apis/apps/v1/replicasets"
 

@@ -9,22 +9,23 @@ import pytest
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, MILLISCALE
 from autoscaler.core.observation import Pod, ReadyCondition
-from autoscaler.loop.events import EventRecorder
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
+from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.loop.reconcile import Reconciler
 from autoscaler.loop.scales import ScaleClient
-from autoscaler.loop.selector_index import PodIndex, SelectorIndex
 from autoscaler.loop.telemetry import Telemetry
-from autoscaler.loop.throttle import ThrottledClient
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import Written
 from autoscaler.records.shadow import Comparison, ShadowComparer, Verdict
 from kube.client import KubeClient
+from kube.events import EventRecorder
+from kube.flowcontrol import ThrottledClient
+from kube.label_index import SelectorIndex
 from kube.mapping import RestMapper
-from tests.autoscaler.scripted_api import ScriptedApi
+from tests.kube.scripted_api import ScriptedApi
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
 STATUS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web/status"
@@ -98,7 +99,7 @@ def telemetry() -> Telemetry:
 @pytest.fixture
 async def recorder(api: ScriptedApi, client: ThrottledClient) -> AsyncIterator[EventRecorder]:
     api.on("POST", EVENTS, lambda recorded: recorded.body)
-    recorder = EventRecorder(client)
+    recorder = EventRecorder(client, component="horizontal-pod-autoscaler")
     task = asyncio.create_task(recorder.run())
     yield recorder
     task.cancel()

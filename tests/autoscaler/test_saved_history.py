@@ -19,14 +19,14 @@ from autoscaler.loop import saved_history
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.saved_history_format import decode, encode
-from autoscaler.loop.sharding import Shard
-from autoscaler.loop.throttle import ThrottledClient, TokenBucket
 from kube.client import KubeClient
+from kube.flowcontrol import ThrottledClient, TokenBucket
 from kube.mapping import GroupResource
+from kube.sharding import Shard
 from playground.apiserver import PlaygroundApiServer
-from tests.autoscaler.scripted_api import ScriptedApi, status_body
 from tests.autoscaler.simulated_cluster import NOW, hpa
 from tests.eventually import eventually
+from tests.kube.scripted_api import ScriptedApi, status_body
 
 SOON = 10.0
 HERE = SavedHistoryLocation(namespace="default", name="state")

@@ -7,10 +7,10 @@ import pytest
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import ReadError, Scale
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError, TargetScale
-from autoscaler.loop.throttle import ThrottledClient
 from kube.client import KubeClient
+from kube.flowcontrol import ThrottledClient
 from kube.mapping import RestMapper
-from tests.autoscaler.scripted_api import ScriptedApi, busy, status_body
+from tests.kube.scripted_api import ScriptedApi, busy, status_body
 
 WEB = CrossVersionObjectReference("Deployment", "web", "apps/v1")
 PATH = "/apis/apps/v1/namespaces/default/deployments/web/scale"

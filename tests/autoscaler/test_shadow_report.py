@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from autoscaler import cli
 from autoscaler.commands import debug_client
 from autoscaler.commands.debug_client import DebugClientError
+from autoscaler.commands.shadow_report import as_table
 from autoscaler.core.config import Config
 from autoscaler.core.model import Condition, HPAKey, Status
 from autoscaler.loop.debug import DebugAccess, shadow_routes
-from autoscaler.loop.health import serving
 from autoscaler.records.build import time_text
-from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict
-from autoscaler.records.shadow_report import as_table, page_of
+from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict, page_of
+from kube.serving.probes import serving
 from tests.autoscaler.simulated_cluster import NOW, hpa
 
 START = "2001-09-09T01:46:40.000Z"

@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from autoscaler.core.model import MetricSpec
+from autoscaler.core.status import targets_line
 from autoscaler.objects.hpa import parse_hpa
-from autoscaler.objects.targets import targets_line
 
 JSON: TypeAlias = dict[str, Any]
 

@@ -10,10 +10,9 @@ import pytest
 from autoscaler.core.model import KUBERNETES, CrossVersionObjectReference
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
-from autoscaler.loop.scales import ScaleClient, TargetScale
-from autoscaler.loop.throttle import ThrottledClient, TokenBucket
-from autoscaler.loop.workloads import Workloads
+from autoscaler.loop.scales import ScaleClient, TargetScale, Workloads
 from kube.client import KubeClient
+from kube.flowcontrol import ThrottledClient, TokenBucket
 from kube.mapping import RestMapper
 from kube.store import Store
 from tests.autoscaler.cluster import Cluster, running_cluster

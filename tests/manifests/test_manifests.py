@@ -17,7 +17,7 @@ from adapter.rules import load_rules
 from autoscaler.cli import main as autoscaler_main
 from autoscaler.core.config import Mode
 from autoscaler.loop.options import Options
-from autoscaler.loop.sharding import Shard
+from kube.sharding import Shard
 from playground.binaries import find
 
 ROOT = Path(__file__).parent.parent.parent

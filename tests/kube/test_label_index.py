@@ -1,12 +1,14 @@
 """Indexes of pods by selector and of selectors by pod: they find exactly the same as a full scan."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.core.model import HPAKey
-from autoscaler.core.observation import Pod
-from autoscaler.loop.selector_index import PodIndex, SelectorIndex
+from kube.label_index import LabelIndex, SelectorIndex
 from kube.selectors import LabelSelector
 
 SELECTORS = [
@@ -24,8 +26,23 @@ SELECTORS = [
 TARGET = "Deployment/default/web"
 
 
+@dataclass(frozen=True)
+class Pod:
+    name: str
+    namespace: str
+    labels: Mapping[str, str]
+
+
+class Key(NamedTuple):
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 def pod(name: str, namespace: str = "default", **labels: str) -> Pod:
-    return Pod(name=name, namespace=namespace, labels=labels, phase="Running")
+    return Pod(name, namespace, labels)
 
 
 def names(pods: tuple[Pod, ...]) -> set[str]:
@@ -42,7 +59,7 @@ changes = st.lists(
 def test_index_finds_the_same_pods_as_a_scan(
     history: list[tuple[str, str, dict[str, str] | None]], selector_text: str
 ) -> None:
-    index, known = PodIndex(), dict[tuple[str, str], Pod]()
+    index, known = LabelIndex[Pod](), dict[tuple[str, str], Pod]()
     for namespace, name, new_labels in history:
         key = (namespace, name)
         new = None if new_labels is None else pod(name, namespace, **new_labels)
@@ -56,24 +73,24 @@ def test_index_finds_the_same_pods_as_a_scan(
 
 @pytest.mark.parametrize("text", SELECTORS)
 def test_every_selector_that_matches_a_pod_is_found(text: str) -> None:
-    index = SelectorIndex()
-    index.put(HPAKey("default", "other"), LabelSelector.parse(text), target=TARGET)
+    index = SelectorIndex[Key]()
+    index.put(Key("default", "other"), LabelSelector.parse(text), target=TARGET)
     pods = [pod("a", app="web", tier="front"), pod("b", app="api"), pod("c")]
     for one in pods:
-        found = index.others(HPAKey("default", "self"), [one])
+        found = index.others(Key("default", "self"), [one])
         if LabelSelector.parse(text).matches(one.labels):
             assert found == {"default/other": LabelSelector.parse(text)}
 
 
 def test_own_key_and_other_namespaces_are_excluded() -> None:
-    index = SelectorIndex()
-    for key in (HPAKey("default", "self"), HPAKey("elsewhere", "other")):
+    index = SelectorIndex[Key]()
+    for key in (Key("default", "self"), Key("elsewhere", "other")):
         index.put(key, LabelSelector.parse("app=web"), target=TARGET)
-    assert index.others(HPAKey("default", "self"), [pod("a", app="web")]) == {}
+    assert index.others(Key("default", "self"), [pod("a", app="web")]) == {}
 
 
 def test_selector_can_change_and_be_dropped() -> None:
-    index, me, other = SelectorIndex(), HPAKey("default", "self"), HPAKey("default", "other")
+    index, me, other = SelectorIndex[Key](), Key("default", "self"), Key("default", "other")
     index.put(other, LabelSelector.parse("app=web"), target=TARGET)
     index.put(other, LabelSelector.parse("app=api"), target=TARGET)
     assert index.others(me, [pod("a", app="web")]) == {}
@@ -83,28 +100,19 @@ def test_selector_can_change_and_be_dropped() -> None:
     assert index.others(me, [pod("a", app="api")]) == {}
 
 
-def test_hpas_of_both_apis_with_one_name_are_distinct() -> None:
-    index, built_in, ours = SelectorIndex(), HPAKey("default", "web"), HPAKey("default", "web", "milliscale.io")
-    selector = LabelSelector.parse("app=web")
-    index.put(built_in, selector, target=TARGET)
-    index.put(ours, selector, target=TARGET)
-    assert index.others(built_in, [pod("a", app="web")]) == {"default/web (milliscale.io)": selector}
-    assert index.others(ours, [pod("a", app="web")]) == {"default/web": selector}
-
-
 def test_unrelated_selectors_are_not_compared() -> None:
-    index = SelectorIndex()
-    index.put(HPAKey("default", "other"), LabelSelector.parse("app=api"), target=TARGET)
-    assert index.others(HPAKey("default", "self"), [pod("a", app="web")]) == {}
+    index = SelectorIndex[Key]()
+    index.put(Key("default", "other"), LabelSelector.parse("app=api"), target=TARGET)
+    assert index.others(Key("default", "self"), [pod("a", app="web")]) == {}
 
 
 def test_others_can_be_limited_to_one_target() -> None:
-    index = SelectorIndex()
+    index = SelectorIndex[Key]()
     selector = LabelSelector.parse("app=web")
     for name, target in (("same", TARGET), ("different", "Deployment/default/api")):
-        index.put(HPAKey("default", name), selector, target=target)
-    key, pods = HPAKey("default", "web"), [pod("web-0", app="web")]
+        index.put(Key("default", name), selector, target=target)
+    key, pods = Key("default", "web"), [pod("web-0", app="web")]
     assert set(index.others(key, pods)) == {"default/same", "default/different"}
     assert set(index.others(key, pods, target=TARGET)) == {"default/same"}
-    index.put(HPAKey("default", "same"), selector, target="Deployment/default/api")
+    index.put(Key("default", "same"), selector, target="Deployment/default/api")
     assert set(index.others(key, pods, target=TARGET)) == set()

@@ -6,23 +6,21 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from autoscaler.core.model import HPAKey
-from autoscaler.loop.options import Options
-from autoscaler.loop.queue import WorkQueue, run_workers
+from kube.workqueue import WorkQueue, run_workers
 
-A, B = HPAKey("default", "a"), HPAKey("default", "b")
+A, B = "default/a", "default/b"
 
 
 class Reconciliations:
     """Reconciliations that end when the test says so."""
 
     def __init__(self) -> None:
-        self.begun: list[HPAKey] = []
-        self.ended: list[HPAKey] = []
-        self.blocked: dict[HPAKey, asyncio.Event] = {}
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.blocked: dict[str, asyncio.Event] = {}
         self._moved = asyncio.Condition()
 
-    async def reconcile(self, key: HPAKey) -> None:
+    async def reconcile(self, key: str) -> None:
         await self._note(self.begun, key)
         if key in self.blocked:
             await self.blocked[key].wait()
@@ -32,14 +30,14 @@ class Reconciliations:
         async with asyncio.timeout(60), self._moved:
             await self._moved.wait_for(condition)
 
-    async def _note(self, where: list[HPAKey], key: HPAKey) -> None:
+    async def _note(self, where: list[str], key: str) -> None:
         where.append(key)
         async with self._moved:
             self._moved.notify_all()
 
 
 @pytest.fixture
-def queue() -> WorkQueue:
+def queue() -> WorkQueue[str]:
     return WorkQueue()
 
 
@@ -49,7 +47,9 @@ def reconciliations() -> Reconciliations:
 
 
 @asynccontextmanager
-async def workers(queue: WorkQueue, reconciliations: Reconciliations, number: Callable[[], int]) -> AsyncIterator[None]:
+async def workers(
+    queue: WorkQueue[str], reconciliations: Reconciliations, number: Callable[[], int]
+) -> AsyncIterator[None]:
     stop = asyncio.Event()
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(run_workers(queue, reconciliations.reconcile, number=number, stop=stop))
@@ -57,8 +57,8 @@ async def workers(queue: WorkQueue, reconciliations: Reconciliations, number: Ca
         stop.set()
 
 
-async def test_one_worker_reconciles_one_hpa_after_the_other(
-    queue: WorkQueue, reconciliations: Reconciliations
+async def test_one_worker_reconciles_one_object_after_the_other(
+    queue: WorkQueue[str], reconciliations: Reconciliations
 ) -> None:
     reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
@@ -70,8 +70,8 @@ async def test_one_worker_reconciles_one_hpa_after_the_other(
         await reconciliations.until(lambda: reconciliations.ended == [A, B])
 
 
-async def test_an_hpa_is_not_reconciled_twice_at_the_same_time(
-    queue: WorkQueue, reconciliations: Reconciliations
+async def test_an_object_is_not_reconciled_twice_at_the_same_time(
+    queue: WorkQueue[str], reconciliations: Reconciliations
 ) -> None:
     reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
@@ -86,7 +86,7 @@ async def test_an_hpa_is_not_reconciled_twice_at_the_same_time(
 
 
 @pytest.mark.looptime
-async def test_workers_are_added_while_they_run(queue: WorkQueue, reconciliations: Reconciliations) -> None:
+async def test_workers_are_added_while_they_run(queue: WorkQueue[str], reconciliations: Reconciliations) -> None:
     reconciliations.blocked = {A: asyncio.Event()}
     number = 1
     queue.add(A)
@@ -99,7 +99,7 @@ async def test_workers_are_added_while_they_run(queue: WorkQueue, reconciliation
 
 
 async def test_stop_waits_for_reconciliations_in_flight_and_begins_no_other(
-    queue: WorkQueue, reconciliations: Reconciliations
+    queue: WorkQueue[str], reconciliations: Reconciliations
 ) -> None:
     reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
@@ -116,8 +116,10 @@ async def test_stop_waits_for_reconciliations_in_flight_and_begins_no_other(
     assert (reconciliations.begun, reconciliations.ended) == ([A], [A])
 
 
-async def test_a_cancelled_reconciliation_returns_its_key(queue: WorkQueue, reconciliations: Reconciliations) -> None:
-    """As when the Lease is lost: the next term must be able to reconcile the HPA."""
+async def test_a_cancelled_reconciliation_returns_its_key(
+    queue: WorkQueue[str], reconciliations: Reconciliations
+) -> None:
+    """As when the Lease is lost: the next term must be able to reconcile the object."""
     reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
     running = asyncio.create_task(run_workers(queue, reconciliations.reconcile, number=lambda: 1, stop=asyncio.Event()))
@@ -127,17 +129,3 @@ async def test_a_cancelled_reconciliation_returns_its_key(queue: WorkQueue, reco
     assert (reconciliations.ended, queue.processing) == ([], 0)
     queue.add(A)
     assert queue.take() == A
-
-
-def test_the_number_of_workers_grows_with_the_hpas() -> None:
-    assert [Options().workers_for(hpas) for hpas in (0, 99, 100, 1_000, 10_000)] == [5, 5, 6, 15, 105]
-    assert Options(workers=2).workers_for(10_000) == 2
-
-
-def test_the_rate_limit_grows_with_the_hpas() -> None:
-    assert [Options().rate_limit_for(hpas) for hpas in (0, 100, 10_000)] == [(20, 30), (40, 60), (2020, 3030)]
-    assert Options(sync_period=5).rate_limit_for(100) == (80, 120)
-    assert Options(qps=10).rate_limit_for(10_000) == (10, 15)
-    assert Options(qps=10, burst=40).rate_limit_for(10_000) == (10, 40)
-    assert Options(burst=40).rate_limit_for(100) == (40, 40)
-    assert Options(qps=-1).rate_limit_for(100) == (-1, 1)

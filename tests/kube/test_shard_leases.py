@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.loop.sharding import SHARDS_ANNOTATION, Shard, ShardLeases
 from kube.client import KubeClient, KubeUnreachable
 from kube.election import ElectionSettings, LeaderElector
+from kube.sharding import SHARDS_ANNOTATION, Shard, ShardLeases
 from kube.status import StatusError
 
 BASE = "scaler"

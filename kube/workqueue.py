@@ -1,13 +1,10 @@
-"""The work queue: which HPA is reconciled next, and when. And the workers, which take HPAs from it.
+"""The work queue of a controller: which object is reconciled next, and when. And the workers, which take from it.
 
-As client-go's work queue it hands out a key to one worker at a time, so two workers never scale the same target; a key
-that is added meanwhile is handed out again afterwards. Of several times for which a key is scheduled the earliest
-counts. So the autoscaler's own status writes, which come back as changes, start no other reconciliation.
+A key is handed out to one worker at a time; a key that is added meanwhile is handed out again afterwards. Of several
+times for which a key is scheduled the earliest counts. What is scheduled for later is due at the end of a tick: keys
+that are due at about the same time are handed out together.
 
-What is scheduled for later is due at the end of a tick: HPAs that are due at about the same time are handed out
-together, and those with the same metric then share a request (`autoscaler.loop.metrics_query_coalescer`).
-
-Upstream: workqueue.TypedRateLimitingInterface, podautoscaler.worker.
+Upstream: workqueue.TypedDelayingInterface.
 """
 
 from __future__ import annotations
@@ -16,15 +13,17 @@ import asyncio
 import heapq
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
 
-from autoscaler.core.model import HPAKey
 from kube.tasks import done_before
 
 _GROW_SECONDS = 1.0
 
+K = TypeVar("K", bound=Hashable)
 
-class WorkQueue:
+
+class WorkQueue(Generic[K]):
     """Keys, and when each is due.
 
     Args:
@@ -43,11 +42,11 @@ class WorkQueue:
         self._tick = tick
         self._clock = clock
         self._on_lag = on_lag
-        self._due: dict[HPAKey, float] = {}
+        self._due: dict[K, float] = {}
         # May hold entries that `_due` has replaced since; they are skipped.
-        self._heap: list[tuple[float, int, HPAKey]] = []
+        self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
-        self._processing: set[HPAKey] = set()
+        self._processing: set[K] = set()
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -60,17 +59,17 @@ class WorkQueue:
         """The number of keys that are handed out."""
         return len(self._processing)
 
-    def add(self, key: HPAKey) -> None:
+    def add(self, key: K) -> None:
         """Make a key due now."""
         self.add_after(key, 0.0)
 
-    def add_after(self, key: HPAKey, delay: float) -> None:
+    def add_after(self, key: K, delay: float) -> None:
         """Make a key due in `delay` seconds, unless it is due earlier."""
         due = self._at(delay)
         if due < self._due.get(key, math.inf):
             self._schedule(key, due)
 
-    def move(self, key: HPAKey, delay: float) -> None:
+    def move(self, key: K, delay: float) -> None:
         """Make a key due in `delay` seconds, whenever it was due before."""
         self._schedule(key, self._at(delay))
 
@@ -81,7 +80,7 @@ class WorkQueue:
             if due < now:
                 self._schedule(key, now)
 
-    def take(self) -> HPAKey | None:
+    def take(self) -> K | None:
         """The key that has been due longest; None: none is due. It is not handed out again before `done`."""
         now = self._clock()
         due = self._next_due()
@@ -93,13 +92,13 @@ class WorkQueue:
         self._on_lag(now - due)
         return key
 
-    def done(self, key: HPAKey) -> None:
+    def done(self, key: K) -> None:
         """The key may be handed out again."""
         self._processing.discard(key)
         if key in self._due:
             self._push(key, self._due[key])
 
-    async def get(self) -> HPAKey | None:
+    async def get(self) -> K | None:
         """Wait for a key to be due and take it; None once the queue is closed."""
         while not self._closed:
             key = self.take()
@@ -123,12 +122,12 @@ class WorkQueue:
         due = self._clock() + delay
         return math.ceil(due / self._tick) * self._tick if self._tick and delay > 0 else due
 
-    def _schedule(self, key: HPAKey, due: float) -> None:
+    def _schedule(self, key: K, due: float) -> None:
         self._due[key] = due
         if key not in self._processing:
             self._push(key, due)
 
-    def _push(self, key: HPAKey, due: float) -> None:
+    def _push(self, key: K, due: float) -> None:
         self._sequence += 1
         heapq.heappush(self._heap, (due, self._sequence, key))
         self._changed.set()
@@ -143,8 +142,8 @@ class WorkQueue:
 
 
 async def run_workers(
-    queue: WorkQueue,
-    reconcile: Callable[[HPAKey], Awaitable[None]],
+    queue: WorkQueue[K],
+    reconcile: Callable[[K], Awaitable[None]],
     *,
     number: Callable[[], int],
     stop: asyncio.Event,

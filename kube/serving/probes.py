@@ -1,31 +1,31 @@
-"""The autoscaler's own HTTP endpoint: probes for the kubelet and metrics for Prometheus.
+"""The HTTP endpoint of a controller: probes for the kubelet and metrics for Prometheus.
 
-/healthz and /livez (the event loop runs), /readyz (HPAs and pods are listed), each with `?verbose` for the single
-checks, /metrics and /metrics/slis. Plain HTTP on a port of its own.
+/healthz, /livez and /readyz, each with `?verbose` for the single checks, /metrics and /metrics/slis. Plain HTTP on a
+port of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from autoscaler.loop import telemetry
 from kube.security.request_info import Query, Target
 from kube.serving.health import Health
 
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SHUTDOWN_SECONDS = 0.5
 
 
-def application(metrics: telemetry.Telemetry, health: Health, *, pages: Iterable[web.RouteDef] = ()) -> web.Application:
-    """Return the endpoint's routes, with further `pages`."""
+def application(metrics: Callable[[], bytes], health: Health, *, pages: Iterable[web.RouteDef] = ()) -> web.Application:
+    """Return the endpoint's routes, with further `pages`; `metrics` returns Prometheus' text format."""
 
     async def show_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.render(), headers={"Content-Type": telemetry.CONTENT_TYPE})
+        return web.Response(body=metrics(), headers={"Content-Type": _CONTENT_TYPE})
 
     async def show_health_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=health.render(), headers={"Content-Type": telemetry.CONTENT_TYPE})
+        return web.Response(body=health.render(), headers={"Content-Type": _CONTENT_TYPE})
 
     async def probe(request: web.Request) -> web.Response:
         found = health.respond(Target(request.path, Query(tuple(request.query.items()))))

@@ -1,12 +1,11 @@
-"""Divide the HPAs among several autoscalers, each of which acts on one shard.
+"""Divide the objects of a controller among several processes, each of which acts on one shard.
 
-The number of an HPA's shard is the SHA-256 of `NAMESPACE/NAME`, its first eight bytes read as a big-endian number,
-modulo the number of shards. It depends on nothing else and will not change, so all processes agree at all times, and an
-HPA that moves between the two HPA APIs stays in its shard:
+The number of an object's shard is the SHA-256 of `NAMESPACE/NAME`, its first eight bytes read as a big-endian number,
+modulo the number of shards. It depends on nothing else and will not change, so all processes agree at all times:
 
     printf default/web | sha256sum | cut -c1-16
 
-While `--shards` is changed, an HPA could belong to two processes, of which each holds the Lease of its own shard. So
+While `--shards` is changed, an object could belong to two processes, of which each holds the Lease of its own shard. So
 each Lease also records the number of shards that its holder runs with, and a process does not act while the Lease of
 another shard is held with another number, or with none.
 """
@@ -22,7 +21,6 @@ from typing import Any, Final
 
 import msgspec
 
-from autoscaler.core.model import HPAKey
 from kube.client import KubeClient
 from kube.election import ElectionSettings
 from kube.process import boot_clock
@@ -38,7 +36,7 @@ _FORBIDDEN: Final = 403
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One part of the HPAs; by default the only one, which has all of them."""
+    """One part of the objects; by default the only one, which has all of them."""
 
     index: int = 0
     count: int = 1
@@ -51,13 +49,13 @@ class Shard:
         """The reverse of `name()`."""
         return name if self.count == 1 else name.removesuffix(f"-{self.index}")
 
-    def owns(self, key: HPAKey) -> bool:
-        """True if an HPA is in this shard."""
-        return self.count == 1 or shard_number(key.namespace, key.name, count=self.count) == self.index
+    def owns(self, namespace: str, name: str) -> bool:
+        """True if an object is in this shard."""
+        return self.count == 1 or shard_number(namespace, name, count=self.count) == self.index
 
 
 def shard_number(namespace: str, name: str, *, count: int) -> int:
-    """The shard of an HPA, from 0 to count - 1."""
+    """The shard of an object, from 0 to count - 1."""
     digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % count
 

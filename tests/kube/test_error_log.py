@@ -1,13 +1,12 @@
-"""The log of HPAs that cannot be reconciled: each error once, and its end."""
+"""The log of objects that cannot be reconciled: each error once, and its end."""
 
 import logging
 
 import pytest
 
-from autoscaler.core.model import HPAKey
-from autoscaler.loop.error_log import ErrorLog
+from kube.error_log import ErrorLog
 
-WEB, API = HPAKey("default", "web"), HPAKey("default", "api")
+WEB, API = "default/web", "default/api"
 
 
 class Log:
@@ -20,7 +19,7 @@ class Log:
         self.now = 100.0
         self.errors = ErrorLog(disconnected=lambda: self.disconnected, clock=lambda: self.now)
 
-    def after(self, error: str | None, key: HPAKey = WEB) -> list[str]:
+    def after(self, error: str | None, key: str = WEB) -> list[str]:
         """Return the log lines of a reconciliation with this error."""
         self._caplog.clear()
         self.errors.reconciled(key, error)
@@ -42,7 +41,7 @@ def test_each_error_is_logged_once_and_its_end_too(log: Log) -> None:
     assert log.after("no metrics") == ["WARNING default/web: no metrics"]
 
 
-def test_each_hpa_has_its_own(log: Log) -> None:
+def test_each_object_has_its_own(log: Log) -> None:
     log.after("no metrics")
     assert log.after("no metrics", API) == ["WARNING default/api: no metrics"]
     log.errors.forget(WEB)

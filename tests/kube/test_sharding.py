@@ -1,11 +1,10 @@
-"""Which shard an HPA is in."""
+"""The shard of an object."""
 
 import subprocess
 
 import pytest
 
-from autoscaler.core.model import HPAKey
-from autoscaler.loop.sharding import Shard, pod_ordinal, shard_number
+from kube.sharding import Shard, pod_ordinal, shard_number
 
 
 @pytest.mark.parametrize(
@@ -18,7 +17,7 @@ from autoscaler.loop.sharding import Shard, pod_ordinal, shard_number
         ("shop", "größe", 1, 2, 1),
     ],
 )
-def test_the_shard_of_an_hpa_is_the_same_in_every_release(
+def test_the_shard_of_an_object_is_the_same_in_every_release(
     namespace: str, name: str, of_2: int, of_3: int, of_16: int
 ) -> None:
     assert [shard_number(namespace, name, count=count) for count in (1, 2, 3, 16)] == [0, of_2, of_3, of_16]
@@ -30,20 +29,15 @@ def test_it_can_be_computed_with_standard_tools() -> None:
     assert shard_number("default", "web", count=7) == int(digits, 16) % 7
 
 
-def test_each_hpa_is_in_exactly_one_shard_and_the_shards_are_about_even() -> None:
-    keys = [HPAKey(f"team-{index % 20}", f"service-{index}") for index in range(4000)]
+def test_each_object_is_in_exactly_one_shard_and_the_shards_are_about_even() -> None:
+    keys = [(f"team-{index % 20}", f"service-{index}") for index in range(4000)]
     shards = [Shard(index=index, count=4) for index in range(4)]
-    assert all(sum(shard.owns(key) for shard in shards) == 1 for key in keys)
-    assert all(900 < sum(map(shard.owns, keys)) < 1100 for shard in shards)
-
-
-def test_an_hpa_that_moves_to_the_other_api_stays_in_its_shard() -> None:
-    for shard in (Shard(index=0, count=2), Shard(index=1, count=2)):
-        assert shard.owns(HPAKey("default", "web")) == shard.owns(HPAKey("default", "web", "milliscale.io"))
+    assert all(sum(shard.owns(*key) for shard in shards) == 1 for key in keys)
+    assert all(900 < sum(shard.owns(*key) for key in keys) < 1100 for shard in shards)
 
 
 def test_the_only_shard_owns_all_and_has_no_number() -> None:
-    assert Shard().owns(HPAKey("default", "web"))
+    assert Shard().owns("default", "web")
     assert Shard().name("lease") == "lease"
     assert Shard(index=0, count=2).name("lease") == "lease-0"
 

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from autoscaler.loop.throttle import NotLeaderError, ThrottledClient, TokenBucket
 from kube.client import KubeClient, KubeError
+from kube.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
 from kube.status import StatusError
-from tests.autoscaler.scripted_api import ScriptedApi, busy
+from tests.kube.scripted_api import ScriptedApi, busy
 
 
 class Clock:

@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from autoscaler.core.model import HPAKey
-from autoscaler.loop.queue import WorkQueue
+from kube.workqueue import WorkQueue
 
-A, B, C = HPAKey("default", "a"), HPAKey("default", "b"), HPAKey("other", "a")
+A, B, C = "default/a", "default/b", "other/a"
 
 
 class Clock:
@@ -24,17 +23,17 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def queue(clock: Clock) -> WorkQueue:
+def queue(clock: Clock) -> WorkQueue[str]:
     return WorkQueue(clock=clock)
 
 
-def test_an_added_key_is_due_now(queue: WorkQueue) -> None:
+def test_an_added_key_is_due_now(queue: WorkQueue[str]) -> None:
     queue.add(A)
     assert queue.take() == A
     assert queue.take() is None
 
 
-def test_a_delayed_key_is_due_when_its_time_has_come(queue: WorkQueue, clock: Clock) -> None:
+def test_a_delayed_key_is_due_when_its_time_has_come(queue: WorkQueue[str], clock: Clock) -> None:
     queue.add_after(A, 15)
     clock.now += 14.99
     assert queue.take() is None
@@ -42,7 +41,7 @@ def test_a_delayed_key_is_due_when_its_time_has_come(queue: WorkQueue, clock: Cl
     assert queue.take() == A
 
 
-def test_keys_come_in_the_order_of_their_due_times(queue: WorkQueue, clock: Clock) -> None:
+def test_keys_come_in_the_order_of_their_due_times(queue: WorkQueue[str], clock: Clock) -> None:
     queue.add_after(A, 3)
     queue.add_after(B, 1)
     queue.add_after(C, 2)
@@ -51,7 +50,7 @@ def test_keys_come_in_the_order_of_their_due_times(queue: WorkQueue, clock: Cloc
 
 
 def test_keys_within_a_tick_are_due_together(clock: Clock) -> None:
-    queue = WorkQueue(tick=0.5, clock=clock)
+    queue: WorkQueue[str] = WorkQueue(tick=0.5, clock=clock)
     queue.add_after(A, 15.2)
     queue.add_after(B, 15.4)
     queue.add_after(C, 15.6)
@@ -64,7 +63,7 @@ def test_keys_within_a_tick_are_due_together(clock: Clock) -> None:
     assert queue.take() == A
 
 
-def test_a_key_can_be_moved_to_a_later_time(queue: WorkQueue, clock: Clock) -> None:
+def test_a_key_can_be_moved_to_a_later_time(queue: WorkQueue[str], clock: Clock) -> None:
     queue.add(A)
     queue.move(A, 3)
     assert queue.take() is None
@@ -74,7 +73,7 @@ def test_a_key_can_be_moved_to_a_later_time(queue: WorkQueue, clock: Clock) -> N
     assert queue.take() is None
 
 
-def test_only_the_earliest_of_several_times_counts(queue: WorkQueue, clock: Clock) -> None:
+def test_only_the_earliest_of_several_times_counts(queue: WorkQueue[str], clock: Clock) -> None:
     queue.add_after(A, 15)
     queue.add_after(A, 20)
     queue.add(A)
@@ -84,7 +83,7 @@ def test_only_the_earliest_of_several_times_counts(queue: WorkQueue, clock: Cloc
     assert queue.take() is None
 
 
-def test_a_key_is_not_handed_out_again_before_done(queue: WorkQueue) -> None:
+def test_a_key_is_not_handed_out_again_before_done(queue: WorkQueue[str]) -> None:
     queue.add(A)
     assert queue.take() == A
     queue.add(A)
@@ -95,7 +94,7 @@ def test_a_key_is_not_handed_out_again_before_done(queue: WorkQueue) -> None:
     assert queue.take() is None
 
 
-def test_a_key_that_is_delayed_while_processed_keeps_its_due_time(queue: WorkQueue, clock: Clock) -> None:
+def test_a_key_that_is_delayed_while_processed_keeps_its_due_time(queue: WorkQueue[str], clock: Clock) -> None:
     queue.add(A)
     queue.take()
     queue.add_after(A, 15)
@@ -105,7 +104,7 @@ def test_a_key_that_is_delayed_while_processed_keeps_its_due_time(queue: WorkQue
     assert queue.take() == A
 
 
-def test_a_processed_key_does_not_block_others(queue: WorkQueue) -> None:
+def test_a_processed_key_does_not_block_others(queue: WorkQueue[str]) -> None:
     queue.add(A)
     queue.take()
     queue.add(A)
@@ -113,7 +112,7 @@ def test_a_processed_key_does_not_block_others(queue: WorkQueue) -> None:
     assert queue.take() == B
 
 
-def test_the_length_is_the_number_of_scheduled_keys(queue: WorkQueue) -> None:
+def test_the_length_is_the_number_of_scheduled_keys(queue: WorkQueue[str]) -> None:
     queue.add(A)
     queue.add(A)
     queue.add_after(B, 15)
@@ -122,7 +121,7 @@ def test_the_length_is_the_number_of_scheduled_keys(queue: WorkQueue) -> None:
     assert len(queue) == 1
 
 
-async def test_get_waits_for_a_key(queue: WorkQueue) -> None:
+async def test_get_waits_for_a_key(queue: WorkQueue[str]) -> None:
     waiting = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add(A)
@@ -130,12 +129,12 @@ async def test_get_waits_for_a_key(queue: WorkQueue) -> None:
 
 
 async def test_get_wakes_up_when_a_delay_has_passed() -> None:
-    queue = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue()
     queue.add_after(A, 0.01)
     assert await asyncio.wait_for(queue.get(), 60) == A
 
 
-async def test_several_waiters_share_the_keys(queue: WorkQueue) -> None:
+async def test_several_waiters_share_the_keys(queue: WorkQueue[str]) -> None:
     waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)
     for key in (A, B, C):
@@ -143,7 +142,7 @@ async def test_several_waiters_share_the_keys(queue: WorkQueue) -> None:
     assert set(await asyncio.gather(*waiting)) == {A, B, C}
 
 
-async def test_close_ends_every_get(queue: WorkQueue) -> None:
+async def test_close_ends_every_get(queue: WorkQueue[str]) -> None:
     waiting = [asyncio.create_task(queue.get()) for _ in range(2)]
     await asyncio.sleep(0)
     queue.close()
@@ -154,7 +153,7 @@ async def test_close_ends_every_get(queue: WorkQueue) -> None:
 
 def test_restart_makes_overdue_keys_due_now_without_lag(clock: Clock) -> None:
     lags: list[float] = []
-    queue = WorkQueue(clock=clock, on_lag=lags.append)
+    queue: WorkQueue[str] = WorkQueue(clock=clock, on_lag=lags.append)
     queue.add(A)
     queue.add_after(B, 3601)
     clock.now += 3600
@@ -167,7 +166,7 @@ def test_restart_makes_overdue_keys_due_now_without_lag(clock: Clock) -> None:
 
 def test_lag_is_the_time_since_the_key_was_due(clock: Clock) -> None:
     lags: list[float] = []
-    queue = WorkQueue(clock=clock, on_lag=lags.append)
+    queue: WorkQueue[str] = WorkQueue(clock=clock, on_lag=lags.append)
     queue.add(A)
     assert queue.take() == A
     queue.add_after(B, 10)

@@ -1,16 +1,14 @@
-"""Log the errors of reconciliations: each HPA's once until it changes, and none while the API server is disconnected.
+"""Log the errors of a controller's objects: each once until it changes, and none while the API server is disconnected.
 
-An HPA with an error has it at every sync, and all have the same one while the API server is unavailable. The stores log
-that, once for all.
+An object with an error has it at every sync, and all have the same one while the API server is unavailable. The stores
+log that, once for all.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-
-from autoscaler.core.model import HPAKey
+from collections.abc import Callable, Hashable
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +16,7 @@ _NO_RESPONSE_SECONDS = 1.0
 
 
 class ErrorLog:
-    """Logs each HPA's error once, until it changes.
+    """Logs each object's error once, until it changes. A key's text names the object.
 
     Args:
         disconnected: True: the stores have lost, and logged, the connection to the API server.
@@ -28,15 +26,15 @@ class ErrorLog:
     def __init__(self, *, disconnected: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._disconnected = disconnected
         self._clock = clock
-        self._logged: dict[HPAKey, str] = {}
+        self._logged: dict[Hashable, str] = {}
         self._no_response_at = float("-inf")
-        self._skipped: set[HPAKey] = set()
+        self._skipped: set[Hashable] = set()
 
     def no_response(self) -> None:
         """A request got no response just now."""
         self._no_response_at = self._clock()
 
-    def reconciled(self, key: HPAKey, error: str | None) -> None:
+    def reconciled(self, key: Hashable, error: str | None) -> None:
         """A reconciliation has ended, with an error or without."""
         if error is None:
             self._skipped.discard(key)
@@ -48,16 +46,16 @@ class ErrorLog:
             self._logged[key] = error
             _log.warning("%s: %s", key, error)
 
-    def forget(self, key: HPAKey) -> None:
-        """Drop the state of an HPA that was deleted."""
+    def forget(self, key: Hashable) -> None:
+        """Drop the state of an object that was deleted."""
         self._logged.pop(key, None)
         self._skipped.discard(key)
 
-    def _is_connection_lost(self, key: HPAKey) -> bool:
+    def _is_connection_lost(self, key: Hashable) -> bool:
         """True if the stores log that the API server is disconnected, or will do so in a moment."""
         if self._disconnected():
             return True
-        # A watch may notice it later than a request; but no HPA's second error is skipped for that.
+        # A watch may notice it later than a request; but no object's second error is skipped for that.
         lately = self._clock() - self._no_response_at < _NO_RESPONSE_SECONDS
         if not lately or key in self._skipped:
             return False

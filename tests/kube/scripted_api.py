@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from kube.client import KubeClient
+from kube.flowcontrol import ThrottledClient, TokenBucket
 from tests.kube.scripted import ScriptedServer
 
 
@@ -100,3 +102,24 @@ async def scripted_api(folder: Path) -> AsyncIterator[tuple[ScriptedApi, KubeCli
             yield api, client
         finally:
             await runner.cleanup()
+
+
+@pytest.fixture
+async def connected(tmp_path: Path) -> AsyncIterator[tuple[ScriptedApi, KubeClient]]:
+    async with scripted_api(tmp_path) as pair:
+        yield pair
+
+
+@pytest.fixture
+def api(connected: tuple[ScriptedApi, KubeClient]) -> ScriptedApi:
+    return connected[0]
+
+
+@pytest.fixture
+def kube(connected: tuple[ScriptedApi, KubeClient]) -> KubeClient:
+    return connected[1]
+
+
+@pytest.fixture
+def client(kube: KubeClient) -> ThrottledClient:
+    return ThrottledClient(kube, TokenBucket(qps=-1, burst=1))

@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from autoscaler.core.model import HPA, CrossVersionObjectReference, Spec
-from autoscaler.loop.events import EventRecorder
-from autoscaler.loop.throttle import NotLeaderError, ThrottledClient
 from kube.client import KubeUnreachable
+from kube.events import EventRecorder, ObjectReference
+from kube.flowcontrol import NotLeaderError, ThrottledClient
 from kube.status import StatusError
-from tests.autoscaler.scripted_api import RecordedRequest, ScriptedApi
+from tests.kube.scripted_api import RecordedRequest, ScriptedApi
 
 EVENTS = "/api/v1/namespaces/default/events"
 SECOND = 1_000_000_000
+COMPONENT = "horizontal-pod-autoscaler"
 
 
 class Clock:
@@ -24,10 +24,15 @@ class Clock:
         return self.now
 
 
-def hpa(name: str = "web", uid: str = "u-1") -> HPA:
-    reference = CrossVersionObjectReference("Deployment", name, "apps/v1")
-    spec = Spec(scale_target_ref=reference, min_replicas=1, max_replicas=3, metrics=())
-    return HPA(namespace="default", name=name, uid=uid, resource_version="5", spec=spec)
+def regarding(name: str = "web", uid: str = "u-1") -> ObjectReference:
+    return ObjectReference(
+        api_version="autoscaling/v2",
+        kind="HorizontalPodAutoscaler",
+        namespace="default",
+        name=name,
+        uid=uid,
+        resource_version="5",
+    )
 
 
 @pytest.fixture
@@ -38,7 +43,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def recorder(api: ScriptedApi, client: ThrottledClient, clock: Clock) -> AsyncIterator[EventRecorder]:
     api.on("POST", EVENTS, lambda recorded: recorded.body)
-    recorder = EventRecorder(client, clock=clock, monotonic=lambda: clock.now / SECOND)
+    recorder = EventRecorder(client, component=COMPONENT, clock=clock, monotonic=lambda: clock.now / SECOND)
     task = asyncio.create_task(recorder.run())
     yield recorder
     task.cancel()
@@ -51,7 +56,7 @@ def patch_any_event(api: ScriptedApi) -> None:
 
 
 async def test_an_event_is_written_with_all_that_kubectl_shows(api: ScriptedApi, recorder: EventRecorder) -> None:
-    recorder.record(hpa(), "Normal", "SuccessfulRescale", "New size: 3; reason: All metrics below target")
+    recorder.record(regarding(), "Normal", "SuccessfulRescale", "New size: 3; reason: All metrics below target")
     await recorder.flush()
     written: dict[str, Any] = api.named("POST", EVENTS)[0].body
     assert written["metadata"] == {"name": f"web.{1_767_323_045 * SECOND:x}", "namespace": "default"}
@@ -65,14 +70,14 @@ async def test_an_event_is_written_with_all_that_kubectl_shows(api: ScriptedApi,
     }
     assert (written["type"], written["reason"]) == ("Normal", "SuccessfulRescale")
     assert written["message"] == "New size: 3; reason: All metrics below target"
-    assert written["source"] == {"component": "horizontal-pod-autoscaler"}
+    assert written["source"] == {"component": COMPONENT}
     assert written["count"] == 1
     assert written["firstTimestamp"] == written["lastTimestamp"] == "2026-01-02T03:04:05Z"
 
 
 async def test_a_repeated_event_only_counts_up(api: ScriptedApi, recorder: EventRecorder, clock: Clock) -> None:
     for repetition in range(3):
-        recorder.record(hpa(), "Warning", "FailedGetScale", "not found")
+        recorder.record(regarding(), "Warning", "FailedGetScale", "not found")
         await recorder.flush()
         if repetition == 0:
             patch_any_event(api)
@@ -87,17 +92,17 @@ async def test_a_repeated_event_only_counts_up(api: ScriptedApi, recorder: Event
 @pytest.mark.parametrize(
     "other",
     [
-        (hpa(), "Normal", "A", "x"),
-        (hpa(), "Warning", "B", "x"),
-        (hpa(), "Warning", "A", "y"),
-        (hpa(uid="u-2"), "Warning", "A", "x"),
+        (regarding(), "Normal", "A", "x"),
+        (regarding(), "Warning", "B", "x"),
+        (regarding(), "Warning", "A", "y"),
+        (regarding(uid="u-2"), "Warning", "A", "x"),
     ],
     ids=["type", "reason", "message", "object of the same name"],
 )
 async def test_events_that_differ_in_any_field_are_not_aggregated(
-    other: tuple[HPA, str, str, str], api: ScriptedApi, recorder: EventRecorder
+    other: tuple[ObjectReference, str, str, str], api: ScriptedApi, recorder: EventRecorder
 ) -> None:
-    recorder.record(hpa(), "Warning", "A", "x")
+    recorder.record(regarding(), "Warning", "A", "x")
     recorder.record(*other)
     await recorder.flush()
     names = [recorded.body["metadata"]["name"] for recorded in api.named("POST")]
@@ -108,7 +113,7 @@ async def test_expired_event_is_created_again_with_its_count(
     api: ScriptedApi, recorder: EventRecorder, clock: Clock
 ) -> None:
     for _ in range(2):
-        recorder.record(hpa(), "Warning", "A", "x")
+        recorder.record(regarding(), "Warning", "A", "x")
         await recorder.flush()  # the second one's PATCH gets 404
         clock.now += 15 * SECOND
     first, second = (recorded.body for recorded in api.named("POST"))
@@ -119,7 +124,7 @@ async def test_expired_event_is_created_again_with_its_count(
 
 async def test_event_repeated_while_queued_is_sent_once(api: ScriptedApi, recorder: EventRecorder) -> None:
     for _ in range(3):
-        recorder.record(hpa(), "Warning", "A", "x")
+        recorder.record(regarding(), "Warning", "A", "x")
     await recorder.flush()
     assert [(recorded.method, recorded.body["count"]) for recorded in api.requests] == [("POST", 3)]
 
@@ -130,10 +135,10 @@ async def test_tenth_and_later_similar_events_are_combined(
     for number in range(12):
         if number == 10:
             patch_any_event(api)
-        recorder.record(hpa(), "Normal", "SuccessfulRescale", f"New size: {number}")
+        recorder.record(regarding(), "Normal", "SuccessfulRescale", f"New size: {number}")
         await recorder.flush()
         clock.now += 15 * SECOND
-    recorder.record(hpa(), "Normal", "OtherReason", "New size: 12")
+    recorder.record(regarding(), "Normal", "OtherReason", "New size: 12")
     await recorder.flush()
     written = [recorded.body["message"] for recorded in api.named("POST")]
     assert written == [
@@ -152,10 +157,10 @@ async def test_similar_events_are_counted_for_ten_minutes(
     seconds: int, combined: bool, api: ScriptedApi, recorder: EventRecorder, clock: Clock
 ) -> None:
     for number in range(9):
-        recorder.record(hpa(), "Normal", "A", f"message {number}")
+        recorder.record(regarding(), "Normal", "A", f"message {number}")
     await recorder.flush()
     clock.now += seconds * SECOND
-    recorder.record(hpa(), "Normal", "A", "message 9")
+    recorder.record(regarding(), "Normal", "A", "message 9")
     await recorder.flush()
     assert api.requests[-1].body["message"].startswith("(combined") is combined
 
@@ -168,17 +173,17 @@ async def test_a_flood_of_events_about_one_object_is_cut_off(
         return len(api.named("POST"))
 
     for number in range(40):  # each of another reason, so that none is similar
-        recorder.record(hpa(), event_type, f"Reason{number}", "x")
+        recorder.record(regarding(), event_type, f"Reason{number}", "x")
     await recorder.flush()
     assert posted() == 25
     other = "Normal" if event_type == "Warning" else "Warning"
-    recorder.record(hpa("api"), event_type, "A", "another object is not affected")
-    recorder.record(hpa(), other, "A", "nor are events of the other type")
+    recorder.record(regarding("api"), event_type, "A", "another object is not affected")
+    recorder.record(regarding(), other, "A", "nor are events of the other type")
     await recorder.flush()
     assert posted() == 27
     clock.now += 300 * SECOND
     for number in range(2):
-        recorder.record(hpa(), event_type, f"Later{number}", "x")
+        recorder.record(regarding(), event_type, f"Later{number}", "x")
     await recorder.flush()
     assert posted() == 28
 
@@ -187,14 +192,14 @@ async def test_events_dropped_by_the_rate_limit_are_counted(
     api: ScriptedApi, recorder: EventRecorder, clock: Clock
 ) -> None:
     for number in range(25):
-        recorder.record(hpa(), "Warning", f"Reason{number}", "x")
+        recorder.record(regarding(), "Warning", f"Reason{number}", "x")
     await recorder.flush()
     for _ in range(3):
-        recorder.record(hpa(), "Warning", "Reason0", "x")
+        recorder.record(regarding(), "Warning", "Reason0", "x")
     await recorder.flush()
     assert api.named("PATCH") == []
     clock.now += 300 * SECOND
-    recorder.record(hpa(), "Warning", "Reason0", "x")
+    recorder.record(regarding(), "Warning", "Reason0", "x")
     await recorder.flush()
     assert [recorded.body["count"] for recorded in api.named("PATCH")] == [5]
 
@@ -204,17 +209,17 @@ async def test_a_failed_write_is_logged_once(
 ) -> None:
     api.fail("POST", EVENTS, 403, "events is forbidden")
     for number in range(3):
-        recorder.record(hpa(), "Warning", "A", str(number))
+        recorder.record(regarding(), "Warning", "A", str(number))
     await recorder.flush()
     assert [record.message for record in caplog.records] == ["events cannot be written: events is forbidden"]
     api.on("POST", EVENTS, lambda recorded: recorded.body)
-    recorder.record(hpa(), "Warning", "A", "works again")
+    recorder.record(regarding(), "Warning", "A", "works again")
     await recorder.flush()
     assert api.requests[-1].body["message"] == "works again"
 
 
 async def test_long_names_are_cut_and_long_messages_are_not(api: ScriptedApi, recorder: EventRecorder) -> None:
-    recorder.record(hpa("w" * 253), "Warning", "A", "m" * 5000)
+    recorder.record(regarding("w" * 253), "Warning", "A", "m" * 5000)
     await recorder.flush()
     recorded: RecordedRequest = api.named("POST")[0]
     assert len(recorded.body["metadata"]["name"]) == 253
@@ -222,7 +227,7 @@ async def test_long_names_are_cut_and_long_messages_are_not(api: ScriptedApi, re
 
 
 async def test_huge_texts_are_cut(api: ScriptedApi, recorder: EventRecorder) -> None:
-    recorder.record(hpa(), "Warning", "A", "m" * 100_000)
+    recorder.record(regarding(), "Warning", "A", "m" * 100_000)
     await recorder.flush()
     assert len(api.named("POST")[0].body["message"]) == 16 * 1024
 
@@ -231,8 +236,12 @@ async def test_huge_texts_are_cut(api: ScriptedApi, recorder: EventRecorder) -> 
 async def test_truncated_name_does_not_end_with_a_separator(
     api: ScriptedApi, recorder: EventRecorder, end: str
 ) -> None:
-    recorder.record(hpa("".join("w" if number % 2 else end for number in range(1, 253)) + "w"), "Warning", "A", "m")
-    recorder.record(hpa("w" + "".join("w" if number % 2 else end for number in range(1, 253))), "Warning", "A", "m")
+    recorder.record(
+        regarding("".join("w" if number % 2 else end for number in range(1, 253)) + "w"), "Warning", "A", "m"
+    )
+    recorder.record(
+        regarding("w" + "".join("w" if number % 2 else end for number in range(1, 253))), "Warning", "A", "m"
+    )
     await recorder.flush()
     for recorded in api.requests:
         prefix = recorded.body["metadata"]["name"].rpartition(".")[0]
@@ -261,10 +270,10 @@ async def recorded(client: Unreachable) -> list[float]:
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    recorder = EventRecorder(cast(ThrottledClient, client), sleep=sleep, random=lambda: 0.25)
+    recorder = EventRecorder(cast(ThrottledClient, client), component=COMPONENT, sleep=sleep, random=lambda: 0.25)
     task = asyncio.create_task(recorder.run())
-    recorder.record(hpa(), "Warning", "A", "first")
-    recorder.record(hpa(), "Warning", "B", "second")
+    recorder.record(regarding(), "Warning", "A", "first")
+    recorder.record(regarding(), "Warning", "B", "second")
     await recorder.flush()
     task.cancel()
     return waits
@@ -305,10 +314,10 @@ async def test_at_the_end_nothing_is_tried_again() -> None:
         asleep.set()
         await asyncio.Event().wait()
 
-    recorder = EventRecorder(cast(ThrottledClient, client), sleep=sleep)
+    recorder = EventRecorder(cast(ThrottledClient, client), component=COMPONENT, sleep=sleep)
     task = asyncio.create_task(recorder.run())
-    recorder.record(hpa(), "Warning", "A", "first")
-    recorder.record(hpa(), "Warning", "B", "second")
+    recorder.record(regarding(), "Warning", "A", "first")
+    recorder.record(regarding(), "Warning", "B", "second")
     await asleep.wait()
     await recorder.close()
     task.cancel()
@@ -316,6 +325,6 @@ async def test_at_the_end_nothing_is_tried_again() -> None:
 
 
 def test_recording_never_waits_even_when_nothing_is_sent(client: ThrottledClient) -> None:
-    recorder = EventRecorder(client)
+    recorder = EventRecorder(client, component=COMPONENT)
     for number in range(3000):
-        recorder.record(hpa(uid=str(number)), "Warning", "A", "x")
+        recorder.record(regarding(uid=str(number)), "Warning", "A", "x")

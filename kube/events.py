@@ -1,4 +1,4 @@
-"""Kubernetes Events about HPAs, sent in the background.
+"""Kubernetes Events, sent in the background.
 
 `record` only puts an event into a bounded queue; one task (`run`) sends them in order. An event that repeats while it
 waits is sent once, with its new count. An event that gets no response is tried twelve times, ten seconds apart, while
@@ -28,14 +28,12 @@ from typing import Any, Final, TypeAlias
 
 from cachetools import LRUCache
 
-from autoscaler.core.model import HPA, KIND
-from autoscaler.loop.throttle import NotLeaderError, ThrottledClient, TokenBucket
 from kube.client import KubeError
+from kube.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
 from kube.status import StatusError
 
 _log = logging.getLogger(__name__)
 
-_COMPONENT: Final = "horizontal-pod-autoscaler"
 # client-go's numbers.
 _QUEUE_LENGTH: Final = 1000
 _TRIES: Final = 12
@@ -54,6 +52,18 @@ _MESSAGE_LENGTH: Final = 16 * 1024
 _EventKey: TypeAlias = tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectReference:
+    """The object that an event is about. Upstream: v1.ObjectReference."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+
+
 @dataclass(slots=True)
 class _Similar:
     """Events that differ only in their messages."""
@@ -64,10 +74,11 @@ class _Similar:
 
 
 class EventRecorder:
-    """Writes core/v1 Events about HPAs.
+    """Writes core/v1 Events.
 
     Args:
         client: the connection; its rate limit holds for events too.
+        component: the name of the controller, shown as the events' source.
         clock: the current time in nanoseconds since the epoch.
         monotonic: seconds that only go forward.
         sleep: waits for so many seconds.
@@ -78,12 +89,14 @@ class EventRecorder:
         self,
         client: ThrottledClient,
         *,
+        component: str,
         clock: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Callable[[], float] = _random.random,
     ) -> None:
         self._client = client
+        self._component = component
         self._clock = clock
         self._monotonic = monotonic
         self._sleep = sleep
@@ -101,23 +114,47 @@ class EventRecorder:
         self._last_ns = 0
         self._failing = False
 
-    def record(self, hpa: HPA, event_type: str, reason: str, message: str) -> None:
-        """Record an event about an HPA; `event_type` is "Normal" or "Warning". Upstream: EventRecorder.Event."""
+    def record(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> None:
+        """Record an event; `event_type` is "Normal" or "Warning". Upstream: EventRecorder.Event."""
         # Names of events are made of their times, so no two events have the same.
         self._last_ns = now_ns = max(self._clock(), self._last_ns + 1)
-        about = (hpa.api_version, hpa.namespace, hpa.name, hpa.uid, event_type)
+        about = (regarding.api_version, regarding.namespace, regarding.name, regarding.uid, event_type)
         message, key = self._aggregate((*about, reason), message[:_MESSAGE_LENGTH])
         # Events that are not written count too.
         first_ns, count = self._counts.get(key, (now_ns, 0))
         self._counts[key] = first_ns, count + 1
         if not self._take_token(about):
-            _log.debug("%s: too many events, not recorded: %s %s", hpa.key, reason, message)
+            _log.debug("%s: too many events, not recorded: %s %s", regarding.name, reason, message)
             return
         before = self._queue.get(key)
         if before is None and len(self._queue) >= _QUEUE_LENGTH:
-            _log.debug("%s: event queue full, not recorded: %s %s", hpa.key, reason, message)
+            _log.debug("%s: event queue full, not recorded: %s %s", regarding.name, reason, message)
             return
-        event = _event(hpa, event_type, reason, message, first_ns=first_ns, last_ns=now_ns, count=count + 1)
+        # A part of a name must not end with what only separates parts.
+        suffix = f".{first_ns:x}"
+        prefix = regarding.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": prefix + suffix, "namespace": regarding.namespace},
+            "involvedObject": {
+                "apiVersion": regarding.api_version,
+                "kind": regarding.kind,
+                "namespace": regarding.namespace,
+                "name": regarding.name,
+                "uid": regarding.uid,
+                "resourceVersion": regarding.resource_version,
+            },
+            "type": event_type,
+            "reason": reason,
+            "message": message,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": "",
+            "count": count + 1,
+            "firstTimestamp": _rfc3339(first_ns),
+            "lastTimestamp": _rfc3339(now_ns),
+        }
         self._queue[key] = event, count == 0 or (before is not None and before[1])
         self._idle.clear()
         self._arrived.set()
@@ -207,37 +244,6 @@ class EventRecorder:
             else:
                 return
         await self._client.post(collection, event)
-
-
-def _event(
-    hpa: HPA, event_type: str, reason: str, message: str, *, first_ns: int, last_ns: int, count: int
-) -> dict[str, Any]:
-    """Return the object; times are nanoseconds since the epoch."""
-    suffix = f".{first_ns:x}"
-    # A part of a name must not end with what only separates parts.
-    prefix = hpa.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": prefix + suffix, "namespace": hpa.namespace},
-        "involvedObject": {
-            "apiVersion": hpa.api_version,
-            "kind": KIND,
-            "namespace": hpa.namespace,
-            "name": hpa.name,
-            "uid": hpa.uid,
-            "resourceVersion": hpa.resource_version,
-        },
-        "type": event_type,
-        "reason": reason,
-        "message": message,
-        "source": {"component": _COMPONENT},
-        "reportingComponent": _COMPONENT,
-        "reportingInstance": "",
-        "count": count,
-        "firstTimestamp": _rfc3339(first_ns),
-        "lastTimestamp": _rfc3339(last_ns),
-    }
 
 
 def _rfc3339(time_ns: int) -> str:

@@ -5,26 +5,29 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from autoscaler.loop.health import application, serving
-from autoscaler.loop.telemetry import Telemetry
 from kube.serving.health import Health
+from kube.serving.probes import application, serving
 
 
-class Hpas:
+class Objects:
     problem: str | None = "not listed yet"
 
     def __call__(self) -> str | None:
         return self.problem
 
 
-@pytest.fixture
-def hpas() -> Hpas:
-    return Hpas()
+def metrics() -> bytes:
+    return b"objects 0.0\n"
 
 
 @pytest.fixture
-async def http(hpas: Hpas) -> AsyncIterator[aiohttp.ClientSession]:
-    app = application(Telemetry(), Health(live={}, ready={"hpas": hpas}))
+def objects() -> Objects:
+    return Objects()
+
+
+@pytest.fixture
+async def http(objects: Objects) -> AsyncIterator[aiohttp.ClientSession]:
+    app = application(metrics, Health(live={}, ready={"objects": objects}))
     async with (
         serving(app, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
@@ -43,12 +46,12 @@ async def test_the_process_is_alive_before_it_is_ready(path: str, http: aiohttp.
 
 
 async def test_readyz_gives_the_reason(http: aiohttp.ClientSession) -> None:
-    assert await get(http, "/readyz") == (500, "[+]ping ok\n[-]hpas failed: not listed yet\nreadyz check failed\n")
+    assert await get(http, "/readyz") == (500, "[+]ping ok\n[-]objects failed: not listed yet\nreadyz check failed\n")
 
 
 async def test_a_note_is_shown_where_one_looks_closely_and_fails_nothing() -> None:
     note: dict[str, str | None] = {"text": None}
-    app = application(Telemetry(), Health(live={}, ready={}, notes={"foreignWriter": lambda: note["text"]}))
+    app = application(metrics, Health(live={}, ready={}, notes={"foreignWriter": lambda: note["text"]}))
     async with (
         serving(app, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
@@ -64,28 +67,28 @@ async def test_a_note_is_shown_where_one_looks_closely_and_fails_nothing() -> No
 
 
 async def test_single_checks_and_their_results_are_served(http: aiohttp.ClientSession) -> None:
-    assert await get(http, "/readyz/hpas") == (500, "internal server error: not listed yet\n")
-    assert await get(http, "/readyz?exclude=hpas") == (200, "ok")
-    assert await get(http, "/livez/hpas") == (404, "404: Not Found")
+    assert await get(http, "/readyz/objects") == (500, "internal server error: not listed yet\n")
+    assert await get(http, "/readyz?exclude=objects") == (200, "ok")
+    assert await get(http, "/livez/objects") == (404, "404: Not Found")
     status, metrics = await get(http, "/metrics/slis")
-    assert (status, 'kubernetes_healthcheck{name="hpas",type="readyz"} 0.0' in metrics) == (200, True)
+    assert (status, 'kubernetes_healthcheck{name="objects",type="readyz"} 0.0' in metrics) == (200, True)
 
 
-async def test_readyz_when_ready(http: aiohttp.ClientSession, hpas: Hpas) -> None:
-    hpas.problem = None
+async def test_readyz_when_ready(http: aiohttp.ClientSession, objects: Objects) -> None:
+    objects.problem = None
     assert await get(http, "/readyz") == (200, "ok")
-    assert await get(http, "/readyz?verbose") == (200, "[+]ping ok\n[+]hpas ok\nreadyz check passed\n")
+    assert await get(http, "/readyz?verbose") == (200, "[+]ping ok\n[+]objects ok\nreadyz check passed\n")
 
 
 async def test_metrics_are_in_prometheus_text_format(http: aiohttp.ClientSession) -> None:
     async with http.get("/metrics") as response:
         assert response.content_type == "text/plain"
-        assert "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 0.0" in await response.text()
+        assert await response.text() == "objects 0.0\n"
 
 
 async def test_an_address_in_use_is_an_os_error(http: aiohttp.ClientSession) -> None:
-    app = application(Telemetry(), Health(live={}, ready={}))
+    app = application(metrics, Health(live={}, ready={}))
     async with serving(app, host="127.0.0.1", port=0) as port:
         with pytest.raises(OSError, match="address already in use"):
-            async with serving(application(Telemetry(), Health(live={}, ready={})), host="127.0.0.1", port=port):
+            async with serving(application(metrics, Health(live={}, ready={})), host="127.0.0.1", port=port):
                 pass
