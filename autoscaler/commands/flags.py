@@ -1,6 +1,6 @@
 """Groups of flags: the values of each group become one checked settings object.
 
-Names, units, defaults and limits are those of kube-controller-manager, for the audit file those of kube-apiserver.
+Names, units, defaults and limits are those of kube-controller-manager; those of the audit file are kube-apiserver's.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def kubeconfig_options(function: _F) -> _F:
     return path(context(function))
 
 
-# --- what decisions depend on --------------------------------------------------------------------------------------
+# --- settings of decisions -------------------------------------------------------------------------------------------
 
 
 def _config(
@@ -245,7 +245,7 @@ availability_options = option_group(
         "--leader-elect-resource-lock",
         type=click.Choice(["leases"]),
         default="leases",
-        hidden=True,  # kube-controller-manager's flag; there is no other kind.
+        hidden=True,  # kube-controller-manager's flag, with its only valid value.
     ),
     click.option(
         "--leader-elect-resource-name",
