@@ -1,7 +1,7 @@
 """The adapter's command line: `serve`, `check` and `explain`.
 
-Everything is validated before anything starts. Wrong flags end with exit status 2; a wrong rules file, and whatever
-fails later, with status 1 and one line.
+Everything is validated before anything starts. Invalid flags exit with status 2; an invalid rules file, and any later
+failure, exits with status 1 and one line on stderr.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Commands(click.Group):
     """The commands. prometheus-adapter has none, so arguments that begin with a flag are those of `serve`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert `serve` where no command is given."""
+        """Insert `serve` if no command is given."""
         if args[:1] == [_EXECUTABLE]:
             args = args[1:]
         if args and args[0].startswith("-") and args[0] not in _GROUP_OPTIONS:

@@ -1,7 +1,7 @@
 """PromQL: the syntax tree of a query, and which labels its result can have.
 
-The parser is the library promql-parser, with Prometheus' grammar. What it cannot parse may still be a query for another
-server, in MetricsQL: callers report that, and decide nothing else about it.
+The parser is the library promql-parser, with Prometheus' grammar. A text that it cannot parse may be MetricsQL for
+another server: callers report that and check nothing else.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Labels:
     """Labels that the series of a result can have.
 
     Attributes:
-        names: these and no others; with `others`, all labels but these.
-        others: whether `names` are those that the series cannot have.
+        names: the possible labels; with `others`, the impossible ones.
+        others: all labels except `names` are possible.
     """
 
     names: frozenset[str] = frozenset()
@@ -94,7 +94,7 @@ def parse(query: str) -> Expr:
     except ValueError as error:
         raise PromqlError(" ".join(str(error).split())) from error
     except BaseException as error:
-        # The parser panics at times beyond all bounds, such as `offset Inf`; no class for that can be imported.
+        # The parser panics for values such as `offset Inf`; the exception's class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
         raise PromqlError(str(error)) from error
@@ -255,10 +255,10 @@ def _of_function(expr: Call) -> Labels:
 
 
 def can_be_nan(expr: Expr) -> bool:
-    """Return whether a result can be NaN though no series is: by division by zero, or a quantile of nothing."""
+    """Return whether the result can be NaN without NaN samples: by a division by zero, or a quantile of no values."""
     match expr:
         case BinaryExpr() if operator(expr) in ("==", ">", "<", ">=", "<=") and not _returns_bool(expr):
-            return False  # no comparison is true of NaN
+            return False  # comparisons with NaN are false
         case BinaryExpr() if operator(expr) in ("/", "%") and not _is_never_zero(expr.rhs):
             return True
         case Call() if expr.func.name in ("histogram_quantile", "histogram_fraction", "histogram_avg"):

@@ -2,8 +2,8 @@
 
 Each has a base address, headers, a bearer token or a name and password, a CA and a client certificate. Files are
 checked before each request and reloaded when they have changed, because kubelets and certificate managers replace them
-while the process runs. The old content stays in use while the new one cannot be used: a certificate is half-written for
-a moment now and then.
+while the process runs. The old content stays in use while the new one is invalid, because files may be read while they
+are written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def header(name: str, value: str) -> tuple[str, str]:
     """Return a valid header.
 
     Raises:
-        UpstreamConfigError: it could not be sent, or be taken for two.
+        UpstreamConfigError: it is invalid, or would be read as two headers.
     """
     if not name or not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
         raise UpstreamConfigError(f"{name!r} is not the name of a header")
@@ -61,16 +61,16 @@ class ServerAccess:
         url: its base address; a path of it comes before the path of each request.
         headers: sent with every request, in order, such as ("X-Scope-OrgID", "team").
         token_file: a bearer token, reloaded when the file changes.
-        username: the name of basic authentication, with its password in `password_file`; "" for none.
+        username: the user of basic authentication, whose password is in `password_file`; "" for none.
         password_file: the password, reloaded when the file changes.
-        ca_file: certificates that the server's own must be signed by; None for the system's.
+        ca_file: CAs that verify the server's certificate; None for the system's.
         cert_file: a client certificate, with its key in `key_file`.
         key_file: the client certificate's key.
         insecure_skip_tls_verify: accept any certificate of the server.
-        cluster: a kubeconfig, whose CA and credentials are used where there are no others.
+        cluster: a kubeconfig, whose CA and credentials are used if no others are set.
 
     Raises:
-        UpstreamConfigError: two of them exclude each other, or one is invalid.
+        UpstreamConfigError: two options exclude each other, or one is invalid.
     """
 
     what: ClassVar[str] = "the server"
@@ -119,7 +119,7 @@ class ServerAccess:
 
 
 class Credentials:
-    """The credentials for a server, as their files have them now."""
+    """The credentials for a server, with the current content of their files."""
 
     def __init__(self, access: ServerAccess) -> None:
         self._access = access
@@ -224,10 +224,10 @@ class UpstreamClient:
 
         Args:
             access: the server.
-            connections: how many callers of `slot` proceed at a time.
-            max_waiting: how many callers of each namespace wait for that.
-            reserved: connections beside those, for requests that take no slot.
-            session: connections that outlive this client; without it, it has its own.
+            connections: how many callers hold a `slot` at a time.
+            max_waiting: how many callers of each namespace may wait for one.
+            reserved: further connections, for requests without a slot.
+            session: an HTTP session to share; None: the client opens its own.
         """
         self._connections = connections + reserved
         self._slots = FairSemaphore(connections, max_waiting=max_waiting)
@@ -260,7 +260,9 @@ class UpstreamClient:
     async def send(
         self, url: URL, *, form: Mapping[str, str] | None = None, headers: tuple[tuple[str, str], ...] = ()
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """GET a URL, or POST a form to it. Redirects are not followed: they could lead our credentials anywhere.
+        """GET a URL, or POST a form to it.
+
+        Redirects are not followed: they could leak the credentials to another server.
 
         Raises:
             CredentialsError, UpstreamConfigError: a file cannot be used now.
@@ -284,7 +286,7 @@ class UpstreamClient:
 
 
 async def read_up_to(response: aiohttp.ClientResponse, size: int) -> bytes:
-    """Read a body up to its end, or to a chunk more than `size` bytes."""
+    """Read a body to its end, or until more than `size` bytes have arrived."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk

@@ -1,7 +1,7 @@
 """The autoscaler's command line. Flags have kube-controller-manager's names, units and defaults.
 
-Flags are validated before anything starts: a wrong flag is one line on stderr and exit status 2, any other error is one
-line and exit status 1.
+Flags are validated before anything starts: an invalid flag ends with one line on stderr and exit status 2, any other
+error with one line and exit status 1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _hpa_apis(text: str) -> tuple[HPAApi, ...]:
 
 
 class _Commands(click.Group):
-    """The commands; those of `replay`, and its libraries, are imported only when they are used."""
+    """The commands. Those of the package `replay` are imported, with their libraries, only when they are used."""
 
     _REPLAY = ("replay", "tune")
 
@@ -50,7 +50,7 @@ class _Commands(click.Group):
         return sorted([*super().list_commands(ctx), *self._REPLAY])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; None if there is none of this name."""
+        """Return the command of this name, or None."""
         if cmd_name not in self._REPLAY:
             return super().get_command(ctx, cmd_name)
         from replay import commands
@@ -131,7 +131,7 @@ def main() -> None:
     "bookmark_seconds",
     type=POSITIVE_DURATION,
     default="1m0s",
-    hidden=True,  # kube-apiserver's is fixed; tests need a shorter one.
+    hidden=True,  # For tests; kube-apiserver's interval is fixed.
 )
 @click.option(
     "--bind-address",
@@ -162,7 +162,7 @@ def run(
         hpa_apis=_DEFAULTS.hpa_apis if hpa_apis is None else hpa_apis,
         optional_hpa_apis=_DEFAULTS.optional_hpa_apis if hpa_apis is None else (),
         mode=Mode(mode),
-        # Leases and the saved history belong to the processes that act.
+        # Only processes in mode act have Leases and a saved history.
         availability=availability if mode == Mode.ACT else Availability(shard=availability.shard),
         **others,
     )

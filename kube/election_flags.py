@@ -80,7 +80,7 @@ def election_options(*, lease: str, default_namespace: str) -> Callable[[F], F]:
             "--leader-elect-resource-lock",
             type=click.Choice(["leases"]),
             default="leases",
-            hidden=True,  # kube-controller-manager's flag; there is no other kind.
+            hidden=True,  # kube-controller-manager's flag, with its only valid value.
         ),
         click.option(
             "--leader-elect-resource-name",

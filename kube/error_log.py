@@ -31,11 +31,11 @@ class ErrorLog:
         self._skipped: set[Hashable] = set()
 
     def no_response(self) -> None:
-        """A request got no response just now."""
+        """Record that a request got no response."""
         self._no_response_at = self._clock()
 
     def reconciled(self, key: Hashable, error: str | None) -> None:
-        """A reconciliation has ended, with an error or without."""
+        """Record the end of a reconciliation, with or without an error."""
         if error is None:
             self._skipped.discard(key)
             if self._logged.pop(key, None) is not None:

@@ -1,8 +1,8 @@
 """Kubernetes Events, sent in the background.
 
 `record` only puts an event into a bounded queue; one task (`run`) sends them in order. An event that repeats while it
-waits is sent once, with its new count. An event that gets no response is tried twelve times, ten seconds apart, while
-the others wait behind it; one that the API server refuses is dropped.
+waits is sent once, with its new count. An event without a response is retried, twelve times in all and ten seconds
+apart, while later events wait. An event that the API server refuses is dropped.
 
 Events that repeat are counted, combined and limited, so that they cannot fill etcd:
 
@@ -46,7 +46,7 @@ _REFILL_SECONDS: Final = 300.0
 _NAME_LENGTH: Final = 253
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
-# Kubernetes has no limit; a user's selectors are in messages, and a thousand of them may wait here.
+# Kubernetes has no limit. Messages contain users' selectors, and a thousand messages may wait here.
 _MESSAGE_LENGTH: Final = 16 * 1024
 
 _EventKey: TypeAlias = tuple[str, ...]
@@ -70,17 +70,17 @@ class _Similar:
 
     last: float
     messages: dict[int, None] = field(default_factory=dict)
-    """Their hashes: a message may have kilobytes."""
+    """Hashes of the messages, which may be long."""
 
 
 class EventRecorder:
     """Writes core/v1 Events.
 
     Args:
-        client: the connection; its rate limit holds for events too.
+        client: the connection, whose rate limit includes events.
         component: the name of the controller, shown as the events' source.
         clock: the current time in nanoseconds since the epoch.
-        monotonic: seconds that only go forward.
+        monotonic: a monotonic clock, in seconds.
         sleep: waits for so many seconds.
         random: numbers in [0, 1).
     """
@@ -116,7 +116,7 @@ class EventRecorder:
 
     def record(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> None:
         """Record an event; `event_type` is "Normal" or "Warning". Upstream: EventRecorder.Event."""
-        # Names of events are made of their times, so no two events have the same.
+        # The time is part of the event's name, so it must be unique.
         self._last_ns = now_ns = max(self._clock(), self._last_ns + 1)
         about = (regarding.api_version, regarding.namespace, regarding.name, regarding.uid, event_type)
         message, key = self._aggregate((*about, reason), message[:_MESSAGE_LENGTH])
@@ -130,7 +130,7 @@ class EventRecorder:
         if before is None and len(self._queue) >= _QUEUE_LENGTH:
             _log.debug("%s: event queue full, not recorded: %s %s", regarding.name, reason, message)
             return
-        # A part of a name must not end with what only separates parts.
+        # A part of a name must not end with a separator.
         suffix = f".{first_ns:x}"
         prefix = regarding.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
         event = {
@@ -169,11 +169,11 @@ class EventRecorder:
             self._idle.set()
 
     async def flush(self) -> None:
-        """Return when everything recorded so far has been sent or dropped. Needs `run` in another task."""
+        """Wait until all events recorded so far have been sent or dropped. Needs `run` in another task."""
         await self._idle.wait()
 
     async def close(self) -> None:
-        """As `flush`, but without retries."""
+        """Like `flush`, but without retries."""
         self._closing.set()
         await self.flush()
 
@@ -203,7 +203,7 @@ class EventRecorder:
             try:
                 await self._send(event, is_new=is_new)
             except StatusError as error:
-                if error.code == _CONFLICT:  # an earlier try wrote it, and its response was lost
+                if error.code == _CONFLICT:  # an earlier attempt succeeded, but its response was lost
                     return
                 if not self._failing:
                     _log.warning("events cannot be written: %s", error)
@@ -238,7 +238,7 @@ class EventRecorder:
             try:
                 await self._client.patch(f"{collection}/{event['metadata']['name']}", changed)
             except StatusError as error:
-                # The API server deletes events after an hour, and never had those over the limit.
+                # The event expired after an hour, or was never written because of the limit.
                 if error.code != _NOT_FOUND:
                     raise
             else:

@@ -277,7 +277,7 @@ def canonical_quantity(text: str) -> CanonicalQuantity:
     """Return `text` in canonical form.
 
     Raises:
-        QuantityError: in the API server's words.
+        QuantityError: with the API server's message.
     """
     return CanonicalQuantity(Quantity.parse(text))
 
@@ -287,7 +287,7 @@ def milli_value(text: str) -> int:
     """Return a quantity in thousandths, rounded away from zero.
 
     Raises:
-        QuantityError: in the API server's words.
+        QuantityError: with the API server's message.
     """
     return Quantity.parse(text).milli_value()
 

@@ -81,7 +81,7 @@ class WorkQueue(Generic[K]):
                 self._schedule(key, now)
 
     def take(self) -> K | None:
-        """The key that has been due longest; None: none is due. It is not handed out again before `done`."""
+        """Return the key that has been due longest; None: none is due. It is not handed out again before `done`."""
         now = self._clock()
         due = self._next_due()
         if due is None or due > now:
@@ -93,7 +93,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The key may be handed out again."""
+        """Let the key be handed out again."""
         self._processing.discard(key)
         if key in self._due:
             self._push(key, self._due[key])

@@ -7,8 +7,8 @@ retried soon. (prometheus-adapter lists all or nothing: one bad rule there stops
 Where two rules make the same metric of the same resource, the later rule in the file wins, as in prometheus-adapter,
 but every time and with a warning. A short rule, which names its metric, wins over rules that have a seriesQuery.
 
-A catalog belongs to one version of the rules file. The next version's starts with the series that this one has found
-for the same seriesQueries, so a reload does not empty discovery.
+A catalog belongs to one version of the rules file. The catalog of the next version starts with the series that were
+found for the same seriesQueries, so a reload does not empty discovery.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Catalog:
             prometheus: lists the series.
             mapper: knows the cluster's resources.
             relist_interval: seconds.
-            max_age: a series counts if it had a sample within these last seconds, unless its rule says otherwise.
+            max_age: seconds; series without a sample in this period are ignored, unless the rule has its own maxAge.
             telemetry: counts lists and failures.
             clock: returns seconds since the epoch.
         """
@@ -94,7 +94,7 @@ class Catalog:
         self._logged: set[str] = set()
         self._snapshot = Snapshot()
         self._building = asyncio.Lock()
-        # The first is shared with the catalogs of later versions.
+        # Catalogs of later versions share `_loaded`.
         self._loaded = asyncio.Event()
         self._tried = asyncio.Event()
         self._set_events()
@@ -110,7 +110,7 @@ class Catalog:
         return self._snapshot
 
     def part(self, rule: AnyRule) -> RulePart | None:
-        """Return the series and metrics of one of these rules, by its last successful list; None before one."""
+        """Return the series and metrics of a rule as of its last successful list; None before the first."""
         return self._parts.get(rule.key)
 
     def failure(self, rule: AnyRule) -> str:
@@ -145,10 +145,10 @@ class Catalog:
         return self._snapshot.external.get(metric)
 
     def readiness(self) -> str | None:
-        """Return None when ready, and else why not.
+        """Return None if ready, else the reason.
 
-        Ready means that every rule has been listed once, and one of them with success. Rules that fail alone do not
-        make the others unready; they are logged. Once ready, it stays ready.
+        Ready means that every rule has been listed once, and at least one of them successfully. Failed rules do not
+        affect readiness; they are logged. Once ready, the catalog stays ready.
         """
         return None if self._loaded.is_set() else self._problem()
 
@@ -200,7 +200,7 @@ class Catalog:
                 self._set_part(await carried_part(rule, part))
             elif isinstance(rule, QueryRule) or listing in series:
                 others.append((rule, series.get(listing, ())))
-        await self._build()  # now, since what follows may wait for an API server that is down
+        await self._build()  # before the await: the API server may be down
         for rule, found in others:
             with contextlib.suppress(KubeError, StatusError):
                 await self._update(rule, found)

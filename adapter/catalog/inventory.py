@@ -2,7 +2,7 @@
 
 A series' labels say which objects it can describe: with `namespace` and `pod` it is a metric of pods and one of
 namespaces. The rule says which resource a label names, and discovery confirms it: only the API server knows that "pod"
-is the singular of pods, or that "job" is a resource and "instance" is none.
+is the singular of pods, that "job" is a resource and "instance" is not.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NAMESPACES = GroupResource("", "namespaces")
 # prometheus-adapter counts metrics of these as not namespaced, whatever other labels a series has.
 _CLUSTER_SCOPED = frozenset({_NAMESPACES, GroupResource("", "nodes"), GroupResource("", "persistentvolumes")})
 
-# Anything else cannot be written before the braces of a selector.
+# Other names cannot be written before the braces of a selector.
 _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 
 @dataclass(frozen=True, slots=True)
 class CustomMetricInfo:
-    """A custom metric in discovery: the resource in the plural, the metric's name, and if requests have a namespace."""
+    """A custom metric in discovery: resource in the plural, name, and whether requests have a namespace."""
 
     resource: GroupResource
     metric: str
@@ -48,7 +48,7 @@ class CustomSource:
         rule: the rule that makes it.
         series: the name of the series; "" for a short rule.
         resource_label: the label with the objects' names.
-        namespace_label: the label with their namespace; "" when the rule knows none.
+        namespace_label: the label with their namespace; "" if the rule has none.
         group_by: further labels that distinguish values of one object.
     """
 
@@ -75,7 +75,7 @@ class CustomSource:
 
 @dataclass(frozen=True, slots=True)
 class ExternalSource:
-    """The rule and series of an external metric; `namespace_label` is "" when the rule knows none."""
+    """The rule and series of an external metric; `namespace_label` is "" if the rule has none."""
 
     metric: str
     rule: AnyRule
@@ -91,7 +91,7 @@ Source = CustomSource | ExternalSource
 
 @dataclass(frozen=True, slots=True)
 class LabelMeaning:
-    """The resource that a label names by a rule, and that of the cluster, or None."""
+    """The resource that a rule maps a label to, and the cluster's resource of that name, or None."""
 
     label: str
     named: GroupResource
@@ -102,8 +102,8 @@ class LabelMeaning:
 class SeriesUse:
     """The metrics that a rule makes of one series.
 
-    `metric` is the name in the API; "" if the series is left out, by the rule's key `left_out_by`. `labels` are those
-    that name resources, `sources` the custom metrics.
+    `metric` is the name in the API, or "" if the rule's key `left_out_by` excludes the series. `labels` are the labels
+    that name resources. `sources` are the custom metrics.
     """
 
     series: Series
@@ -115,11 +115,11 @@ class SeriesUse:
 
 @dataclass(frozen=True, slots=True)
 class LabelMeanings:
-    """The resources that labels of some series name by a rule, at one moment of the cluster.
+    """The resources that a rule maps the labels of some series to, as discovery has them now.
 
     Attributes:
-        by_label: the labels that name resources, by the rule.
-        namespace_label: the label that the rule has for namespaces, on any series; "" if none.
+        by_label: the labels that the rule maps to resources.
+        namespace_label: the rule's label for namespaces, whether or not a series has it; "" if none.
     """
 
     by_label: Mapping[str, LabelMeaning]
@@ -130,7 +130,7 @@ async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: 
     """Look up the resources that labels name.
 
     Raises:
-        KubeUnreachable, StatusError: the API server did not say what its resources are.
+        KubeUnreachable, StatusError: discovery of the API server's resources failed.
     """
     overrides = dict(naming.overrides)
     by_label: dict[str, LabelMeaning] = {}
@@ -145,7 +145,7 @@ async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: 
 
 
 def custom_uses(rule: Rule, found: Iterable[Series], meanings: LabelMeanings) -> Iterator[SeriesUse]:
-    """Yield the metrics that a rule makes of each series; `meanings` has all labels of these."""
+    """Yield the metrics that a rule makes of each series; `meanings` covers all their labels."""
     rank = {label: number for number, (label, _) in enumerate(rule.resources.overrides)}
     by_label = meanings.by_label
     for series in found:
@@ -153,7 +153,7 @@ def custom_uses(rule: Rule, found: Iterable[Series], meanings: LabelMeanings) ->
         if left_out_by:
             yield SeriesUse(series, "", left_out_by)
             continue
-        # Where two labels mean the same, the overrides come first, in their order.
+        # If two labels name the same resource, overrides win, in the order of the file.
         named = sorted(by_label.keys() & series.labels, key=lambda label: (rank.get(label, len(rank)), label))
         label_of: dict[GroupResource, str] = {}
         for label in named:
@@ -176,7 +176,7 @@ def custom_uses(rule: Rule, found: Iterable[Series], meanings: LabelMeanings) ->
 
 
 def external_sources(rule: Rule, found: Iterable[Series], meanings: LabelMeanings | None) -> tuple[ExternalSource, ...]:
-    """Return the external metrics of series; `meanings` is None where the namespace does not matter."""
+    """Return the external metrics of series; `meanings` is None if the namespace does not matter."""
     label = meanings.namespace_label if meanings is not None else ""
     uses = external_uses(rule, found)
     return tuple(ExternalSource(use.metric, rule, use.series.name, label) for use in uses if use.metric)
@@ -192,7 +192,7 @@ async def custom_query_source(rule: QueryRule, mapper: ResourceLookup) -> Custom
 
     Raises:
         NoMatchError: the cluster has no such resource.
-        KubeUnreachable, StatusError: the API server did not say what its resources are.
+        KubeUnreachable, StatusError: discovery of the API server's resources failed.
     """
     assert rule.resource is not None, "a short rule of externalRules"
     info = await mapper.resource_for(rule.resource.resource, rule.resource.group)
@@ -230,5 +230,5 @@ async def _look_up(label: str, named: GroupResource, mapper: ResourceLookup) -> 
 def _by_template(naming: ResourceNaming, label: str) -> GroupResource | None:
     template = naming.template
     named = template.resource_in(label) if template is not None else None
-    # A label cannot have the dots of a group; it has underscores in their place.
+    # Labels cannot contain dots: those of a group are written as underscores.
     return GroupResource(named.group.replace("_", "."), named.resource) if named is not None else None

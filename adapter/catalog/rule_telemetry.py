@@ -82,7 +82,7 @@ class RuleTelemetry:
     def begin(
         self, rules: Collection[str], *, digest: str, now: float, paused: Callable[[], Iterable[tuple[str, str]]]
     ) -> None:
-        """Put these rules in force, by their keys, and remove the metrics of all others.
+        """Start counting for these rules, given by their keys, and remove the metrics of all others.
 
         `digest` is the SHA-256 of the file, `now` in seconds since the epoch; `paused` returns the rule's key and the
         reason of each group of requests whose coalescing is paused.

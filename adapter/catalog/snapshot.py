@@ -1,4 +1,4 @@
-"""All metrics at one moment, in parts that belong to the rules.
+"""An immutable snapshot of all metrics, in one part per rule.
 
 A part is replaced only when its series, or the resources that their labels name, have changed; the snapshot only when a
 part was replaced. Both can have tens of thousands of entries, so both are made in a worker thread that releases the GIL
@@ -32,7 +32,7 @@ from kube.mapping import GroupResource, NoMatchError, ResourceLookup
 
 T = TypeVar("T")
 
-# Fewer series than these take less than 2 ms, and no thread.
+# Fewer series take less than 2 ms and are processed without a thread.
 _FEW = 200
 
 
@@ -41,7 +41,7 @@ class RulePart:
     """The metrics of one rule, custom or external ones, in the order of its series.
 
     A short rule has no series. `labels` are all labels of the series, and `meanings` the resources that they name; None
-    where that does not matter.
+    if the rule does not need them.
     """
 
     rule: AnyRule
@@ -64,7 +64,7 @@ class RulePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """All metrics at one moment, immutable.
+    """All metrics, immutable.
 
     `parts` are in the order of the file, infos and names sorted, `custom_resources` as in requests. `overlaps` has, for
     each pair of rules that make the same metric, one source that loses, and the one that wins.
@@ -86,10 +86,10 @@ class Snapshot:
 async def part_of(
     rule: AnyRule, found: tuple[Series, ...], before: RulePart | None, mapper: ResourceLookup
 ) -> RulePart:
-    """Return the part of a rule for some series: the one before where nothing has changed.
+    """Return the part of a rule for some series: the previous part if nothing has changed.
 
     Raises:
-        KubeUnreachable, StatusError: the API server did not say what its resources are.
+        KubeUnreachable, StatusError: discovery of the API server's resources failed.
     """
     if isinstance(rule, QueryRule):
         part = await _query_part(rule, mapper)
@@ -115,7 +115,7 @@ async def carried_part(rule: Rule, before: RulePart) -> RulePart:
 
 
 async def _query_part(rule: QueryRule, mapper: ResourceLookup) -> RulePart:
-    """Return the metric of a short rule; none where the cluster has no such resource."""
+    """Return the metric of a short rule; none if the cluster has no such resource."""
     if rule.external:
         return RulePart(rule, external=(external_query_source(rule),))
     try:

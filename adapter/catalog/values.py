@@ -31,7 +31,7 @@ class MetricValue(msgspec.Struct, kw_only=True):
     Attributes:
         selector: the metric label selector of the request; None when it was empty.
         timestamp: when the value was sampled, in seconds since the epoch.
-        window_seconds: the time over which it was gathered, or None where that is not known.
+        window_seconds: the time over which it was measured, or None if unknown.
         encoded: the item as protobuf of v1beta2, from its first encoding on. Requests share a value until its vector is
             refreshed. The other attributes do not change.
     """
@@ -48,7 +48,7 @@ class MetricValue(msgspec.Struct, kw_only=True):
 class ExternalMetricValue(msgspec.Struct, kw_only=True):
     """One item of an ExternalMetricValueList.
 
-    `labels` is None for a scalar, which has none; the other attributes are those of MetricValue.
+    `labels` is None for a scalar. The other attributes are those of MetricValue.
     """
 
     metric: str

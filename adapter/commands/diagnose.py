@@ -70,7 +70,7 @@ _FLAGS = (
 
 def _common_flags(command: Command) -> Command:
     """Add the flags that both commands have."""
-    for option in reversed(_FLAGS):  # the last one to be applied is the first in the help
+    for option in reversed(_FLAGS):  # --help lists the option that is applied last first
         command = option(command)
     return command
 
@@ -108,7 +108,7 @@ def check(
     """Check a rules file.
 
     With --prometheus-url also check the series that the rules find and example values of their metrics. Exits with 0 if
-    there are no errors, 1 if there are errors (with --strict also for warnings), 2 for wrong flags.
+    there are no errors, 1 if there are errors (with --strict also for warnings), 2 for invalid flags.
     """
     online = _has_prometheus()
 
@@ -165,8 +165,8 @@ def explain(
     """Explain a metric.
 
     Prints where the metric comes from and its value, or why it is missing. RESOURCE/METRIC is for example
-    pods/packets_per_second, deployments.apps/lag or external/queue_depth. Exits with 0 if there is a value, 1 if there
-    is none, 2 for wrong flags.
+    pods/packets_per_second, deployments.apps/lag or external/queue_depth. Exits with 0 if there is a value, else with
+    1; with 2 for invalid flags.
     """
     if not _has_prometheus():
         raise click.UsageError("--prometheus-url is required")
@@ -198,7 +198,7 @@ def _load_rules(config: Path) -> list[FoundRules]:
     """Return the rules files that a file is or contains.
 
     Raises:
-        ClickException: there are none, or one cannot be used.
+        ClickException: the file has no rules, or they are invalid.
     """
     try:
         return load_manifest_rules(config)
@@ -223,7 +223,7 @@ def _run(work: Coroutine[Any, Any, _T], *, verbosity: int) -> _T:
 
 @contextlib.contextmanager
 def _logging(verbosity: int) -> Iterator[None]:
-    """Log nothing unless -v is given: the findings say the same."""
+    """Log only with -v: the findings already report every problem."""
     if verbosity:
         setup_logging(verbosity)
         yield
@@ -246,7 +246,7 @@ def _print_json(document: Report | Explanation) -> None:
 class _Session:
     """A catalog before its first list, with the connections that it needs.
 
-    `knows_cluster`: `lookup` uses an API server's discovery; without it, it knows Kubernetes' built-in resources alone.
+    `knows_cluster`: `lookup` uses an API server's discovery. Otherwise it knows only Kubernetes' built-in resources.
     """
 
     catalog: Catalog
@@ -256,7 +256,7 @@ class _Session:
 
 
 class _NoObjects:
-    """The objects where no API server is given."""
+    """An ObjectSource for runs without an API server."""
 
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """Raise an error that names the missing option."""

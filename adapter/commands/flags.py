@@ -4,7 +4,7 @@ Flags come in groups: each is a decorator that passes its flags on as one typed 
 in kube.serving.flags.
 
 Names and defaults are those of prometheus-adapter and of Kubernetes' library for API servers, so that the arguments of
-an existing Deployment work unchanged. Values that can never work are refused here, before anything starts.
+an existing Deployment work unchanged. Invalid values are refused here, before anything starts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PrometheusAccess:
         options: the server, and how queries are sent to it.
         in_cluster: authenticate with the pod's service account.
         kubeconfig: authenticate with the current context of this kubeconfig.
-        response_memory: bytes for long responses while they are read, all together.
+        response_memory: bytes that all long responses together may take while they are read.
     """
 
     options: PrometheusOptions
@@ -51,9 +51,9 @@ class PrometheusAccess:
     response_memory: int = DEFAULT_BYTES
 
     async def authorized(self, *, service_account: Path = _SERVICE_ACCOUNT) -> PrometheusOptions:
-        """Return the options with the cluster's credentials, for a Prometheus behind a proxy that accepts those.
+        """Return the options with the cluster's credentials, for a Prometheus behind a proxy that accepts them.
 
-        With a CA file of its own, Prometheus does not get them, as with prometheus-adapter.
+        As in prometheus-adapter, the credentials are not sent if --prometheus-ca-file is given.
 
         Raises:
             PrometheusConfigError: there is no service account, or the kubeconfig cannot be used.
@@ -225,7 +225,7 @@ prometheus_flags = option_group(
 
 
 def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
-    """Flags about the available metrics; a command that lists series once takes --metrics-max-age alone."""
+    """Flags about the available metrics. A command that lists series once has only --metrics-max-age."""
 
     def build(*, metrics_relist_interval: float, metrics_max_age: float, metrics_freshness: float) -> CatalogOptions:
         source = click.get_current_context().get_parameter_source("metrics_relist_interval")
@@ -261,7 +261,7 @@ def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
             show_default=True,
             hidden=lists_once,
             help="Duration to cache results of queries; not longer than the scrape interval. 0s disables the cache, "
-            "and that requests for different objects share one query.",
+            "and the coalescing of queries for different objects.",
         ),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-_LOG: Final = "the log always goes to standard error, one line a record"
+_LOG: Final = "the log always goes to standard error, one line per record"
 _HTTP1: Final = "HTTP/2 is not supported"
 _PROFILE: Final = "there is no profiling endpoint"
 _AUDIT: Final = "no audit log of requests is written"
@@ -61,7 +61,7 @@ IGNORED: Final = {
     "--enable-priority-and-fairness": "requests in flight are limited by --max-requests-inflight",
     "--permit-address-sharing": _ALONE,
     "--permit-port-sharing": _ALONE,
-    "--tls-curve-preferences": "key exchanges are those that OpenSSL prefers",
+    "--tls-curve-preferences": "OpenSSL chooses the key exchanges",
     **dict.fromkeys(_audit_flags(), _AUDIT),
 }
 """The flags, and the reason why each has no effect."""

@@ -1,4 +1,4 @@
-"""Text output of `check` and `explain`: wrapped to the width of a terminal, otherwise in lines of any length."""
+"""Text output of `check` and `explain`: wrapped on a terminal, unwrapped in pipes and files."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _COLUMNS = (
 def print_report(report: Report, *, plain: bool) -> None:
     """Print the rules with their series and metrics, then the findings.
 
-    The rules are a table if it fits, as it always does with `plain`, and a list otherwise. `plain`: the output is no
-    terminal.
+    The rules are a table if it fits the terminal, else a list. With `plain` (the output is not a terminal) they are
+    always a table.
     """
     console = _console(plain=plain)
     if report.found:
@@ -59,7 +59,7 @@ def print_report(report: Report, *, plain: bool) -> None:
 def _print_table(console: Console, table: Table) -> None:
     with console.capture() as capture:
         console.print(table)
-    # Without the padding of the last column.
+    # rich pads the last column.
     for row_text in capture.get().splitlines():
         console.out(row_text.rstrip(), highlight=False)
 
@@ -84,7 +84,7 @@ def _print_rule(console: Console, rule: RuleReport) -> None:
 
 
 def _print_findings(console: Console, rule: str, findings: list[Finding], *, plain: bool) -> None:
-    """Print the findings about one rule, under its key and what it is about."""
+    """Print the findings about one rule, below its key and seriesQuery."""
     console.print(Text(f"{rule}  {shortened(findings[0].about)}".rstrip(), style="bold"), soft_wrap=True)
     for finding in findings:
         style = "red" if finding.severity is Severity.ERROR else "yellow"

@@ -1,7 +1,7 @@
 """Reload the rules file when it changes.
 
 The file is polled (kube.files), and read at once on SIGHUP. A file that cannot be used changes nothing: the last good
-rules stay in use, which is logged once, and reported by a metric and by readyz?verbose until the file is mended.
+rules stay in use, which is logged once, and reported by a metric and by readyz?verbose until the file is fixed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RulesReloader:
     Args:
         path: the file.
         rules: its content as it was loaded at the start.
-        apply: puts new rules into use.
+        apply: activates new rules.
         telemetry: counts reloads.
         poll_seconds: the interval of polls.
     """

@@ -1,12 +1,12 @@
-"""The rules in force, as one object for each version of the rules file.
+"""The active rules, as one object for each version of the rules file.
 
 A rule set has everything that belongs to one version: the rules, the catalog of their metrics, the caches of plans and
-vectors, and the router. No other version changes it. A request takes the rule set in force at its start and
-keeps it to its end; clients of Prometheus and the API server and watched objects outlive versions and are shared.
+vectors, and the router. Other versions never modify it. A request uses the rule set that is active at its start until
+its end. Clients of Prometheus and the API server, and watched objects, are shared by all versions.
 
-A new version is put in force once its seriesQueries have been listed, or after some seconds, so that no metric that
-existed before is missing for a moment. The background tasks of the version before end at once: it sends only the
-queries of requests that are still in flight.
+A new version becomes active once its seriesQueries have been listed, or after some seconds, so that existing metrics
+stay available. The background tasks of the previous version end at once: it sends only the queries of requests that are
+still in flight.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from kube.serving.health import Health
 
 _log = logging.getLogger(__name__)
 
-# How long a new version's first lists may take before it is put in force without them.
+# How long a new version's first lists may take before it becomes active without them.
 _FIRST_LISTS_SECONDS = 5.0
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """The parts that outlive all versions.
+    """The parts that all versions share.
 
     Attributes:
         options: how often series are listed, and the TTL of the vector cache.
@@ -62,7 +62,7 @@ class Shared:
         rule_telemetry: the metrics of rules.
         telemetry: the metrics of requests.
         health: the health endpoints.
-        port: the port that is listened on.
+        port: the listener's port.
     """
 
     options: CatalogOptions
@@ -103,7 +103,7 @@ class RuleSet:
             rules.forward, relist_interval=options.relist_interval, ttl=options.freshness, session=shared.http
         )
         cache = VectorCache(shared.prometheus, ttl=options.freshness)
-        # Without cached results, a query for all objects would be sent for each of them.
+        # Without a cache, each object's request would send the query for all objects.
         coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
         probe = Probe(catalog, shared.prometheus, shared.objects, shared.mapper, forwarder=forwarder)
@@ -126,7 +126,7 @@ class RuleSet:
         return cls(rules=rules, catalog=catalog, cache=cache, forwarder=forwarder, coalescer=coalescer, router=router)
 
     async def run(self, running: asyncio.Event, *, previous: RuleSet | None = None) -> None:
-        """Run the background tasks, from the lists of the version before on, until cancelled.
+        """Run the background tasks until cancelled. Start with the lists of the previous version.
 
         Set `running` once requests can be served.
         """
@@ -147,7 +147,7 @@ class RuleSet:
 
 
 class RuleSets:
-    """The rule set in force, and its replacement by the next one."""
+    """The active rule set, and its replacement by the next one."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class RuleSets:
 
         Args:
             rules: the rules.
-            shared: the parts that outlive them.
+            shared: the parts that all versions share.
             first_lists_seconds: how long a new version waits for its first lists.
             clock: returns the seconds since the epoch.
         """
@@ -177,7 +177,7 @@ class RuleSets:
 
     @property
     def current(self) -> RuleSet:
-        """The rule set in force."""
+        """The active rule set."""
         return self._current
 
     def readiness(self) -> str | None:
@@ -189,14 +189,14 @@ class RuleSets:
         await self._current.catalog.wait_loaded()
 
     async def run(self) -> None:
-        """Run the background tasks of the rules in force, until cancelled."""
+        """Run the background tasks of the active rules, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             self._background = [await self._started(self._current)]
             await asyncio.Event().wait()
 
     async def apply(self, rules: RulesFile) -> None:
-        """Put other rules in force. Requests in flight keep the rules, and the servers, that they began with."""
+        """Activate other rules. Requests in flight keep the rules and servers that they started with."""
         before = self._current
         new = RuleSet.of(rules, self._shared)
         await self._shared.prometheus.close_others({*before.rules.servers, *rules.servers})
@@ -209,7 +209,7 @@ class RuleSets:
                 "the new rules' series could not be listed within %g s; they are listed in the background",
                 self._first_lists_seconds,
             )
-        # No await from here until the version before sends nothing of its own any more.
+        # No await from here until the tasks of the previous version are cancelled.
         self._current = new
         before.cache.close()
         self._begin(new)
@@ -239,7 +239,7 @@ class RuleSets:
         )
 
     async def _log_gone(self, old: Snapshot, after: RuleSet) -> None:
-        """Log which metrics are gone after a reload, once all is listed; an editor may have truncated the file."""
+        """Log which metrics a reload removed, once all rules are listed: the file may have been truncated."""
         await after.catalog.wait_tried()
         new = after.catalog.snapshot
         gone = {

@@ -1,13 +1,13 @@
 """The running adapter: the parts that live as long as the process.
 
-    DelegatedAuth  keeps CAs and the serving certificate current, and decides who may do what
+    DelegatedAuth  keeps CAs and the serving certificate current, and decides on the rights of users
     rules file     is reloaded when it changes
     rule sets      one per version of the rules: catalog, queries and router
     objects        watches pods and other objects that requests select
     listener       serves requests with the current rule set
 
-Nothing waits for anything else at the start: the listener serves at once, discovery lists what the catalog has, and
-readyz names what is missing. One TaskGroup owns the tasks: if one fails, the process ends and is restarted.
+All parts start concurrently: the listener serves at once, discovery lists the catalog's present metrics, and readyz
+names the parts that are not ready. One TaskGroup owns the tasks: if one fails, the process ends and is restarted.
 
 After SIGTERM or Ctrl-C readyz fails, and everything else goes on for the shutdown delay, so that the Service's
 endpoints can move. Then the listener closes, requests in flight finish, and the tasks are cancelled. A second signal
@@ -164,13 +164,13 @@ class _Adapter:
         _log.info("stopped")
 
     async def _freeze_gc(self) -> None:
-        """Exclude the first lists from garbage collection once they are complete: they stay."""
+        """Exclude the objects of the first lists from garbage collection, since they are long-lived."""
         await self._rule_sets.wait_loaded()
         await self._objects.wait_listed()
         freeze_gc()
 
     async def _drop_telemetry(self) -> None:
-        """Drop the series of metrics that are gone, also while nothing scrapes /metrics."""
+        """Drop the series of removed metrics periodically, even if nothing scrapes /metrics."""
         while True:
             await asyncio.sleep(_DROP_TELEMETRY_SECONDS)
             self._telemetry.drop_unknown_resources(self._rule_sets.current.router.knows)
@@ -188,7 +188,7 @@ class _Adapter:
 
 
 async def _connect(kubeconfigs: Iterable[Path | None], stack: AsyncExitStack) -> dict[Path | None, KubeClient]:
-    """Return a client for each different kubeconfig."""
+    """Return one client per distinct kubeconfig."""
     clients: dict[Path | None, KubeClient] = {}
     for kubeconfig in dict.fromkeys(kubeconfigs):
         client = await KubeClient.connect(kubeconfig, user_agent="milliscale-adapter")

@@ -4,5 +4,5 @@ documents   metric values, CPU and memory, and tables of these for kubectl
 protobuf    the same as protobuf messages
 encoding    content negotiation and compression
 
-Values come as typed data; nothing here queries anything or knows of connections.
+The input is typed data. Queries and connections do not belong here.
 """

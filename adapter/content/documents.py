@@ -25,7 +25,7 @@ JsonObject = dict[str, Any]
 INCLUDED = ("Metadata", "Object", "None")
 """Values of `includeObject`: how much of the object a table's row includes. The first is the default."""
 
-# metav1.LabelSelector has no "not equal"; it says the same with a list of one.
+# metav1.LabelSelector has no "not equal"; NotIn with one value is the same.
 _EXPRESSION_OPERATORS = {
     Operator.NOT_EQUALS: "NotIn",
     Operator.NOT_IN: "NotIn",
@@ -112,11 +112,11 @@ class UsageDocument(msgspec.Struct, frozen=True):
 
 
 Document = CustomMetricList | ExternalMetricList | UsageDocument
-"""A document that also has a protobuf form; it is still to be encoded."""
+"""A document, not yet encoded, that also has a protobuf form."""
 
 
 def usage_table(usages: Sequence[PodUsage | NodeUsage], api_version: str, *, include: str) -> JsonObject:
-    """Return a Table with a row for each pod or node, for a pod with what its containers use together.
+    """Return a Table with a row for each pod or node, for a pod with the sum of its containers.
 
     Args:
         usages: the pods or nodes.
@@ -222,7 +222,7 @@ def _object(usage: PodUsage | NodeUsage) -> JsonObject:
 
 
 def _usage_item(usage: PodUsage | NodeUsage) -> JsonObject:
-    """Return an item of a list, which has no kind and apiVersion. It is as old as its values."""
+    """Return a list item: without kind and apiVersion, and with the timestamp of the values as creationTimestamp."""
     moment = _whole_second(int(usage.timestamp))
     metadata = {"name": usage.name, "creationTimestamp": moment}
     item = {

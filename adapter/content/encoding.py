@@ -1,9 +1,8 @@
 """Content negotiation and encoding.
 
 JSON is the default; YAML and protobuf, which the HPA controller prefers, are chosen by Accept. Only lists of metrics,
-documents of metrics.k8s.io and errors have a protobuf form; any other document is JSON for a client that prefers
-protobuf, as every such client reads JSON. A client that accepts only other media types, such as text/html,
-gets 406.
+documents of metrics.k8s.io and errors have a protobuf form; any other document is sent as JSON to a client that prefers
+protobuf, since every such client reads JSON. A client that accepts only other media types, such as text/html, gets 406.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ class MediaType(enum.Enum):
 
 
 _PROTOBUF = MediaType.PROTOBUF.value
-# The media types that a client may accept; the first is the default.
+# The supported media types; the first is the default.
 _SPOKEN = {media_type.value: media_type for media_type in MediaType}
 # Command lines and browsers, which get indented JSON from Kubernetes.
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")
-# libyaml's, where PyYAML was built with it: a response can be long.
+# libyaml's dumper if PyYAML was built with it, because responses can be long.
 _YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _NAMES = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 _STREAMS = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
@@ -80,7 +79,7 @@ class Representation:
     Attributes:
         media_type: of the response; None if the requested form, such as a Table, is not available.
         pretty: indent JSON.
-        conversion: the requested form of the document; None: as it is.
+        conversion: the requested form of the document; None: unchanged.
     """
 
     media_type: MediaType | None = MediaType.JSON
@@ -97,7 +96,7 @@ class Representation:
         offered: Collection[Conversion] = (),
         streamed: bool = True,
     ) -> Representation:
-        """Choose by the Accept header, the `pretty` parameter and, where that is absent, the client's kind.
+        """Choose by the Accept header and the `pretty` parameter, true by default for browsers and curl.
 
         A conversion is chosen only if it is `offered`. With `streamed`, an error also lists the media types of watches,
         as it does for all resources.
@@ -114,12 +113,12 @@ class Representation:
 
     @classmethod
     def for_error(cls, accept: str) -> Representation:
-        """Choose for an error, which every client gets; `application/*` is enough here."""
+        """Choose for an error, which is sent even if the client accepts no supported media type."""
         return cls.chosen(accept) if accept else cls()
 
     @classmethod
     def chosen(cls, accept: str, *, indented: bool = False, offered: Collection[Conversion] = ()) -> Representation:
-        """Return the first available form in Accept; if there is none, one that no document has."""
+        """Return the first available form in Accept; if none is available, an unavailable one, for the error."""
         for clause in _parse_accept(accept):
             media_type = clause.choice(_SPOKEN)
             if media_type is not None and (clause.conversion is None or clause.conversion in offered):
@@ -127,7 +126,7 @@ class Representation:
         return cls(None, indented)
 
     def require_form(self) -> None:
-        """Refuse a form that no document has, before there is a document for `encode`. Raises StatusError 406."""
+        """Refuse an unavailable form before the document is made. Raises StatusError 406."""
         if self.media_type is None:
             raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {_NAMES}")
 
@@ -135,8 +134,8 @@ class Representation:
         """Encode a document.
 
         Raises:
-            StatusError: 406 if the requested form is not available, such as a Table. Kubernetes, too,
-                finds that out only once there is a response.
+            StatusError: 406 if the requested form is not available, such as a Table. As in Kubernetes, this is checked
+            only when the response is written.
         """
         self.require_form()
         if isinstance(document, Document):
@@ -155,7 +154,7 @@ class Representation:
         return f"{media_type.value};{self.conversion}" if self.conversion else media_type.value
 
     def encode_error(self, error: StatusError) -> Encoded:
-        """Write an error's Status, which every client must be able to read: as indented JSON if nothing else fits."""
+        """Encode an error's Status; as indented JSON if the client accepts no supported media type."""
         if self.media_type is MediaType.PROTOBUF:
             return Encoded(protobuf.encode_error(error), self.media_type.value)
         fallback = Representation(MediaType.JSON, pretty=True)

@@ -1,7 +1,7 @@
 """Metrics and errors in Kubernetes' protobuf, which its own controllers prefer to JSON.
 
 The messages are few and small, so they are encoded by hand, within runtime.Unknown and its four magic bytes. As in Go's
-code, an empty string is written, and a nil pointer is not.
+generated code, empty strings are written and nil pointers are omitted.
 
 Upstream: generated.proto of custom_metrics v1beta1 and v1beta2, external_metrics v1beta1, metrics v1beta1, meta v1
 """
@@ -31,7 +31,7 @@ _VARINT, _BYTES = 0, 2
 # Most fields have a number below 16 and a content below 128 bytes, so that both take a byte.
 _LARGE, _LONG = 16, 128
 _HEADS = tuple(tuple(bytes((field << 3 | _BYTES, size)) for size in range(_LONG)) for field in range(_LARGE))
-# Encoded references to this many objects are cached, some 500 bytes each, and what other fields of many items repeat.
+# Encoded references to this many objects are cached (some 500 bytes each), and as many repeated other fields.
 _REFERENCES = 16_384
 _QUANTITIES = 16_384
 _TIMES = 256

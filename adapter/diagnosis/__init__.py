@@ -1,12 +1,12 @@
-"""`check` and `explain`: what the rules make of the series in Prometheus, and why a metric is missing.
+"""`check` and `explain`: which metrics the rules make of the series in Prometheus, and why a metric is missing.
 
-    check, explain   the two reports; /debug of a running adapter returns the same ones
+    check, explain   the two reports, also served below /debug
     lint, query_lint, series_names   findings about the rules file alone, and about its PromQL
-    rule_results     what each rule makes of the listed series
+    rule_results     the metrics of each rule and series
     probe            the values of example objects
-    report           the reports as data, which is also their JSON
+    report           the reports as data, encoded as JSON with -o json
 
-Nothing here decides anything about metrics: the catalog has them, and the classes that serve requests their values.
+The metrics come from the catalog, their values from the classes that serve requests.
 """
 
 from __future__ import annotations

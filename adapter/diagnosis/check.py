@@ -52,7 +52,7 @@ async def check(
     online = [one async for one in _merge_findings(results, rule_reports, probe)]
     if examples:
         rule_reports += await _resource_reports(rules.resource, probe)
-    # The series show whether rules overlap; the file only that they may.
+    # With series, rule_results reports the actual overlaps.
     findings = tuple(one for one in findings if one.code != "may-overlap")
     known = {(one.code, one.where) for one in (*findings, *online) if one.code != "overlap"}
     online += [one for result in results for one in result.findings if (one.code, one.where) not in known]
@@ -79,9 +79,9 @@ async def _with_examples(result: RuleResult, probe: Probe, count: int, limit: as
 
 
 def _example_metrics(result: RuleResult, count: int) -> Sequence[int]:
-    """Return the indexes of metrics that are not hidden: one of each resource before a second one of any.
+    """Return the indexes of metrics that are not hidden: one per resource first, then further ones.
 
-    Metrics of namespaces come last: every series with a namespace has one, which is seldom what the rule is for.
+    Metrics of namespaces come last: every series with a namespace has one, but few rules are meant for them.
     """
     by_resource: dict[GroupResource | None, list[int]] = {}
     for index, (source, metric) in enumerate(zip(result.sources, result.report.metrics, strict=True)):
@@ -117,7 +117,7 @@ def _example_findings(rule: RuleReport) -> Iterator[Finding]:
     elif failed:
         metric, example = failed[0]
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        # Values come and go; a query that Prometheus refuses stays wrong.
+        # A missing value may be temporary; a query that Prometheus refuses is not.
         finding = error if "Prometheus" in example.problem else warning
         yield finding("no-value", rule.rule, f"{metric}{more} has no value: {example.problem}")
 

@@ -126,7 +126,7 @@ def _why_missing(target: Target, catalog: Catalog, results: Sequence[RuleResult]
 
 
 def _why_not_by(rule: Rule, report: RuleReport, target: Target, age: str) -> Iterator[str]:
-    """Yield why one rule does not make the metric, as far as it has to do with it."""
+    """Yield why one rule does not make the metric; nothing if the rule is unrelated."""
     names = SeriesNames.of(rule.series_query).names or ()
     if report.failure:
         yield f"{rule.key} cannot be listed: {report.failure}"
@@ -140,7 +140,7 @@ def _why_not_by(rule: Rule, report: RuleReport, target: Target, age: str) -> Ite
 
 
 def _why_not_of(rule: Rule, series: SeriesReport, target: Target) -> Iterator[str]:
-    """Yield why one series of a rule does not become the metric, as far as it has to do with it."""
+    """Yield why a rule does not make the metric from one of its series; nothing if the series is unrelated."""
     where = f"series {series.name} is found by {rule.key}"
     if series.left_out_by:
         if target.metric in (series.name, rule.naming.metric_for(series.name)):
@@ -163,7 +163,7 @@ def _why_not_of(rule: Rule, series: SeriesReport, target: Target) -> Iterator[st
 
 
 async def _unrelated_series(target: Target, probe: Probe) -> list[str]:
-    """Return whether Prometheus has series of a similar name, which no rule finds."""
+    """Return the reason if Prometheus has a series of a similar name that no rule finds."""
     stem = _SUFFIX.sub("", target.metric)
     candidates = dict.fromkeys([target.metric, f"{target.metric}_total", stem, f"{stem}_total"])
     names = await probe.existing_series(candidates)

@@ -23,7 +23,7 @@ from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLook
 _NAMESPACES = GroupResource("", "namespaces")
 
 _Resources = Mapping[GroupResource, ResourceInfo | None]
-"""The resources that rules name; None for those that do not exist, or are not known."""
+"""The resources that rules name; None for those that do not exist or are unknown."""
 
 
 async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool) -> tuple[Finding, ...]:
@@ -36,13 +36,13 @@ async def lint(rules: RulesFile, lookup: ResourceLookup, *, knows_cluster: bool)
     """
     named = {resource for rule in rules.all_rules for resource in _named_resources(rule).values()}
     resources = {resource: await _resolve(resource, lookup) for resource in named}
-    # In a thread: hundreds of rules take a while, and a running adapter serves requests meanwhile.
+    # In a thread, because hundreds of rules take long, and a running adapter must serve requests.
     findings = await asyncio.to_thread(_lint, rules, resources, knows_cluster=knows_cluster)
     return in_order(findings, rules)
 
 
 def in_order(findings: Iterable[Finding], rules: RulesFile) -> tuple[Finding, ...]:
-    """Return findings in the order of the file, those of resourceRules last, each with what its rule is about."""
+    """Return findings in the order of the file, those of resourceRules last, each with its rule's `about`."""
     abouts = {rule.key: about(rule) for rule in rules.all_rules}
     order = {key: index for index, key in enumerate(abouts)}
     found = sorted(findings, key=lambda finding: order.get(finding.rule, len(order)))
@@ -50,7 +50,7 @@ def in_order(findings: Iterable[Finding], rules: RulesFile) -> tuple[Finding, ..
 
 
 def about(rule: AnyRule) -> str:
-    """Return what identifies a rule to people: its seriesQuery, or the metric of a short rule."""
+    """Return a readable name of a rule: its seriesQuery, or the metric of a short rule."""
     return rule.series_query if isinstance(rule, Rule) else rule.metric
 
 
@@ -185,8 +185,8 @@ def _lint_overlaps(rules: Sequence[AnyRule]) -> Iterator[Finding]:
 def _metrics(rules: Sequence[AnyRule]) -> Iterator[Mapping[Hashable, str]]:
     """Yield the metrics of each rule, as far as the names of its series are known, with their names for messages.
 
-    All that a rule makes is a key, too: rules with the same seriesQuery, filters and name make the same metrics,
-    whatever their names are.
+    Rules with the same seriesQuery, filters and `name` make the same metrics even if the series are unknown, so these
+    three are also a key.
     """
     known = {rule.key: SeriesNames.of(rule.series_query) for rule in rules if isinstance(rule, Rule)}
     candidates = sorted({name for names in known.values() for name in names.names or ()})
@@ -203,7 +203,7 @@ def _metrics(rules: Sequence[AnyRule]) -> Iterator[Mapping[Hashable, str]]:
 
 
 def _resource_words(rule: AnyRule) -> frozenset[str] | None:
-    """Return the resources that a rule names, in the singular; None if it can be about any."""
+    """Return the resources that a rule names, in the singular; None if it can be any resource."""
     if isinstance(rule, Rule) and rule.resources.template is not None:
         return None
     words = frozenset(named.resource.lower().removesuffix("s") for named in _named_resources(rule).values())

@@ -32,7 +32,7 @@ from kube.status import StatusError
 
 _EVERYTHING = LabelSelector()
 _NODES = GroupResource("", "nodes")
-# What Kubernetes accepts as the name of a node; an address with a port is none.
+# Kubernetes' pattern for node names; an address with a port does not match.
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _NOT_FOUND = 404
 _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
@@ -40,7 +40,7 @@ _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The objects to query: one by name, those of a label selector, or any one that has a series.
+    """The objects to query: one by name, those of a label selector, or any object that has a series.
 
     `namespace` is "" for any; `metric_selector` selects the metric's series.
     """
@@ -82,7 +82,7 @@ class _Recorder:
 
 
 class Probe:
-    """Queries metrics of the catalog, each within `seconds`; `forwarder` is the adapter of forwardExternal."""
+    """Queries metrics of the catalog, each within `seconds`; `forwarder` is for forwardExternal."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Probe:
         try:
             found = await self._forwarder.values(self._external_request(namespace, metric, selection))
         except StatusError as error:
-            # Clients do not get the cause, which may have an address in it; authors of rules need it.
+            # Authors of rules need the cause; clients do not get it, because it may contain an address.
             why = _cause(error)
             return Example(of=namespace, problem=f"{error.message} ({why})" if why else error.message)
         values = _values(found)
@@ -308,12 +308,12 @@ def _of(value: MetricValue | ExternalMetricValue) -> str:
 
 def _cause(error: StatusError) -> str:
     cause = error.__cause__
-    # aiohttp's text for a failed connection has the repr of Python objects in it.
+    # aiohttp's text for a failed connection contains the repr of Python objects.
     return (isinstance(cause, OSError) and cause.strerror) or str(cause or "")
 
 
 def _problem(error: StatusError, recorder: _Recorder) -> str:
-    """Return why there is no value, with the error of Prometheus, which clients do not get."""
+    """Return why there is no value, with Prometheus' error, which is not sent to clients."""
     if recorder.error:
         return f"{error.message} ({recorder.error})"
     if error.code != _NOT_FOUND:

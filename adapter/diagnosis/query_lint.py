@@ -1,7 +1,7 @@
 """Findings about the queries of rules: each is rendered for an object called x, and parsed as PromQL.
 
-A query that cannot be parsed is a warning, and has no other findings: other servers than Prometheus have languages of
-their own, such as MetricsQL.
+A query that cannot be parsed is a warning and has no other findings, because servers other than Prometheus have their
+own languages, such as MetricsQL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME = "x"
 _SERIES = "series"
 _PLAIN_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _NAMESPACE_WORDS = frozenset({"namespace", "namespaces"})
-# What Helm and most other templates look like.
+# The delimiters of Helm and most other templates.
 _OTHER_DELIMITERS = re.compile(rf"\{{\{{-?\s*\.(?:{'|'.join(QUERY_FIELDS)})\b[^}}]*\}}\}}")
 
 
@@ -148,7 +148,7 @@ def _extra_labels(rule: Rule, tree: Expr, known: set[str]) -> set[str]:
         return set()
     template = rule.resources.template
     extra = set(labels.names) - known - {label for label, _ in rule.resources.overrides}
-    # A label that every selector fixes has one value only.
+    # A label that every selector compares with `=` has one value only.
     fixed = [
         {one.name for one in selector.matchers.matchers if one.op == MatchOp.Equal} for selector in selectors(tree)
     ]
@@ -179,7 +179,7 @@ def _labels(rule: Rule) -> Sequence[str]:
 
 
 def _grouped_by(rule: Rule) -> list[str]:
-    """Return the labels that a query's text groups by, beside <<.GroupBy>>."""
+    """Return the labels that a query's text groups by, in addition to <<.GroupBy>>."""
     try:
         query = custom_query(rule.query, _source(rule, _SERIES, _NAME), names=[_NAME], namespace="")
         return sorted(result_labels(parse(query)).names - {_NAME})

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Severity(enum.Enum):
-    """An error can never work as it is written; a warning may be intended, or depend on the series of the moment."""
+    """An error can never work as written. A warning may be intended, or depend on the present series."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -62,7 +62,7 @@ class Example(_Json, frozen=True):
     """The value of a metric for one object, requested as the HPA controller does.
 
     `of` is the object, or the namespace of an external metric; "" if none has a series. `queries` is the PromQL that
-    was sent, `problem` why there is no value. `impossible`: the label's value cannot be the name of such an object.
+    was sent, `problem` why there is no value. `impossible`: the label's value is not a valid name of such an object.
     """
 
     of: str = ""
@@ -78,7 +78,7 @@ class MetricReport(_Json, frozen=True):
     Attributes:
         metric: such as "pods/packets_per_second"; for external metrics the name alone.
         series: the name of the series, "" for a short rule.
-        hidden_by: the rule that makes the same metric and wins, or "".
+        hidden_by: the later rule that makes the same metric and takes precedence, or "".
         merges: requests for different objects can share one query.
         example: its value for an example object; None if it was not requested.
     """
@@ -124,7 +124,7 @@ class RuleReport(_Json, frozen=True):
 class Report(_Json, frozen=True):
     """The result of `check`, with findings in the order of the file, and the rules if Prometheus was queried.
 
-    `found` is where in the file the rules are, if it is not a rules file itself.
+    `found` is where the rules were found, if the file is not a rules file itself.
     """
 
     asked_prometheus: bool
@@ -143,7 +143,7 @@ class Explanation(_Json, frozen=True):
     Attributes:
         target: the metric: "pods/packets_per_second", "external/queue_depth".
         forwarded_to: the address of the adapter of forwardExternal, if the value comes from there.
-        hidden: rules that also make it, and lose.
+        hidden: rules that also make the metric but are overridden by a later rule.
         suggestions: metrics with similar names.
     """
 

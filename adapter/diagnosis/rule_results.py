@@ -83,7 +83,7 @@ def _series_findings(rule: Rule, uses: Sequence[SeriesUse], *, max_age: float) -
     elif not rule.external:
         without = [use for use in kept if not use.sources]
         if without:
-            # Where the rule works for other series, the seriesQuery may find these by accident.
+            # If the rule works for other series, the seriesQuery may find these unintentionally.
             finding = error if len(without) == len(kept) else warning
             more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
             yield finding(
@@ -92,7 +92,7 @@ def _series_findings(rule: Rule, uses: Sequence[SeriesUse], *, max_age: float) -
 
 
 def _winner(catalog: Catalog, source: Source) -> str:
-    """Return what makes the same metric and wins: another rule, or this rule of another series; or ""."""
+    """Return the rule, or this rule's other series, that makes the same metric and takes precedence; else ""."""
     winner: Source | None
     if isinstance(source, CustomSource):
         winner = catalog.find_custom(source.info.resource, source.info.metric)

@@ -24,7 +24,7 @@ class SeriesNames:
 
     @classmethod
     def of(cls, series_query: str) -> SeriesNames:
-        """Parse a selector. Nothing is known of the names of one that cannot be parsed."""
+        """Parse a selector. If it cannot be parsed, the names are unknown."""
         try:
             tree = parse(series_query)
             if not isinstance(tree, VectorSelector):
@@ -51,7 +51,7 @@ class SeriesNames:
 
 
 def _listed(pattern: str) -> tuple[str, ...] | None:
-    """Return the names that a pattern lists, if it is no more than a list."""
+    """Return the names that a pattern lists; None if it is more than a list."""
     if _LIST.fullmatch(pattern):
         return tuple(pattern.strip("^$").split("|"))
     found = _GROUP.fullmatch(pattern)

@@ -50,10 +50,10 @@ class Template:
         """Return the text for this data.
 
         Raises:
-            TemplateError: what is only known with the data, such as an index out of range.
+            TemplateError: an error that depends on the data, such as an index out of range.
         """
         return self._program.render(data)
 
     def only_writes(self, field: str) -> bool:
-        """Return True if a field is only written as it is, so that nothing else of the text depends on it."""
+        """Return True if a field is only inserted, so that nothing else in the text depends on it."""
         return field not in self._program.examined

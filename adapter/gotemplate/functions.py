@@ -1,4 +1,4 @@
-"""Values of a template, how they are written, and the functions that it may call.
+"""Values of a template, their text form, and the supported functions.
 
 `and` and `or` do not evaluate all their arguments, so the parser knows them.
 """
@@ -47,7 +47,7 @@ def to_text(value: Value) -> str:
 
 
 def kind(value: Value) -> str:
-    """Return what a value is, for messages."""
+    """Return the type of a value, for messages."""
     match value:
         case str():
             return "a string"
@@ -75,7 +75,7 @@ def field(value: Value, name: str) -> Value:
 
 
 def elements(value: Value) -> list[tuple[Value, Value]]:
-    """Return what range goes over: a list with its indices, a map by its sorted keys.
+    """Return the pairs that `range` iterates over: index and element of a list, sorted key and value of a map.
 
     Raises:
         TemplateError: it is neither.

@@ -1,4 +1,4 @@
-"""From a template's text to plain text and actions, and from an action to tokens. Upstream: text/template/parse.lex.
+"""Split a template into plain text and actions, and actions into tokens. Upstream: text/template/parse.lex.
 
 An action is the text between `<<` and `>>`. The parser decides which tokens may follow each other.
 """
@@ -49,7 +49,7 @@ class Action:
     at: int = 0
 
     def peek(self, offset: int = 0) -> Token | None:
-        """Return the next token, or one after it; None behind the end."""
+        """Return the next token, or a later one; None after the end."""
         return self.tokens[self.at + offset] if self.at + offset < len(self.tokens) else None
 
     def take(self) -> Token:

@@ -1,4 +1,4 @@
-"""Parse a template's text into a function that renders it. A template that could never run is refused.
+"""Parse a template's text into a function that renders it. An invalid template is refused.
 
 Actions are nested by their keywords; each becomes a closure over those inside it. Variables have numbered slots, so
 that nothing is looked up by name when a template is rendered. Every error shows the action that it is about.
@@ -33,7 +33,7 @@ def parse(source: str, fields: Collection[str]) -> Program:
 
 
 class _Parser:
-    """Reads the actions in order. Knows the variables in scope, and whether the dot is still the data."""
+    """Reads the actions in order. Tracks the variables in scope, and whether the dot is still the data."""
 
     def __init__(self, source: str, fields: Collection[str]) -> None:
         self.slots = 0
@@ -217,7 +217,7 @@ class _Parser:
             case "word" if token.text in _CONSTANTS:
                 return _constant(_CONSTANTS[token.text])
             case "word":
-                # As an argument, a function takes none itself.
+                # A function that is an argument has no arguments.
                 return self._call(Action(action.source, []), token.text, None)
         if token.text == ".":
             return lambda frame: frame.dot
@@ -256,6 +256,6 @@ def _another(action: Action) -> bool:
 
 
 def _string(token: str) -> str:
-    # Go leaves carriage returns out of raw strings, so that the line ends of the file do not matter.
+    # Go removes carriage returns from raw strings, so that the file's line endings do not matter.
     text: str = token[1:-1].replace("\r", "") if token.startswith("`") else json.loads(token, strict=False)
     return text

@@ -28,7 +28,7 @@ class Program:
     """A parsed template.
 
     Attributes:
-        examined: the fields that are not only written as they are: compared, measured, passed on.
+        examined: the fields that are not only inserted but compared, measured or passed to functions.
     """
 
     statement: Statement

@@ -1,7 +1,7 @@
-"""custom.metrics.k8s.io: the values of a metric for one object, or for all that a selector matches.
+"""custom.metrics.k8s.io: the values of a metric for one object, or for all objects that a selector matches.
 
-Statuses and messages are prometheus-adapter's, which reach users in the conditions of their HPAs, except where that one
-returns 500 for a client's own mistake or for an outage.
+Statuses and messages are prometheus-adapter's, because users see them in the conditions of their HPAs. Client errors
+and outages are the exception: prometheus-adapter returns 500 for them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CustomMetrics:
             StatusError: 404 without such a metric, a value of it, an object that the selector matches, or a query that
                 the rule can make; 503 before the first relist; 400 for a selector that Prometheus cannot have; 503 and
                 504 when Prometheus or the API server is unavailable or slow; 500 when the objects cannot be listed or
-                the rule's query is wrong.
+                the rule's query is invalid.
         """
         info, source, names = await self._find(request)
         all_objects = request.name == ALL_OBJECTS and request.selector.empty
@@ -95,7 +95,7 @@ class CustomMetrics:
     ) -> list[MetricValue] | None:
         """Return the values from a coalesced result; None if an object has several values there, or none are indexed.
 
-        They are the same for every request until the result is refreshed, so they are made once.
+        The values are cached with the result, since they are the same for every request.
         """
         samples = vector.index.objects(query.index, query.namespace)
         if samples is None:
@@ -103,7 +103,7 @@ class CustomMetrics:
         prepared = vector.index.prepared((query.source, info), (query.namespace, str(query.selector)))
         try:
             return [prepared[name] for name in query.names]
-        except KeyError:  # some are new, or have no value
+        except KeyError:  # some objects are new, or have no value
             pass
         values: list[MetricValue] = []
         for name in query.names:
@@ -136,7 +136,7 @@ class CustomMetrics:
     def _values(
         self, request: CustomMetricRequest, info: ResourceInfo, query: ObjectsQuery, samples: ObjectSamples
     ) -> list[MetricValue]:
-        """Return the objects' values: the first in the order of labels where an object has several."""
+        """Return the objects' values; of several values of one object, the first in the order of labels."""
         rule = query.source.rule
         if any(isinstance(sample, list) for sample in samples.values()):
             self._queries.warn_once(

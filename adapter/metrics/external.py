@@ -1,6 +1,6 @@
 """external.metrics.k8s.io: the values of a metric that describes no object of the cluster.
 
-As in adapter.metrics.custom, statuses and messages are prometheus-adapter's where a client can rely on them.
+As in adapter.metrics.custom, statuses and messages that clients can rely on are prometheus-adapter's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import AnyRule, Policy, Rule
 from kube.status import StatusError, internal_error, not_found, service_unavailable
 
-# After so many values of a long list the event loop runs other tasks.
+# Yield to the event loop after this many values of a long list.
 _YIELD_AFTER = 500
 
 
@@ -50,7 +50,7 @@ class ExternalMetrics:
         Raises:
             StatusError: 404 without such a metric, 400 for a selector that Prometheus cannot have, 503 and 504 when
                 Prometheus is unavailable or slow (503 also before the first relist), 500 when the rule's query is
-                wrong.
+                invalid.
         """
         source = self._catalog.find_external(request.metric)
         values = await (self._forwarded(request) if source is None else self._values(source, request))
@@ -60,12 +60,12 @@ class ExternalMetrics:
 
     async def _forwarded(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
         forwarder = self._forwarder if self._forwarder is not None and self._forwarder.active else None
-        # Before the first relist, a metric that the other adapter does not list may be a rule's.
+        # Before the first relist, the metric may be one of the rules.
         if forwarder is None or request.metric not in forwarder.names:
             self._catalog.require_loaded()
         if forwarder is not None:
             return await forwarder.values(request)
-        # prometheus-adapter names a resource in one namespace and none elsewhere.
+        # prometheus-adapter names a resource only for the namespace "default".
         resource = "namespaces" if request.namespace == "default" else ""
         raise not_found(f"the server could not find the metric {request.metric} for {resource}")
 

@@ -1,12 +1,11 @@
 """External metrics that no rule makes, forwarded to another adapter: KEDA, Datadog, or a prometheus-adapter.
 
-A cluster has one APIService for external.metrics.k8s.io, and so one server behind it. With `forwardExternal` this
-adapter is that server: it serves the metrics of its rules, and forwards all others. Requests have been authorized
-before: the other adapter sees this one's identity, and must allow it to list external metrics.
+A cluster has one APIService for external.metrics.k8s.io, and therefore one server. With `forwardExternal` this adapter
+is that server: it serves the metrics of its rules and forwards all others. It authorizes each request itself; the other
+adapter sees the identity of this adapter and must allow it to list external metrics.
 
-Requests for the same values share one request to the other adapter, whose response is cached. It is the same for all
-users, because the other adapter sees this one only. Values keep their timestamps; those without one get the time of
-the response.
+Requests for the same values share one request to the other adapter, and its response is cached for all users. Values
+keep their timestamps; those without one get the time of the response.
 
 Its list of metrics is in memory for discovery, which never waits. Metrics that are not in the list are forwarded, too,
 because some adapters list nothing.
@@ -44,7 +43,7 @@ _T = TypeVar("_T")
 
 _API = "/apis/external.metrics.k8s.io/v1beta1"
 _MAX_RESPONSE = 16 * 1024 * 1024
-# Requests in flight to the other adapter, and those that wait of each namespace. Responses are read as a whole.
+# Limits: requests in flight to the other adapter, waiting requests per namespace, bytes of a response.
 _REQUESTS, _MAX_WAITING = 8, 256
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
@@ -83,7 +82,7 @@ class Forwarder:
         options: the other adapter.
         relist_interval: of its list of metrics, in seconds.
         ttl: of cached values, in seconds; 0 caches nothing.
-        session: connections that outlive this forwarder; without it, it has its own.
+        session: an HTTP session to share; None: the forwarder opens its own.
         clock: returns seconds since the epoch.
     """
 
@@ -124,7 +123,7 @@ class Forwarder:
 
     @property
     def active(self) -> bool:
-        """There is another adapter."""
+        """True if another adapter is configured."""
         return self._peer is not None
 
     @property
@@ -178,7 +177,7 @@ class Forwarder:
             raise timed_out(_TOO_SLOW) from error
 
     async def _fetch(self, peer: ForwardOptions, path: str, selector: str) -> list[ExternalMetricValue]:
-        """Fetch the values for all callers: within the time that the options allow, whatever their deadlines."""
+        """Fetch the values for all callers, within the options' timeout whatever the callers' deadlines."""
         query = {"timeout": f"{peer.timeout:.3f}s"}
         if selector:
             query["labelSelector"] = selector
@@ -207,7 +206,7 @@ class Forwarder:
                 _log.warning("the other adapter's metrics cannot be listed, and the last list stays: %s", error)
             return False
         names = tuple(sorted({resource.name for resource in found.resources or ()}))
-        self._names = names if names != self._names else self._names  # discovery compares by identity
+        self._names = names if names != self._names else self._names  # discovery compares the tuple by identity
         if self._problem:
             self._problem = ""
             _log.info("the other adapter's metrics are listed again")
@@ -234,7 +233,7 @@ class Forwarder:
         if len(body) > _MAX_RESPONSE:
             raise self._unusable(_UNREADABLE, ValueError(f"longer than {_MAX_RESPONSE} bytes"))
         if code in (401, 403):
-            # Meant for us, not for our client.
+            # Its 401 and 403 concern this adapter's credentials, not the client's.
             raise self._unusable(_REFUSED, StatusError.from_body(code, body))
         if code >= 400:
             raise StatusError.from_body(code, body)

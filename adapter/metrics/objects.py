@@ -58,7 +58,7 @@ class ListedObjects:
         """Return the sorted names of the objects that a selector matches.
 
         Raises:
-            StatusError: 500 when the list is forbidden or refused, 503 when the API server cannot be reached.
+            StatusError: 500 when the list request is forbidden or refused, 503 when the API server cannot be reached.
         """
         return [found.name for found in await self.objects(info, namespace=namespace, selector=selector)]
 
@@ -71,7 +71,8 @@ class ListedObjects:
             info: the objects' resource.
             namespace: the objects' namespace; "" for cluster-scoped objects, and for all namespaces.
             selector: selects objects.
-            name: selects a single object, unless it is "". It is listed, too: the right to list is enough.
+            name: selects a single object, unless it is "". It is read with a list request, so that the right `list` is
+            enough.
 
         Raises:
             StatusError: as for `names`.

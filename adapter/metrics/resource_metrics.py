@@ -5,8 +5,8 @@ one pair for all namespaces. A pod or node for which one of the two has no sampl
 leaves it out: an HPA then knows that it is missing. A container with a sample of only one has 0 of the other. Negative
 values and NaN are 0.
 
-Where Prometheus fails, the whole response is an error. (prometheus-adapter's is then a list without the pods whose
-query failed, as if they were gone.)
+If Prometheus fails, the whole response is an error. (prometheus-adapter omits the pods whose query failed, as if they
+did not exist.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAMESPACES = ResourceInfo(
     group="", version="v1", kind="Namespace", plural="namespaces", singular="namespace", namespaced=False
 )
 _EVERYTHING = LabelSelector()
-# Two queries each. All at once would be too many for the queue of a namespace in a large cluster.
+# Namespaces queried concurrently, with two queries each; more could overflow the queue of a namespace.
 _NAMESPACES_AT_ONCE = 16
 
 
@@ -77,7 +77,7 @@ class ResourceMetrics:
 
         Raises:
             StatusError: 404 when there is no pod of the `name`, 503 and 504 when Prometheus or the API server is
-                unavailable or slow, 500 when a query is wrong or no label maps to pods.
+                unavailable or slow, 500 when a query is invalid or no label maps to pods.
         """
         found = await self._listed(_PODS, namespace, selector, name)
         by_namespace: dict[str, list[str]] = {}
@@ -157,7 +157,7 @@ class ResourceMetrics:
         )
 
     def _by_container(self, source: CustomSource, samples: Iterable[Sample]) -> dict[str, int]:
-        """Return each container's value; of several the first by labels."""
+        """Return each container's value; of several values, the first in the order of labels."""
         values: dict[str, int] = {}
         for sample in samples:
             milli = self._milli(source, sample)
@@ -215,7 +215,7 @@ def missing_resource_labels(rule: ResourceRule) -> list[str]:
 
 
 def _resource_label(naming: ResourceNaming, info: ResourceInfo) -> str:
-    """The label that a resource of the core group has in resourceRules: an override, or by the template; "" if none."""
+    """Return the label for a resource of the core group: an override, else from the template; "" if none."""
     for label, named in naming.overrides:
         if named in (GroupResource("", info.plural), GroupResource("", info.singular)):
             return label

@@ -26,8 +26,8 @@ class ContainerUsage:
 class _ObjectUsage:
     """The fields of pods and nodes alike.
 
-    `namespace` is "" for a node, `timestamp` that of the oldest sample, in seconds since the epoch, and
-    `window_seconds` that of the rates.
+    `namespace` is "" for a node. `timestamp` is the time of the oldest sample, in seconds since the epoch.
+    `window_seconds` is the window of the rates.
     """
 
     namespace: str = ""

@@ -1,10 +1,9 @@
-"""Objects in memory: each kind that is requested is followed by a list-watch, so that requests list nothing.
+"""Informers for requested kinds: a list-watch of each kind keeps its objects in memory.
 
-Only metadata is transferred and stored. Pods are followed from the start, other kinds from their first request until
-there has been none for half an hour. Before the first list, and whenever the watch is disconnected (also without the
-right to watch) or silent for longer than bookmarks take, objects are listed for each request.
-
-As every cache of a controller, this one is behind the API server by the latency of a watch event.
+Only metadata is transferred and stored. Pods are watched from the start, other kinds from their first request until
+half an hour after the last. Before the first list, and while the watch is disconnected, forbidden or stale, each
+request lists the objects itself. As with every informer, objects are behind the API server by the latency of a watch
+event.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from kube.store import Key, Store
 _PODS = ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
 _IDLE_SECONDS = 1800.0
 _CHECK_SECONDS = 60.0
-# Beyond so many kinds, requests list.
+# Requests for further kinds list the objects.
 _MAX_KINDS = 50
-# Cached for each namespace, up to so many characters; clients choose them.
+# Limits on the cached selectors of a namespace and on their length, because clients choose them.
 _MAX_SELECTORS = 100
 _MAX_SELECTOR = 1_000
 
 
 @dataclass(slots=True, eq=False)
 class _Followed:
-    """A kind that is followed: its objects, and their index by labels.
+    """A watched kind: its objects, and their index by labels.
 
-    `names` are sorted, by namespace and selector, until an object of the namespace changes. `idle_seconds` are since
-    the last request, as of the last check; `requested` notes a request since then.
+    `names` caches sorted names by namespace and selector, until an object of the namespace changes. `idle_seconds` is
+    the time from the last request to the last check; `requested` is True if there was a request since that check.
     """
 
     store: Store[ObjectMetadata]
@@ -49,7 +48,7 @@ class _Followed:
 
 
 class WatchedObjects:
-    """Objects of any kind; see adapter.metrics.objects.ObjectSource."""
+    """An ObjectSource for any kind (see adapter.metrics.objects)."""
 
     def __init__(
         self,
@@ -59,10 +58,10 @@ class WatchedObjects:
         idle_seconds: float = _IDLE_SECONDS,
         check_seconds: float = _CHECK_SECONDS,
     ) -> None:
-        """Follow nothing before `run`.
+        """Watch nothing before `run`.
 
-        Pods are followed from the start and for good, unless `pods` is false; other kinds until they have had no
-        request for `idle_seconds`, which is checked every `check_seconds`.
+        Pods are always watched, unless `pods` is false. Other kinds are watched until they have had no request for
+        `idle_seconds`, which is checked every `check_seconds`.
         """
         self._client = client
         self._listed = ListedObjects(client)
@@ -74,7 +73,7 @@ class WatchedObjects:
         self._begun = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow the kinds that are requested, until cancelled."""
+        """Watch the requested kinds, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -89,7 +88,7 @@ class WatchedObjects:
             self._followed.clear()
 
     async def wait_listed(self) -> None:
-        """Wait until pods have been listed, if they are followed from the start."""
+        """Wait until pods have been listed, if they are watched from the start."""
         await self._begun.wait()
         if self._pods:
             await self._followed[_PODS.group_resource].store.wait_synced()
@@ -126,9 +125,9 @@ class WatchedObjects:
         )
 
     def _current(self, info: ResourceInfo, namespace: str) -> _Followed | None:
-        """Return a kind that is followed and up to date; None where objects have to be listed."""
+        """Return a watched kind that is up to date; None if the objects have to be listed."""
         if namespace and not info.namespaced:
-            return None  # the API server says what that means
+            return None  # the API server reports the error
         followed = self._followed.get(info.group_resource)
         if followed is None:
             if self._tasks is not None and len(self._followed) < _MAX_KINDS:

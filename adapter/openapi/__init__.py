@@ -4,8 +4,8 @@ v3/          the documents of OpenAPI 3 as JSON, one for each path of the index,
 documents    reads them, derives OpenAPI 2 from them, and serves both as JSON
 
 Lists, times and quantities are described in place instead of by reference to Kubernetes' own definitions. The API
-server has those, too, in other words, and of two definitions with one name it keeps both and renames one. Which metrics
-there are is no part of these documents.
+server also has those definitions, with other descriptions; of two definitions with the same name it keeps both and
+renames one. The documents do not list the metrics.
 """
 
 from __future__ import annotations

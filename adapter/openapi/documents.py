@@ -1,7 +1,7 @@
 """The documents at /openapi/v2 and below /openapi/v3.
 
-As in Kubernetes, an address with the hash of its document never changes its meaning, so that clients may keep the
-response for ever; an address with another hash redirects to the right one.
+As in Kubernetes, URLs contain the hash of their document, so that clients can cache the response forever. A URL with an
+outdated hash redirects to the current one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OpenApiResponse:
     Attributes:
         content: the document.
         tag: its entity tag; "" for a redirect.
-        headers: beside the usual ones.
+        headers: further headers.
     """
 
     content: Encoded
@@ -42,11 +42,11 @@ class OpenApiResponse:
 
 
 class OpenApiDocuments:
-    """The documents of the groups that are served.
+    """The documents of the served groups.
 
     Args:
         served: the groups, as (group, version).
-        version: this software's, for the documents.
+        version: the version of this software, shown in the documents.
     """
 
     def __init__(self, served: GroupVersions, version: str) -> None:
@@ -60,7 +60,7 @@ class OpenApiDocuments:
         self._v3[""] = _encoded({"paths": addresses})
 
     def v2(self, *, accept: str) -> OpenApiResponse:
-        """Return the one document of version 2.
+        """Return the OpenAPI 2 document.
 
         Raises:
             StatusError: 406 if the client does not accept JSON.
@@ -68,11 +68,11 @@ class OpenApiDocuments:
         return _acceptable(self._v2, accept)
 
     def v3(self, path: str, *, given_hash: str, accept: str, now: float) -> OpenApiResponse | None:
-        """Return a document of version 3; None if there is none.
+        """Return an OpenAPI 3 document; None for an unknown path.
 
         Args:
             path: such as `apis/custom.metrics.k8s.io/v1beta2`; "" is the index.
-            given_hash: the hash in the address, "" for none.
+            given_hash: the hash in the URL, "" for none.
             accept: the Accept header.
             now: seconds since the epoch.
 
@@ -94,7 +94,7 @@ class OpenApiDocuments:
 
 @functools.lru_cache(maxsize=_CACHED)
 def openapi_documents(served: GroupVersions, version: str) -> OpenApiDocuments:
-    """Return the documents of some groups; see OpenApiDocuments."""
+    """Return the cached OpenApiDocuments of some groups."""
     return OpenApiDocuments(served, version)
 
 
@@ -106,7 +106,7 @@ def _read(path: str, version: str) -> dict[str, Any]:
 
 
 def _v2(documents: Mapping[str, dict[str, Any]], version: str) -> dict[str, Any]:
-    """Return the document of version 2 with the content of all documents of version 3."""
+    """Return the OpenAPI 2 document with the content of all OpenAPI 3 documents."""
     paths = {
         path: {method: _operation_v2(operation) for method, operation in item.items()}
         for document in documents.values()

@@ -1,18 +1,18 @@
 """Coalesce requests for different objects of a metric into one query for all objects.
 
-If a rule has two different requests within a minute, one query without the matchers of objects and namespaces, grouped
-by both, is cached and serves them all. The query for an external metric is grouped by its namespace label and by the
-labels that selectors compare. Every request gets the same value as from its own query:
+If a rule gets two different requests within a minute, one query serves them all from its cached result. It has no
+matchers of objects and namespaces, and is grouped by both. The query for an external metric is grouped by its namespace
+label and by the labels that selectors compare. Every request gets the same value as from its own query:
 
 - only queries whose value for an object depends on that object's series alone are coalesced; see `separable`
-- an object with several values in the coalesced result has a query of its own
+- an object with several values in the coalesced result is queried alone
 
 No request waits for a coalesced query. It is sent in the background, requests are sent alone until its result is
 cached, and it is refreshed ahead for as long as it has hits. If it fails, its result is too large for the cache, or it
 costs Prometheus more than it saves (`coalescing_costs`), requests are sent alone for a while.
 
-A rule's `merge: always` coalesces from the first request on, also queries whose form is not known to be separable, and
-whatever it costs; `merge: never` forbids it.
+With a rule's `merge: always`, coalescing starts with the first request, includes queries that are not known to be
+separable, and is never paused for its cost. `merge: never` disables it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kube.fairness import for_all_namespaces
 _log = logging.getLogger(__name__)
 
 _MAX_GROUPS = 1_000
-# Clients write selectors, up to the length of a URL, and each is kept with its group.
+# Clients choose selectors, which can be as long as a URL, and each group stores its own.
 _MAX_SELECTOR = 1_000
 
 
@@ -52,7 +52,7 @@ class MetricsQueryCoalescer:
         self._cache = cache
         self._telemetry = telemetry
         self._clock = clock
-        # The least recently used first; None where there is no coalesced query.
+        # The least recently used first; None: the requests have no coalesced query.
         self._groups: OrderedDict[Hashable, CoalescingGroup | None] = OrderedDict()
 
     def paused(self) -> Iterable[tuple[str, Pause]]:
@@ -64,8 +64,8 @@ class MetricsQueryCoalescer:
     def cached(self, query: MetricQuery) -> IndexedVector | None:
         """Return the cached result of the coalesced query.
 
-        None means that the request is to be sent alone. Then the coalesced query is sent in the background, if requests
-        like this one are to be coalesced.
+        None: the request has to be sent alone. Its coalesced query is then sent in the background, if it has one that
+        is not paused.
         """
         group = self._group(query)
         if group is None:
@@ -92,7 +92,7 @@ class MetricsQueryCoalescer:
         return None
 
     def sent_alone(self, query: MetricQuery, seconds: float) -> None:
-        """Take into account how long the query for one request took."""
+        """Record the duration of a query for one request."""
         group = self._group(query)
         if group is not None:
             group.sent_alone(seconds)
@@ -116,14 +116,14 @@ class MetricsQueryCoalescer:
         text = query.coalesced()
         if not text or not isinstance(rule, Rule):
             return None
-        # All selectors of an external metric have the same query, and count together.
+        # All selectors of an external metric share one coalesced query, and therefore one group.
         for group in self._groups.values():
             if group is not None and (group.rule.key, group.series, group.query) == (rule.key, series, text):
                 return group
         return CoalescingGroup(rule, series, text)
 
     def _fetched(self, group: CoalescingGroup, outcome: Outcome) -> None:
-        """Account for the result of a coalesced query."""
+        """Record the result of a coalesced query."""
         now, before = self._clock(), group.paused
         if not isinstance(outcome, Vector):
             group.pause(Pause.FAILURE, now=now)

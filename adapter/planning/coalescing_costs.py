@@ -1,9 +1,9 @@
 """Decide whether a coalesced query costs Prometheus less than the queries that it replaces.
 
-Costs are the seconds that queries took. A coalesced query pays if the requests that were served from its results would
-have taken longer alone. That is examined once a minute for each group of requests, and from the fourth second on at
-once where a coalesced query took longer than even fifty requests. A group that does not pay, or whose query fails, is
-paused: for a minute, and twice as long each time that it happens again, up to a quarter of an hour.
+Costs are the seconds that queries took. Coalescing saves time if the requests that were served from the results would
+have taken longer alone. This is checked once a minute for each group of requests, and, after the first three seconds,
+at once for a coalesced query that took longer than fifty requests. A group that saves nothing, or whose query fails, is
+paused: first for a minute, then twice as long each time, up to a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from adapter.rules import Merge, Rule
 from kube.retries import Backoff
 
 WINDOW_SECONDS = 60.0
-"""Two different requests within this time start to be coalesced. HPAs are reconciled every 15 seconds by default."""
+"""Two different requests within this time start coalescing. By default HPAs are reconciled every 15 seconds."""
 
 BENEFIT_OF_THE_DOUBT = 50
-"""A new coalesced query may take as long as this many requests, before it is known how many it serves."""
+"""A new coalesced query may take as long as this many requests, until the number of requests it serves is known."""
 
 _EARLY_SECONDS = 3.0
 _PAUSE_SECONDS = 60.0
 _LONGEST_PAUSE_SECONDS = 900.0
-# Different requests of a group are counted up to this.
+# The maximum count of different requests of a group.
 _MAX_REQUESTS = 10_000
 # The weight of the last query in the moving average of the seconds that queries for one request take.
 _LAST = 0.2
@@ -54,7 +54,7 @@ _REASONS = {
 class CoalescingGroup:
     """The requests that one coalesced query of a rule and series can serve.
 
-    `paused` is why requests are sent alone for a while; None while they are coalesced. `logged` are reasons in the log.
+    `paused` is the reason why requests are sent alone for a while, or None. `logged` has the reasons that were logged.
     """
 
     rule: Rule
@@ -76,7 +76,7 @@ class CoalescingGroup:
 
     @property
     def always(self) -> bool:
-        """Coalesce whatever it costs, and from the first request on."""
+        """True: coalesce from the first request on, regardless of the cost."""
         return self.rule.merge is Merge.ALWAYS
 
     def note(self, request: str, *, now: float) -> bool:
@@ -95,16 +95,16 @@ class CoalescingGroup:
             self._hits.add(hash(request))
 
     def sent_alone(self, seconds: float) -> None:
-        """Take into account how long the query for one request took."""
+        """Record the duration of a query for one request."""
         before = self._alone_seconds
         self._alone_seconds = seconds if before is None else before + _LAST * (seconds - before)
 
     def fetched(self, seconds: float, *, now: float) -> None:
-        """Take into account how long the coalesced query took."""
+        """Record the duration of the coalesced query."""
         self._settle()
         self._coalesced_seconds += seconds
         most = max(len(self._requests), self._requests_before, BENEFIT_OF_THE_DOUBT)
-        # The first result of a short query comes before there have been requests for most objects.
+        # A short query returns before most objects have been requested.
         is_early = not self._requests_before and max(seconds, now - self._since) < _EARLY_SECONDS
         if not is_early and self._is_too_much(seconds, requests=most):
             self.pause(Pause.COST, now=now)

@@ -3,20 +3,19 @@
 Each has a plan, which is the fewest queries for the request alone, and a coalesced query, which has the values of many
 requests in its result.
 
-A rule with a seriesQuery makes a query for exactly the objects of the request. Where the list of objects is so long
-that servers or proxies would refuse the query, in this order:
+A rule with a seriesQuery makes a query for exactly the objects of the request. Servers or proxies refuse long queries,
+so:
 
 1. up to 8 KiB (or maxQueryBytes, if less), the query is what prometheus-adapter would send
 2. a longer one has a shorter list of names: `web-(a|b)` matches the same as `web-a|web-b`
 3. if it still exceeds maxQueryBytes, and is separable, the query is for all objects of the namespace
    if the request is for all, and is otherwise split into several
-4. any other query is sent as it is
+4. any other query is sent unchanged
 
-A short rule's query is always sent as it stands, and the result filtered.
+A short rule's query is always sent unchanged, and the result filtered.
 
-A coalesced query is examined with the matchers of one object first. The query that is sent is the one that was
-examined: a template may only write the matchers, so the text for all objects differs from it in the matchers alone.
-`merge: always` takes the user's word for both.
+Whether a query is separable is checked on the text for one object. The result also holds for the coalesced query: the
+template may only insert the matchers, so the two texts differ in the matchers alone. `merge: always` skips both checks.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Plan:
         queries: PromQL; the results belong together.
         labels: the labels that a sample must have, with their values.
         selector: selects samples by their labels.
-        too_long: the query is longer than the server takes, and cannot be split.
+        too_long: the query exceeds the server's limit and cannot be split.
     """
 
     queries: tuple[str, ...]
@@ -71,7 +70,7 @@ class ObjectsQuery(msgspec.Struct, frozen=True):
         source: where the metric comes from.
         namespace: the objects' namespace; "" for cluster-scoped objects.
         names: the objects' names, at least one.
-        all_objects: these are all objects of the namespace.
+        all_objects: True if `names` are all objects of the namespace.
         selector: selects the metric's series.
     """
 
@@ -93,10 +92,10 @@ class ObjectsQuery(msgspec.Struct, frozen=True):
 
     @property
     def requester(self) -> str:
-        """Two different requesters in a group are reason to coalesce.
+        """Identifies the requester: a group with two different requesters is coalesced.
 
-        A client can write any number of selectors, each with a coalesced query of its own. So one namespace alone does
-        not make the adapter query the objects of all others with its selectors.
+        A client can send any number of selectors, each of which has its own coalesced query. Therefore selectors that
+        only one namespace uses do not cause queries for all namespaces.
         """
         if not self.selector.empty:
             return self.namespace
@@ -142,7 +141,7 @@ class ObjectsQuery(msgspec.Struct, frozen=True):
         return Plan((query(names=None),) if self.all_objects else tuple(split(self.names)))
 
     def coalesced(self) -> str:
-        """Return the query for all objects, of all namespaces unless they are cluster-scoped; "" where there is none.
+        """Return the query for all objects in all namespaces; "" if it cannot be coalesced.
 
         The metric selector is the same in all requests that are coalesced.
         """
@@ -166,7 +165,7 @@ class ObjectsQuery(msgspec.Struct, frozen=True):
                 return ""
             return query(names=None, namespace=None if namespaced else "", by_namespace=namespaced)
         except (QueryError, SelectorNotSupported):
-            return ""  # the request itself reports it
+            return ""  # the query for the request alone fails, too, and reports it
 
 
 class ExternalQuery(msgspec.Struct, frozen=True):
@@ -181,7 +180,7 @@ class ExternalQuery(msgspec.Struct, frozen=True):
 
     @property
     def group(self) -> Hashable:
-        """Queries of one group have the same coalesced query, and are selected from its result alike."""
+        """Queries of one group have the same coalesced query, and select from its result by the same labels."""
         source = self.source
         return (source.rule.key, source.series, source.namespace_label, str(self.selector))
 
@@ -210,7 +209,7 @@ class ExternalQuery(msgspec.Struct, frozen=True):
         return Plan((external_query(rule.query, self.source, namespace=namespace, selector=self.selector),))
 
     def coalesced(self) -> str:
-        """Return the query for all namespaces and all values of the selector's labels; "" where there is none.
+        """Return the query for all namespaces and all values of the selector's labels; "" if there can be none.
 
         It is the same query for every selector; the caller selects from its result.
         """
@@ -241,7 +240,7 @@ MetricQuery = ObjectsQuery | ExternalQuery
 
 
 def coalesced_query(source: Source) -> str:
-    """Return the query for all objects or namespaces of a metric; "" where there is none."""
+    """Return the query for all objects or namespaces of a metric; "" if it cannot be coalesced."""
     if isinstance(source, ExternalSource):
         return ExternalQuery(source, "", _EVERYTHING).coalesced()
     return ObjectsQuery(source, _NAME if source.info.namespaced else "", [_NAME], False, _EVERYTHING).coalesced()
@@ -254,7 +253,7 @@ def _filtered(rule: QueryRule, namespace_label: str, namespace: str, selector: L
 
 
 def _only_writes_matchers(rule: Rule) -> bool:
-    """Return whether the template uses the list of names in the matchers only; otherwise it may mean anything."""
+    """Return whether the template uses the list of names in the matchers only."""
     return "LabelValuesByName" not in rule.query.source and rule.query.only_writes("LabelMatchers")
 
 

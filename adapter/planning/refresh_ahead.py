@@ -2,11 +2,11 @@
 
 Concurrent callers for one key share one call, which gets the latest deadline of its callers; each caller waits until
 its own. The result is a cache entry for the TTL. An entry with a hit is refreshed ahead, nine tenths of the TTL after
-its call began, so frequent callers do not wait as long as a call takes less than that, and there is no more than one
-call in that time. An entry without a hit expires; its key is evicted a TTL later, and a miss in between counts as a hit
-of the next entry.
+its call began. So frequent callers do not wait unless a call takes longer than that, and there is at most one call in
+that time. An entry without a hit expires; its key is evicted a TTL later, and a miss in between counts as a hit of the
+next entry.
 
-A caller that joins a call waits wherever that call waits: in the queue of the namespace that made the call, too.
+A caller that joins a call may wait in the queue of another namespace: the one that made the call.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from kube.single_flight import SingleFlight
 T = TypeVar("T")
 
 Fetch = Callable[[Deadline], Awaitable[T]]
-"""Makes a value; the deadline is the latest of those that wait for it."""
+"""Fetches a value; the deadline is the latest of its callers'."""
 
 # A failure is shared with concurrent callers, and cached for this long.
 _FAILURE_SECONDS = 1.0
-# What an entry takes beside its value and key.
+# The bytes of an entry without its value and key.
 _ENTRY_BYTES = 500
 # When an entry is refreshed, in TTLs: early enough for a call that takes a little longer than the one before.
 _REFRESH_AFTER = 0.9
-# A call may fail so long before its deadline because of it: Prometheus gets the time in milliseconds.
+# Prometheus gets its timeout in milliseconds, so a timeout may occur this long before the deadline.
 _EARLY_SECONDS = 0.01
-# To free a hundred thousand samples at once would delay the event loop by a tenth of a second. Values that are larger
-# than this are freed in parts, after the requests that still use them.
+# Freeing a hundred thousand samples at once would delay the event loop by a tenth of a second. Values larger than this
+# are freed in parts, once no request uses them.
 _LARGE_BYTES = 2_500_000
 _FREED_AT_ONCE = 500
 _FREED_AFTER_SECONDS = 0.1
@@ -60,7 +60,7 @@ class _Entry(Generic[T]):
 
 
 class _DeadlinePassed(Exception):
-    """A call failed at its deadline, which means nothing to a caller with a later one; `__cause__` is the failure."""
+    """A call failed at its deadline, so callers with a later one try again; `__cause__` is the failure."""
 
     def __init__(self, deadline: Deadline) -> None:
         super().__init__()
@@ -85,8 +85,8 @@ class RefreshAheadCache(Generic[T]):
             ttl: in seconds; 0 caches nothing, but still shares concurrent calls.
             size: returns the bytes that a value takes.
             max_bytes: of all entries; the oldest are evicted first.
-            caches_failure: whether a failure concerns later callers, too.
-            parts: returns what a large value is made of, so that it can be freed in parts.
+            caches_failure: returns whether a failure is cached for later callers.
+            parts: returns the list in a large value, which is then freed in parts.
         """
         self._ttl = ttl
         self._size = size
@@ -115,7 +115,7 @@ class RefreshAheadCache(Generic[T]):
         await self._tasks.__aexit__(None, None, None)
 
     def close(self) -> None:
-        """Clear the cache and refresh nothing any more; callers of `get` still get their values."""
+        """Clear the cache and stop refreshing; callers of `get` still get their values."""
         for task in self._prefetching.values():
             task.cancel()
         for key in list(self._entries):
@@ -134,7 +134,7 @@ class RefreshAheadCache(Generic[T]):
         return None
 
     async def get(self, key: Hashable, fetch: Fetch[T], deadline: Deadline = NO_DEADLINE) -> T:
-        """Return the cached value, or else that of the call in flight for the key, or else that of `fetch`.
+        """Return the cached value; on a miss join the call in flight for the key, or call `fetch`.
 
         Raises:
             TimeoutError: the deadline has passed.
@@ -179,11 +179,11 @@ class RefreshAheadCache(Generic[T]):
         return self._ttl > 0 and self._size(value) + _size_of(key) <= self._max_bytes
 
     async def prefetches(self) -> None:
-        """Wait for the background calls of this moment."""
+        """Wait for the present background calls."""
         await asyncio.gather(*self._prefetching.values(), return_exceptions=True)
 
     async def _prefetch(self, key: Hashable, fetch: Fetch[T]) -> None:
-        with contextlib.suppress(Exception):  # the next caller gets it
+        with contextlib.suppress(Exception):  # the next caller gets the failure
             await self._flights.do(key, lambda: self._call(key, fetch))
 
     async def _call(self, key: Hashable, fetch: Fetch[T]) -> T:
@@ -225,7 +225,7 @@ class RefreshAheadCache(Generic[T]):
             self.prefetch(key, entry.fetch)
 
     def _expire(self, key: Hashable) -> None:
-        """Free the value; the entry stays for a TTL, to note a miss."""
+        """Free the value; the entry stays for a TTL, to record a miss."""
         entry = self._entries[key]
         self._free(entry)
         self._bytes += _size_of(key) - entry.size

@@ -1,4 +1,4 @@
-"""PromQL from a rule's template: fills its fields with the selectors of a request.
+"""Render a rule's template as PromQL with the selectors of a request.
 
 Label matchers have prometheus-adapter's order: metric selector (sorted by key), namespace, object. So a cache in front
 of Prometheus sees the same queries. Two differences are deliberate: object names are escaped in regular expressions, so
@@ -19,10 +19,10 @@ from kube.selectors import LabelSelector, Operator, Requirement
 
 _ANY = ".+"
 _EVERYTHING = LabelSelector()
-# Most values need no escaping, so long lists of pods need no scan of each character.
+# Most values need no escaping; this check is faster than a replacement for each value.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:|/ -]*")
 _METACHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
-# A group costs two parentheses. It is used only if it saves more characters.
+# A group adds two parentheses, so it is used only if it saves more characters.
 _GROUP_COST = 2
 
 _MATCHERS = {
@@ -170,7 +170,7 @@ def _require_label_name(key: str) -> None:
 
 
 def _any_of(names: Sequence[str]) -> str:
-    # Most names need no escaping: one look at all of them is faster than one at each.
+    # Most names need no escaping: one search over all of them is faster than one for each.
     escapes = _METACHARACTERS.search("\n".join(names)) is not None
     return "|".join(map(_escaped, names) if escapes else names)
 

@@ -1,6 +1,6 @@
-"""Query Prometheus on behalf of rules, with errors in the words of the metrics APIs.
+"""Query Prometheus on behalf of rules, and turn failures into the errors of the metrics APIs.
 
-Errors for clients name the rule, and nothing of Prometheus itself. Prometheus' error is logged: once when a rule
+Errors for clients name the rule but contain nothing from Prometheus. Prometheus' error is logged: once when a rule
 begins to fail, and once when it works again.
 """
 
@@ -47,7 +47,7 @@ _CONCURRENCY = 4
 
 
 class RuleQueries:
-    """Evaluates the rules' queries: coalesced, or else planned and executed for the request alone."""
+    """Evaluates the rules' queries: from a coalesced result, or planned and executed for the request alone."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class RuleQueries:
         return found
 
     async def execute(self, query: MetricQuery, deadline: Deadline) -> Vector | Scalar | None:
-        """Plan a request, execute its queries, and return the samples that count; None without single values.
+        """Plan a request, execute its queries, and return the samples; None if they have no single values.
 
         Raises:
             QueryError: the rule can make no query for the request.
@@ -114,16 +114,16 @@ class RuleQueries:
         return await matching(result, plan.labels, plan.selector) if isinstance(result, Vector) else result
 
     async def query(self, rule: AnyRule, query: str, *, deadline: Deadline = NO_DEADLINE) -> Vector | Scalar | None:
-        """Evaluate a query of a rule; None when its result has no single values.
+        """Evaluate a query of a rule; None if its result has no single values.
 
         Raises:
-            StatusError: 503 or 504 when Prometheus is unavailable or slow, 500 when the query is wrong, 429 when too
-                many queries of the namespace wait.
+            StatusError: 503 or 504 when Prometheus is unavailable or slow, 500 when the query is invalid, 429 when too
+            many queries of the namespace wait.
         """
         try:
             result = await self._prometheus.instant(query, deadline=deadline, destination=rule.destination)
         except PrometheusBusy as error:
-            raise _status(rule, error) from error  # which is not the rule's fault
+            raise _status(rule, error) from error  # not the rule's fault
         except PrometheusResultError as error:
             self._failed(rule, query, error)
             return None
@@ -138,7 +138,7 @@ class RuleQueries:
     async def _query_all(
         self, rule: AnyRule, queries: tuple[str, ...], deadline: Deadline
     ) -> list[Vector | Scalar | None]:
-        """Evaluate several queries, a few at a time; the first that fails ends the others."""
+        """Evaluate several queries, a few at a time; the first failure cancels the others."""
         free = asyncio.Semaphore(_CONCURRENCY)
 
         async def one(query: str) -> Vector | Scalar | None:
@@ -151,7 +151,7 @@ class RuleQueries:
         """Convert a sample's value to milli-units by the rule's policy; None if it is left out (counted, logged once).
 
         Raises:
-            StatusError: 503 when the rule makes such a value an error.
+            StatusError: 503 if the rule's policy is `error`.
         """
         milli = to_milli(value)
         if milli:
@@ -175,7 +175,7 @@ class RuleQueries:
         self._telemetry.observe_freshness(group, ages)
 
     def warn_once(self, rule: AnyRule, warning: str) -> None:
-        """Log a warning once for this rule, and a few for each."""
+        """Log a warning once, and at most a few per rule."""
         warned = self._warned.setdefault(rule.key, set())
         shown = warning[:_SHOWN_WARNING]
         if shown not in warned and len(warned) < _MAX_WARNINGS:

@@ -1,8 +1,8 @@
-"""Find out whether one query returns the values for all objects or namespaces of a metric.
+"""Check whether one query can return the values of all objects or namespaces of a metric.
 
 `sum(rate(x{pod=~"a|b"}[1m])) by (pod)` has the same value for pod a whether or not b is selected; a quotient with
 `scalar(sum(x))` does not. A query is separable if every selector has the object's matcher, every aggregation keeps the
-object's label, and no operator or function looks across labels. What is not known to be separable is not.
+object's label, and no operator or function looks across labels. Anything else counts as not separable.
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ def _keeps_apart(expr: Expr, label: str, name: str) -> bool:
 
 
 def _is_fixed(expr: VectorSelector | SubqueryExpr) -> bool:
-    """Return whether its time is not the start() or end() of a range, which an instant query does not have."""
+    """Return whether there is no `@ start()` or `@ end()`, which instant queries do not have."""
     return expr.at is None or expr.at.type == AtModifierType.At
 
 
 def groups_alike(query: str, *, label: str) -> bool:
     """Return whether a query has the same values when each aggregation is also by another label of the matchers.
 
-    Operators match series that have all labels in common, so both sides must gain the label, or both have had it:
-    either no selector is aggregated, or each by itself, and none by that label already.
+    Operators match series on all labels, so either both sides gain the label or both have it already: no selector is
+    aggregated, or each one is aggregated separately, and none by that label.
     """
     try:
         tree = parse(query)

@@ -1,7 +1,7 @@
 """The cache of Prometheus' results, by query and server.
 
-There is one for each version of the rules. Every query goes through it, also where nothing is cached (a TTL of 0), so
-that concurrent requests for the same query share it.
+Each version of the rules has one. Every query passes through it even with a TTL of 0 (no caching), so that concurrent
+requests for the same query share it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kube.deadlines import NO_DEADLINE, Deadline
 from kube.fairness import current_namespace
 
 Outcome = Vector | Scalar | PrometheusError
-"""The result of a query, or why there is none."""
+"""The result of a query, or the error."""
 
 _MAX_BYTES = 100 * 1024 * 1024
-# A sample takes at least this, where nobody has measured more.
+# The minimum size of a sample in bytes.
 _SAMPLE_BYTES = 500
 
 
@@ -66,7 +66,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             try:
                 return await self.get((query, destination), fetch, deadline)
             except PrometheusBusy as error:
-                # Another namespace's queue is full, whose query this request shared.
+                # This request shared a query of another namespace, whose queue is full.
                 if error.namespace == current_namespace():
                     raise
             except TimeoutError as error:
@@ -75,9 +75,9 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
     def prefetch_query(
         self, query: str, destination: Destination, *, index: ObjectLabels | None, observe: Callable[[Outcome], None]
     ) -> None:
-        """Send a query in the background, now and again for as long as its results have hits.
+        """Send a query in the background, and refresh it for as long as its results have hits.
 
-        `index` is the labels of the objects that the results are indexed by; `observe` is called with each outcome.
+        `index` has the labels by which the results are indexed; `observe` is called with each outcome.
         """
         fetch = self._fetch(query, destination, index)
 

@@ -1,9 +1,9 @@
-"""A cached vector with its index, which finds the samples of one request among very many.
+"""A cached vector with its index, which finds the samples of one request quickly.
 
-A coalesced result, or that of a short rule, can have a hundred thousand samples, of which each request needs a few. It
-is indexed by the labels whose values requests give: the namespace's label, the object's label, and labels that
-selectors compare for equality. Indexes of long vectors are built in worker threads. When a vector is refreshed, the new
-one gets the indexes that were used of the old one before any request sees it.
+The result of a coalesced query or a short rule can have a hundred thousand samples, of which each request needs a few.
+It is indexed by the labels of namespaces and objects, and by labels that selectors compare with `=`. Indexes of long
+vectors are built in worker threads. When a vector is refreshed, the indexes that were used are built for the new vector
+before it replaces the old one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from adapter.prometheus import Sample, Vector
 from adapter.prometheus.results import sample_order
 from kube.selectors import LabelSelector, Operator
 
-# Up to so many samples are scanned, not indexed.
+# Shorter vectors are scanned, not indexed.
 _SHORT = 16
-# To scan or index more than this takes 0.3 ms, and is done in a thread.
+# Scanning or indexing more samples takes over 0.3 ms and is done in a thread.
 _FEW = 500
-# An index takes up to 150 bytes for each sample, so one vector has no more of them than this.
+# An index takes up to 150 bytes per sample, so the number of indexes of a vector is limited.
 _MAX_INDEXES = 4
 _ONE_OF = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 
@@ -40,7 +40,7 @@ ObjectSamples = Mapping[str, _Samples]
 
 
 class VectorIndex:
-    """The samples of one vector by the values of labels, and what was made of them; samples keep their order."""
+    """The samples of one vector by the values of labels, in their order, and the metric values made from them."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._prepared: dict[tuple[Hashable, ...], tuple[tuple[object, ...], dict[str, Any]]] = {}
@@ -96,11 +96,11 @@ class VectorIndex:
         whole = (*map(id, owners), *key)
         found = self._prepared.get(whole)
         if found is None:
-            found = self._prepared[whole] = (owners, {})  # which keeps the owners, and so their ids
+            found = self._prepared[whole] = (owners, {})  # keeps the owners alive, so that their ids stay unique
         return found[1]
 
     def prepare(self, prepared: dict[str, Any], name: str, value: object, *, count: int = 1) -> None:
-        """Add metric values; of all together not many more than there are samples, since clients choose the keys."""
+        """Add metric values. Their number is limited by that of the samples, because clients choose the keys."""
         self._prepared_count += count
         if self._prepared_count > len(self._samples) + _FEW:
             self._prepared.clear()
@@ -108,7 +108,7 @@ class VectorIndex:
         prepared[name] = value
 
     async def _by(self, labels: tuple[str, ...]) -> Mapping[str, Any] | None:
-        """Return the index by labels; None where there are too many indexes."""
+        """Return the index by labels; None if there are too many indexes."""
         if labels in self._by_labels:
             return self._by_labels[labels]
         async with self._building:
@@ -118,7 +118,7 @@ class VectorIndex:
             return self._by_labels.get(labels)
 
     async def _has(self, label: str) -> bool:
-        """Return whether any sample has a label; one that clients make up gets no index."""
+        """Return whether any sample has a label, so that labels invented by clients get no index."""
         if self._names is None:
             names = functools.partial(_label_names, self._samples)
             self._names = await asyncio.to_thread(names) if len(self._samples) > _FEW else names()

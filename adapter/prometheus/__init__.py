@@ -9,15 +9,15 @@ budget             limits the memory of the responses of all servers together
 
 Rules, caches and the metrics APIs are not known here.
 
-All failures are one of these. Their messages are for logs: they may quote Prometheus, but never have its address; what
-a client is told is decided where the request is known.
+All failures are one of these. Their messages are for logs: they may quote Prometheus but never contain its address.
+`adapter.planning.rule_queries` turns them into errors for clients.
 
     PrometheusError
-      PrometheusUnavailable   no response, or one that refuses for now: connection refused or reset, 5xx, 401, 403, 429
+      PrometheusUnavailable   no response, or a temporary refusal: connection refused or reset, 5xx, 401, 403, 429
         PrometheusBusy          not sent, because too many queries of the same namespace wait already
       PrometheusTimeout       no response before the deadline, or Prometheus gave up within it
       PrometheusBadResponse     the response is not Prometheus': not JSON, wrong types, absurdly long
-      PrometheusQueryError    Prometheus refuses the query, or cannot execute it: the rule is wrong
+      PrometheusQueryError    Prometheus refuses the query, or cannot execute it: the rule is invalid
         PrometheusResultError   the query works, and its result is neither a vector nor a scalar
     PrometheusConfigError     the options cannot be used; the message says which
 """

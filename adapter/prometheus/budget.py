@@ -2,7 +2,7 @@
 
 Long responses are decoded while they arrive, and each counts the memory of its samples. When all together have half of
 the limit, all but the largest one stop reading until memory is free again; TCP then stops the server. The largest one
-is read to its end, so none waits for ever. A single response that needs more than the limit is an error.
+is read to its end, so no response waits forever. A single response that needs more than the limit is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from adapter.prometheus.errors import PrometheusBadResponse
 
 DEFAULT_BYTES = 128 * 1024 * 1024
 _MIB = 1024 * 1024
-# Python's free lists are spread over all memory that was used, which only a full collection returns to the system.
+# Python's free lists are spread over all used memory; only a full collection returns it to the system.
 _COLLECTED_FROM = 8 * _MIB
 _COLLECTED_AFTER_SECONDS = 2.0
 
@@ -30,7 +30,7 @@ class MemoryBudget:
         self.used = 0
         self.decoding = asyncio.Lock()
         self._shares: set[Share] = set()
-        self._first: Share | None = None  # the largest, which does not wait
+        self._first: Share | None = None  # the largest response, which does not wait
         self._released = asyncio.Event()
         self._collecting: asyncio.TimerHandle | None = None
 
@@ -63,7 +63,7 @@ class MemoryBudget:
             await self._released.wait()
 
     def _collect_later(self) -> None:
-        """Collect what a failed response left behind, once its error has been reported."""
+        """Collect the garbage of a failed response, once its error has been reported."""
         if self._collecting is None:
             self._collecting = asyncio.get_running_loop().call_later(_COLLECTED_AFTER_SECONDS, self._collect)
 
@@ -80,10 +80,10 @@ class Share:
         self._budget = budget
 
     async def take(self, size: int) -> None:
-        """Count so many bytes more, and wait while all responses together have too many.
+        """Count further bytes of this response, and wait while all responses together exceed the limit.
 
         Raises:
-            PrometheusBadResponse: this response alone has too many.
+            PrometheusBadResponse: this response alone exceeds the limit.
         """
         self.used += size
         self._budget.used += size

@@ -4,8 +4,8 @@ A query goes into the URL with GET, as prometheus-adapter sends it, until the UR
 proxies accept; then it goes into the body with POST. After a proxy has refused a URL (414, 431), queries of that length
 are sent by POST.
 
-A response may be long. One of more than 64 KiB is decoded in pieces while it arrives, one piece at a
-time of all responses, and within a MemoryBudget; a list of series is reduced to names as it arrives.
+A response may be long. More than 64 KiB are decoded in pieces while they arrive, within a MemoryBudget, which lets one
+piece of all responses be decoded at a time. A list of series is reduced to names as it arrives.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _Receive = Callable[[aiohttp.ClientResponse], Awaitable[_T]]
 # The longest parameters in a URL: half of what the largest defaults of proxies accept.
 _MAX_URL = 12 * 1024
 _PIECE = 64 * 1024  # takes up to a millisecond and a half to decode
-# Responses up to this length are decoded at once. Of an error's body, at most this much is read.
+# Responses up to this length are decoded in one piece. At most this much of an error's body is read.
 _SHORT = 64 * 1024
-# Compressing a short response takes Prometheus longer than to evaluate the query. A query with a long response gets the
-# next one compressed. This many such queries are kept.
+# Compressing a short response takes Prometheus longer than to evaluate the query. The client accepts compression for
+# queries whose last response was long, and remembers this many of them.
 _LONG_QUERIES = 4_096
 _UNCOMPRESSED = ("Accept-Encoding", "identity")
 _MAX_RESPONSE = 64 * 1024 * 1024
 _MAX_LISTING = 256 * 1024 * 1024
 _LISTINGS = 4  # series requests in flight
-_MAX_WARNINGS = 200  # different ones that are logged, each once
+_MAX_WARNINGS = 200  # distinct warnings that are logged, each once
 
 
 class _UrlTooLong(Exception):
@@ -75,7 +75,7 @@ class PrometheusClient:
         observe: Callable[[str, float], None] | None = None,
         budget: MemoryBudget | None = None,
     ) -> None:
-        """`observe` is called after every request with its path on the server and the seconds that it took.
+        """`observe` is called after every request with its path and duration in seconds.
 
         `budget` is for long responses; by default the client has its own.
         """
@@ -109,7 +109,7 @@ class PrometheusClient:
     async def instant(self, query: str, *, deadline: Deadline = NO_DEADLINE, headers: _Headers = ()) -> Vector | Scalar:
         """Evaluate a query now; `headers` replace those of the options with the same names.
 
-        Prometheus gets the seconds until the deadline as `timeout`, and never more than the options allow.
+        Prometheus gets the seconds until the deadline as `timeout`, limited by the options.
 
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
@@ -118,7 +118,7 @@ class PrometheusClient:
         seconds = allowed if left is None else min(left, allowed)
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
-        # Never rounded to 0, which some servers take as no limit.
+        # Never rounded to 0, which some servers interpret as no limit.
         parameters = {"query": query, "timeout": f"{max(seconds, 0.001):.3f}"}
         started = time.monotonic()
         try:
@@ -169,7 +169,7 @@ class PrometheusClient:
         return await self._send(endpoint, parameters, headers, receive)
 
     async def _send(self, url: URL, form: dict[str, str] | None, headers: _Headers, receive: _Receive[_T]) -> _T:
-        """Send; once more if the connection broke before there was a response, since a query changes nothing."""
+        """Send; retry once if the connection broke before the response, since queries have no side effects."""
         try:
             return await self._send_once(url, form, headers, receive)
         except aiohttp.ClientConnectorError:
@@ -215,7 +215,7 @@ class PrometheusClient:
                     while len(waiting) >= _PIECE or (ended and waiting):
                         async with self._budget.decoding:
                             taken = reader.feed(bytes(waiting[:_PIECE]))
-                            await asyncio.sleep(0)  # other work goes on between the pieces
+                            await asyncio.sleep(0)  # lets other tasks run between the pieces
                         del waiting[:_PIECE]
                         await share.take(taken)
                     if not ended:
@@ -239,7 +239,7 @@ class PrometheusClient:
 
 
 async def _bounded(seconds: float, request: Awaitable[_T]) -> _T:
-    """Wait for a request for at most `seconds`. Raise a PrometheusError for any failure."""
+    """Await a request for at most `seconds`. Raise a PrometheusError for any failure."""
     try:
         async with asyncio.timeout(seconds):
             return await request
@@ -254,7 +254,7 @@ async def _bounded(seconds: float, request: Awaitable[_T]) -> _T:
 
 
 def _reason(error: Exception) -> str:
-    """Return why there is no connection, without the address that is in the error's own text."""
+    """Return why there is no connection, without the address that the error's text contains."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "its name cannot be resolved"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

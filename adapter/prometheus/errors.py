@@ -10,15 +10,15 @@ _SHOWN = 300
 
 
 class PrometheusError(Exception):
-    """There is no usable response of Prometheus."""
+    """Prometheus sent no usable response."""
 
 
 class PrometheusUnavailable(PrometheusError):
-    """There is no response, or one that refuses for now."""
+    """Prometheus sent no response, or a temporary refusal."""
 
 
 class PrometheusBusy(PrometheusUnavailable):
-    """Too many queries of the same namespace, "" for none, wait already; nothing was sent."""
+    """Too many queries of the same namespace ("" for none) wait already; nothing was sent."""
 
     def __init__(self, namespace: str) -> None:
         super().__init__("too many queries of the namespace wait already")
@@ -38,7 +38,7 @@ class PrometheusQueryError(PrometheusError):
 
 
 class PrometheusResultError(PrometheusQueryError):
-    """The query's result is of a type that has no single values."""
+    """The type of the query's result has no single values."""
 
 
 class PrometheusConfigError(UpstreamConfigError):
@@ -53,7 +53,7 @@ class _Refusal(msgspec.Struct, rename="camel"):
 def refusal(status: int, body: bytes) -> PrometheusError:
     """Return the error of a response without success, by its HTTP status and body.
 
-    Prometheus sends 400 for what it cannot parse, 422 for what it cannot execute, 503 for its own time limit.
+    Prometheus sends 400 for queries that it cannot parse, 422 for those it cannot execute, 503 for its own timeout.
     """
     try:
         refused = msgspec.json.decode(body, type=_Refusal)

@@ -51,7 +51,7 @@ class ListReader(abc.ABC, Generic[T]):
             self._head, self._rest = self._rest[: begin.end()], self._rest[begin.end() :]
             self.check_head(self._head)
         position, end = 0, 0
-        # One by one: what finditer leaves behind in Python 3.11 keeps memory from being given back.
+        # Not finditer: in Python 3.11 its garbage keeps memory from being returned to the system.
         while (found := self.next.search(self._rest, position)) is not None:
             end, position = found.start() + 1, found.start(1)
         if not end:
@@ -70,7 +70,7 @@ class ListReader(abc.ABC, Generic[T]):
         return (self._head or b"") + self._rest
 
     def clear(self) -> None:
-        """Drop everything, which tracebacks of errors would keep."""
+        """Drop all data, which the tracebacks of errors would otherwise keep alive."""
         self._rest = b""
 
     def check_head(self, head: bytes) -> None:

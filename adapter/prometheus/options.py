@@ -25,15 +25,16 @@ class PrometheusOptions(ServerAccess):
     Attributes:
         name: the server's name in the adapter's own metrics.
         verb: GET or POST; with POST queries are in the body, and long ones always are.
-        query_timeout: of an instant query, in seconds; less than clients wait (30 s), so that they get the error.
-        series_timeout: of a series request, in seconds.
-        connections: how many queries are in flight at once.
-        max_waiting: how many queries of each namespace wait for that; more than there are requests in flight, of which
-            most need one.
-        max_query_bytes: the longest query that is sent where it can be split.
+        query_timeout: timeout of an instant query, in seconds; shorter than that of clients (30 s), so that they get
+            the error.
+        series_timeout: timeout of a series request, in seconds.
+        connections: the maximum of queries in flight.
+        max_waiting: how many queries of each namespace may wait; more than the maximum of requests in flight, most of
+            which need one query.
+        max_query_bytes: longer queries are split, if possible.
 
     Raises:
-        PrometheusConfigError: two of them exclude each other, or one is invalid.
+        PrometheusConfigError: two options exclude each other, or one is invalid.
     """
 
     what: ClassVar[str] = "Prometheus"

@@ -20,8 +20,8 @@ _MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 
 class Sample(msgspec.Struct, frozen=True, gc=False):
     """The value of one series; not tracked by the garbage collector, because there can be very many.
 
-    `labels` has `__name__` too where the query kept it, `timestamp` is in seconds since the epoch, and `value` may be
-    NaN or infinite.
+    `labels` includes `__name__` if the query keeps it. `timestamp` is in seconds since the epoch. `value` may be NaN or
+    infinite.
     """
 
     labels: Mapping[str, str]
@@ -33,7 +33,7 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 class Vector:
     """The values of any number of series, in the order of their labels.
 
-    `memory` is the bytes that they take, about (0 where unknown), `seconds` the duration of the query.
+    `memory` is the approximate size in bytes (0: unknown), `seconds` the duration of the query.
     """
 
     samples: tuple[Sample, ...]
@@ -43,7 +43,7 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number without labels; `seconds` as of a Vector."""
+    """A number without labels; `seconds` is the duration of the query."""
 
     timestamp: float
     value: float
@@ -71,13 +71,13 @@ class _Body(msgspec.Struct):
 
 class _Sample(msgspec.Struct, gc=False):
     metric: dict[str, str]
-    # Native histograms have "histogram" in its place, and no single value.
+    # Absent for native histograms, which have "histogram" instead, and no single value.
     value: tuple[float, str] | None = None
 
 
 # How many samples are sorted at once.
 _PART = 1_000
-# What a sample takes in memory beside its text, and what each of its labels takes; measured with tracemalloc.
+# The bytes of a sample without its text, and those of each label; measured with tracemalloc.
 _SAMPLE_BYTES = 150
 _LABEL_BYTES = 80
 _body = msgspec.json.Decoder(_Body)
@@ -100,7 +100,7 @@ class VectorReader(ListReader[Result]):
     """Decodes a vector."""
 
     start = re.compile(rb'"result"\s*:\s*\[')
-    # In a string, the quote would follow a backslash, or end the string, and then no word could follow it.
+    # Inside a string this cannot match: a quote there follows a backslash, and no word follows a closing quote.
     next = re.compile(rb'\}\s*,\s*(\{)\s*"(?:metric|value|histogram)"\s*:')
 
     def __init__(self) -> None:

@@ -1,7 +1,6 @@
-"""Lists of series, reduced while they arrive: one object for each name, with every label that any series of it has.
+"""Lists of series, reduced while they arrive to one object per name, with all labels of its series.
 
-The values of labels are dropped, since discovery needs the names only. So there is never an object for each series in
-memory.
+The values of labels are dropped, since discovery needs only their names. So memory never holds an object per series.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ import msgspec
 from adapter.gil import releasing_gil
 from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
 
-# What a name takes in memory beside its text, with its set of labels, and what each label takes in that.
+# The bytes of a name with its set of labels, without the text, and those of each label in the set.
 _NAME_BYTES = 400
 _LABEL_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """All series of one name: every label that any of them has."""
+    """All series of one name, and all their labels."""
 
     name: str
     labels: frozenset[str]
@@ -39,10 +38,10 @@ _entries = msgspec.json.Decoder(list[dict[str, str]])
 
 
 class SeriesReader(ListReader[tuple[Series, ...]]):
-    """Decodes the response to a series request. Series without a name do not count."""
+    """Decodes the response to a series request. Series without a name are ignored."""
 
     start = re.compile(rb'"data"\s*:\s*\[')
-    # In a string, the quote would end it, and only white space or punctuation could follow.
+    # Inside a string this cannot match: only white space or punctuation follows a closing quote.
     next = re.compile(rb'\}\s*,\s*(\{)\s*"[^\s,:\]}"]')
 
     def __init__(self) -> None:

@@ -1,8 +1,7 @@
 """The Prometheus servers that rules name, each with its own client, opened for its first query.
 
-A rule has the definition of its server, not only the name, so a request that began with an older rules file ends with
-the server that it began with. When the file changes, clients whose definitions are gone are closed once no request uses
-them.
+A rule has the definition of its server, not only the name, so a request keeps its server across a reload of the rules
+file. After a reload, clients of removed definitions are closed once no request uses them.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class PrometheusServers:
             await entry.client.__aexit__(None, None, None)
 
     async def close_others(self, servers: Iterable[PrometheusOptions]) -> None:
-        """Close every client but the default's and these servers', once no request uses it."""
+        """Close all clients except the default's and those of these servers, once no request uses them."""
         self._wanted = frozenset((self._default, *servers))
         for options in [options for options in self._entries if options not in self._wanted]:
             await self._close_if_idle(options)
@@ -89,7 +88,7 @@ class PrometheusServers:
 
     @contextlib.asynccontextmanager
     async def _client(self, destination: Destination) -> AsyncIterator[PrometheusClient]:
-        """Use the client for a destination, which stays open meanwhile."""
+        """Use the client for a destination, and keep it open until the end of the context."""
         options = destination.server or self._default
         entry = self._entry(options)
         entry.users += 1

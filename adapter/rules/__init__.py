@@ -1,14 +1,14 @@
-"""The rules file: prometheus-adapter's format, and what is added to it.
+"""The rules file: prometheus-adapter's format, and milliscale's additions.
 
     rules:               custom.metrics.k8s.io
     externalRules:       external.metrics.k8s.io
     resourceRules:       metrics.k8s.io
-    prometheusServers:   servers beside the one of --prometheus-url, for rules to name
+    prometheusServers:   further servers, which rules name
     forwardExternal:     another metrics adapter, for external metrics that no rule makes
 
-`model` has the rules, which are the schema of a file, too; `reading` decodes and checks a file, and `manifests` finds
-rules inside other files. Everything that can be wrong with a file is found when it is
-loaded, and is one RulesError of one line: file, place in it, what to change. Nothing here does I/O but reading files.
+`model` has the rules, which are also the schema of a file. `reading` decodes and checks a file, and `manifests` finds
+rules inside other files. A file is checked completely when it is loaded. An invalid one raises a RulesError of one
+line: file, path in the file, advice. The only I/O here is reading files.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Overrides(tuple[tuple[str, GroupResource], ...]):
 
 
 class ShortOverrides(Overrides):
-    """The same of a short rule, where `deployment.apps` is written for {group: apps, resource: deployment}."""
+    """Overrides of a short rule, where `deployment.apps` stands for {group: apps, resource: deployment}."""
 
     __slots__ = ()
 

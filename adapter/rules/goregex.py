@@ -12,7 +12,7 @@ import re
 import re2
 
 _OPTIONS = re2.Options()
-_OPTIONS.log_errors = False  # they are raised
+_OPTIONS.log_errors = False  # errors are raised, not logged
 _GROUP = re.compile(r"\$(?:\$|([A-Za-z0-9_]+)|\{([A-Za-z0-9_]+)\})", re.ASCII)
 
 
@@ -61,8 +61,8 @@ class GoRegex:
     def expand(self, template: str, text: str) -> str | None:
         """Fill `$1`, `${1}`, `$name` and `$$` from the leftmost match; None without one. Upstream: Regexp.Expand.
 
-        A name is as long as it can be, so `$1x` means the group named "1x"; a group that does not exist or took no
-        part is empty; any other `$` stays.
+        A name is as long as possible, so `$1x` means the group named "1x". A group that does not exist or did not match
+        is empty. Any other `$` stays.
         """
         match = self._compiled.search(text)
         if match is None:

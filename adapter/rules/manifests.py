@@ -1,7 +1,7 @@
-"""Rules that are not in a file of their own, but inside another file.
+"""Find rules inside other files.
 
-They are in a ConfigMap, among other objects of a manifest, or in the values of prometheus-adapter's Helm chart: by
-themselves, under the name of a subchart, or in an object that installs the chart (Flux' HelmRelease, Argo CD's
+Rules may be in a ConfigMap, among other objects of a manifest, or in the values of prometheus-adapter's Helm chart: in
+a values file, under the name of a subchart, or in an object that installs the chart (Flux' HelmRelease, Argo CD's
 Application, Rancher's HelmChart). The adapter serves none of these; `check` finds the rules in them.
 """
 
@@ -31,7 +31,7 @@ _SHOWN_OBJECTS = 5
 
 @dataclass(frozen=True, slots=True)
 class FoundRules:
-    """Rules, and `where` in the file they are, with what is to be known of that; "" for a rules file itself."""
+    """Rules, and `where` in the file they were found, with notes for the user; "" for a rules file."""
 
     where: str
     rules: RulesFile
@@ -41,7 +41,7 @@ def load_manifest_rules(path: Path) -> list[FoundRules]:
     """Return the rules of a rules file, or of each object or Helm values in a manifest; one or more.
 
     Raises:
-        RulesError: the file cannot be read, there are no rules in it, or something in them is wrong.
+        RulesError: the file cannot be read, has no rules, or is invalid.
     """
     return manifest_rules(read_text(path), source=str(path))
 
@@ -80,7 +80,7 @@ def _rules_in(tree: Tree, source: str) -> Iterator[tuple[str, Tree, str]]:
     if kind == "ConfigMap":
         data = tree.get("data")
         for key, text in data.items() if isinstance(data, dict) else ():
-            # Other keys may have files of other programs.
+            # Other keys may hold files of other programs.
             if isinstance(text, str) and _SECTION.search(text):
                 for inner in parse(text, source=f"{source}: {_name(tree)}: data.{key}"):
                     if isinstance(inner, dict) and _SECTIONS & inner.keys():

@@ -1,8 +1,8 @@
-"""Rules, as the rules file has them and as the rest of the adapter uses them.
+"""The rules, as in the rules file and as used by the rest of the adapter.
 
-Keys are those of prometheus-adapter and our own. Whatever is here is usable: every regular expression compiles, every
-template has only fields that exist, every duration and header is valid. A field whose name in the file is in angle
-brackets is not read, but set by `reading`.
+Keys are prometheus-adapter's and milliscale's. All values are valid: every regular expression compiles, every template
+uses only existing fields, every duration and header is valid. Fields with names in angle brackets are not read from the
+file, but set by `reading`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from adapter.upstream import ServerAccess
 from kube.mapping import GroupResource
 
 _SHOWN_QUERY = 80
-_SMALLEST_QUERY_LIMIT = 1024  # below this a query cannot even name a metric and an object
+_SMALLEST_QUERY_LIMIT = 1024  # shorter queries cannot name a metric and an object
 
 
 class Policy(enum.Enum):
@@ -61,9 +61,9 @@ class _MetricRule(_Queries, frozen=True, kw_only=True):
 
     Attributes:
         key: where the rule is in the file: "rules[2]".
-        nan: how to treat a value that is not a number; None, which is zero, if the file does not say.
-        inf: an infinity, or a number that no Quantity can hold.
-        empty: an object without a value; for external metrics, a result without values.
+        nan: how to treat a value that is not a number; None: not set in the file, which means zero.
+        inf: how to treat an infinity, or a number that no Quantity can hold.
+        empty: how to treat an object without a value; for external metrics, a result without values.
     """
 
     key: str = msgspec.field(name="<key>", default="")
@@ -83,10 +83,10 @@ class Rule(_MetricRule, frozen=True, kw_only=True):
     Attributes:
         series_query: the selector that finds its series, as Prometheus takes it in match[].
         query: the template of the PromQL, with QUERY_FIELDS.
-        filters: what a series' name must pass, beside name.matches.
+        filters: the filters for the names of series, in addition to name.matches.
         naming: how a series' name becomes a metric's.
         resources: which labels name which resources.
-        max_age: how old a series may be, in seconds, if not as old as --metrics-max-age says.
+        max_age: how old a series may be, in seconds; None: --metrics-max-age.
         merge: whether requests for different objects are coalesced into one query.
     """
 
@@ -106,7 +106,7 @@ class Rule(_MetricRule, frozen=True, kw_only=True):
         return self.naming.metric_for(series) if all(one.takes(series) for one in self.filters) else None
 
     def left_out_by(self, series: str) -> str:
-        """Return the key that leaves a series out, such as seriesFilters[0].isNot; "" if the series makes a metric."""
+        """Return the key that excludes a series, such as seriesFilters[0].isNot; "" if the series makes a metric."""
         for key, one in self.all_filters():
             if not one.takes(series):
                 return key
@@ -120,7 +120,7 @@ class Rule(_MetricRule, frozen=True, kw_only=True):
 
 
 class QueryRule(_MetricRule, frozen=True, kw_only=True):
-    """A rule of the short form: one metric, one query that is sent as it is, its result filtered.
+    """A rule of the short form: one metric, and one query that is sent unchanged; its result is filtered.
 
     Attributes:
         metric: the metric's name.
@@ -128,7 +128,8 @@ class QueryRule(_MetricRule, frozen=True, kw_only=True):
         overrides: the labels of the result that name objects and namespaces.
         resource: the resource of the metric's objects, as written in the file; None for an external metric.
         resource_label: the label with the objects' names; "" for an external metric.
-        namespace_label: the label with the namespace; "" for objects without, and for the same values everywhere.
+        namespace_label: the label with the namespace; "" for cluster-scoped objects, and for external metrics with the
+            same values in all namespaces.
     """
 
     metric: RequiredText = msgspec.field(name="name")
@@ -174,7 +175,7 @@ class _Access(Section, frozen=True, kw_only=True):
     insecure_skip_tls_verify: Boolean = msgspec.field(name="insecureSkipTLSVerify", default=Boolean(False))
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the file sets, as arguments of the options' class."""
+        """Return the values that the file sets, as arguments of the options' class."""
         return {key: value for key, value in msgspec.structs.asdict(self).items() if value}
 
 
@@ -218,7 +219,7 @@ class RulesFile:
     """A whole file. A section that is missing or empty means that its API is not served.
 
     Attributes:
-        custom: `rules`; those of the short form last, since the last rule that makes a metric wins.
+        custom: `rules`; short rules come last, since the last rule that makes a metric wins.
         external: `externalRules`, likewise.
         resource: `resourceRules`.
         forward: `forwardExternal`.

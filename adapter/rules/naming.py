@@ -17,30 +17,30 @@ from kube.mapping import GroupResource
 ANY_SERIES = GoRegex(".*")
 """The default of name.matches."""
 
-# Stand-ins while a label template is turned into a pattern. No label can contain them.
+# Placeholders while a label template is turned into a pattern. No label can contain them.
 _GROUP, _RESOURCE = "\x00group\x00", "\x00resource\x00"
 _MAX_API_NAME = 1024
 
 
 def is_metric_name(name: str) -> bool:
-    """Return True if a metric can be called so in the path of a request."""
+    """Return True if a metric can have this name in the path of a request."""
     return name not in ("", ".", "..") and "/" not in name and "%" not in name and len(name) <= _MAX_API_NAME
 
 
 class SeriesFilter(Section, frozen=True, kw_only=True):
-    """One entry of seriesFilters: `is` keeps the series that its regex finds something in, `isNot` the others."""
+    """One entry of seriesFilters: `is` keeps the series whose names match its regex, `isNot` the others."""
 
     is_: GoRegex | None = msgspec.field(name="is", default=None)
     is_not: GoRegex | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless there is exactly one."""
+        """Raise ValueError unless exactly one is set."""
         if (self.is_ is None) == (self.is_not is None):
             raise ValueError("give exactly one of is and isNot")
 
     @property
     def keeps(self) -> bool:
-        """The regex is that of `is`."""
+        """True for `is`, False for `isNot`."""
         return self.is_ is not None
 
     @property
@@ -59,8 +59,8 @@ class MetricNaming(Section, frozen=True, kw_only=True):
     """`name`: a series' name becomes a metric's name in the API.
 
     Attributes:
-        matches: what is found in the series' name; a series without is left out.
-        as_: the template of the metric's name; by default the only group, or else what was found.
+        matches: the pattern for the series' name; other series are excluded.
+        as_: the template of the metric's name; by default the only group, or else the whole match.
     """
 
     matches: GoRegex = ANY_SERIES
@@ -80,11 +80,11 @@ class MetricNaming(Section, frozen=True, kw_only=True):
 
 
 class LabelTemplate:
-    """`resources.template`: which label holds the name of an object of a resource, both ways round.
+    """`resources.template`: maps a resource to the label with its objects' names, and a label back to the resource.
 
-    `kube_<<.Group>>_<<.Resource>>` makes `kube_apps_deployment` of deployments.apps, and back. The way back is a
-    pattern: once without a group, for core resources, and once with one. Resource names have no underscore, so the
-    last part is the resource.
+    `kube_<<.Group>>_<<.Resource>>` maps deployments.apps to `kube_apps_deployment`, and back. The reverse mapping is a
+    pattern: once without a group, for core resources, and once with one. Resource names have no underscore, so the last
+    part is the resource.
     """
 
     __slots__ = ("_patterns", "_template")
@@ -93,8 +93,8 @@ class LabelTemplate:
         """Read a template.
 
         Raises:
-            TemplateError: it is no template, or says nothing of the resource, or is no regular expression, which
-                prometheus-adapter takes it for.
+            TemplateError: the template is invalid, does not use the resource, or is not a valid regular expression
+                (prometheus-adapter uses it as one).
         """
         self._template = Template(source, fields=("Group", "Resource"))
         try:
@@ -128,7 +128,7 @@ class LabelTemplate:
 
 
 class ResourceNaming(Section, frozen=True, kw_only=True):
-    """`resources`: the overrides come before the template, and among them the first.
+    """`resources`: overrides take precedence over the template, earlier overrides over later ones.
 
     Attributes:
         template: the general form, or None.

@@ -1,4 +1,4 @@
-"""From the text of a rules file to rules: decodes each part by its schema, and says where what is wrong."""
+"""From the text of a rules file to rules: decodes each part by its schema; errors name the path in the file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def load_rules(path: Path) -> RulesFile:
     """Read a rules file.
 
     Raises:
-        RulesError: it cannot be read, or something in it is wrong.
+        RulesError: the file cannot be read or is invalid.
     """
     return parse_rules(read_text(path), source=str(path))
 
@@ -73,7 +73,7 @@ def parse_rules(text: str, *, source: str) -> RulesFile:
     """Read the text of a rules file; `source` names it in messages.
 
     Raises:
-        RulesError: something in it is wrong.
+        RulesError: the file is invalid.
     """
     documents = strictyaml.parse(text, source=source)
     if len(documents) > 1:
@@ -85,7 +85,7 @@ def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
     """Decode the tree of a rules file; `text` is what it was parsed from.
 
     Raises:
-        RulesError: something in it is wrong.
+        RulesError: the file is invalid.
     """
     if hint := _hint(tree):
         raise RulesError(f"{source}: {hint}")
@@ -104,7 +104,7 @@ def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
 
 
 def _hint(tree: strictyaml.Tree) -> str:
-    """Return what to do with a file that has its rules inside another format; "" for a rules file."""
+    """Return advice for a file that has its rules inside another format; "" for a rules file."""
     if not isinstance(tree, dict):
         return ""
     kind = tree.get("kind")
@@ -120,12 +120,12 @@ def _hint(tree: strictyaml.Tree) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a file, and how messages name it.
+    """A part of a file, with its name for messages.
 
     Attributes:
         source: the file.
         path: the keys down to the part, such as "rules[2]".
-        about: for people who do not count rules, such as "seriesQuery: up".
+        about: identifies the rule without its index, such as "seriesQuery: up".
     """
 
     source: str
@@ -244,7 +244,7 @@ def _forward(part: _Part, entry: Mapping[str, object] | None) -> ForwardOptions 
         raise part.error(error) from error
 
 
-# Go takes these keys for unset if their text is empty.
+# As in Go, these keys are unset if their text is empty.
 _OPTIONAL_TEXTS = frozenset(
     [
         *("matches", "is", "isNot", "template", "nan", "inf", "empty", "maxAge", "merge", "timeout", "maxQueryBytes"),
@@ -267,7 +267,7 @@ def _query_template(text: str) -> Template:
     return Template(text, fields=field_types.QUERY_FIELDS)
 
 
-# What msgspec cannot parse: the type in YAML, and the parser, whose ValueError msgspec raises with the path.
+# Types that msgspec cannot decode: the type in YAML, and the parser. msgspec adds the path to its ValueError.
 _PARSERS: Mapping[type, tuple[type, Callable[[Any], object]]] = {
     GoRegex: (str, GoRegex),
     LabelTemplate: (str, LabelTemplate),
@@ -303,7 +303,7 @@ def _reworded(why: str, key: str, kind: type) -> tuple[str, str]:
         return "this key is required", f"{key}.{missing[1]}"
     if unknown := _UNKNOWN.fullmatch(why):
         names = [] if key else [one.encode_name for one in structs.fields(kind)]
-        known = [name for name in names if not name.startswith("<")]  # which no file has
+        known = [name for name in names if not name.startswith("<")]  # the keys in angle brackets
         close = difflib.get_close_matches(unknown[1], known, n=1)
         return f"unknown key `{unknown[1]}`" + (f"; did you mean `{close[0]}`?" if close else ""), key
     if "matching regex" in why:  # of RequiredText

@@ -1,9 +1,9 @@
 """Strict YAML without YAML's types: mappings, lists and the text of every scalar.
 
-libyaml does the parsing, of which Go's yaml.v2 is a port, so that both take the same files. A duplicate key, an unknown
-tag, an anchor that contains itself or expands beyond all bounds is an error with its line. Scalars stay text, so that
-`as: yes` and `matches: 404` mean what they say; the schema knows the types. A key whose value is null is dropped, as
-for Go's decoders; a null in a list stays.
+libyaml parses the text. Go's yaml.v2 is a port of libyaml, so both accept the same files. A duplicate key, an unknown
+tag, an anchor that contains itself or expands beyond all bounds is an error with its line. Scalars stay text, so `as:
+yes` and `matches: 404` are strings; the schema converts the other types. A key whose value is null is dropped, as for
+Go's decoders; a null in a list stays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import yaml
 
 Tree = str | list["Tree | None"] | dict[str, "Tree"]
 
-_MAX_BYTES = 1024 * 1024  # the most that fits into a ConfigMap
+_MAX_BYTES = 1024 * 1024  # the maximum size of a ConfigMap
 _MAX_NODES = 50_000
 _MAX_DEPTH = 30
 # Without libyaml, tabs after a value or before a comment are errors.
@@ -24,14 +24,14 @@ _SCALAR_TAGS = frozenset(f"{_TAG}{kind}" for kind in ("str", "int", "float", "bo
 
 
 class RulesError(ValueError):
-    """A rules file cannot be used. The message is one line: the file, the place in it, and what to change."""
+    """A rules file cannot be used. The message is one line: file, path in the file, and what to change."""
 
 
 def parse(text: str, *, source: str) -> list[Tree]:
     """Return the documents of a text, without empty ones such as that after a final `---`.
 
     Raises:
-        RulesError: it is not YAML, or not of the strict kind; `source` names the text.
+        RulesError: it is not strict YAML; `source` names the text.
     """
     if len(text.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise RulesError(f"{source}: longer than {_MAX_BYTES} bytes")

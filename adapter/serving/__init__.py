@@ -1,11 +1,11 @@
 """HTTP: the path of a request, routes, and all responses that are not metric values.
 
-server                     a request: deadline, requests in flight, authentication, authorization, response
+server                     the request path: deadline, requests in flight, authentication, authorization, response
 requests, list_options     request lines and query parameters, parsed once
 routes, resource_routes    which provider serves a path
 discovery                  groups, versions and metrics
 telemetry                  the process's own metrics
 debug_pages                /debug
 
-Connections are `kube.serving`'s. Values of metrics come from `adapter.metrics`; no query is planned or sent here.
+Connections belong to `kube.serving`, values of metrics to `adapter.metrics`, queries to `adapter.planning`.
 """

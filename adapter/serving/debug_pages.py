@@ -4,8 +4,8 @@
     /debug/metrics/RESOURCE/METRIC        one metric; `namespace`, `name`, `labelSelector`, `metricLabelSelector`
     /debug/metrics/external/METRIC
 
-These are no resources: to read them one needs the right to `get` the nonResourceURL. They show series, queries and
-values of all namespaces, so they are for the operators of the cluster.
+Reading them requires the right to `get` the nonResourceURL. They show series, queries and values of all namespaces, so
+grant it to the operators of the cluster only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_EXAMPLES = 100
 
 @dataclass(frozen=True, slots=True)
 class DebugPages:
-    """Responds to requests under /debug. `paused` returns the groups of requests that are not coalesced now."""
+    """Responds to requests under /debug. `paused` returns the groups of requests whose coalescing is paused."""
 
     catalog: Catalog
     lookup: ResourceLookup
@@ -41,10 +41,10 @@ class DebugPages:
     paused: Callable[[], Iterable[tuple[str, Pause]]] = tuple
 
     async def respond(self, segments: tuple[str, ...], query: Query) -> Report | Explanation:
-        """The page that `segments`, without "debug", name.
+        """Return the page for the path's `segments` after "debug".
 
         Raises:
-            StatusError: 404 for no page, 400 for a parameter that cannot be, 503 while the API server is away.
+            StatusError: 404 for an unknown page, 400 for an invalid parameter, 503 while the API server is unavailable.
         """
         try:
             match segments:

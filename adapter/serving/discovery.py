@@ -1,8 +1,8 @@
-"""Discovery documents: which groups, versions and metrics there are.
+"""Discovery documents: the served groups, versions and metrics.
 
-Everything comes from memory. The aggregation layer requests these documents to decide whether this server is available,
-and a server that cannot respond makes namespace deletion and everybody's discovery hang; so neither Prometheus nor the
-API server is ever queried here.
+All documents come from memory. The aggregation layer requests them to check whether this server is available, and a
+server that does not respond blocks namespace deletion and the discovery of all clients. So this module never queries
+Prometheus or the API server.
 
 A document with ten thousand metrics takes 44 ms to encode. So each is encoded once, in a worker thread, and its bytes,
 entity tag and compressed form are cached for as long as the metrics are the same.
@@ -38,22 +38,22 @@ from kube.process import installed_version
 DISCOVERY_FORMS = tuple(Conversion("APIGroupDiscoveryList", "apidiscovery.k8s.io", v) for v in ("v2", "v2beta1"))
 """The forms of aggregated discovery that a client may request: every group, version and metric in one document."""
 
-# The documents of fewer metrics are written at once: a millisecond.
+# Documents of fewer metrics are encoded without a thread, within a millisecond.
 _FEW = 200
 
-# What the group documents name, as prometheus-adapter's do: v1beta1 alone, though v1beta2 is served. Clients of a
-# cluster never see it, because the aggregation layer writes its own group documents from the APIService objects.
+# The versions in the group documents. As in prometheus-adapter, only v1beta1, although v1beta2 is served. Clients of a
+# cluster never see them, because the aggregation layer writes its own group documents from the APIService objects.
 _ADVERTISED = "v1beta1"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document as it goes out.
+    """An encoded document.
 
     Attributes:
         content: its bytes and type.
         tag: its entity tag.
-        gzip: its bytes compressed; None where it is too short for that.
+        gzip: the compressed bytes; None if the document is too short for compression.
     """
 
     content: Encoded
@@ -68,7 +68,7 @@ class Document:
 
 
 class _View:
-    """The metrics at one moment, with the documents that have been written of them."""
+    """A snapshot of the metrics, with the documents that have been encoded from it."""
 
     def __init__(
         self, custom: tuple[CustomMetricInfo, ...], external: tuple[str, ...], forwarded: tuple[str, ...]
@@ -81,7 +81,7 @@ class _View:
         self._writing = asyncio.Lock()
 
     async def document(self, name: str, form: Representation, make: Callable[[], Encodable]) -> Document:
-        """A document, encoded at its first request."""
+        """Return a document, which is encoded at its first request."""
         found = self._documents.get((name, form))
         if found is not None:
             return found
@@ -136,11 +136,11 @@ class Discovery:
 
     Args:
         catalog: has the metrics. When they change, its tuples are replaced, never modified.
-        custom: whether custom.metrics.k8s.io is served at all: the rules file has rules for it.
+        custom: whether custom.metrics.k8s.io is served: the rules file has rules for it.
         external: likewise external.metrics.k8s.io.
         resource: likewise metrics.k8s.io.
         port: the port that this server listens on.
-        forwarded: returns the external metrics of another adapter; the same tuple while they are the same.
+        forwarded: returns the external metrics of another adapter; the same tuple until they change.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The parameters that every list request of Kubernetes may have, and that are checked also where they change nothing.
+"""The parameters of every Kubernetes list request, which are validated even if they have no effect here.
 
 Errors are those of metav1.ListOptions' conversion in k8s.io/apimachinery.
 """
@@ -36,7 +36,7 @@ def check_numbers(query: Query) -> None:
 
 
 def check_list(query: Query) -> None:
-    """Refuse what contradicts itself, as the API server does for every list. Raises StatusError 422."""
+    """Refuse contradictory parameters, as the API server does for every list. Raises StatusError 422."""
     forbidden = "FieldValueForbidden"
     causes = []
     match, version = query.get(_MATCH), query.get("resourceVersion")
@@ -56,7 +56,7 @@ def check_list(query: Query) -> None:
 
 
 def field_selector(query: Query) -> FieldSelector:
-    """The `fieldSelector`. Raises StatusError 400 where it is none."""
+    """Return the `fieldSelector`. Raises StatusError 400 if it is invalid."""
     text = query.get("fieldSelector")
     if not text:
         return _ANY_FIELDS
@@ -76,7 +76,7 @@ def included_object(query: Query) -> str:
 
 
 def check_requested_name(query: Query, name: str) -> None:
-    """Refuse a `fieldSelector` for anything but the name that the path has already. Raises StatusError 400."""
+    """Refuse a `fieldSelector` for another name than the path's. Raises StatusError 400."""
     selector = field_selector(query)
     if selector.terms and selector.exact_name() != name:
         raise bad_request("fieldSelector metadata.name doesn't match requested name")

@@ -1,4 +1,4 @@
-"""Requests and responses as routes see them, and what most routes do with them."""
+"""Requests and responses of routes, and helpers that most routes use."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from kube.status import StatusError, bad_request
 
 _T = TypeVar("_T")
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-# Clients choose how long a request line is. Of usual ones, these are some 11,000.
+# In bytes, because clients choose the length of a request line; some 11,000 usual ones.
 _MAX_CACHED_BYTES = 48 * 1024 * 1024
 _LINE_BYTES = 1_000
 _BYTES_OF_CHARACTER = 30
 # Selectors of up to this length are cached, a few kilobytes each.
 _SHORT_SELECTOR = 256
 _SELECTORS = 4_096
-# To encode so many values takes a millisecond as JSON and thirty as YAML; a thread costs a tenth of one.
+# Encoding this many values takes 1 ms as JSON and 30 ms as YAML; a thread costs 0.1 ms.
 _MANY = 500
 
 
@@ -44,9 +44,9 @@ class RequestLine(msgspec.Struct, eq=False):
         target: the path and query.
         info: the attributes for authorization.
         is_public: no authentication is needed.
-        is_exempt: from the limit on requests in flight. A busy process must not look like a dead one to probes, and the
-            API server takes a whole API for unavailable without discovery.
-        timeout: the seconds that the client allows, infinite if it does not say.
+        is_exempt: from the limit on requests in flight: a busy process must pass its probes, and the API server marks a
+            whole API as unavailable without discovery.
+        timeout: the client's timeout in seconds, infinite if it has none.
         timeout_error: what is wrong with the client's timeout, if anything.
         length: of the raw target, in characters.
         metric: the request for a metric; the router parses it at the first request.
@@ -136,9 +136,9 @@ class Request(msgspec.Struct, eq=False):
         return [tag.strip() for tag in self.headers.get(hdrs.IF_NONE_MATCH, "").split(",")]
 
     def representation(self, offered: Collection[Conversion] = (), *, streamed: bool = True) -> Representation:
-        """Negotiate how the response is encoded, and to which of what is offered it is converted.
+        """Negotiate the encoding of the response, and its conversion to one of the `offered` forms.
 
-        `streamed` is False for what is not a resource. Raises StatusError 406.
+        `streamed` is False for responses other than resources. Raises StatusError 406.
         """
         return Representation.negotiate(
             accept(self.headers),
@@ -171,7 +171,7 @@ class Response(msgspec.Struct, frozen=True):
         retry_after: the seconds after which the client should try again, if it should.
         tag: the entity tag, if there is one.
         gzip: the compressed body, if there is one.
-        headers: beside the usual ones, or in their place.
+        headers: further headers; they replace the common ones of the same names.
     """
 
     status: int
@@ -183,7 +183,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 def accept(headers: CIMultiDictProxy[str]) -> str:
-    """Return the Accept header, of which there may be several."""
+    """Return the Accept header; several ones are joined."""
     values = headers.getall(hdrs.ACCEPT, ())
     return values[0] if len(values) == 1 else ",".join(values)
 
@@ -191,7 +191,7 @@ def accept(headers: CIMultiDictProxy[str]) -> str:
 async def encode_list(
     representation: Representation, values: Sequence[_T], document: Callable[[Sequence[_T]], Encodable]
 ) -> Encoded:
-    """Encode the document of some values; in a thread if there are many, so that the event loop goes on.
+    """Encode the document of some values; in a thread if there are many, so that the event loop is not blocked.
 
     Raises:
         StatusError: 406, as Representation.encode.
@@ -202,12 +202,12 @@ async def encode_list(
 
 
 def method_not_allowed() -> StatusError:
-    """405, in the words that API servers use for every path."""
+    """Return a 405 with Kubernetes' message."""
     return status.method_not_allowed("the server does not allow this method on the requested resource")
 
 
 def no_such_resource() -> StatusError:
-    """404, in the words that API servers use for paths inside an API."""
+    """Return a 404 with Kubernetes' message for paths inside an API."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
 
 

@@ -72,19 +72,19 @@ class ResourceRoutes:
 
 
 def _negotiate(request: Request) -> tuple[Representation, tuple[str, str] | None]:
-    """Return how to encode the response, and for a table its apiVersion and what is beside each row."""
+    """Return how to encode the response, and for a table its apiVersion and `includeObject`."""
     request.require_get()
     representation = request.representation(_TABLE_FORMS)
     form = representation.conversion
     if form is None:
         return representation, None
-    # The Content-Type of a table is that of its encoding alone; only documents of discovery name their form there.
+    # The Content-Type of a table does not name the conversion; only that of discovery documents does.
     table = f"{form.group}/{form.version}", included_object(request.target.query)
     return dataclasses.replace(representation, conversion=None), table
 
 
 def _selectors(request: Request, name: str) -> tuple[LabelSelector, FieldSelector]:
-    """Return the selectors of a list; they mean nothing for a single object."""
+    """Return the selectors of a list; they are ignored for a single object."""
     if name:
         return LabelSelector(), FieldSelector.parse("")
     check_numbers(request.target.query)

@@ -45,7 +45,7 @@ _PLAIN = Representation(pretty=True)
 
 
 class Router:
-    """Responds to requests, for one version of the rules. A request keeps the router that it began with."""
+    """Responds to requests, for one version of the rules. A request keeps the router that it started with."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Router:
         return self._not_found()
 
     async def _groups(self, request: Request) -> Response:
-        """Return all groups, alone or with everything in them; clients cache the latter until its tag changes."""
+        """Return the list of groups, or aggregated discovery, which clients cache until its entity tag changes."""
         request.require_get()
         representation = request.representation(DISCOVERY_FORMS, streamed=False)
         if representation.conversion is None:

@@ -1,8 +1,8 @@
 """The request path: authenticate, authorize, route, encode.
 
-Everything happens within the request's deadline and the limit on requests in flight. Whatever goes wrong becomes a
-metav1.Status, which clients of an API server decode; also our own mistakes, which are logged with their traceback and
-not shown (`kube.serving.connection`). When a client disconnects, its request is cancelled.
+All of it is subject to the request's deadline and the limit on requests in flight. Every error becomes a metav1.Status,
+which clients of an API server decode. Internal errors are logged with their traceback and not shown
+(`kube.serving.connection`). When a client disconnects, its request is cancelled.
 
 HTTP/2 is not served; clients settle for HTTP/1.1 during the TLS handshake.
 """
@@ -32,12 +32,12 @@ from kube.status import StatusError, bad_request, too_many_requests
 
 _log = logging.getLogger(__name__)
 
-# Providers keep to the deadline themselves and know what took too long; they get this much longer to say so.
+# Providers enforce the deadline themselves and report what took too long; they get this much longer for it.
 _GRACE_SECONDS = 0.1
-# The status under which a request is counted whose client disconnected; web servers' common number for it.
+# The status that is counted if the client disconnects; nginx's number for it.
 _CLIENT_CLOSED_REQUEST = 499
 _VERSIONS = (HttpVersion11, HttpVersion10)
-# Beside those of the documents there are few, of discovery's forms.
+# Few content types: those of documents and of discovery's forms.
 _CONTENT_TYPES = 64
 _NO_GZIP = re.compile(r"q\s*=\s*0(\.0*)?")
 
@@ -73,7 +73,7 @@ class RequestServer:
         telemetry.count_in_flight(lambda: self._in_flight)
 
     async def respond(self, request: web.BaseRequest, certificate: bytes | None) -> web.Response:
-        """Respond to a request of a client with this certificate (DER), which some CA verified."""
+        """Respond to a request. `certificate` is the client's (DER), verified by one of the CAs."""
         started = time.monotonic()
         router, line, code = self._router(), None, 500
         try:
@@ -117,7 +117,7 @@ class RequestServer:
         """Authenticate, authorize and route a request, within the limit on requests in flight."""
         namespace = line.info.namespace
         enter_namespace(namespace)
-        # Clients without a verified certificate share one queue, so that none gets ahead by inventing namespaces.
+        # Clients without a verified certificate share one queue, so that they gain nothing by inventing namespaces.
         queue = namespace if certificate is not None else ""
         if not line.is_exempt and not self._slots.try_acquire(queue):
             await self._slots.acquire(queue)
@@ -138,7 +138,7 @@ class RequestServer:
 
 
 def error_response(error: StatusError, headers: CIMultiDictProxy[str] | None = None) -> web.Response:
-    """Return the response for an error to a request with these headers; None if they are not known."""
+    """Return the response for an error to a request with these headers; None: unknown."""
     content = Representation.for_error(accept(headers) if headers is not None else "").encode_error(error)
     more = {"X-Content-Type-Options": "nosniff"} if error.code == 403 else {}
     response = Response(error.code, content, retry_after=error.retry_after, headers=more)

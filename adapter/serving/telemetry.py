@@ -1,7 +1,7 @@
-"""The adapter's own metrics, under the names that Kubernetes API servers give theirs, so that dashboards fit.
+"""The adapter's own metrics, with the names of Kubernetes API servers' metrics, so that dashboards work unchanged.
 
-A label's values must be few, whatever clients send: a resource and its version are named only if it has metrics, and
-verbs beyond Kubernetes' own count as one.
+The cardinality of labels must not depend on clients: only resources with metrics are named, and all verbs that
+Kubernetes does not know share one value.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class _Requests:
 
 
 class Telemetry(Collector):
-    """A registry of its own, so that nothing else in the process adds to it by being imported.
+    """The adapter's metrics, in a separate registry, so that imported libraries do not add to it.
 
-    Requests are counted here and not by the metrics of prometheus_client, whose locks one thread does not need: they
-    take longer than to authorize a request from the cache.
+    Requests are not counted with prometheus_client's classes: their locks, which a single thread does not need, take
+    longer than authorizing a request from the cache.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        # By labels, and by the attributes that have these labels.
+        # By labels, and by the request attributes that map to these labels.
         self._by_labels: dict[_Labels, _Requests] = {}
         self._by_attributes: dict[_Labels, _Requests] = {}
         self.registry.register(self)

@@ -64,7 +64,7 @@ async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) 
         last: the number of decisions at most.
 
     Raises:
-        DebugClientError: they cannot be read, or there are none.
+        DebugClientError: the page cannot be read, or has no decisions.
     """
     url = f"{server}{INDEX_PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
     content = await get_page(url, {"last": str(last)})
@@ -81,7 +81,7 @@ async def fetch_shadow_page(server: str) -> ShadowPage:
     """Return the comparisons of shadow mode.
 
     Raises:
-        DebugClientError: they cannot be read.
+        DebugClientError: the page cannot be read.
     """
     url = f"{server}{SHADOW_PATH}"
     return _decode(url, await get_page(url), ShadowPage)
@@ -98,7 +98,7 @@ async def get_page(url: str, query: Mapping[str, str] | None = None) -> bytes:
     """Return the content of a page.
 
     Raises:
-        DebugClientError: it cannot be read.
+        DebugClientError: the page cannot be read.
     """
     try:
         async with (
@@ -119,7 +119,7 @@ async def get_page(url: str, query: Mapping[str, str] | None = None) -> bytes:
     except aiohttp.ClientSSLError as error:
         raise DebugClientError(f"{url} cannot be read: {error}") from error
     except aiohttp.ClientConnectorError as error:
-        # The text of aiohttp's error repeats the address; the number has the cause.
+        # The text of aiohttp's error repeats the address; errno has the cause.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise DebugClientError(f"{url} cannot be read: {reason}; {_HINT}") from error
     except (aiohttp.ClientError, ValueError, OSError) as error:

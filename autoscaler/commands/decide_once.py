@@ -1,9 +1,9 @@
-"""Compute one decision outside of the controller, with rights to read only.
+"""Compute one decision outside of the controller, with read-only rights.
 
-It observes and decides with the controller's parts and does not act: its client refuses to write. What the controller
-watches, the pods and the other HPAs of the namespace, is listed. The history is read from the ConfigMap in which the
-controller saves it, if the caller names it; without it, stabilization and rate limits know nothing of the past, and a
-note says so.
+It observes and decides with the controller's code and does not act: its client refuses to write. Pods and the other
+HPAs of the namespace, which the controller watches, are listed. The history is read from the controller's ConfigMap, if
+the caller names it. Without it, the decision disregards earlier recommendations and scale events, and has a note about
+that.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def decide_once(
     """Observe an HPA and decide on it, without acting.
 
     Args:
-        client: needs rights to read only.
+        client: needs read-only rights.
         namespace: the HPA's.
         name: the HPA's.
         config: the settings of the controller.
@@ -78,7 +78,7 @@ async def decide_once(
         The record, and notes: what the controller may know and this decision does not, a sentence each.
 
     Raises:
-        DecideError: there is no such HPA, or something that is needed cannot be read.
+        DecideError: the HPA does not exist, or required data cannot be read.
     """
     reading = ThrottledClient(client, TokenBucket(qps=_QPS, burst=_BURST), may_write=lambda: False)
     mapper = RestMapper(client)
@@ -99,7 +99,7 @@ async def decide_once(
         *await _restore(reading, saved_history, histories, hpa),
     ]
     observed = await observer.observe(hpa)
-    # The controller continues its own history after each save, so nothing is missing for its next decision.
+    # Incomplete only means that the controller goes on after the save: its next decision uses this history.
     history = replace(histories.of(hpa), complete=True)
     now_ms, monotonic_ms = round(wall_clock() * 1000), round(clock() * 1000)
     decision = decide(observed.observation, history, now_ms, monotonic_ms=monotonic_ms)
@@ -107,7 +107,7 @@ async def decide_once(
 
 
 async def _is_served(mapper: RestMapper, api: HPAApi) -> bool:
-    """True if the cluster serves this API. A request for one that it does not serve may be forbidden."""
+    """True if the cluster serves this API. Checked first, because requests for unknown APIs may be forbidden."""
     if api.built_in:
         return True
     try:
@@ -167,7 +167,7 @@ async def _pods(client: KubeClient, namespace: str) -> PodIndex:
 async def _read_other_hpas(
     client: KubeClient, hpa: HPA, observer: Observer, apis: Iterable[HPAApi], *, scale_to_zero: bool
 ) -> list[str]:
-    """Tell the observer the selectors of the namespace's other HPAs; return a note if they cannot be listed."""
+    """Give the observer the selectors of the namespace's other HPAs; return a note if they cannot be listed."""
     try:
         for api in apis:
             track = functools.partial(track_hpa, api=api, scale_to_zero=scale_to_zero)
@@ -182,7 +182,7 @@ async def _read_other_hpas(
 async def _restore(
     client: ThrottledClient, location: SavedHistoryLocation | None, histories: Histories, hpa: HPA
 ) -> list[str]:
-    """Restore the saved history; return a note if there is none."""
+    """Restore the saved history; return a note if it has no entry for the HPA."""
     where = ""
     if location is not None:
         store = SavedHistoryStore(client, location=location, shard=Shard(), load_seconds=_LOAD_SECONDS)

@@ -1,7 +1,7 @@
 """`explain NAMESPACE/NAME`: show why an HPA was scaled, or was not.
 
-With `--server` it shows the decisions of a running autoscaler. Without it, it computes a decision, for which a
-kubeconfig with rights to read is enough. Both have the same records, and so the same output.
+With `--server` it shows the decisions of a running autoscaler. Otherwise it computes a decision, which requires only a
+kubeconfig with read-only rights. Both print the same kind of record.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def explain(
     elif last > 1:
         raise click.UsageError("--last: only a running autoscaler has earlier decisions; give --server")
     else:
-        # The controller's logs are about a running controller; the notes have what matters here.
+        # The logs of the controller's parts do not apply here; the notes report what matters.
         logging.getLogger("autoscaler").addHandler(logging.NullHandler())
         location = None if state is None else SavedHistoryLocation(namespace=state[0], name=state[1])
         page = _compute(hpa, kubeconfig=kubeconfig, context=context, api=api, saved_history=location, config=config)

@@ -1,6 +1,6 @@
 """Groups of flags: the values of each group become one checked settings object.
 
-Names, units, defaults and limits are those of kube-controller-manager, for the audit file those of kube-apiserver.
+Names, units, defaults and limits are those of kube-controller-manager; those of the audit file are kube-apiserver's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _feature_gates(text: str) -> dict[str, bool]:
     return gates
 
 
-# --- what decisions depend on --------------------------------------------------------------------------------------
+# --- settings of decisions -------------------------------------------------------------------------------------------
 
 
 def _config(

@@ -1,4 +1,4 @@
-"""`migrate`: print how to move HPAs between autoscaling/v2 and milliscale.io/v1. It only reads from the cluster."""
+"""`migrate`: print how to move HPAs between autoscaling/v2 and milliscale.io/v1. It changes nothing in the cluster."""
 
 from __future__ import annotations
 

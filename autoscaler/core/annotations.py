@@ -1,9 +1,8 @@
 """Annotation overrides: settings of one HPA in its annotations `milliscale.io/...`.
 
-An override replaces a flag for one HPA; the HPA's own spec still goes first. Everyone who may edit an HPA can write
-annotations, so an override can do no more than the spec could or the process may: the process' mode limits the mode,
-the API's maximum limits the stabilization window. An invalid annotation is ignored and reported; the HPA is reconciled
-all the same.
+An override replaces a flag for one HPA; the HPA's spec takes precedence over both. Users who can edit an HPA can set
+its annotations, so overrides are limited: the mode by the process' mode, the stabilization window by the API's maximum.
+An invalid annotation is ignored and reported; the HPA is still reconciled.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class AnnotationOverrides:
         return replace(config, **{name: value for name, value in values.items() if value is not None})
 
 
-# --- parsers of values: each raises a ValueError that says what to write instead ------------------------------------
+# --- parsers of values: each raises a ValueError with advice ---------------------------------------------------------
 
 
 def _one_of(kind: type[_E]) -> Callable[[str], _E]:
@@ -90,7 +89,7 @@ def _duration(least: float, most: float) -> Callable[[str], float]:
 
 
 def _seconds(text: str) -> float:
-    """Parse a duration; -1 if it is none."""
+    """Parse a duration; -1 if it is invalid."""
     try:
         return parse_duration(text)
     except DurationError:
@@ -136,7 +135,7 @@ _PARSERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
 
 
 def parse_annotations(annotations: Mapping[str, str]) -> AnnotationOverrides:
-    """Return the overrides in an HPA's annotations. Never fails: invalid ones become `problems`."""
+    """Return the overrides in an HPA's annotations. Invalid ones are in `problems`; nothing is raised."""
     ours = {name.removeprefix(PREFIX): text for name, text in annotations.items() if name.startswith(PREFIX)}
     if not ours:
         return AnnotationOverrides()

@@ -1,4 +1,4 @@
-"""The conditions of an HPA's status while a reconciliation is decided, and Kubernetes' messages for fixed reasons.
+"""The conditions of an HPA's status during a decision, and Kubernetes' messages for fixed reasons.
 
 `kubectl describe` shows them, and alerts match on them.
 """
@@ -71,12 +71,12 @@ class Conditions:
         self.set(SCALING_LIMITED, normalized.limited, normalized.limit)
 
     def remove(self, type_: str) -> None:
-        """Remove one condition, if it is there. Upstream: podautoscaler.removeCondition."""
+        """Remove one condition, if present. Upstream: podautoscaler.removeCondition."""
         self._conditions = [each for each in self._conditions if each.type != type_]
 
     @property
     def all(self) -> tuple[Condition, ...]:
-        """The conditions as they are now."""
+        """The current conditions."""
         return tuple(self._conditions)
 
 

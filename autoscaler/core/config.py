@@ -48,7 +48,7 @@ class PodSelection(StrEnum):
     SELECTOR = "selector"
     """All pods that the target's selector matches, as in Kubernetes."""
     OWNER = "owner"
-    """Of those, the pods that the target owns, directly or through a ReplicaSet."""
+    """The matching pods that the target owns, directly or through a ReplicaSet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +56,17 @@ class Fallback:
     """The replica count to use while metrics are unavailable."""
 
     replicas: int
-    """At least this many, within the HPA's bounds; never fewer than the current count."""
+    """The minimum while metrics fail, within the HPA's bounds; it never lowers the current count."""
     failure_threshold: int = 3
     """Used after this many reconciliations in a row in which a metric failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Settings for one HPA beside its spec; the defaults are kube-controller-manager's."""
+    """Settings for one HPA in addition to its spec; the defaults are kube-controller-manager's."""
 
     tolerance: float = 0.1
-    """How far a ratio may be from 1 without effect, unless the HPA's behavior sets a tolerance."""
+    """The deviation of a ratio from 1 that is ignored, unless the HPA's behavior sets a tolerance."""
     downscale_stabilization_ms: int = 300_000
     cpu_initialization_period_ms: int = 300_000
     initial_readiness_delay_ms: int = 30_000

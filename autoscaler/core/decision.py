@@ -1,9 +1,9 @@
-"""A decision on one HPA with all that explains it, and the outcome of its reconciliation.
+"""A decision on one HPA with the reasons for it, and the outcome of its reconciliation.
 
-Three features that Kubernetes does not have are part of it: the pause annotation and stale watches block a scale, and a
+Three features are not in Kubernetes: the pause annotation blocks scaling, stale watches block scaling down, and a
 fallback replaces metrics that keep failing. A fallback never lowers the replica count, and is stabilized and limited
-like a metric's proposal. A proposal to scale down that stale watches block counts as the current count, also in the
-history, so that the stabilization window starts again when the watches are back.
+like a metric's proposal. If stale watches block scaling down, the recommendation is the current count, also in the
+history, so the stabilization window restarts when the watches are current again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BlockedScale(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     replicas: int
     """The replica count that was blocked."""
     reason: str
-    """The reason of the event that there would have been."""
+    """The reason that the scale's event would have had."""
 
     @property
     def condition(self) -> str:
@@ -57,7 +57,7 @@ class BlockedScale(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
 
 class FallbackReplicas(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The proposal that replaces metrics which keep failing."""
+    """The proposal of the fallback."""
 
     replicas: int
     """The least replicas; the proposal is the current count if that is higher."""
@@ -72,7 +72,7 @@ class FallbackReplicas(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def message(self) -> str:
-        """The message of the condition; always the same, so that the status does not change."""
+        """The message of the condition; constant, so that repeated failures do not change the status."""
         return (
             f"after {self.failure_threshold} or more failures in a row, annotation {PREFIX}fallback-replicas "
             f"asks for at least {self.replicas} replicas"
@@ -98,9 +98,9 @@ class Decision(Struct, frozen=True, kw_only=True):
     current_replicas: int | None = None
     """`spec.replicas` of the scale; None if that could not be read."""
     tolerance: Tolerances | None = None
-    """None if the metrics did not matter."""
+    """None if the metrics were not evaluated."""
     evaluations: tuple[Evaluation, ...] = ()
-    """One per metric; empty if the metrics did not matter."""
+    """One per metric; empty if the metrics were not evaluated."""
     winner: Evaluation | None = None
     """The metric with the highest proposal; None if there is none, or a fallback replaces it."""
     fallback: FallbackReplicas | None = None
@@ -120,7 +120,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     late_events: tuple[Event, ...] = ()
     """Events after the status is written."""
     error: str | None = None
-    """The error of the reconciliation, which may scale all the same."""
+    """The error of the reconciliation; it may scale despite an error."""
     failed: bool = False
     """The reconciliation ends early with `error`: there is no replica count."""
     history: History
@@ -128,10 +128,11 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """The reason of the condition that names what determined the replica count; few values, to count by.
+        """The condition's reason for the replica count; a label of metrics, so it has few values.
 
-        Paused, StaleWatch and Fallback are ours. Otherwise what limited the proposal, else what stabilized it, else
-        ValidMetricFound; TooManyReplicas or TooFewReplicas of a count out of bounds; or the failure.
+        Paused, StaleWatch and Fallback are not in Kubernetes. The others are the reason for limiting the proposal, else
+        for stabilizing it, else ValidMetricFound; TooManyReplicas or TooFewReplicas for a count out of bounds; or the
+        failure.
         """
         if self.blocked is not None:
             return self.blocked.condition

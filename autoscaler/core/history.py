@@ -1,7 +1,7 @@
 """History: the state of an HPA that the controller keeps between reconciliations, as Kubernetes' controller does.
 
-Its times are milliseconds of a monotonic clock, as in Go: setting the wall clock forward does not end a stabilization
-window early, and setting it back does not prolong one. `autoscaler.loop.saved_history_format` converts what is saved.
+Its times are milliseconds of a monotonic clock, as in Go: adjusting the wall clock neither shortens nor prolongs a
+stabilization window. `autoscaler.loop.saved_history_format` converts the times of saved histories.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from autoscaler.core.model import Behavior, ScalingRules, Status
 
 LONG_AGO_MS: Final = -(2**53)
-"""A time before any window; zero is not, on a machine that has just started."""
-# lastScaleTime is a whole second, cut off.
+"""A time before any window. (Zero may be within a window: the clock starts when the machine boots.)"""
+# lastScaleTime is truncated to a whole second.
 _SECOND_MS: Final = 999
 
 
@@ -32,7 +32,7 @@ class ScaleEvent(Struct, frozen=True):
     change: int
     time_ms: int
     outdated: bool = False
-    """Older than the longest policy period: its slot can be reused."""
+    """Older than the longest policy period, so its slot can be reused."""
 
 
 class History(Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class History(Struct, frozen=True, kw_only=True):
     scale_up_events: tuple[ScaleEvent, ...] = ()
     scale_down_events: tuple[ScaleEvent, ...] = ()
     metric_failures: int = 0
-    """Reconciliations in a row in which the metrics mattered and one of them failed."""
+    """Consecutive reconciliations in which the metrics were evaluated and one of them failed."""
     complete: bool = True
     """False: another process may have acted since this was saved (see `record_initial_recommendation`)."""
 
@@ -89,7 +89,7 @@ def record_foreign_scale(
 ) -> History:
     """Add the scale that another controller reports in the HPA's status, if there is a new one.
 
-    In dry-run and shadow mode somebody else scales, and rate limits count those scales as if they were ours.
+    In dry-run and shadow mode another controller scales, and its scale events count towards rate limits.
     Kubernetes' controller writes `lastScaleTime`, `currentReplicas` and `desiredReplicas` (the counts before and after)
     at once.
 
@@ -110,7 +110,7 @@ def record_foreign_scale(
         behavior=behavior,
         previous_replicas=new.current_replicas,
         new_replicas=new.desired_replicas,
-        # It happened within that second and before now, mostly a moment ago.
+        # The scale happened within that second, before now, and usually just before now.
         now_ms=(now_ms if monotonic_ms is None else monotonic_ms) - max(0, now_ms - new.last_scale_ms - _SECOND_MS),
     )
 
@@ -134,7 +134,7 @@ def record_initial_recommendation(
     Upstream: podautoscaler.recordInitialRecommendation.
 
     An incomplete history was saved some seconds before its process ended, and another process may have acted since. It
-    is kept, and gets the last scale, too, if the status still tells how far it went.
+    is kept, and the last scale is added if the status still shows its size.
 
     Args:
         history: the history before.

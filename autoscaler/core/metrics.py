@@ -1,7 +1,7 @@
 """Evaluate one entry of `spec.metrics`: the metrics API's response becomes a proposed replica count, or an error.
 
-The metric types differ here: which target counts, how texts name the metric, what goes into `status.currentMetrics`,
-and how a failure is worded in condition, event and error. All words are Kubernetes'.
+This module has the differences between metric types: the target, the metric's name in messages, the entry in
+`status.currentMetrics`, and the messages of failures in condition, event and error. All messages are Kubernetes'.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
     spec: MetricSpec
     name: str = ""
-    """The metric's name in texts when it decides."""
+    """The metric's name in the reason for a scale."""
     proposal: Proposal | None = None
     failure: MetricError | None = None
     current: MetricSpec = MetricSpec()
@@ -71,7 +71,7 @@ def compute_replicas_for_metric(
         namespace: the HPA's.
 
     Raises:
-        ValueError: the response is not one for a metric of this type.
+        ValueError: the response is of another metric type.
     """
     failure = validate_metric_source(spec)
     if failure is not None:
@@ -92,7 +92,7 @@ def validate_metric_source(spec: MetricSpec) -> MetricError | None:
     if _target(spec) is None:
         text = next(text for type_, text in _NO_TARGET.items() if isinstance(source, type_))
         no_target = _failure(spec, text, invalid_source=True)
-    # Upstream looks at an External metric's target before its selector, elsewhere at the selector first.
+    # Upstream validates an External metric's target before its selector; for other types the selector first.
     if isinstance(source, ResourceMetric) or (isinstance(source, ExternalMetric) and no_target):
         return no_target
     try:
@@ -103,7 +103,7 @@ def validate_metric_source(spec: MetricSpec) -> MetricError | None:
 
 
 def metric_label_selector(metric: MetricIdentifier) -> LabelSelector:
-    """Return the metric's own selector; one that matches everything if it has none.
+    """Return the metric's own selector; without one, a selector that matches everything.
 
     Raises:
         SelectorError: the selector is invalid.
@@ -113,7 +113,7 @@ def metric_label_selector(metric: MetricIdentifier) -> LabelSelector:
 
 
 def _target(spec: MetricSpec) -> int | None:
-    """Return the target that counts: percent or a milli-value. Object metrics use the one that the type names."""
+    """Return the effective target: percent or a milli-value. For Object metrics, `type` selects it."""
     target, quantity = spec.target, spec.target.average_value
     match spec.source:
         case ResourceMetric() if quantity is None:
@@ -166,7 +166,7 @@ def pod_samples(
 ) -> Mapping[str, PodSample] | MetricError:
     """Return each pod's value: {pod name: sample}.
 
-    A pod has no value of a resource if one of its containers has none. An empty response is an error.
+    A pod has no value of a resource if one of its containers lacks it. An empty response is an error.
     Upstream: podautoscaler/metrics.GetResourceMetric, podautoscaler/metrics.GetRawMetric.
     """
     api = "resource" if isinstance(source, ResourceMetric) else "custom"
@@ -188,7 +188,7 @@ def pod_samples(
 def _pod_value(pod: PodUsage, resource: str, container: str | None) -> int | None:
     """Return the value of one container, or the sum over all.
 
-    Of two containers with the same name, a container's metric takes the first, and the sum includes both.
+    Of two containers with the same name, a container metric uses the first, and the sum includes both.
     Upstream: podautoscaler/metrics.getContainerMetrics, podautoscaler/metrics.getPodMetrics.
     """
     found = False
@@ -264,7 +264,7 @@ def _current(spec: MetricSpec, proposal: Proposal) -> MetricSpec:
 
 
 def metric_quantity(spec: MetricSpec, milli: int) -> str:
-    """Return a metric's milli-value as a quantity; memory is binary where it is whole, as `kubectl` users expect."""
+    """Return a metric's milli-value as a quantity; whole Ki of memory have a binary suffix."""
     is_memory = isinstance(spec.source, ResourceMetric) and spec.source.name == "memory"
     return quantity_text(milli, binary=is_memory)
 
@@ -272,7 +272,7 @@ def metric_quantity(spec: MetricSpec, milli: int) -> str:
 def _failure(
     spec: MetricSpec, message: str, *, invalid_source: bool = False, invalid_selector: bool = False
 ) -> MetricError:
-    """Return the error with the condition's reason and the text for the reconciliation's error."""
+    """Return the error, completed with the condition's reason and the text for the reconciliation's error."""
     has_average = spec.target.average_value is not None
     match spec.source:
         case InvalidMetric():

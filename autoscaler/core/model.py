@@ -1,8 +1,8 @@
 """A HorizontalPodAutoscaler, its API, its spec and its status, as typed data.
 
 The spec is the schema of autoscaling/v2: `autoscaler.objects.hpa` decodes JSON into these structs and encodes them
-again, and the core computes with them. Defaults are those of the API, so a decoded spec is complete. A `_written` field
-is encoded even if it has its default, as Kubernetes does; the others are left out then.
+again, and the core computes with them. Defaults are those of the API, so a decoded spec is complete. As in Kubernetes,
+`_written` fields are encoded even if they have their default; other fields are omitted then.
 
 Conventions of the whole package: metric values and requests are integers in thousandths ("milli": 1000 = 1 unit, 1 core
 or 1 byte), because Kubernetes computes with `Quantity.MilliValue()`. Times and durations are integers in milliseconds,
@@ -32,7 +32,7 @@ class HPAApi:
     """An API that serves HorizontalPodAutoscalers.
 
     An `autoscaling/v2` HPA does not name its controller, so Kubernetes' controller takes every one of them. Only our
-    controller takes HPAs of `milliscale.io/v1`. HPAs with the same name, one of each API, share nothing.
+    controller takes HPAs of `milliscale.io/v1`. Two HPAs with the same name, one of each API, are independent.
     """
 
     name: str
@@ -53,7 +53,7 @@ class HPAApi:
         return f"/apis/{self.api_version}/{_RESOURCE}"
 
     def path(self, namespace: str, name: str = "", *, subresource: str = "") -> str:
-        """Return the path of a namespace's HPAs, of one, or of a subresource of it; names may hold any characters."""
+        """Return the path of a namespace's HPAs, of one HPA, or of its subresource. Names are quoted."""
         parts = [f"/apis/{self.api_version}/namespaces", namespace and quote(namespace, safe=""), _RESOURCE]
         return "/".join([*parts, *filter(None, (quote(name, safe=""), subresource))])
 
@@ -91,7 +91,7 @@ class LabelSelectorRequirement(_Type, frozen=True):
 
 
 class LabelSelectorSpec(_Type, frozen=True):
-    """A metav1.LabelSelector. No API server validates that of a metric."""
+    """A metav1.LabelSelector. API servers do not validate the selector of a metric."""
 
     match_labels: dict[str, str] = {}
     match_expressions: list[LabelSelectorRequirement] = []
@@ -105,7 +105,7 @@ class MetricIdentifier(_Type, frozen=True):
 
 
 class MetricTarget(_Type, frozen=True):
-    """A metric's target. Validation lets `type` contradict the field that is set."""
+    """A metric's target. Validation permits a `type` that contradicts the field that is set."""
 
     type: str = _written("")
     value: CanonicalQuantity | None = None
@@ -156,7 +156,7 @@ class ExternalMetric(_Type, frozen=True):
 
 
 class InvalidMetric(_Type, frozen=True):
-    """A metric of a type that this release does not know; it fails alone at every stage."""
+    """A metric of an unknown type. It fails without affecting the other metrics."""
 
     type: str
     target: MetricTarget = MetricTarget()
@@ -193,7 +193,7 @@ class MetricSpec(_Type, frozen=True):
 
     @property
     def sources(self) -> dict[str, MetricSource]:
-        """All sources that are set by their types, in Kubernetes' order."""
+        """All sources that are set, by type, in Kubernetes' order."""
         sources = {type_: getattr(self, field) for type_, field in SOURCES.items()}
         return {type_: source for type_, source in sources.items() if source is not None}
 
@@ -217,7 +217,7 @@ class MetricSpec(_Type, frozen=True):
 
 
 class ScalingPolicy(_Type, frozen=True):
-    """How much may change within a period: `value` pods (type Pods) or percent (type Percent)."""
+    """The permitted change within a period: `value` pods (type Pods) or percent (type Percent)."""
 
     type: str = _written("")
     value: Int32 = _written(0)
@@ -297,7 +297,7 @@ class Status(Struct, frozen=True, kw_only=True):
     """The target of each is its current value; one without a source could not be read."""
     conditions: tuple[Condition, ...] = ()
     observed_generation: int | None = None
-    """The generation of the spec that this status is about; None where the API does not count generations."""
+    """The generation of the spec that was reconciled; None if the API does not count generations."""
 
 
 # --- the object ----------------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class HPAKey:
 
     @property
     def qualified_name(self) -> str:
-        """The name without the namespace, for texts: with the group, unless that is Kubernetes' own."""
+        """The name for messages, without the namespace; with the API group, unless that is `autoscaling`."""
         return self.name if self.group == KUBERNETES.group else f"{self.name} ({self.group})"
 
     def __str__(self) -> str:
@@ -332,13 +332,13 @@ class HPA(Struct, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    """0 where the API does not count generations: `autoscaling/v2` does from Kubernetes 1.37 on."""
+    """0 if the API does not count generations; `autoscaling/v2` does from Kubernetes 1.37 on."""
     api_version: str = KUBERNETES.api_version
     overrides: AnnotationOverrides = AnnotationOverrides()
     metadata: bytes = b"{}"
-    """JSON as served, without managedFields, for updates of the status: the API server keeps what is absent there."""
+    """JSON as served, without managedFields, for updates of the status; the API server keeps absent managedFields."""
     foreign_write_time: str = ""
-    """When Kubernetes' own controller last wrote the status, as served; empty: never, or all of it was overwritten."""
+    """The time of kube-controller-manager's last status write, as served; empty: never, or since overwritten."""
 
     @property
     def key(self) -> HPAKey:
@@ -352,7 +352,7 @@ class HPA(Struct, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """The scale target as Kubernetes' texts name it: KIND/NAMESPACE/NAME."""
+        """The scale target as in Kubernetes' messages: KIND/NAMESPACE/NAME."""
         ref = self.spec.scale_target_ref
         return f"{ref.kind}/{self.namespace}/{ref.name}"
 

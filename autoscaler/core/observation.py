@@ -1,4 +1,4 @@
-"""The input of a decision: an HPA, and what was read of its target, its pods and its metrics.
+"""The input of a decision: an HPA, and the data read for its target, its pods and its metrics.
 
 Errors are part of it, as values with their text: Kubernetes has a condition or a rule for each. Units are those of
 `autoscaler.core.model`.
@@ -98,7 +98,8 @@ class Pod(Struct, frozen=True, kw_only=True):
 class MetricError(Exception):
     """A metric could not be fetched, or no replica count could be computed from it.
 
-    It is raised or passed as a value. `message` has Kubernetes' words at every stage; the condition needs two more.
+    It is raised or passed as a value. `message` is Kubernetes' text; `compute_replicas_for_metric` adds `reason` and
+    `error`.
     """
 
     message: str

@@ -1,4 +1,4 @@
-"""Pods as the replica calculator sees them: their groups, and what they request."""
+"""Pods for the replica calculator: their groups and their requests."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def group_pods(
 ) -> PodGroups:
     """Classify pods as ready, unready, missing or ignored. Upstream: podautoscaler.groupPods.
 
-    Only cpu depends on readiness, since a starting pod uses cpu without serving anybody.
+    Readiness matters for cpu only, since a starting pod uses cpu without serving requests.
 
     Args:
         pods: the pods of the target.
         samples: {pod name: sample} of the metric.
         resource: the resource's name; None for a custom metric.
         now_ms: the current time, in milliseconds since the Unix epoch.
-        cpu_initialization_period_ms: for how long after a pod's start its cpu counts only while it is ready.
+        cpu_initialization_period_ms: in this time after a pod's start, its cpu counts only while it is ready.
         initial_readiness_delay_ms: within this time after a pod's start, a change to unready means never ready.
     """
     ready: list[str] = []
@@ -86,7 +86,7 @@ def calculate_requests(pods: Iterable[Pod], resource: str, container: str | None
     """Return {pod name: requested milli-value}. Upstream: podautoscaler.calculateRequests.
 
     Raises:
-        MetricError: a container states no request, or there is no such container.
+        MetricError: a container has no request, or the container does not exist.
     """
     return {pod.name: calculate_pod_requests(pod, resource, container) for pod in pods}
 
@@ -94,12 +94,12 @@ def calculate_requests(pods: Iterable[Pod], resource: str, container: str | None
 def calculate_pod_requests(pod: Pod, resource: str, container: str | None = None) -> int:
     """Return the milli-value that `pod`, or only its `container`, requests of `resource`.
 
-    Usually the sum over the containers, sidecars included, each of which must state a request. Pod-level requests go
-    first, unless one container is named.
+    Usually the sum over the containers, sidecars included, each of which must have a request. Pod-level requests take
+    precedence, unless a container is named.
     Upstream: podautoscaler.calculatePodLevelRequests, podautoscaler.calculatePodRequestsFromContainers.
 
     Raises:
-        MetricError: a container states no request, or there is no such container.
+        MetricError: a container has no request, or the container does not exist.
     """
     if container is None and pod.requests is not None and any(map(_supports_pod_level, pod.requests)):
         return _pod_level_requests(pod, pod.requests, resource)

@@ -1,6 +1,6 @@
 """Checks before the metrics: a usable target, a replica count within bounds, an unambiguous selector.
 
-Where one of them decides, the metrics are not fetched. The same checks say what to read next and what to decide.
+If one of them decides, the metrics are not fetched. `next_read` and `decide` use the same checks.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectorProblem:
-    """Why the scale's selector cannot be used, in Kubernetes' words."""
+    """The reason why the scale's selector cannot be used, with Kubernetes' message."""
 
     event_reason: str
     condition_reason: str
     condition_message: str
     error: str
-    """Also the event's message."""
+    """The message of the condition and of the event."""
 
 
 def api_version_error(hpa: HPA) -> str | None:
@@ -51,7 +51,7 @@ def api_version_error(hpa: HPA) -> str | None:
 def check_bounds(hpa: HPA, scale: Scale, config: Config) -> Bound | None:
     """Return the count that applies whatever the metrics say; None if the metrics decide.
 
-    A target at 0 was switched off by somebody and stays there, unless this controller scaled it to zero.
+    A target at 0 replicas stays there, because autoscaling is disabled, unless this controller scaled it to zero.
     Upstream: podautoscaler.reconcileAutoscaler, podautoscaler.shouldComputeMetricsForZeroReplicas.
     """
     current, spec = scale.spec_replicas, hpa.spec
@@ -92,7 +92,7 @@ def parse_selector(text: str) -> LabelSelector | SelectorProblem:
 
 
 def validate_selector(observation: Observation, scale: Scale) -> SelectorProblem | None:
-    """Return why the HPA's pods are not known or ambiguous; None if the selector can be used.
+    """Return why the HPA's selector is unusable or ambiguous; None if it can be used.
 
     Upstream: podautoscaler.validateAndParseSelector.
     """
@@ -125,7 +125,7 @@ def _problem(reason: str, text: str) -> SelectorProblem:
     return SelectorProblem(event_reason=reason, condition_reason=reason, condition_message=text, error=text)
 
 
-# --- what to read --------------------------------------------------------------------------------------------------
+# --- reads -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class ReadScale:
 class ListPods:
     """List the pods of `selector` in the HPA's namespace, and the other HPAs' selectors there.
 
-    This is also when Kubernetes notes that this HPA controls the pods of `selector`.
+    Here Kubernetes also records that this HPA controls the pods of `selector`.
     """
 
     selector: LabelSelector
@@ -157,8 +157,8 @@ NextRead: TypeAlias = ReadScale | ListPods | FetchMetrics
 def next_read(observation: Observation) -> NextRead | None:
     """Return what to read before `observation` can be decided on; None: nothing more.
 
-    Nothing is read that could not matter: no metrics for a target that is scaled to 0 by hand or out of bounds, or
-    whose selector is unusable.
+    Only data that can affect the decision is read: no metrics for a target that is scaled to 0 by hand or out of
+    bounds, or has an unusable selector.
     """
     hpa, scale = observation.hpa, observation.scale
     if scale is None:

@@ -1,11 +1,11 @@
 """One reconciliation of an HPA, in the order of Kubernetes 1.36.
 
-    decide(observation, history, now_ms)   the decision, with all that explains it
-    conclude(decision, scale_error)        status, events and history after the scale was written, or could not be
+    decide(observation, history, now_ms)   the decision and the reasons for it
+    conclude(decision, scale_error)        status, events and history after the write of the scale succeeded or failed
     conclude_without_writing(decision)     the same in dry-run and shadow mode
 
-`autoscaler.core.preconditions.next_read` says what to read before. The scale is written between `decide` and
-`conclude`, because a failed write changes conditions, events and history.
+`autoscaler.core.preconditions.next_read` returns the next read before a decision. The scale is written between `decide`
+and `conclude`, because a failed write changes conditions, events and history.
 
 Upstream: podautoscaler.reconcileAutoscaler.
 """
@@ -38,24 +38,24 @@ from autoscaler.core.stabilization import (
 
 
 def decide(observation: Observation, history: History, now_ms: int, *, monotonic_ms: int | None = None) -> Decision:
-    """Decide what to do, once `next_read` wants nothing more.
+    """Decide, once `next_read` returns None.
 
     Args:
         observation: what was read.
         history: the HPA's history; empty for a new one.
         now_ms: the time of the reconciliation, in milliseconds since the Unix epoch: for conditions, `lastScaleTime`,
             and comparisons with times from the API.
-        monotonic_ms: the same by the history's clock, for windows and rate limits. None: `now_ms`, where one clock is
-            used for both, as in a recording.
+        monotonic_ms: the same by the history's clock, for windows and rate limits. None: `now_ms`, for recordings with
+            a single clock.
 
     Raises:
-        ValueError: something that `next_read` wants has not been read.
+        ValueError: a read that `next_read` returns is missing.
     """
     return _apply_pause(_decide(observation, history, now_ms, now_ms if monotonic_ms is None else monotonic_ms))
 
 
 def _decide(observation: Observation, history: History, now_ms: int, monotonic_ms: int) -> Decision:
-    """Decide without regard to a pause."""
+    """Decide, ignoring a pause."""
     hpa, scale, config = observation.hpa, observation.scale, observation.config
     conditions = Conditions(hpa.status.conditions, now_ms)
     start = Decision(
@@ -127,7 +127,7 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
 
 
 def conclude_without_writing(decision: Decision) -> Outcome:
-    """Return the outcome where neither scale nor status may be written; an event tells the scale."""
+    """Return the outcome for modes that write neither scale nor status; an event reports the scale."""
     events = decision.events
     if decision.scale_to is not None:
         size = f"New size would be: {decision.scale_to}; reason: {decision.rescale_reason}"
@@ -142,7 +142,7 @@ def conclude_without_writing(decision: Decision) -> Outcome:
     )
 
 
-# --- what decides ---------------------------------------------------------------------------------------------------
+# --- causes of a decision --------------------------------------------------------------------------------------------
 
 
 def _without_scale(start: Decision, scale: ReadError | None, conditions: Conditions) -> Decision:
@@ -197,7 +197,7 @@ def _by_selector(start: Decision, scale: Scale, problem: SelectorProblem, condit
 
 
 def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decision:
-    """The metric with the highest proposal decides, unless a failed one might ask for more.
+    """The metric with the highest proposal decides, unless a failed metric might propose more.
 
     Upstream: podautoscaler.computeReplicasForMetrics.
     """
@@ -226,7 +226,7 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
 
     message = f"the HPA was able to successfully calculate a replica count from {winner.name}"
     conditions.set(SCALING_ACTIVE, True, "ValidMetricFound", message)
-    # The reason is about what the metrics ask for, even where stabilization turns that around.
+    # The reason is about the metrics' proposal, even if stabilization reverses the direction.
     proposed, reason = max(proposed, 0), ""
     if proposed > current:
         reason = f"{winner.name} above target"
@@ -276,7 +276,7 @@ def _apply_pause(decision: Decision) -> Decision:
     pause = decision.observation.config.paused
     conditions = Conditions(decision.status.conditions, decision.now_ms)
     if scale_to is None or not pause.forbids(current=current, desired=scale_to):
-        # Where the metrics were not fetched, the condition is still that of an earlier reconciliation.
+        # If the metrics were not fetched, the condition is from an earlier reconciliation.
         ended = (PAUSED, STALE) if decision.blocked is None else ()
         if any(each.type == SCALING_LIMITED and each.reason in ended for each in conditions.all):
             conditions.remove(SCALING_LIMITED)
@@ -289,7 +289,7 @@ def _apply_pause(decision: Decision) -> Decision:
 
 
 def _without_count(start: Decision, scale: Scale, conditions: Conditions, problem: str) -> Decision:
-    """No replica count could be computed: do not scale, and report it."""
+    """Do not scale, and report that no replica count could be computed."""
     hpa = start.observation.hpa
     return replace(
         start,
@@ -300,7 +300,7 @@ def _without_count(start: Decision, scale: Scale, conditions: Conditions, proble
     )
 
 
-# --- their parts ----------------------------------------------------------------------------------------------------
+# --- helpers ---------------------------------------------------------------------------------------------------------
 
 
 def _evaluate(observation: Observation, scale: Scale, tolerances: Tolerances, now_ms: int) -> tuple[Evaluation, ...]:
@@ -353,7 +353,7 @@ def _fallback(observation: Observation, failures: int) -> FallbackReplicas | Non
 
 
 def _blocked_by_stale_watches(start: Decision, scale: Scale, desired: int, reason: str) -> BlockedScale | None:
-    """Block a scale-down while objects may be out of date: pods that are not known look like load that is gone."""
+    """Block a scale-down while objects may be out of date, since missing pods look like missing load."""
     stale = start.observation.stale
     if not stale or desired >= scale.spec_replicas:
         return None
@@ -374,15 +374,15 @@ def _status(start: Decision, scale: Scale, conditions: Conditions, *, desired_re
         desired_replicas=desired_replicas,
         current_metrics=tuple(each.current for each in start.evaluations),
         conditions=conditions.all,
-        # Where the API does not count generations, Kubernetes 1.36 drops one that somebody wrote.
+        # If the API does not count generations, Kubernetes 1.36 removes an observedGeneration from the status.
         observed_generation=None,
     )
 
 
 def _set_scaled_to_zero(decision: Decision, conditions: Conditions) -> None:
-    """Note that this controller scaled to zero, so that it may scale the target up again.
+    """Set the condition ScaledToZero, so that this controller may scale the target up again.
 
-    With the feature off, a condition from before is removed with the next scale, or where scaling is disabled.
+    With the feature off, an old condition is removed with the next scale, or if scaling is disabled.
     """
     hpa = decision.observation.hpa
     if decision.observation.config.scale_to_zero:

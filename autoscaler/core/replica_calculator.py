@@ -1,9 +1,9 @@
-"""The replica count that one metric asks for: Kubernetes' replica calculator, as pure functions of what was read.
+"""The replica count that one metric proposes: Kubernetes' replica calculator as pure functions.
 
 Values are integers in thousandths that wrap at 64 bits, quotients of them are truncated towards zero, and ratios are
-doubles built from those integers. Proposals depend on exactly that. One deviation: where a double does not fit an
-integer, Kubernetes' result depends on the processor; here a count is limited to 32 bits, and an average that does not
-exist is None.
+doubles built from those integers. Proposals depend on these details. One deviation: if a double does not fit into an
+integer, Kubernetes' result depends on the CPU architecture; here a count is limited to 32 bits, and an undefined
+average is None.
 
 Upstream: podautoscaler.ReplicaCalculator, podautoscaler/metrics.GetResourceUtilizationRatio.
 """
@@ -27,7 +27,7 @@ _UsageRatio: TypeAlias = Callable[[Mapping[str, int]], tuple[float, int | None, 
 
 
 class Tolerances(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a ratio may be from 1 without effect."""
+    """The deviations of a ratio from 1 that are ignored."""
 
     scale_down: float
     scale_up: float
@@ -38,26 +38,26 @@ class Tolerances(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """The replica count that one metric asks for, with the numbers that led to it."""
+    """The replica count that one metric proposes, and the numbers behind it."""
 
     replicas: int
     usage: int | None
     """Milli-value for the HPA's status: the average for per-pod targets, else the total. None: not a number."""
     total: int | None = None
-    """Milli-value of the total, where the metric is not one of pods."""
+    """Milli-value of the total; None for metrics of pods."""
     ratio: float
     """Usage to target, of the pods with usable values."""
     utilization: int | None = None
     """Percent of the requests (utilization targets only)."""
     rebalanced_ratio: float | None = None
-    """The ratio with assumed values for missing and unready pods, where that was necessary."""
+    """The ratio with assumed values for missing and unready pods, if any were assumed."""
     within_tolerance: bool = False
     counted: int | None = None
     """How many pods the ratio was multiplied by; None if it was not."""
     overruled: bool = False
-    """The product was not used: assumed values turned the direction, or it is not a number."""
+    """The product was not used: assumed values reversed the direction, or it is not a number."""
     pods: PodGroups | None = None
-    """None where the pods did not matter."""
+    """None if the pods did not matter."""
 
 
 class ReplicaCalculator(Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class ReplicaCalculator(Struct, frozen=True, kw_only=True):
         """Compare usage with percent of the requests. Upstream: podautoscaler.GetResourceReplicas."""
         samples = _fetched(metrics, f"unable to get metrics for resource {resource}: ")
         groups, values = self._group(samples, resource)
-        # Of all pods, even ignored ones: one that states no request fails the metric.
+        # Of all pods, even ignored ones: a pod without a request fails the metric.
         requests = calculate_requests(self._listed_pods(), resource, container)
         fallback = max(100, target_utilization)
         return self._propose(
@@ -118,7 +118,7 @@ class ReplicaCalculator(Struct, frozen=True, kw_only=True):
         return self._propose(values, groups, usage_ratio, missing=dict.fromkeys(groups.missing, target_usage))
 
     def _group(self, samples: Samples, resource: str | None) -> tuple[PodGroups, dict[str, int]]:
-        """Return the groups, and the values of all but unready and ignored pods; unknown pods count, as upstream."""
+        """Return the groups, and the values of pods that are not unready or ignored; unknown pods count too."""
         groups = group_pods(
             self._listed_pods(),
             samples,
@@ -143,7 +143,7 @@ class ReplicaCalculator(Struct, frozen=True, kw_only=True):
     def _propose(
         self, values: Mapping[str, int], groups: PodGroups, usage_ratio: _UsageRatio, *, missing: Mapping[str, int]
     ) -> Proposal:
-        """Compute a proposal; pods without a value are assumed to damp the change.
+        """Compute a proposal, with assumed values for missing and unready pods that dampen the change.
 
         Args:
             values: the usable values by pod.
@@ -176,7 +176,7 @@ class ReplicaCalculator(Struct, frozen=True, kw_only=True):
         against = (rebalanced < 1.0 and replicas > self.spec_replicas) or (
             rebalanced > 1.0 and replicas < self.spec_replicas
         )
-        # Upstream, a count beyond 32 bits turns negative, and so against the direction.
+        # Upstream, a count beyond 32 bits becomes negative, which reverses the direction.
         overruled = turned or against or replicas == MAX_INT32 or math.isnan(rebalanced)
         return replace(
             proposal,
@@ -204,7 +204,7 @@ class ReplicaCalculator(Struct, frozen=True, kw_only=True):
         usage = 0
         for value in _fetched(values, f"unable to get external metric {metric}: "):
             usage += value
-            if usage > MAX_INT64:  # upstream stops adding here
+            if usage > MAX_INT64:  # upstream ignores the rest of the series
                 usage = MAX_INT64
                 break
             usage = int64(usage)
@@ -217,7 +217,7 @@ class ReplicaCalculator(Struct, frozen=True, kw_only=True):
         usage = 0
         for value in _fetched(values, f"unable to get external metric {metric}: "):
             usage = int64(usage + value)
-            if usage < 0:  # upstream takes any negative sum for an overflow, with this target only
+            if usage < 0:  # upstream treats any negative sum as an overflow, with this target only
                 usage = MAX_INT64
                 break
         proposal = self._per_pod_replicas(usage, target_usage)

@@ -21,7 +21,7 @@ class RateLimit(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="c
 
     replicas: int
     policy: ScalingPolicy | None = None
-    """The selected policy; None without behavior, without policies, or where the direction is disabled."""
+    """The selected policy; None without behavior or policies, or if the direction is disabled."""
     period_start_replicas: int | None = None
     """The replicas at the start of the policy's period."""
 
@@ -57,13 +57,13 @@ class NormalizationArg(Struct, frozen=True, kw_only=True):
     """The input of stabilization and limits. Upstream: podautoscaler.NormalizationArg."""
 
     proposed_replicas: int
-    """The replica count that the metrics ask for."""
+    """The replica count that the metrics propose."""
     current_replicas: int
     """`spec.replicas` of the scale."""
     min_replicas: int
     max_replicas: int
     downscale_stabilization_ms: int
-    """The window for scaling down where behavior sets none."""
+    """The window for scaling down if behavior sets none."""
     history: History
     now_ms: int
     """The current time of the history's clock."""

@@ -1,7 +1,7 @@
 """The HPA's status as autoscaling/v2 JSON, exactly as the API server returns it.
 
-So an unchanged status stays unchanged: times have whole seconds, quantities are canonical. A memory value becomes
-binary where it is a whole number of Ki, as `kubectl` users expect.
+So an unchanged status is recognized: times have whole seconds, quantities are canonical. A memory value has a binary
+suffix if it is a whole number of Ki, as `kubectl` users expect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The running controller: everything that talks to the API server or owns a task.
+"""The running controller: everything that calls the API server or owns a task.
 
 reconcile                   one reconciliation: observe, decide, act
 observe, metrics_client     all reads of a reconciliation; `metrics_query_coalescer` coalesces metric queries
@@ -10,5 +10,5 @@ controller                  owner of all this; the process
 
 Queue, rate limits, events, election and shards are in `kube`, as they are those of any controller.
 
-How many replicas an HPA gets is decided in `autoscaler.core` only.
+Replica counts are decided in `autoscaler.core` only.
 """

@@ -2,11 +2,11 @@
 
 The stores of HPAs, pods and workloads are kept up to date by watches. The queue hands out new HPAs and changed specs at
 once, all others a sync period after their last reconciliation; workers reconcile them. Events are sent and histories
-saved in the background. One TaskGroup owns all tasks: a task that ends by a bug ends the process, which is then
-restarted. A failing HPA does not: its error is logged, and the worker goes on.
+saved in the background. One TaskGroup owns all tasks: an unexpected exception in a task ends the process, which is then
+restarted. An error of one HPA is logged, and the worker continues.
 
-Of several processes the leader acts. The others stand by with up-to-date stores, so that they can take over at once. A
-new leader spreads the first reconciliations over a sync period, those of one namespace side by side. On SIGTERM or
+If several processes run, the leader acts. The others keep their stores up to date, so that they can take over at once.
+A new leader spreads the first reconciliations over a sync period, those of one namespace side by side. On SIGTERM or
 Ctrl-C reconciliations in flight get a few seconds; then the histories are saved and the Lease is released.
 
 Upstream: podautoscaler.HorizontalController.
@@ -56,14 +56,14 @@ from kube.workqueue import WorkQueue, run_workers
 
 _log = logging.getLogger(__name__)
 
-# Together, and with the time to release the Lease, less than the five seconds that an impatient operator waits.
+# Together with the release of the Lease, less than 5 s, after which impatient operators kill the process.
 _FINISH_SECONDS = 2.5
 _FLUSH_SECONDS = 1.0
-# The HPAs of other shards are only read for their selectors, which hardly ever change while their HPAs do not.
+# HPAs of other shards are read only for their selectors, which rarely change.
 _OTHER_SHARDS_SYNC_PERIODS = 10
 # HPAs that are due within a tick are handed out together.
 _TICK_SECONDS, _TICKS_PER_PERIOD = 0.1, 10
-# The interval between first reconciliations, unless so many HPAs would take more than a sync period.
+# The interval between first reconciliations; shorter if it would exceed a sync period in total.
 _SPREAD_SECONDS = 0.01
 
 
@@ -221,7 +221,7 @@ class Controller:
         """Reconcile until `stop` is set; cancelled when the Lease is lost."""
         if not await done_before(stop, self._restore()):
             return
-        # Those of an earlier term are out of date; each reconciliation adds the HPA's own.
+        # Selectors from an earlier term are out of date; each reconciliation adds the HPA's selector.
         self._selectors.clear()
         self._spread()
         _log.info("starting %d workers", self._options.workers_for(self._own_hpas))
@@ -238,7 +238,7 @@ class Controller:
             await self._finish(working)
 
     async def _restore(self) -> None:
-        """Restore the histories that earlier leaders have saved, so that nothing is scaled down early."""
+        """Restore the histories that earlier leaders saved, so that nothing is scaled down early."""
         if self._saved_history is None:
             self._histories.restore({})
         else:
@@ -267,7 +267,7 @@ class Controller:
             async with asyncio.timeout(_FLUSH_SECONDS), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._recorder.close())
                 if self._saved_history is not None:
-                    # A cancelled reconciliation may have scaled, and the history does not have it.
+                    # A cancelled reconciliation may have scaled without a scale event in the history.
                     tasks.create_task(self._saved_history.save(self._histories, final=not unfinished))
         except TimeoutError:
             _log.warning("stopping before all events were sent and the history was saved")
@@ -305,7 +305,7 @@ class Controller:
     def _hpa_changed(self, key: HPAKey, old: HPA | None, new: HPA | None) -> None:
         """Schedule an HPA that was created, changed or deleted.
 
-        A changed status, which is mostly our own write, does not start a reconciliation. Upstream:
+        A changed status, usually written by this process, does not trigger a reconciliation. Upstream:
         podautoscaler.updateHPA.
         """
         own = self._shard.owns(key.namespace, key.name)
@@ -316,7 +316,7 @@ class Controller:
         elif own:
             self._queue.add_after(key, self._period(new))
         elif old.status.conditions != new.status.conditions:
-            # Of another shard: for example, its target was at zero, and it controls its pods again.
+            # It belongs to another shard. Its selector may matter again, for example after its target was at zero.
             self._queue.add(key)
 
     def _own_hpa_changed(self, key: HPAKey, old: HPA | None, new: HPA | None) -> None:

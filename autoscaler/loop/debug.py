@@ -1,4 +1,4 @@
-"""Debug pages beside health and metrics.
+"""Debug pages on the endpoint of health checks and metrics.
 
     /debug/decisions                   the HPAs with decisions
     /debug/decisions/NAMESPACE/NAME    the last decisions on one HPA
@@ -6,8 +6,8 @@
 
 They show pods, metrics and errors of every namespace, and the endpoint does not authenticate: probes and Prometheus
 read it. So by default these pages are only for connections from inside the pod. `kubectl port-forward` makes such a
-connection, and the API server lets only users do so who may create `pods/portforward` there. With a proxy container in
-the same pod every request comes from inside: then turn the pages off.
+connection, for which the API server requires the right to create `pods/portforward`. With a proxy container in the same
+pod, every request comes from inside: then disable the pages.
 """
 
 from __future__ import annotations

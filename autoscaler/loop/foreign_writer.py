@@ -1,12 +1,12 @@
 """Detect HPAs whose status kube-controller-manager writes too, and do not act on them.
 
 An HPA does not name its controller, so kube-controller-manager reconciles every `autoscaling/v2` HPA unless its HPA
-controller is switched off. Two controllers that scale one target fight, each with its own history. `managedFields` of
+controller is switched off. Two controllers on one target conflict, because each has its own history. `managedFields` of
 the HPA show it: each writer of the status has an entry there with the time of its last write.
 
-Only new writes count, with a later time than any that this process has seen. So the old entry of a
-kube-controller-manager that was switched off does no harm. The times are only compared with each other, so no clock
-matters. Ten minutes after the last such write this process acts again.
+Only writes with a later time than all previously seen ones count. So an old entry of a disabled kube-controller-manager
+has no effect. Times are compared only with each other, so clock differences do not matter. Ten minutes after the last
+such write this process acts again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ForeignWriterDetector:
     """Detects foreign HPAs: those on which another controller acts.
 
     Args:
-        allowed: act on foreign HPAs all the same, and only log it.
+        allowed: act on foreign HPAs anyway, and only log them.
         on_write: called for each write of the other controller.
         on_release: called for each HPA that is not foreign any more.
         clock: the current time in seconds; only differences matter.
@@ -68,7 +68,7 @@ class ForeignWriterDetector:
 
     @property
     def problem(self) -> str | None:
-        """A warning with advice; None: there was no write of another controller lately."""
+        """A warning with advice; None: no recent write of another controller."""
         if self._last_write is None or self._clock() - self._last_write[1] > _QUIET_SECONDS:
             return None
         seen = f"{FOREIGN_MANAGER} writes the status of HPAs, too (last seen: {self._last_write[0]})"
@@ -90,7 +90,7 @@ class ForeignWriterDetector:
         return False
 
     def changed(self, key: HPAKey, written: str, *, acting: bool) -> bool:
-        """Note that an HPA was created or has changed.
+        """Process an HPA that was created or changed.
 
         Args:
             key: the HPA.

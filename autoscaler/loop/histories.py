@@ -1,7 +1,7 @@
 """The histories of all HPAs: recent recommendations and scale events, on which stabilization and rate limits are based.
 
-They live in this process; `autoscaler.loop.saved_history` saves them for the next one. Without them the next process
-would scale down early.
+They are in memory; `autoscaler.loop.saved_history` saves them for the next process, which would otherwise scale down
+early.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autoscaler.core.model import HPA, HPAKey
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """The history of the HPA with this uid; an HPA created anew under the same name has another uid."""
+    """The history of the HPA with this uid; a recreated HPA of the same name has another uid."""
 
     uid: str
     history: History
@@ -43,7 +43,7 @@ class Histories:
         return len(self._entries)
 
     def of(self, hpa: HPA) -> History:
-        """The history of an HPA; empty if it is new, also where it has the name of a deleted one."""
+        """Return the history of an HPA; empty for a new one, even if a deleted HPA had the same name."""
         found = self._entries.get(hpa.key)
         return found.history if found is not None and found.uid == hpa.uid else History()
 
@@ -57,7 +57,7 @@ class Histories:
             self.changes += 1
 
     def snapshot(self) -> dict[HPAKey, HistoryEntry]:
-        """A copy of all entries."""
+        """Return a copy of all entries."""
         return dict(self._entries)
 
     def restore(self, saved: Mapping[HPAKey, HistoryEntry]) -> None:

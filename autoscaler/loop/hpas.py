@@ -20,7 +20,7 @@ from kube.store import Key, Store
 
 _log = logging.getLogger(__name__)
 
-# A CustomResourceDefinition may be applied right after the start, or never.
+# The CustomResourceDefinition may be applied soon after the start, or never.
 _RETRY_DELAYS = (1.0, 30.0)
 
 
@@ -56,12 +56,12 @@ class HPAs:
         self._missing: set[HPAApi] = set()
 
     def get(self, key: HPAKey) -> HPA | None:
-        """One HPA, or None."""
+        """Return one HPA, or None."""
         store = self._by_group.get(key.group)
         return None if store is None else store.get(key.namespace, key.name)
 
     def list(self) -> list[HPA]:
-        """All HPAs."""
+        """Return all HPAs."""
         return [each for store in self._by_group.values() for each in store.list()]
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class HPAs:
         return None
 
     async def wait_synced(self) -> None:
-        """Return when the HPAs of the required APIs are listed."""
+        """Wait until the HPAs of the required APIs are listed."""
         for store in self._required.values():
             await store.wait_synced()
 

@@ -46,7 +46,7 @@ _RESOURCE = "metrics.k8s.io"
 _CUSTOM = "custom.metrics.k8s.io"
 _EXTERNAL = "external.metrics.k8s.io"
 _CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
-# The window of a pod's value where custom.metrics.k8s.io names none: metrics-server's default.
+# The window of a pod's value if custom.metrics.k8s.io gives none: metrics-server's default.
 _DEFAULT_WINDOW_MS = 60_000
 
 _ALL_PODS = LabelSelector()
@@ -73,7 +73,7 @@ class _MetricValue(msgspec.Struct, rename="camel"):
     described_object: _Name | None = None
     window_seconds: int | None = None
     window: int | None = None
-    """v1beta1's name for it."""
+    """The window's name in v1beta1."""
 
 
 class _ContainerMetrics(msgspec.Struct):
@@ -127,7 +127,7 @@ class MetricsClient:
         self._coalescer = MetricsQueryCoalescer(pods, clock=clock)
 
     async def resource_usage(self, namespace: str, selector: LabelSelector) -> MetricResponse:
-        """Return the selected pods' usage of cpu, memory and so on."""
+        """Return the selected pods' usage of cpu, memory and other resources."""
 
         async def fetch(pods: LabelSelector) -> MetricResponse:
             with _errors(f"pods.{_RESOURCE}"):
@@ -162,7 +162,7 @@ class MetricsClient:
     ) -> MetricResponse:
         """Return one metric of one object.
 
-        A described Namespace is always the HPA's own, whatever its name: an HPA must not reach into another.
+        A described Namespace is always the HPA's own, whatever its name: an HPA must not read from other namespaces.
         """
         group = described.api_version.split("/")[0] if described.api_version.count("/") == 1 else ""
 
@@ -247,7 +247,7 @@ class MetricsClient:
 
 @contextmanager
 def _errors(resource: str, name: str = "") -> Iterator[None]:
-    """Turn all errors into a MetricError, in client-go's words where the server gave no reason of its own."""
+    """Turn all errors into a MetricError, with client-go's message if the server sent no reason."""
     try:
         yield
     except StatusError as error:
@@ -316,7 +316,7 @@ def _sample(item: _MetricValue) -> tuple[str, PodSample]:
 
 def _milli(value: str | float) -> int:
     try:
-        # White space is cut off. Upstream: resource.Quantity.UnmarshalJSON
+        # White space is stripped. Upstream: resource.Quantity.UnmarshalJSON
         return milli_value(str(value).strip())
     except QuantityError as error:
         raise MetricError(str(error)) from None

@@ -1,8 +1,8 @@
 """Concurrent queries to the metrics APIs, coalesced into fewer requests.
 
-HPAs with the same query (of an External or Object metric, say) share one request. Queries that differ only in one value
+HPAs with the same query, such as one for an External metric, share one request. Queries that differ only in one value
 of their pod selectors, `app=a` and `app=b`, become one request for `app in (a,b)`, and each HPA gets its own pods of
-the response. Each gets exactly what its own query would return, so where that is not certain it sends its own:
+the response. Each gets exactly what its own query would return. If that is not certain, the HPA's own query is sent:
 
     the coalesced query fails                      the error's text is about other pods
     none of an HPA's pods is in the response       the server decides whether no value is an error
@@ -76,7 +76,7 @@ class MetricsQueryCoalescer:
             future: asyncio.Future[MetricResponse | None] = asyncio.get_running_loop().create_future()
             waiters.append((selector, future))
             return await future or await fetch(selector)
-        # The first caller sends the request for all that come within this pass of the event loop.
+        # The first caller sends the request for all callers in this pass of the event loop.
         waiters = self._waiters[query] = []
         responses: Mapping[LabelSelector, MetricResponse] = {}
         try:
@@ -108,7 +108,7 @@ class MetricsQueryCoalescer:
     async def _fetch_merged(
         self, query: MetricsQuery, selectors: list[LabelSelector], fetch: _Fetch, pods: PodIndex
     ) -> dict[LabelSelector, MetricResponse]:
-        """Send one request for several selectors; return the responses of those for which it is certain."""
+        """Send one request for several selectors; return the responses that are certain."""
         key = query.namespace, query.path
         merged = merge(selectors)
         response = await fetch(merged)
@@ -144,7 +144,7 @@ def _groups(pods: PodIndex, namespace: str, selectors: Iterable[LabelSelector]) 
 
 
 def merge(selectors: Iterable[LabelSelector]) -> LabelSelector:
-    """Return a selector of everything that selectors of one form select. It may select more if two keys differ."""
+    """Return a selector for the union of what selectors of one form select. It may select more if two keys differ."""
     columns = zip(*(selector.requirements for selector in selectors), strict=True)
     return LabelSelector(tuple(map(_either, columns)))
 

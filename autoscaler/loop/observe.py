@@ -61,11 +61,11 @@ class Observer:
     """Reads scales, pods and metric values.
 
     Args:
-        selectors: the selectors of all HPAs' targets; each observation updates the HPA's.
+        selectors: the selectors of all HPAs' targets; each observation updates that of its HPA.
         controllers: returns {a ReplicaSet's uid: the uid of its controller, or ""}, for HPAs with the pod selection
             `owner`; None if that is not known yet.
         stale: {resource: returns whether the watch that an HPA depends on may be out of date} (`kube.store`).
-        config: the flags' settings, to which the HPA's own are applied.
+        config: the flags' settings, which the HPA's annotations override.
         clock: the current time in seconds; only differences matter.
     """
 
@@ -113,8 +113,8 @@ class Observer:
                         spec.source if flag else None for spec, flag in zip(hpa.spec.metrics, flags, strict=True)
                     ]
                     responses, seconds = await self._fetch(hpa.namespace, sources, selector)
-                    # A response may take long. Kubernetes, too, lists the pods when it has the values: a new pod must
-                    # not count in a value's sum and be missing in the number of pods.
+                    # Responses may take long. Like Kubernetes, list the pods after the values have arrived: a new pod
+                    # must not count in the sum of the values but not in the number of pods.
                     observation = self._with_pods(observation, selector)
                     if observation.config.pod_selection is PodSelection.OWNER and isinstance(observation.pods, tuple):
                         responses = tuple(restrict_to_pods(each, observation.pods) for each in responses)
@@ -124,7 +124,7 @@ class Observer:
         return Observed(observation=observation, target=target, seconds=seconds)
 
     async def note(self, hpa: HPA) -> None:
-        """Note which pods an HPA of another process controls, so that HPAs here find ambiguous selectors."""
+        """Record the selector of another process's HPA, so that HPAs here find ambiguous selectors."""
         observation = Observation(hpa=hpa, config=hpa.overrides.apply_to(self._config))
         if isinstance(next_read(observation), ReadScale):
             read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref, to_write=False)
@@ -149,10 +149,10 @@ class Observer:
         assert isinstance(scale, Scale)
         sorted_pods = split_by_owner(pods, target_uid=scale.target_uid, controllers=controllers)
         if sorted_pods.unknown:
-            # Without its new pods a target looks smaller than it is.
+            # Without its new pods a target would look smaller than it is.
             unknown = f"the ReplicaSet that owns pod {sorted_pods.unknown[0]} is not known"
             return replace(observation, pods=ReadError(unknown))
-        # The owner of these pods is certain. Only another HPA with the same target can be ambiguous.
+        # These pods belong to the target, so only another HPA with the same target can be ambiguous.
         others = self._selectors.others(hpa.key, sorted_pods.owned, target=hpa.target)
         return replace(observation, pods=sorted_pods.owned, foreign_pods=sorted_pods.foreign, other_selectors=others)
 
@@ -188,7 +188,7 @@ class Observer:
             case ResourceMetric():
                 assert usage is not None
                 return await usage
-        # `next_read` requests no metric with an invalid selector.
+        # `next_read` excludes metrics with an invalid selector.
         selector = metric_label_selector(source.metric)
         match source:
             case PodsMetric(metric=metric):

@@ -17,7 +17,7 @@ from kube.sharding import Shard
 _WORKERS, _HPAS_PER_WORKER = 5, 100
 # kube-controller-manager's defaults are 20 and 30.
 _QPS, _BURST_FACTOR = 20.0, 1.5
-# To read a scale, to write it, and to write a status; a second metric of the same API counts as one of these.
+# Reading a scale, writing it, and writing a status; or several metrics of one API.
 _REQUESTS_PER_SYNC = 3
 
 
@@ -28,7 +28,7 @@ class Availability:
     election: ElectionSettings | None = None
     """The Lease of the leader; None: no leader election."""
     saved_history: SavedHistoryLocation | None = None
-    """The ConfigMaps of the saved history; None: it is not saved."""
+    """The ConfigMaps of the saved history; None: histories are not saved."""
     shard: Shard = field(default_factory=Shard)
     """The HPAs of this process."""
 
@@ -40,9 +40,9 @@ class DecisionLogOptions:
     max_per_hpa: int = 20
     """The number of records in memory per HPA."""
     debug_access: DebugAccess = DebugAccess.LOCAL
-    """The clients that may read them."""
+    """The clients that may read the records."""
     audit: AuditSettings | None = None
-    """The file to which each is appended; None: no file."""
+    """The file to which each record is appended; None: no file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

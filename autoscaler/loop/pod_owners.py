@@ -1,9 +1,9 @@
-"""Which pods a scale target owns, for the pod selection `owner`.
+"""Find the pods that a scale target owns, for the pod selection `owner`.
 
-Kubernetes counts every pod that the target's selector matches, also one of another Deployment with the same labels, or
-one that a Job left behind. With the pod selection `owner` only pods count whose ownerReferences lead to the target:
-directly, as those of a StatefulSet's pods do, or by way of a ReplicaSet, as those of a Deployment's pods do. References
-are followed by uid, so an object that was created anew under an old name owns nothing of the old one's.
+Kubernetes counts every pod that the target's selector matches, including pods of another Deployment with the same
+labels and finished pods of a Job. The pod selection `owner` counts only pods whose ownerReferences lead to the target:
+directly, as for a StatefulSet, or through a ReplicaSet, as for a Deployment. References are compared by uid, so a
+recreated object does not own the pods of its predecessor.
 
 ReplicaSets are watched as soon as an HPA has this selection; otherwise no right to read them is needed. Of each only
 the uid and its controller's uid are kept.

@@ -1,7 +1,7 @@
 """The HTTP endpoint of a controller: probes for the kubelet and metrics for Prometheus.
 
-/healthz, /livez and /readyz, each with `?verbose` for the single checks, /metrics and /metrics/slis. Plain HTTP on a
-port of its own.
+/healthz, /livez and /readyz, each with `?verbose` for the single checks, /metrics and /metrics/slis. Plain HTTP on its
+own port.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def application(metrics: Callable[[], bytes], health: Health, *, pages: Iterable
 
 @asynccontextmanager
 async def serving(app: web.Application, *, host: str, port: int) -> AsyncIterator[int]:
-    """Serve while the context lasts; yields the port, a free one for port 0.
+    """Serve until the end of the context; yields the port, a free one for port 0.
 
     Raises:
         OSError: the address cannot be bound.
