@@ -96,7 +96,7 @@ class SelectorIndex(Generic[K]):
 
     def __init__(self) -> None:
         self._entries: dict[K, _Entry] = {}
-        # Selectors without an anchor are under their namespace and NO_ANCHOR, which is no label.
+        # Selectors without an anchor are stored under their namespace and NO_ANCHOR, which is not a valid label.
         self._by_anchor: dict[Pair, dict[K, _Entry]] = {}
 
     def put(self, key: K, selector: LabelSelector, *, target: str) -> None:
