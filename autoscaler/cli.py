@@ -7,6 +7,7 @@ error with one line and exit status 1.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,10 +16,10 @@ from autoscaler.commands.flags import availability_options, config_options, deci
 from autoscaler.commands.migrate import migrate
 from autoscaler.commands.shadow_report import shadow_report
 from autoscaler.core.annotations import PREFIX
-from autoscaler.core.config import Config, Mode
+from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA_APIS, HPAApi
 from autoscaler.loop.controller import run as run_controller
-from autoscaler.loop.options import Availability, DecisionLogOptions, Options
+from autoscaler.loop.options import Availability, Options
 from autoscaler.records.audit import AuditLogError
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION
@@ -148,48 +149,29 @@ def main() -> None:
 @verbosity_option
 def run(
     *,
-    kubeconfig: Path | None,
     hpa_apis: tuple[HPAApi, ...] | None,
     mode: str,
-    allow_foreign_controller: bool,
-    sync_period: float,
-    workers: int | None,
-    qps: float | None,
-    burst: int | None,
-    bookmark_seconds: float,
-    bind_address: str,
-    metrics_port: int,
     availability: Availability,
-    decision_log: DecisionLogOptions,
-    config: Config,
     verbosity: int,
+    **others: Any,
 ) -> None:
     """Reconcile the HorizontalPodAutoscalers of a cluster until SIGTERM or Ctrl-C."""
     setup_logging(verbosity)
+    # The other parameters have the names of the fields.
     options = Options(
-        kubeconfig=kubeconfig,
         hpa_apis=_DEFAULTS.hpa_apis if hpa_apis is None else hpa_apis,
         optional_hpa_apis=_DEFAULTS.optional_hpa_apis if hpa_apis is None else (),
         mode=Mode(mode),
-        allow_foreign_controller=allow_foreign_controller,
-        sync_period=sync_period,
-        workers=workers,
-        qps=qps,
-        burst=burst,
-        bookmark_seconds=bookmark_seconds,
-        bind_address=bind_address,
-        metrics_port=metrics_port,
         # Only processes in mode act have Leases and a saved history.
         availability=availability if mode == Mode.ACT else Availability(shard=availability.shard),
-        decision_log=decision_log,
-        config=config,
+        **others,
     )
     try:
         run_process(run_controller(options))
     except (KubeConfigError, AuditLogError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
-        flags = f"--bind-address={bind_address} --metrics-port={metrics_port}"
+        flags = f"--bind-address={options.bind_address} --metrics-port={options.metrics_port}"
         raise click.ClickException(f"{flags}: cannot listen: {error.strerror}") from error
 
 

@@ -42,6 +42,17 @@ class Parsed(click.ParamType[T]):
             self.fail(str(error), param, ctx)
 
 
+def _namespaced_name(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise ValueError(f"{text!r} must be NAMESPACE/NAME, such as default/web")
+    return namespace, name
+
+
+NAMESPACED_NAME = Parsed("namespace/name", _namespaced_name)
+"""NAMESPACE/NAME, as a pair."""
+
+
 # As strconv.ParseBool.
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
@@ -107,11 +118,23 @@ def option_group(argument: str, build: Callable[..., object], *options: Callable
             built = build(**{name: values.pop(name) for name in names})
             return command(*arguments, **values, **{argument: built})
 
-        for option in reversed(options):  # the last one to be applied is the first in the help
+        for option in reversed(options):  # --help lists the option that is applied last first
             option(wrapper)
         return wrapper  # type: ignore[return-value]  # has the parameters of the options
 
     return decorate
+
+
+def kubeconfig_options(function: F) -> F:
+    """Add `--kubeconfig` and `--context`, for commands that run on a user's machine."""
+    path = click.option(
+        "--kubeconfig",
+        type=click.Path(path_type=Path),
+        show_default="$KUBECONFIG, ~/.kube/config, or the pod's service account",
+        help="Path to a kubeconfig file.",
+    )
+    context = click.option("--context", show_default="the current one", help="Name of the kubeconfig context to use.")
+    return path(context(function))
 
 
 def _verbosity(text: str) -> int:

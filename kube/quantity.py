@@ -1,7 +1,7 @@
 """Kubernetes quantities: `100m`, `1.5Gi`, `2e3`.
 
-Metric values, HPA targets, resource requests and tolerances are quantities in the API. In the program they are integers
-of thousandths ("milli-values"), as in the HPA controller of Kubernetes 1.36. Only this module converts them.
+Metric values, HPA targets, resource requests and tolerances are quantities in the API. In Python they are integers of
+thousandths ("milli-values"), as in the HPA controller of Kubernetes 1.36. Only this module converts them.
 
 The smallest unit is a nano: parsing rounds away from zero to 1e-9, as in Kubernetes. So the exact value is an integer
 of nanos, and everything but `as_float` is integer arithmetic. `kubectl` and the HPA status show quantities as the API
@@ -15,7 +15,9 @@ import enum
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
+_CACHED = 4096
 _MAX_TEXT = 1024
 _MAX_EXPONENT = 2048
 _MAX_INT64 = 2**63 - 1
@@ -147,8 +149,8 @@ class Quantity:
     def _rounded(self, divisor: int) -> int:
         nanos = self._nanos()
         if self.long and nanos < 0:
-            # Kubernetes truncates a big decimal and adds one, below zero too: -8.3181Gi is -8931491866213 thousandths.
-            # HPA decisions depend on it.
+            # Kubernetes truncates a big decimal and adds one, even below zero: -8.3181Gi is -8931491866213 thousandths.
+            # HPA decisions depend on this.
             whole, rest = divmod(-nanos, divisor)
             return _clamp_int64(-whole + (rest != 0))
         return _clamp_int64(_divide_away_from_zero(nanos, divisor))
@@ -249,3 +251,48 @@ def _power_of_ten(exponent: int) -> float:
         return 1 / float(f"1e{-exponent}")  # never below 1e-9
     high, low = divmod(exponent, 32)
     return float(f"1e{high * 32}") * float(f"1e{low}")
+
+
+# --- cached conversions --------------------------------------------------------------------------------------------
+
+
+class CanonicalQuantity(str):
+    """A quantity as the API server returns it. Equal texts are equal quantities."""
+
+    __slots__ = ()
+
+    @property
+    def quantity(self) -> Quantity:
+        """The number."""
+        return Quantity.parse(self)
+
+    @property
+    def milli(self) -> int:
+        """The number in thousandths, rounded away from zero."""
+        return milli_value(self)
+
+
+@lru_cache(_CACHED)
+def canonical_quantity(text: str) -> CanonicalQuantity:
+    """Return `text` in canonical form.
+
+    Raises:
+        QuantityError: with the API server's message.
+    """
+    return CanonicalQuantity(Quantity.parse(text))
+
+
+@lru_cache(_CACHED)
+def milli_value(text: str) -> int:
+    """Return a quantity in thousandths, rounded away from zero.
+
+    Raises:
+        QuantityError: with the API server's message.
+    """
+    return Quantity.parse(text).milli_value()
+
+
+@lru_cache(_CACHED)
+def quantity_text(milli: int, *, binary: bool) -> str:
+    """Format a milli-value as the API server would return it after a write; binary: with Ki, Mi, ... if it is whole."""
+    return str(Quantity.parse(str(Quantity.from_milli(milli, Format.BINARY_SI if binary else Format.DECIMAL_SI))))

@@ -14,9 +14,9 @@ import click
 
 from adapter.commands.flags import prometheus_flags
 from adapter.rules.goregex import GoRegex, GoRegexError
-from autoscaler.commands.flags import config_options, kubeconfig_options
+from autoscaler.commands.flags import config_options
 from kube.durations import DURATION, POSITIVE_DURATION, DurationError, parse_duration
-from kube.flags import FILE, flag_section, option_group
+from kube.flags import FILE, flag_section, kubeconfig_options, option_group
 from kube.quantity import Quantity, QuantityError
 
 _F = TypeVar("_F", bound=Callable[..., Any])

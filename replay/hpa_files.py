@@ -21,10 +21,10 @@ import yaml
 from autoscaler.core.model import HPA, KIND, KUBERNETES, MILLISCALE, Spec
 from autoscaler.core.observation import MetricError
 from autoscaler.core.pods import calculate_pod_requests
-from autoscaler.objects.fields import ParseError
 from autoscaler.objects.hpa import default_hpa, parse_hpa
 from autoscaler.objects.validation import validate_hpa
 from autoscaler.objects.workloads import parse_pod
+from kube.objects import ParseError
 from replay.load import ReplayError, metric_key
 
 _V1: Final = "autoscaling/v1"

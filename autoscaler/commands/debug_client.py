@@ -6,8 +6,8 @@ The time and the size of a response are limited, and every error is one line.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -28,7 +28,6 @@ _HINT: Final = (
     "and give the same port in --server"
 )
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _Page = TypeVar("_Page", bound=msgspec.Struct)
 
 
@@ -51,9 +50,8 @@ def _server(text: str) -> str:
     return text.rstrip("/")
 
 
-def server_option(**attributes: Any) -> Callable[[_F], _F]:
-    """Return the flag `--server`, with the attributes of click.option."""
-    return click.option("--server", type=Parsed("url", _server), **attributes)
+SERVER_URL: Final = Parsed("url", _server)
+"""The type of the flag --server."""
 
 
 async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) -> DecisionsPage:

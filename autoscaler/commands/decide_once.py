@@ -26,7 +26,6 @@ from autoscaler.loop.observe import Observer
 from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
-from autoscaler.objects.fields import ParseError
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.objects.workloads import parse_owned, track_pod
 from autoscaler.records.build import build_record
@@ -37,6 +36,7 @@ from kube.flowcontrol import ThrottledClient, TokenBucket
 from kube.label_index import SelectorIndex
 from kube.listing import list_objects
 from kube.mapping import NoMatchError, RestMapper
+from kube.objects import ParseError
 from kube.sharding import Shard
 from kube.status import StatusError
 

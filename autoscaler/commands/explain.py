@@ -16,10 +16,10 @@ import msgspec
 import yaml
 from rich.console import Console
 
-from autoscaler.commands.debug_client import fetch_decisions, server_option
+from autoscaler.commands.debug_client import SERVER_URL, fetch_decisions
 from autoscaler.commands.decide_once import decide_once
 from autoscaler.commands.explain_text import print_records
-from autoscaler.commands.flags import NAMESPACED_NAME, config_options, kubeconfig_options
+from autoscaler.commands.flags import config_options
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
@@ -27,6 +27,7 @@ from autoscaler.records.decision_log import DecisionsPage
 from autoscaler.records.record import VERSION, DecisionRecord
 from kube.client import KubeClient, KubeConfigError
 from kube.config import default_kubeconfig
+from kube.flags import NAMESPACED_NAME, kubeconfig_options
 from kube.process import run
 
 _PIPE_WIDTH: Final = 10_000
@@ -43,9 +44,11 @@ class _Output(click.Choice[str]):
 
 @click.command()
 @click.argument("hpa", type=NAMESPACED_NAME, metavar="NAMESPACE/NAME")
-@server_option(
+@click.option(
+    "--server",
+    type=SERVER_URL,
     help="URL of a running autoscaler, such as http://127.0.0.1:8080 behind kubectl port-forward. Without it, a "
-    "decision is computed here, and nothing is written."
+    "decision is computed here, and nothing is written.",
 )
 @click.option(
     "--last",

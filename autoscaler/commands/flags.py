@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,31 +18,19 @@ from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.options import Availability, DecisionLogOptions
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.audit import AuditSettings
-from kube.config import own_namespace
-from kube.durations import DURATION, POSITIVE_DURATION, format_duration
-from kube.election import JITTER, ElectionSettings
-from kube.flags import FINITE, Parsed, bool_option, option_group, parse_bool
+from kube.durations import DURATION
+from kube.election import ElectionSettings
+from kube.election_flags import election_options
+from kube.flags import FINITE, Parsed, option_group, parse_bool
 from kube.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
 from kube.sharding import Shard, pod_ordinal
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _FEATURE_GATES: Final = ("HPAScaleToZero",)
-_DEFAULT_NAMESPACE: Final = "kube-system"
 _MEGABYTE: Final = 2**20
 _CONFIG: Final = Config()
 _DECISION_LOG: Final = DecisionLogOptions()
-
-
-def _namespaced_name(text: str) -> tuple[str, str]:
-    namespace, _, name = text.partition("/")
-    if not namespace or not name or "/" in name:
-        raise ValueError(f"{text!r} must be NAMESPACE/NAME, such as default/web")
-    return namespace, name
-
-
-NAMESPACED_NAME = Parsed("namespace/name", _namespaced_name)
-"""NAMESPACE/NAME, as a pair."""
 
 
 def _feature_gates(text: str) -> dict[str, bool]:
@@ -53,18 +42,6 @@ def _feature_gates(text: str) -> dict[str, bool]:
             raise ValueError(f"unknown feature gate {name!r}; known: {', '.join(_FEATURE_GATES)}")
         gates[name] = parse_bool(enabled)
     return gates
-
-
-def kubeconfig_options(function: _F) -> _F:
-    """Add `--kubeconfig` and `--context`, for commands that run on a user's machine."""
-    path = click.option(
-        "--kubeconfig",
-        type=click.Path(path_type=Path),
-        show_default="$KUBECONFIG, ~/.kube/config, or the pod's service account",
-        help="Path to a kubeconfig file.",
-    )
-    context = click.option("--context", show_default="the current one", help="Name of the kubeconfig context to use.")
-    return path(context(function))
 
 
 # --- settings of decisions -------------------------------------------------------------------------------------------
@@ -133,33 +110,11 @@ config_options = option_group(
 
 
 def _availability(
-    *,
-    leader_elect: bool,
-    leader_elect_lease_duration: float,
-    leader_elect_renew_deadline: float,
-    leader_elect_retry_period: float,
-    leader_elect_resource_lock: str,  # noqa: ARG001  # Leases are the only kind
-    leader_elect_resource_name: str,
-    leader_elect_resource_namespace: str,
-    state_configmap: str,
-    shards: int,
-    shard_index: int | None,
+    *, leader_elect: bool, election: ElectionSettings, state_configmap: str, shards: int, shard_index: int | None
 ) -> Availability:
     shard = _shard(shards, shard_index)
-    if errors := rfc1123_subdomain_errors(leader_elect_resource_name):
-        raise click.UsageError(f"--leader-elect-resource-name={leader_elect_resource_name}: {errors[0]}")
-    if leader_elect_resource_namespace and (errors := rfc1123_label_errors(leader_elect_resource_namespace)):
-        raise click.UsageError(f"--leader-elect-resource-namespace={leader_elect_resource_namespace}: {errors[0]}")
-    election = ElectionSettings(
-        namespace=leader_elect_resource_namespace or own_namespace(default=_DEFAULT_NAMESPACE),
-        name=shard.name(leader_elect_resource_name),
-        lease_duration=leader_elect_lease_duration,
-        renew_deadline=leader_elect_renew_deadline,
-        retry_period=leader_elect_retry_period,
-    )
-    _check_durations(election)
     return Availability(
-        election=election if leader_elect else None,
+        election=replace(election, name=shard.name(election.name)) if leader_elect else None,
         saved_history=_saved_history(state_configmap, election.namespace),
         shard=shard,
     )
@@ -181,28 +136,6 @@ def _shard(count: int, index: int | None) -> Shard:
     return Shard(index=index, count=count)
 
 
-def _check_durations(election: ElectionSettings) -> None:
-    """Check the limits of kube-controller-manager.
-
-    Raises:
-        click.UsageError: a duration is too short.
-    """
-    lease, renew, retry = (
-        f"--leader-elect-{name}={format_duration(seconds)}"
-        for name, seconds in (
-            ("lease-duration", election.lease_duration),
-            ("renew-deadline", election.renew_deadline),
-            ("retry-period", election.retry_period),
-        )
-    )
-    if election.lease_duration < 1:
-        raise click.UsageError(f"{lease} must be at least 1s: a Lease counts in seconds")
-    if election.lease_duration <= election.renew_deadline:
-        raise click.UsageError(f"{lease} must be longer than {renew}")
-    if election.renew_deadline <= JITTER * election.retry_period:
-        raise click.UsageError(f"{renew} must be longer than {JITTER} times {retry}")
-
-
 def _saved_history(text: str, default_namespace: str) -> SavedHistoryLocation | None:
     if not text:
         return None
@@ -215,49 +148,10 @@ def _saved_history(text: str, default_namespace: str) -> SavedHistoryLocation | 
     return SavedHistoryLocation(namespace=namespace or default_namespace, name=name)
 
 
-availability_options = option_group(
+_election_options = election_options(lease="milliscale-autoscaler", default_namespace="kube-system")
+_sharding_options = option_group(
     "availability",
     _availability,
-    bool_option(
-        "--leader-elect",
-        default=True,
-        help="Elect a leader before acting. Enable this when running several replicas for high availability.",
-    ),
-    click.option(
-        "--leader-elect-lease-duration",
-        type=POSITIVE_DURATION,
-        default="15s",
-        help="Time after which other candidates may take over a Lease that is not renewed.",
-    ),
-    click.option(
-        "--leader-elect-renew-deadline",
-        type=POSITIVE_DURATION,
-        default="10s",
-        help="Time after which a leader that cannot renew its Lease stops acting; less than the lease duration.",
-    ),
-    click.option(
-        "--leader-elect-retry-period",
-        type=POSITIVE_DURATION,
-        default="2s",
-        help="Time between attempts to acquire or renew the Lease.",
-    ),
-    click.option(
-        "--leader-elect-resource-lock",
-        type=click.Choice(["leases"]),
-        default="leases",
-        hidden=True,  # kube-controller-manager's flag, with its only valid value.
-    ),
-    click.option(
-        "--leader-elect-resource-name",
-        default="milliscale-autoscaler",
-        help="Name of the Lease; with --shards, each shard's number is added.",
-    ),
-    click.option(
-        "--leader-elect-resource-namespace",
-        default="",
-        show_default=f"the pod's own, or {_DEFAULT_NAMESPACE}",
-        help="Namespace of the Lease.",
-    ),
     click.option(
         "--state-configmap",
         default="milliscale-autoscaler-state",
@@ -277,6 +171,11 @@ availability_options = option_group(
         help="Index of this process's shard, from 0.",
     ),
 )
+
+
+def availability_options(command: _F) -> _F:
+    """Add the flags about several processes; passed on as `availability`."""
+    return _election_options(_sharding_options(command))
 
 
 # --- records of decisions ------------------------------------------------------------------------------------------

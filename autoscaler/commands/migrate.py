@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import click
 
-from autoscaler.commands.flags import kubeconfig_options
 from autoscaler.core.model import HPA_APIS, KUBERNETES, MILLISCALE, HPAApi
-from autoscaler.objects.fields import ParseError
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.migration import is_scaled_to_zero, move, render
 from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient, KubeConfigError, KubeError
 from kube.config import default_kubeconfig
+from kube.flags import kubeconfig_options
+from kube.objects import ParseError
 from kube.process import run
 from kube.status import StatusError
 

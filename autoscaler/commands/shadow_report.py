@@ -8,7 +8,7 @@ from typing import Final
 import click
 import msgspec
 
-from autoscaler.commands.debug_client import fetch_shadow_page, server_option
+from autoscaler.commands.debug_client import SERVER_URL, fetch_shadow_page
 from autoscaler.records.shadow import HPAEntry, ShadowPage, Verdict
 from kube.process import run
 
@@ -25,7 +25,9 @@ _VERDICTS: Final[Mapping[str, str]] = {
 
 
 @click.command("shadow-report")
-@server_option(
+@click.option(
+    "--server",
+    type=SERVER_URL,
     default="http://127.0.0.1:8080",
     help="URL of the running autoscaler, for example behind kubectl port-forward.",
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
@@ -21,6 +21,7 @@ MAX_STABILIZATION_WINDOW_MS: Final = 3600 * 1000
 """The longest stabilization window that Kubernetes' validation allows in an HPA's spec."""
 
 _WINDOW: Final = "downscale-stabilization"
+_WINDOW_MS: Final = "downscale_stabilization_ms"
 _REPLICAS: Final = "fallback-replicas"
 _THRESHOLD: Final = "fallback-failure-threshold"
 _MAX_INT32: Final = 2**31 - 1
@@ -49,20 +50,8 @@ class AnnotationOverrides:
 
     def apply_to(self, config: Config) -> Config:
         """Return the flags' `config` with this HPA's overrides."""
-        overridable = (
-            "tolerance",
-            "downscale_stabilization_ms",
-            "cpu_initialization_period_ms",
-            "initial_readiness_delay_ms",
-        )
-        values = {name: getattr(self, name) for name in overridable}
-        return replace(
-            config,
-            paused=self.paused,
-            fallback=self.fallback,
-            pod_selection=self.pod_selection,
-            **{name: value for name, value in values.items() if value is not None},
-        )
+        values = {each.name: getattr(self, each.name, None) for each in fields(Config)}
+        return replace(config, **{name: value for name, value in values.items() if value is not None})
 
 
 # --- parsers of values: each raises a ValueError with advice ---------------------------------------------------------
@@ -130,18 +119,19 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
 
 
-_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "mode": _one_of(Mode),
-    "sync-period": _duration(1.0, _HOUR),
-    "tolerance": _tolerance,
-    _WINDOW: _window_ms,
-    "cpu-initialization-period": _milliseconds,
-    "initial-readiness-delay": _milliseconds,
-    "paused": _one_of(Pause),
-    _REPLICAS: _integer(1, _MAX_INT32),
-    _THRESHOLD: _integer(1, 1000),
-    "pod-selection": _one_of(PodSelection),
+_PARSERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "mode": ("mode", _one_of(Mode)),
+    "sync-period": ("sync_period", _duration(1.0, _HOUR)),
+    "tolerance": ("tolerance", _tolerance),
+    _WINDOW: (_WINDOW_MS, _window_ms),
+    "cpu-initialization-period": ("cpu_initialization_period_ms", _milliseconds),
+    "initial-readiness-delay": ("initial_readiness_delay_ms", _milliseconds),
+    "paused": ("paused", _one_of(Pause)),
+    _REPLICAS: ("replicas", _integer(1, _MAX_INT32)),
+    _THRESHOLD: ("failure_threshold", _integer(1, 1000)),
+    "pod-selection": ("pod_selection", _one_of(PodSelection)),
 }
+"""{annotation: (field of AnnotationOverrides or Fallback, parser)}"""
 
 
 def parse_annotations(annotations: Mapping[str, str]) -> AnnotationOverrides:
@@ -155,34 +145,21 @@ def parse_annotations(annotations: Mapping[str, str]) -> AnnotationOverrides:
         if name not in _PARSERS
     ]
     values: dict[str, Any] = {}
-    for name, parse in _PARSERS.items():
+    for name, (field, parse) in _PARSERS.items():
         if name in ours:
             try:
-                values[name] = parse(ours[name].strip())
+                values[field] = parse(ours[name].strip())
             except ValueError as error:
                 problems.append(f'annotation {PREFIX}{name}: "{_shortened(ours[name])}" is ignored: {error}')
-    if values.get(_WINDOW, 0) > MAX_STABILIZATION_WINDOW_MS:
+    if values.get(_WINDOW_MS, 0) > MAX_STABILIZATION_WINDOW_MS:
         # Limited, not ignored: the flag's shorter window would scale down sooner than the spec of the HPA allows.
-        values[_WINDOW] = MAX_STABILIZATION_WINDOW_MS
+        values[_WINDOW_MS] = MAX_STABILIZATION_WINDOW_MS
         most = format_duration(MAX_STABILIZATION_WINDOW_MS / 1000)
         limit = f'"{_shortened(ours[_WINDOW])}" counts as {most}, the longest window that the API allows'
         problems.append(f"annotation {PREFIX}{_WINDOW}: {limit}")
-    if _THRESHOLD in values and _REPLICAS not in ours:
+    fallback = {name: values.pop(name) for name in ("replicas", "failure_threshold") if name in values}
+    if "replicas" in fallback:
+        values["fallback"] = Fallback(**fallback)
+    elif fallback and _REPLICAS not in ours:
         problems.append(f"annotation {PREFIX}{_THRESHOLD} is ignored: it needs {PREFIX}{_REPLICAS} beside it")
-    fallback = None
-    if _REPLICAS in values:
-        fallback = Fallback(replicas=values[_REPLICAS])
-        if _THRESHOLD in values:
-            fallback = replace(fallback, failure_threshold=values[_THRESHOLD])
-    return AnnotationOverrides(
-        mode=values.get("mode"),
-        sync_period=values.get("sync-period"),
-        tolerance=values.get("tolerance"),
-        downscale_stabilization_ms=values.get(_WINDOW),
-        cpu_initialization_period_ms=values.get("cpu-initialization-period"),
-        initial_readiness_delay_ms=values.get("initial-readiness-delay"),
-        paused=values.get("paused", Pause.NONE),
-        fallback=fallback,
-        pod_selection=values.get("pod-selection", PodSelection.SELECTOR),
-        problems=tuple(problems),
-    )
+    return AnnotationOverrides(**values, problems=tuple(problems))

@@ -32,10 +32,10 @@ from autoscaler.core.observation import (
     ResourceResponse,
     ValuesResponse,
 )
-from autoscaler.core.quantities import canonical_quantity, quantity_text
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator
 from autoscaler.core.status import selector_text
 from kube.fields import quote
+from kube.quantity import canonical_quantity, quantity_text
 from kube.selectors import LabelSelector, SelectorError
 
 _NO_TARGET = {

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from autoscaler.core.annotations import AnnotationOverrides
-from autoscaler.core.quantities import CanonicalQuantity
+from kube.quantity import CanonicalQuantity
 
 KIND: Final = "HorizontalPodAutoscaler"
 _RESOURCE: Final = "horizontalpodautoscalers"
@@ -164,7 +164,7 @@ class InvalidMetric(_Type, frozen=True):
 
 MetricSource: TypeAlias = ObjectMetric | ExternalMetric | PodsMetric | ResourceMetric | InvalidMetric
 
-_SOURCES: Final = {
+SOURCES: Final = {
     "Object": "object",
     "External": "external",
     "Pods": "pods",
@@ -187,14 +187,14 @@ class MetricSpec(_Type, frozen=True):
     @property
     def source(self) -> MetricSource:
         """The metric that `type` names."""
-        field = _SOURCES.get(self.type)
+        field = SOURCES.get(self.type)
         source: MetricSource | None = None if field is None else getattr(self, field)
         return InvalidMetric(self.type) if source is None else source
 
     @property
     def sources(self) -> dict[str, MetricSource]:
         """All sources that are set, by type, in Kubernetes' order."""
-        sources = {type_: getattr(self, field) for type_, field in _SOURCES.items()}
+        sources = {type_: getattr(self, field) for type_, field in SOURCES.items()}
         return {type_: source for type_, source in sources.items() if source is not None}
 
     @property
@@ -208,7 +208,7 @@ class MetricSpec(_Type, frozen=True):
         if isinstance(source, InvalidMetric):
             return cls(source.type)
         type_ = type(source).__name__.removesuffix("Metric")
-        field: dict[str, Any] = {_SOURCES[type_]: source}
+        field: dict[str, Any] = {SOURCES[type_]: source}
         return cls(type_, **field)
 
     def with_target(self, target: MetricTarget) -> MetricSpec:

@@ -19,10 +19,8 @@ class ThrottledClients:
     """The clients, with a bucket for scales, statuses and events, and one for each metrics API.
 
     Args:
-        client: the connection.
         rate_limit: returns (qps, burst) of each bucket for a number of HPAs.
-        may_write: as of ThrottledClient.
-        on_error: the same.
+        may_write, on_error: as of ThrottledClient.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Pod
 from autoscaler.loop.clients import ThrottledClients
-from autoscaler.loop.debug import decision_routes, shadow_routes
+from autoscaler.loop.debug import debug_routes
 from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.hpas import HPAs
@@ -68,14 +68,7 @@ _SPREAD_SECONDS = 0.01
 
 
 class Controller:
-    """An autoscaler on one API server.
-
-    Args:
-        client: the connection.
-        options: the settings.
-        on_record: called with the record of each decision, as JSON.
-        telemetry: the metrics.
-    """
+    """An autoscaler on one API server; `on_record` is called with the record of each decision, as JSON."""
 
     def __init__(
         self,
@@ -183,10 +176,7 @@ class Controller:
                 "shards": lambda: self._shard_leases.problem if self._shard_leases else None,
             },
         )
-        pages = [
-            *decision_routes(self._decisions, options.decision_log.debug_access),
-            *shadow_routes(self._shadow, options.decision_log.debug_access),
-        ]
+        pages = debug_routes(self._decisions, self._shadow, options.decision_log.debug_access)
         app = application(self._telemetry.render, health, pages=pages)
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
             _log.info("health and metrics on %s port %d", options.bind_address, port)

@@ -40,8 +40,10 @@ class DebugAccess(StrEnum):
     """Nobody: 404."""
 
 
-def decision_routes(log: DecisionLog, access: DebugAccess) -> list[web.RouteDef]:
-    """The routes of the pages about decisions."""
+def debug_routes(
+    log: DecisionLog, shadow: ShadowComparer, access: DebugAccess, *, clock: Callable[[], float] = time.monotonic
+) -> list[web.RouteDef]:
+    """The routes of the pages; `clock` is the clock of the comparisons, in seconds."""
     if access is DebugAccess.OFF:
         return []
 
@@ -59,23 +61,14 @@ def decision_routes(log: DecisionLog, access: DebugAccess) -> list[web.RouteDef]
             return _problem(404, f"there are no decisions on {namespace}/{name} here: {why}")
         return _json(page)
 
+    async def comparisons(_: web.Request) -> web.Response:
+        return _json(page_of(shadow, round(clock() * 1000)))
+
     return [
         web.get(INDEX_PATH, _guarded(index, access)),
         web.get(INDEX_PATH + "/{namespace}/{name}", _guarded(decisions, access)),
+        web.get(SHADOW_PATH, _guarded(comparisons, access)),
     ]
-
-
-def shadow_routes(
-    shadow: ShadowComparer, access: DebugAccess, *, clock: Callable[[], float] = time.monotonic
-) -> list[web.RouteDef]:
-    """The route of the page about shadow mode; `clock` is the clock of the comparisons, in seconds."""
-    if access is DebugAccess.OFF:
-        return []
-
-    async def report(_: web.Request) -> web.Response:
-        return _json(page_of(shadow, round(clock() * 1000)))
-
-    return [web.get(SHADOW_PATH, _guarded(report, access))]
 
 
 def _guarded(handler: Handler, access: DebugAccess) -> Handler:

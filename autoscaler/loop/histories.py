@@ -36,12 +36,8 @@ class Histories:
 
     def __init__(self) -> None:
         self._entries: dict[HPAKey, HistoryEntry] = {}
-        self._changes = 0
-
-    @property
-    def changes(self) -> int:
-        """A number that grows with each change."""
-        return self._changes
+        self.changes = 0
+        """Grows with each change."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -58,7 +54,7 @@ class Histories:
     def forget(self, key: HPAKey) -> None:
         """Drop the history of an HPA that was deleted."""
         if self._entries.pop(key, None) is not None:
-            self._changes += 1
+            self.changes += 1
 
     def snapshot(self) -> dict[HPAKey, HistoryEntry]:
         """Return a copy of all entries."""
@@ -80,4 +76,4 @@ class Histories:
 
     def _set(self, key: HPAKey, entry: HistoryEntry) -> None:
         self._entries[key] = entry
-        self._changes += 1
+        self.changes += 1

@@ -28,9 +28,7 @@ class HPAs:
     """The HPAs of all APIs.
 
     Args:
-        client: the connection.
-        required: the APIs that must be served.
-        optional: the APIs that need not be served.
+        required, optional: the APIs that must, and that need not be served.
         scale_to_zero: the feature HPAScaleToZero.
         on_change: called with (key, old, new) after each change of an HPA, as by a store.
     """

@@ -30,16 +30,15 @@ from autoscaler.core.observation import (
     ResourceResponse,
     ValuesResponse,
 )
-from autoscaler.core.quantities import milli_value
 from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer
 from autoscaler.loop.pod_owners import PodIndex
-from autoscaler.objects.fields import ParseError, time_ms
 from kube.client import KubeError
 from kube.durations import DurationError, parse_duration
 from kube.flowcontrol import ThrottledClient
 from kube.mapping import NoMatchError, RestMapper
 from kube.names import path_segment_errors
-from kube.quantity import QuantityError
+from kube.objects import ParseError, time_ms
+from kube.quantity import QuantityError, milli_value
 from kube.selectors import LabelSelector
 from kube.status import StatusError, generic_message
 
@@ -98,9 +97,7 @@ class MetricsClient:
     """Queries the metrics APIs. Concurrent queries are coalesced (see `MetricsQueryCoalescer`).
 
     Args:
-        resource: the connection to metrics.k8s.io.
-        custom: the connection to custom.metrics.k8s.io.
-        external: the connection to external.metrics.k8s.io.
+        resource, custom, external: the connections to the three APIs.
         mapper: maps a described object's kind to its resource.
         pods: the pods of the cluster, to split coalesced responses; None: queries for different pods are not coalesced.
         version_seconds: how long the preferred version of the custom metrics API is cached.

@@ -61,9 +61,6 @@ class Observer:
     """Reads scales, pods and metric values.
 
     Args:
-        scales: reads the targets' scales.
-        metrics: queries the metrics APIs.
-        pods: the pods of the cluster.
         selectors: the selectors of all HPAs' targets; each observation updates that of its HPA.
         controllers: returns {a ReplicaSet's uid: the uid of its controller, or ""}, for HPAs with the pod selection
             `owner`; None if that is not known yet.

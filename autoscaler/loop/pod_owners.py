@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from autoscaler.core.observation import MetricResponse, Owned, Pod, PodsResponse, ResourceResponse
-from autoscaler.objects.fields import ParseError
 from autoscaler.objects.workloads import parse_owned
 from kube.client import KubeClient
 from kube.label_index import LabelIndex
+from kube.objects import ParseError
 from kube.store import Key, Store
 
 PodIndex: TypeAlias = LabelIndex[Pod]

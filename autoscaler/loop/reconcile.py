@@ -42,14 +42,7 @@ class Reconciler:
     """Reconciles HPAs, one at a time or several concurrently, but never the same HPA twice at the same time.
 
     Args:
-        observer: reads scales, pods and metrics.
-        scales: writes the targets' scales.
         client: writes the HPAs' statuses.
-        recorder: writes events.
-        telemetry: counts.
-        histories: the history of each HPA.
-        decisions: keeps a record of each decision.
-        shadow: compares the decisions on HPAs in shadow mode.
         mode: of the process; an HPA's annotation can only restrict it.
         is_foreign: returns True if another controller acts on this HPA, so this one must not.
         wall_clock: the time in seconds since the epoch, for statuses and for times that come from the API.

@@ -104,12 +104,8 @@ class SavedHistoryStore:
         self._wall_clock = wall_clock
         self._clock = clock
         self._saved_changes: tuple[int, bool] | None = None
-        self._problem = ""
-
-    @property
-    def problem(self) -> str:
+        self.problem = ""
         """The reason why the last save or load failed; empty: it succeeded."""
-        return self._problem
 
     async def load(self) -> dict[HPAKey, HistoryEntry]:
         """Return the saved histories of all shards, since a change of --shards moves HPAs to other shards."""
@@ -216,9 +212,9 @@ class SavedHistoryStore:
 
     def _report(self, problem: str) -> None:
         """Log a new problem, or the end of one."""
-        if problem == self._problem:
+        if problem == self.problem:
             return
-        self._problem = problem
+        self.problem = problem
         where = f"ConfigMap {self._location.namespace}/{self._name}"
         if problem:
             _log.warning("%s %s", where, problem)

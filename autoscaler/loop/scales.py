@@ -20,11 +20,11 @@ from urllib.parse import quote
 
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import ReadError, Scale
-from autoscaler.objects.fields import ParseError
 from autoscaler.objects.workloads import parse_scale, parse_workload
 from kube.client import KubeClient, KubeError
 from kube.flowcontrol import ThrottledClient
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
+from kube.objects import ParseError
 from kube.retries import Backoff
 from kube.status import StatusError, generic_message
 from kube.store import Key, Store
@@ -56,12 +56,7 @@ class TargetScale:
 
 
 class Workloads:
-    """The scales of watched workloads.
-
-    Args:
-        client: the connection, used by `run` only.
-        enough: how many objects of a kind are read before the kind is watched.
-    """
+    """The scales of watched workloads; a kind is watched when `enough` of its objects have been read."""
 
     def __init__(self, client: KubeClient, *, enough: int = _ENOUGH) -> None:
         self._kinds = {resource: _Kind(client, path, enough) for resource, path in _WATCHED.items()}
@@ -106,13 +101,7 @@ def _track(raw: Mapping[str, Any]) -> Scale | None:
 
 
 class ScaleClient:
-    """Reads and writes scales.
-
-    Args:
-        client: the connection.
-        mapper: maps a target's kind to its resource.
-        workloads: the scales that are known from a watch; None: all are read.
-    """
+    """Reads and writes scales; without `workloads`, the scales that are known from a watch, all are read."""
 
     def __init__(self, client: ThrottledClient, mapper: RestMapper, workloads: Workloads | None = None) -> None:
         self._client = client

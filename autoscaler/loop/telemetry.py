@@ -244,10 +244,6 @@ class Telemetry:
         """Show the counters of a client."""
         self._registry.register(ClientMetrics([client]))
 
-    def collect(self) -> Iterable[Metric]:
-        """Return all metrics as the library's types."""
-        return self._registry.collect()
-
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

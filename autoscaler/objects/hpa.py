@@ -21,6 +21,7 @@ from autoscaler.core.model import (
     HPA,
     KIND,
     KUBERNETES,
+    SOURCES,
     Condition,
     HPAApi,
     Int32,
@@ -28,8 +29,8 @@ from autoscaler.core.model import (
     Spec,
     Status,
 )
-from autoscaler.core.quantities import CanonicalQuantity, canonical_quantity
-from autoscaler.objects.fields import ParseError, intern, object_name, time_ms
+from kube.objects import ParseError, intern, object_name, time_ms
+from kube.quantity import CanonicalQuantity, canonical_quantity
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -38,7 +39,6 @@ FOREIGN_MANAGER: Final = "kube-controller-manager"
 """The field manager of Kubernetes' own controller."""
 
 _MAX_DEPTH: Final = 16  # HPAs are nested less deeply
-_METRIC_TYPES: Final = ("Resource", "ContainerResource", "Pods", "Object", "External")
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", kw_only=True):
@@ -160,7 +160,7 @@ def _check(spec: Spec) -> None:
     if spec.max_replicas < 1:
         raise ParseError("spec.maxReplicas: must be at least 1")
     for index, metric in enumerate(spec.metrics):
-        if metric.type in _METRIC_TYPES and metric.type not in metric.sources:
+        if metric.type in SOURCES and metric.type not in metric.sources:
             raise ParseError(
                 f"spec.metrics[{index}]: type is {metric.type}, but the field of that metric type is not set"
             )

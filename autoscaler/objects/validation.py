@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autoscaler.core.model import (
+    SOURCES,
     ContainerResourceMetric,
     CrossVersionObjectReference,
     ExternalMetric,
@@ -31,13 +32,6 @@ _MAX_WINDOW_SECONDS = 3600
 _MAX_PERIOD_SECONDS = 1800
 _MAX_ANNOTATION_BYTES = 256 * 1024
 
-_SOURCES = {
-    "Object": "object",
-    "External": "external",
-    "Pods": "pods",
-    "Resource": "resource",
-    "ContainerResource": "containerResource",
-}
 _TARGET_TYPES = ("Utilization", "Value", "AverageValue")
 _SELECT_POLICIES = ("Max", "Min", "Disabled")
 _POLICY_TYPES = ("Pods", "Percent")
@@ -59,7 +53,7 @@ def validate_hpa(obj: Mapping[str, Any], *, scale_to_zero: bool) -> list[str]:
         scale_to_zero: whether the feature gate HPAScaleToZero is on.
 
     Raises:
-        ParseError: a field has the wrong type, or a text is no quantity.
+        ParseError: a field has the wrong type, or a text is not a quantity.
     """
     hpa = decode_hpa(obj)
     return sorted(_metadata_errors(hpa.metadata) + _spec_errors(hpa.spec, scale_to_zero=scale_to_zero))
@@ -125,25 +119,30 @@ def _reference_errors(path: str, reference: CrossVersionObjectReference, *, core
 
 def _metric_errors(path: str, metric: MetricSpec) -> list[str]:
     errors = []
-    unsupported = fields.not_supported(f"{path}.type", metric.type, tuple(_SOURCES))
+    unsupported = fields.not_supported(f"{path}.type", metric.type, tuple(SOURCES))
     if not metric.type:
         errors.append(fields.required(f"{path}.type", "must specify a metric source type"))
-    if metric.type not in _SOURCES:
+    if metric.type not in SOURCES:
         errors += [unsupported, unsupported]  # reported twice, as by Kubernetes
 
     present = metric.sources
     for type_, source in list(present.items())[:1]:  # as in Kubernetes, other sources are not validated
-        errors += _source_errors(f"{path}.{_SOURCES[type_]}", source)
-    if metric.type in _SOURCES and metric.type not in present:
+        errors += _source_errors(f"{path}.{_field(type_)}", source)
+    if metric.type in SOURCES and metric.type not in present:
         detail = "must populate information for the given metric source"
-        errors.append(fields.required(f"{path}.{_SOURCES[metric.type]}", detail))
+        errors.append(fields.required(f"{path}.{_field(metric.type)}", detail))
     if len(present) > 1:
         errors += [
-            fields.forbidden(f"{path}.{_SOURCES[type_]}", "must populate the given metric source only")
+            fields.forbidden(f"{path}.{_field(type_)}", "must populate the given metric source only")
             for type_ in present
             if type_ != metric.type
         ]
     return errors
+
+
+def _field(type_: str) -> str:
+    """Return the field of a metric's type: `containerResource` of ContainerResource."""
+    return type_[0].lower() + type_[1:]
 
 
 def _source_errors(path: str, source: MetricSource) -> list[str]:

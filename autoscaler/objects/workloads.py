@@ -16,10 +16,9 @@ import msgspec
 
 from autoscaler.core.model import Int32, LabelSelectorSpec
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
-from autoscaler.core.quantities import milli_value
-from autoscaler.objects.fields import ParseError, convert, intern, object_name, optional_time_ms
 from kube import selectors
-from kube.quantity import QuantityError
+from kube.objects import ParseError, convert, intern, object_name, optional_time_ms
+from kube.quantity import QuantityError, milli_value
 from kube.selectors import Operator, Requirement, SelectorError
 
 _log = logging.getLogger(__name__)

@@ -26,7 +26,6 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
-from autoscaler.core.quantities import CanonicalQuantity
 from autoscaler.core.stabilization import Normalized
 from autoscaler.records.record import (
     VERSION,
@@ -44,6 +43,7 @@ from autoscaler.records.record import (
     Values,
     Written,
 )
+from kube.quantity import CanonicalQuantity
 
 _MAX_SHOWN: Final = 10
 """Entries of a list."""

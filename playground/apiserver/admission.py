@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from autoscaler.objects.fields import ParseError
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
+from kube.objects import ParseError
 from kube.status import bad_request
 from playground.apiserver.errors import invalid_object
 from playground.apiserver.objects import Object, child, name_of

@@ -41,7 +41,6 @@ from autoscaler.core.observation import (
     ValuesResponse,
 )
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
-from autoscaler.core.quantities import CanonicalQuantity, canonical_quantity
 from autoscaler.core.reconcile import conclude, decide
 from autoscaler.core.stabilization import (
     NormalizationArg,
@@ -49,6 +48,7 @@ from autoscaler.core.stabilization import (
     normalize_desired_replicas,
     normalize_desired_replicas_with_behaviors,
 )
+from kube.quantity import CanonicalQuantity, canonical_quantity
 from kube.selectors import LabelSelector
 
 NOW = 1_000_000_000_000

@@ -7,12 +7,16 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from autoscaler.loop.debug import DebugAccess, decision_routes
+from autoscaler.core.config import Config
+from autoscaler.loop.debug import DebugAccess, debug_routes
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.shadow import ShadowComparer
 from kube.serving.health import Health
 from kube.serving.probes import application, serving
 from tests.autoscaler.test_decision_log import record
+
+SHADOW = ShadowComparer(sync_period=15, config=Config())
 
 
 @pytest.fixture
@@ -28,7 +32,7 @@ async def endpoint(
     log: DecisionLog, access: DebugAccess = DebugAccess.LOCAL, *, remote: str | None = None
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """The endpoint with the pages; `remote`: from where requests seem to come."""
-    app = application(Telemetry().render, Health(live={}, ready={}), pages=decision_routes(log, access))
+    app = application(Telemetry().render, Health(live={}, ready={}), pages=debug_routes(log, SHADOW, access))
     if remote is not None:
         app.middlewares.append(_from(remote))
     async with (

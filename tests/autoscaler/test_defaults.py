@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.objects.fields import ParseError
 from autoscaler.objects.hpa import default_hpa
+from kube.objects import ParseError
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 

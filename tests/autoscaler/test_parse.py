@@ -31,10 +31,10 @@ from autoscaler.core.model import (
     Status,
 )
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
-from autoscaler.core.quantities import canonical_quantity, milli_value
-from autoscaler.objects.fields import ParseError, time_ms
 from autoscaler.objects.hpa import parse_hpa, track_hpa
 from autoscaler.objects.workloads import parse_owned, parse_pod, parse_scale, parse_workload, track_pod
+from kube.objects import ParseError, time_ms
+from kube.quantity import canonical_quantity, milli_value
 from tests.autoscaler.simulated_cluster import quantity
 
 JSON = dict[str, Any]

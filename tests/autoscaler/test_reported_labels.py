@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
 
 from autoscaler.core.config import Config, Pause
 from autoscaler.core.model import MetricSpec, MetricTarget, Status
@@ -50,7 +51,7 @@ def counted(
     telemetry.decided(simulated.decision, outcome, scale_error=scale_error, metric_seconds=(), seconds=0.1)
     samples = [
         (sample.name.removeprefix(f"{PREFIX}_"), sample.labels, sample.value)
-        for family in telemetry.collect()
+        for family in text_string_to_metric_families(telemetry.render().decode())
         for sample in family.samples
         if not sample.name.endswith(("_bucket", "_sum", "_created"))
     ]

@@ -14,8 +14,9 @@ from autoscaler.commands.debug_client import DebugClientError
 from autoscaler.commands.shadow_report import as_table
 from autoscaler.core.config import Config
 from autoscaler.core.model import Condition, HPAKey, Status
-from autoscaler.loop.debug import DebugAccess, shadow_routes
+from autoscaler.loop.debug import DebugAccess, debug_routes
 from autoscaler.records.build import time_text
+from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict, page_of
 from kube.serving.probes import serving
 from tests.autoscaler.simulated_cluster import NOW, hpa
@@ -116,7 +117,7 @@ def test_empty_table_is_a_sentence() -> None:
 @pytest.fixture
 async def server(shadow: ShadowComparer) -> AsyncIterator[str]:
     app = web.Application()
-    app.add_routes(shadow_routes(shadow, DebugAccess.LOCAL, clock=lambda: NOW / 1000))
+    app.add_routes(debug_routes(DecisionLog(1), shadow, DebugAccess.LOCAL, clock=lambda: NOW / 1000))
     async with serving(app, host="127.0.0.1", port=0) as port:
         yield f"http://127.0.0.1:{port}"
 
@@ -136,7 +137,7 @@ async def test_page_is_served_as_json(server: str) -> None:
 
 
 def test_page_is_absent_without_debug_endpoints(shadow: ShadowComparer) -> None:
-    assert shadow_routes(shadow, DebugAccess.OFF) == []
+    assert debug_routes(DecisionLog(1), shadow, DebugAccess.OFF) == []
 
 
 async def test_page_has_hpas_with_an_observed_status() -> None:

@@ -23,9 +23,9 @@ from autoscaler.core.model import (
     ResourceMetric,
     Status,
 )
-from autoscaler.core.quantities import canonical_quantity
 from autoscaler.core.status import status_json
 from autoscaler.objects.hpa import parse_hpa
+from kube.quantity import canonical_quantity
 from tests.autoscaler.simulated_cluster import NOW, quantity
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from autoscaler.objects.fields import ParseError
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
+from kube.objects import ParseError
 from tests.conformance.comparison import difference
 
 

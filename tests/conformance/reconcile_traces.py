@@ -38,8 +38,8 @@ from autoscaler.core.observation import (
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
 from autoscaler.core.reconcile import conclude, decide
 from autoscaler.core.status import status_json
-from autoscaler.objects.fields import time_ms
 from autoscaler.objects.hpa import parse_hpa
+from kube.objects import time_ms
 from kube.selectors import LabelSelector
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE
-from autoscaler.objects.fields import ParseError
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from kube.client import KubeClient
+from kube.objects import ParseError
 from kube.status import StatusError
 from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster

@@ -1,4 +1,4 @@
-"""Single fields of Kubernetes JSON: quantities, times, and the error that names a field."""
+"""Decode Kubernetes objects: names, times, interned texts, and the error that names a field."""
 
 from __future__ import annotations
 
