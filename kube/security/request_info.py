@@ -164,7 +164,7 @@ class RequestInfo(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 def _selected_name(query: Query) -> str:
-    """Return the only name that a list request can return, so that the right to it is enough; "" if there are others."""
+    """Return the only name that a list request can return, so the right to it is enough; "" if there are others."""
     try:
         name = FieldSelector.parse(query.get("fieldSelector")).exact_name()
     except FieldSelectorError:
