@@ -10,5 +10,5 @@ quantity, selectors, field_selectors, names, fields, objects, durations, status 
 flags, election_flags, process, files, certs   command line, process and files
 tasks, deadlines, single_flight, fairness, retries   asyncio
 
-Nothing here knows of metrics or of scaling, or imports another package of this repository.
+Metrics and scaling do not belong here. No other package of this repository is imported.
 """

@@ -94,7 +94,7 @@ class CertificateAuthority:
 
 
 def self_signed(common_name: str, hosts: Sequence[str], *, days: int = _YEAR) -> KeyPair:
-    """Make a serving certificate with a CA of its own; the PEM contains the CA's certificate, too."""
+    """Make a serving certificate with its own CA; the PEM also contains the CA's certificate."""
     authority = CertificateAuthority.create(f"{common_name}-ca")
     pair = authority.issue(common_name, hosts=hosts, server=True, days=days)
     return KeyPair(pair.cert_pem + authority.cert_pem, pair.key_pem)

@@ -1,8 +1,8 @@
 """The API client: plain JSON over aiohttp, with kubernetes-asyncio's configuration (kube.config).
 
-kubernetes-asyncio's models are not used: decoding into them costs many times what the JSON costs. Neither is its
-transport: for every request it makes aiohttp look up proxies and passwords on another thread. This client works with
-paths and dicts, and raises one of two errors:
+kubernetes-asyncio's models are not used, because decoding into them takes many times as long as decoding JSON. Nor is
+its transport: it makes aiohttp look up proxies and passwords on another thread for every request. This client works
+with paths and dicts, and raises one of two errors:
 
     StatusError       the server responded with 400 or more (kube.status)
     KubeError
@@ -43,7 +43,7 @@ _JSON = "application/json"
 _CONNECT_SECONDS = 10.0
 # 60,000 values of a custom metric have this size.
 _MAX_BYTES = 16 * 2**20
-# Only so many responses of more than a mebibyte are read at a time.
+# The maximum of responses of more than a mebibyte that are read at a time.
 _LARGE_BYTES = 2**20
 _LARGE_AT_ONCE = 4
 # etcd takes objects of up to 1.5 MiB.
@@ -59,11 +59,11 @@ class KubeConfigError(KubeError):
 
 
 class KubeUnreachable(KubeError):
-    """The API server did not respond, or with something that is no API response."""
+    """The API server did not respond, or sent a response that is not one of the API."""
 
 
 class WatchSilent(KubeUnreachable):
-    """An open watch received nothing for too long: its peer may be gone."""
+    """An open watch received nothing for too long: the connection may be dead."""
 
 
 class ResponseTooLarge(KubeUnreachable):
@@ -106,7 +106,7 @@ class KubeClient:
         self._user_agent = user_agent
         self._proxy = config.proxy
         self._timeout = timeout
-        # Lists have slots of their own: slow large responses of a metrics API must not delay the lists of pods.
+        # Lists have separate slots, so that slow large responses of a metrics API do not delay lists of pods.
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._large_lists = asyncio.Semaphore(_LARGE_AT_ONCE)
         self.large_responses = 0
@@ -135,7 +135,7 @@ class KubeClient:
             kubeconfig: the file; None: the service account of the pod that this runs in.
             context: the kubeconfig's context; None: its current one.
             user_agent: the User-Agent header.
-            timeout: seconds for a request with all its retries, unless it has its own; watches have none.
+            timeout: default seconds for a request with all its retries; not for watches.
             bookmark_seconds: how often the API server sends a bookmark to a watch.
             retries: retries requests; None: with the real clock.
 
@@ -180,8 +180,8 @@ class KubeClient:
             path: percent-encoded.
             query: parameters.
             accept: the media type to accept.
-            timeout: seconds for the request and all its retries; None: those of this client.
-            before_retry: awaited before each retry. These two are the same for all methods.
+            timeout: seconds for the request and all its retries; None: the client's default.
+            before_retry: awaited before each retry. The other methods have the same two arguments.
 
         Raises:
             StatusError, KubeUnreachable: see the module.
@@ -255,9 +255,9 @@ class KubeClient:
         Args:
             path: the collection's path.
             query: resourceVersion, labelSelector, allowWatchBookmarks and so on.
-            seconds: when the server shall end the watch.
+            seconds: the time after which the server ends the watch.
             accept: the media type to accept.
-            on_open: called once when the server has accepted the watch, perhaps long before its first event.
+            on_open: called once when the server has accepted the watch, which may be long before its first event.
 
         Raises:
             StatusError: the server refuses, or sends an ERROR event (410 when the version is too old).
@@ -356,14 +356,14 @@ class KubeClient:
 
 @contextlib.contextmanager
 def _as_unreachable() -> Iterator[None]:
-    """Raise KubeUnreachable for every way in which there was no usable response."""
+    """Raise KubeUnreachable for every error without a usable response."""
     try:
         yield
     except TimeoutError as error:
         raise KubeUnreachable("the API server did not respond in time") from error
     except (aiohttp.ClientError, OSError, RestConfigError) as error:
         raise KubeUnreachable(f"the API server cannot be reached: {str(error) or type(error).__name__}") from error
-    except ValueError as error:  # aiohttp's word for a line that is too long
+    except ValueError as error:  # raised by aiohttp for a line that is too long
         raise KubeUnreachable(f"the API server's response cannot be read: {error}") from error
 
 

@@ -1,8 +1,8 @@
 """The address of the API server and our credentials, from a kubeconfig or a service account.
 
 kubernetes-asyncio reads files, exec plugins and service accounts. This module adds one error type, re-reads the
-credentials of a kubeconfig every minute, and leaves no copies of a kubeconfig's keys in the temporary directory. It
-imports kubernetes-asyncio when that is used: that takes half a second, which commands without a cluster need not wait.
+credentials of a kubeconfig every minute, and leaves no copies of a kubeconfig's keys in the temporary directory.
+kubernetes-asyncio is imported lazily, because that takes half a second and some commands do not need a cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 # kubernetes-asyncio itself re-reads the tokens of service accounts.
 _CREDENTIAL_SECONDS = 60.0
-# As Kubernetes' HTTP/2 pings: 30 seconds without a byte, then 15 for the response.
+# Like Kubernetes' HTTP/2 pings: after 30 seconds without a byte, 15 seconds for the response.
 _KEEPALIVE = {
     "TCP_KEEPIDLE": 30,
     "TCP_KEEPINTVL": 5,
@@ -56,7 +56,7 @@ class RestConfig:
     """The URL of a proxy, from the kubeconfig or the environment."""
 
     async def authorization(self) -> dict[str, str]:
-        """Return the Authorization header as it is now; nothing without a token or password.
+        """Return the current Authorization header; no header without a token or password.
 
         Raises:
             RestConfigError: a token cannot be read.
@@ -83,7 +83,7 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
     from kubernetes_asyncio.client import Configuration
     from kubernetes_asyncio.config import load_incluster_config
 
-    gc.freeze()  # As `kube.process.run` does with what was imported before.
+    gc.freeze()  # `kube.process.run` does the same for earlier imports.
     configuration = Configuration()
     try:
         with tempfile.TemporaryDirectory() as directory:
@@ -103,12 +103,12 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
 
 
 def keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket that notices within 45 seconds that its peer is gone, whether or not something was sent."""
+    """Return a socket that detects a vanished peer within 45 seconds, even if nothing is sent."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):  # Linux has all of them, other systems some
+        if hasattr(socket, name):  # other systems than Linux lack some of them
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made
 
@@ -146,7 +146,7 @@ async def _load_kubeconfig(into: Any, path: Path, context: str | None, directory
 def _read_kubeconfig(path: Path, directory: Path | None) -> Any:
     """Read a kubeconfig, and move its inline keys and certificates to files in `directory`, or drop them if None.
 
-    kubernetes-asyncio would write them to files that stay until the process ends, or for ever if a signal ends it.
+    kubernetes-asyncio would write them to files that stay until the process ends, or forever if a signal ends it.
     """
     if not path.is_file():
         raise ValueError("there is no such file")

@@ -1,4 +1,4 @@
-"""Deadlines: a timeout becomes one absolute time at the start of a request, and is passed on as that."""
+"""Deadlines: a timeout becomes one absolute time at the start of a request, and is passed on unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class DeadlineExceeded(TimeoutError):
-    """The work was cancelled at its deadline; any other TimeoutError is the work's own."""
+    """The work was cancelled at its deadline; other TimeoutErrors come from the work itself."""
 
 
 class Deadline(msgspec.Struct, frozen=True, order=True):
@@ -62,7 +62,7 @@ async def within(deadline: Deadline, work: Coroutine[Any, Any, _T]) -> _T:
 
 
 class _Rest(Generic[_T]):
-    """The rest of a coroutine that waits for the first time: `yield from`, begun in the middle (PEP 380)."""
+    """The rest of a coroutine after its first await: `yield from`, started in the middle (PEP 380)."""
 
     def __init__(self, work: Coroutine[Any, Any, _T], waits_for: Any) -> None:
         self._work = work

@@ -1,7 +1,7 @@
 """Durations in Go's syntax: `30s`, `1m30s`, `1.5h`.
 
-Flags that have the names of prometheus-adapter's and kube-controller-manager's flags take the same values. In the
-program a duration is a float of seconds; parsing is in integer nanoseconds, so it loses nothing.
+Flags that have the names of prometheus-adapter's and kube-controller-manager's flags take the same values. In Python a
+duration is a float of seconds; parsing computes in integer nanoseconds, so it is exact.
 """
 
 import re
@@ -15,7 +15,7 @@ _NANOSECONDS = {
     "ns": 1,
     "us": 10**3,
     "µs": 10**3,  # U+00B5, micro sign
-    "μs": 10**3,  # U+03BC, Greek letter mu: Go takes both
+    "μs": 10**3,  # U+03BC, Greek letter mu; Go accepts both
     "ms": 10**6,
     "s": 10**9,
     "m": 60 * 10**9,

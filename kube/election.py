@@ -2,13 +2,13 @@
 
 The rules and the fields of the Lease are client-go's (tools/leaderelection). A candidate writes its identity into the
 Lease and renews it every `retry_period`. The others take it over when they have seen no change for `lease_duration`, by
-their own clock: nobody trusts the times in the Lease. A leader that ends cleanly releases the Lease, and since the
-others watch it, one of them takes it at once.
+their own clock; times in the Lease are not trusted. A leader that stops cleanly releases the Lease. The others watch
+it, so one of them takes it over at once.
 
-A Lease can have annotations of its holder. `may_take` can keep a candidate from a free Lease, for example while Leases
-of another number of shards are alive. It is called before the Lease is taken and again afterwards: of two candidates
-that exclude each other and take their Leases at the same time, at least one then sees the other's, and releases its own
-before it has acted.
+The holder can set annotations on its Lease. `may_take` can prevent a candidate from taking a free Lease, for example
+while Leases with another number of shards are held. It is called before the Lease is taken and again afterwards: if two
+candidates that exclude each other take their Leases at the same time, at least one of them sees the other's Lease and
+releases its own before it acts.
 
 It is stricter than client-go in three points. The renew deadline runs from the start of the last successful renewal,
 not from the first failed one. A leader that reads another name in the Lease stops at once. Callers check `leading()`
@@ -47,10 +47,10 @@ JITTER = 1.2
 """A candidate waits up to (1 + JITTER) retry periods; the renew deadline must be longer than JITTER retry periods."""
 
 _NOT_FOUND = 404
-# Kubernetes' own health check fails this long after the lease has expired.
+# Like Kubernetes' health check, which fails this long after the lease has expired.
 _HEALTH_GRACE_SECONDS = 20.0
 _RELEASE_SECONDS = 0.5
-# Of a released Lease; 0 is not allowed.
+# The duration of a released Lease; 0 is not allowed.
 _RELEASED_DURATION = 1
 
 
@@ -66,11 +66,11 @@ class ElectionSettings:
     namespace: str
     name: str
     lease_duration: float = 15.0
-    """How long the others wait after the last change of the Lease."""
+    """How long other candidates wait after the last change of the Lease."""
     renew_deadline: float = 10.0
-    """How long a leader goes on after its last successful renewal."""
+    """How long a leader keeps acting after its last successful renewal."""
     retry_period: float = 2.0
-    """Between tries to take or to renew."""
+    """The time between attempts to take or renew the Lease."""
 
     @property
     def collection(self) -> str:
@@ -79,7 +79,7 @@ class ElectionSettings:
 
     @property
     def request_seconds(self) -> float:
-        """The timeout of a request; one that hangs leaves time for another before the deadline."""
+        """The timeout of a request, so that after one that hangs there is time for another before the deadline."""
         return self.renew_deadline / 2
 
 
@@ -123,7 +123,7 @@ class LeaderElector:
         identity: the candidate's name in the Lease; unique among all candidates.
         on_change: called with True when this candidate becomes the leader, and with False when it no longer is.
         annotations: of the Lease while this candidate holds it.
-        may_take: returns whether the candidate may take a free Lease, and after that, whether it may lead.
+        may_take: returns whether the candidate may take a free Lease and, after taking it, may lead.
         clock: monotonic, in seconds; runs on while the machine is suspended.
         wall_clock: seconds since the epoch; written into the Lease for people to read.
         random: returns numbers in [0, 1), for the jitter of retries.
@@ -215,7 +215,7 @@ class LeaderElector:
             watching.cancel()
 
     async def _try_to_lead(self) -> bool:
-        """Take the Lease, and release it again if it may not lead after all."""
+        """Take the Lease; release it if `may_take` then returns False."""
         if not await self._try():
             return False
         try:
@@ -238,7 +238,7 @@ class LeaderElector:
                             self._released.set()
             except (StatusError, KubeError) as error:
                 _log.debug("%s: not watched: %s", self._label, error)
-            # No tight loop where a watch fails or ends at once.
+            # Avoid a tight loop if watches fail or end at once.
             await asyncio.sleep(self._settings.retry_period)
 
     async def _renew_until_lost(self) -> None:
@@ -256,7 +256,7 @@ class LeaderElector:
             self._set_leader(False)
 
     async def _try(self) -> bool:
-        """Take or renew the Lease, if that is possible now."""
+        """Take or renew the Lease, if possible."""
         started = self._clock()
         try:
             if self._is_leader and self._seen is not None and await self._renew(self._seen):
@@ -274,7 +274,7 @@ class LeaderElector:
         return taken
 
     async def _renew(self, lease: _Lease) -> bool:
-        """Renew the Lease as last written, without reading it; False: it has changed since."""
+        """Renew the Lease as last written, without reading it; return False if it has changed since."""
         try:
             self._see(await self._put(lease, self._spec(lease, self._identity)))
         except StatusError as error:
@@ -308,7 +308,7 @@ class LeaderElector:
         return True
 
     async def _release(self) -> None:
-        """Release the Lease if it is ours, so that the next candidate need not wait; best effort."""
+        """Release the Lease if this candidate holds it, so that the next one need not wait; best effort."""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 lease = self._see(await self._client.get(self._path, timeout=_RELEASE_SECONDS))
@@ -327,7 +327,7 @@ class LeaderElector:
         return await self._client.put(self._path, body, timeout=self._settings.request_seconds)
 
     def _see(self, body: Mapping[str, Any]) -> _Lease:
-        """Store the Lease, and when it changed."""
+        """Store the Lease and the time of its change."""
         lease = _Lease.of(body, default_duration=self._settings.lease_duration)
         if self._seen is None or self._seen.body.get("spec") != body.get("spec"):
             if lease.holder not in ("", self._identity, self._seen.holder if self._seen else ""):

@@ -1,7 +1,7 @@
 """Log the errors of a controller's objects: each once until it changes, and none while the API server is disconnected.
 
-An object with an error has it at every sync, and all have the same one while the API server is unavailable. The stores
-log that, once for all.
+An object's error usually repeats at every sync. While the API server is unavailable all objects have the same error,
+which the stores log once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ErrorLog:
         """True if the stores log that the API server is disconnected, or will do so in a moment."""
         if self._disconnected():
             return True
-        # A watch may notice it later than a request; but no object's second error is skipped for that.
+        # A watch may notice it later than a request. Only an object's first error is skipped for that.
         lately = self._clock() - self._no_response_at < _NO_RESPONSE_SECONDS
         if not lately or key in self._skipped:
             return False

@@ -1,12 +1,12 @@
 """Concurrency limits that namespaces share fairly.
 
-One tenant can send far more requests than the others: an HPA may have hundreds of metrics. Where a limit is reached,
-the next free slot goes to the waiting namespace that holds the fewest, so a namespace with little to do waits for one
-slot and not behind the queue of another one. (Kubernetes' API Priority and Fairness has the same purpose; with as many
-queues as there are namespaces no hashing is needed.)
+One tenant can send far more requests than others: an HPA may have hundreds of metrics. When a limit is reached, the
+next free slot goes to the waiting namespace that holds the fewest slots, so a namespace with few requests waits for one
+slot and not for the queues of others. (Kubernetes' API Priority and Fairness has the same purpose; with as many queues
+as there are namespaces no hashing is needed.)
 
 The namespace of a request is in a context variable, which tasks inherit from the task that creates them. Work for all
-namespaces runs with `for_all_namespaces`, so that it waits in no namespace's queue.
+namespaces runs with `for_all_namespaces`, which has a separate queue.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FairSemaphore:
         self._free = limit
         self._max_waiting = max_waiting
         self._held: dict[str, int] = {}
-        # In the order in which the keys were served last; no queue is empty.
+        # The key that was served longest ago comes first; no queue is empty.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @property
@@ -79,7 +79,7 @@ class FairSemaphore:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self.release(key)  # the slot had been handed over already
+                self.release(key)  # the slot was already handed over
             elif waiter in queue:
                 queue.remove(waiter)
                 if not queue:
@@ -96,8 +96,8 @@ class FairSemaphore:
             queue = self._waiting.pop(following)
             waiter = queue.popleft()
             if queue:
-                self._waiting[following] = queue  # behind the others
-            if not waiter.cancelled():  # as it is when its caller has been cancelled, but did not run since
+                self._waiting[following] = queue  # now served last
+            if not waiter.cancelled():  # its caller was cancelled but has not run since
                 self._held[following] = self._held.get(following, 0) + 1
                 waiter.set_result(None)
                 return
@@ -116,7 +116,7 @@ def enter_namespace(namespace: str) -> None:
 
 @contextlib.contextmanager
 def for_all_namespaces() -> Iterator[None]:
-    """Work for no namespace in particular; so do tasks that are created meanwhile."""
+    """Work for all namespaces, also in tasks that are created in the context."""
     token = _namespace.set("")
     try:
         yield

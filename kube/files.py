@@ -15,7 +15,7 @@ from typing import Self
 class FilesVersion:
     """The version of some files: it differs after one was written, replaced, created or removed.
 
-    Take the version before you read the files. A change while they are read then gives another version next time.
+    Take the version before you read the files. Then a change during the read results in another version next time.
     """
 
     stats: tuple[tuple[int, ...] | None, ...]

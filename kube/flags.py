@@ -118,7 +118,7 @@ def option_group(argument: str, build: Callable[..., object], *options: Callable
             built = build(**{name: values.pop(name) for name in names})
             return command(*arguments, **values, **{argument: built})
 
-        for option in reversed(options):  # the last one to be applied is the first in the help
+        for option in reversed(options):  # --help lists the option that is applied last first
             option(wrapper)
         return wrapper  # type: ignore[return-value]  # has the parameters of the options
 

@@ -20,7 +20,7 @@ from kube.status import StatusError
 
 
 class NotLeaderError(KubeError):
-    """A write was not sent: this process does not hold the Lease any more."""
+    """A write was not sent, because this process no longer holds the Lease."""
 
 
 class TokenBucket:
@@ -64,7 +64,7 @@ class TokenBucket:
         try:
             await token
         except asyncio.CancelledError:
-            if not token.cancelled():  # it was handed out in the same moment: pass it on
+            if not token.cancelled():  # the token was handed out at the same time: pass it on
                 self._tokens += 1
                 self._hand_out()
             raise
@@ -80,7 +80,7 @@ class TokenBucket:
         return True
 
     def _hand_out(self) -> None:
-        """Give tokens to those that wait, and set a timer for the next token."""
+        """Give tokens to waiting callers, and set a timer for the next token."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -17,7 +17,7 @@ Pair = tuple[str, str, str]
 """Namespace, label key, label value."""
 
 NO_ANCHOR = ("", "")
-"""The anchor of a selector that requires no value; it is no valid label."""
+"""The anchor of a selector that requires no value; not a valid label."""
 
 
 class Labelled(Protocol):
@@ -76,7 +76,7 @@ class LabelIndex(Generic[T]):
         return tuple(one for one in objects.values() if selector.matches(one.labels))
 
     def knows(self, namespace: str, name: str) -> bool:
-        """Return whether there is an object with this name."""
+        """Return whether an object with this name exists."""
         return name in self._by_namespace.get(namespace, {})
 
     @property
@@ -96,7 +96,7 @@ class SelectorIndex(Generic[K]):
 
     def __init__(self) -> None:
         self._entries: dict[K, _Entry] = {}
-        # Selectors without an anchor are under their namespace and NO_ANCHOR, which is no label.
+        # Selectors without an anchor are stored under their namespace and NO_ANCHOR, which is not a valid label.
         self._by_anchor: dict[Pair, dict[K, _Entry]] = {}
 
     def put(self, key: K, selector: LabelSelector, *, target: str) -> None:
@@ -134,7 +134,7 @@ class SelectorIndex(Generic[K]):
 
 
 def pairs(namespace: str, labelled: Labelled | None) -> set[Pair]:
-    """Return the pairs of an object; none for None."""
+    """Return the label pairs of an object; nothing for None."""
     return set() if labelled is None else {(namespace, key, value) for key, value in labelled.labels.items()}
 
 

@@ -1,8 +1,8 @@
 """List a collection of any size: in pages, decoded one object at a time. Upstream: pager.ListPager.
 
-Twenty thousand pods are 100 MB of JSON, seven times that as dicts, and seconds of decoding. This needs the memory of
-one page (500 objects, as kubectl and client-go) and one decoded object, and yields to other tasks every few objects.
-After a page of more than 32 MiB, pages have fewer objects.
+Twenty thousand pods are 100 MB of JSON, seven times that as dicts, and seconds of decoding. This module needs the
+memory of one page (500 objects, like kubectl and client-go) and one decoded object, and yields to other tasks every few
+objects. After a page of more than 32 MiB, pages have fewer objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 _PAGE = 500
 _PAGE_BYTES = 2**25
 _FEWER = 10
-# JSON decoded without a yield: a few milliseconds. Objects have between 500 bytes and 1.5 MiB.
+# Bytes of JSON decoded between yields, which take a few ms. Objects have between 500 bytes and 1.5 MiB.
 _BYTES_AT_ONCE = 2**18
 _MALFORMED = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 # The continue token holds the version; an API server refuses both together.
@@ -33,7 +33,7 @@ class Listed(Generic[T]):
     """A collection at one resourceVersion."""
 
     version: str
-    """The resourceVersion to watch from; "" if the response has none, as that of an aggregated API may."""
+    """The resourceVersion to watch from; "" if the response has none, which aggregated APIs may omit."""
     items: list[T]
 
 
@@ -60,7 +60,7 @@ async def list_objects(
     Args:
         client: the connection.
         path: the collection's path, percent-encoded.
-        select: returns what to keep of an object's JSON, which may be anything; None to leave the object out.
+        select: returns a view of an object's JSON, which may be anything; None excludes the object.
         query: selectors and so on. With resourceVersion=0 an API server lists from its cache, in one page.
         accept: the media type to accept.
 

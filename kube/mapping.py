@@ -1,10 +1,10 @@
 """RESTMapper: find the resource for a name or a kind in the API server's discovery.
 
-Discovery is cached. A name or kind that it does not have makes it read again, at most every ten seconds: so a new
+Discovery is cached. A lookup of an unknown name or kind reads it again, at most every ten seconds: so a new
 CustomResourceDefinition is found without a restart, and a misspelt name causes no load. After 30 seconds the next
-lookup starts a refresh in the background, as kube-controller-manager resets its discovery: so a kind follows when the
-versions that are served change. A refresh that fails changes nothing. A group that cannot be read (its aggregated
-server is down) keeps its last resources and hides no others.
+lookup starts a refresh in the background, like kube-controller-manager, so that changes of the served versions are
+noticed. A failed refresh changes nothing. A group that cannot be read (its aggregated server is down) keeps its last
+resources and hides no others.
 
 Aggregated discovery (Kubernetes 1.26 and later) is two requests; without it there is one for each version of a group.
 """
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 _METRIC_GROUPS = frozenset({"custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"})
 
 _NOT_FOUND = 404
-# Also the media types that client-go asks for, and in its order.
+# The media types that client-go requests, in the same order.
 _AGGREGATED = "APIGroupDiscoveryList"
 _ACCEPT = ",".join(
     (
@@ -136,11 +136,11 @@ class RestMapper:
     async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
         """Return the resource with this plural or singular name, in its group's preferred version.
 
-        Without a group ("") a name that the core group lacks is looked for in all groups, as kubectl finds
-        "deployments"; the first in discovery's order counts.
+        Without a group (""), a name that the core group lacks is looked up in all groups, as kubectl does for
+        "deployments"; the first group in discovery's order is used.
 
         Raises:
-            NoMatchError: there is none.
+            NoMatchError: the API server does not serve it.
             KubeUnreachable, StatusError: discovery could not be read.
         """
         self._refresh_if_expired()
@@ -153,7 +153,7 @@ class RestMapper:
         """Return every version of a kind's resource, the preferred one first.
 
         Raises:
-            NoMatchError: there is none.
+            NoMatchError: the API server does not serve it.
             KubeUnreachable, StatusError: discovery could not be read.
         """
         self._refresh_if_expired()
@@ -165,7 +165,7 @@ class RestMapper:
             raise NoMatchError(f'no matches for kind "{kind}" in group "{group}"') from None
 
     async def _read_again(self) -> None:
-        """Read discovery, unless that was done a moment ago or another task is doing it."""
+        """Read discovery, unless it was read recently or another task is reading it."""
         before = self._read_at
         async with self._lock:
             if self._read_at == before and (before is None or self._clock() - before >= self._refresh_seconds):
@@ -174,7 +174,7 @@ class RestMapper:
     def _refresh_if_expired(self) -> None:
         """Read discovery in the background; lookups use the old one until then."""
         if self._clock() >= self._expires_at:
-            # If it fails, the next try is as much later.
+            # If it fails, the next attempt is one interval later.
             self._expires_at = self._clock() + self._max_age_seconds
             self._refreshing = asyncio.create_task(self._refresh(), name="refresh discovery")
 

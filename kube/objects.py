@@ -17,12 +17,12 @@ _CACHED: Final = 4096
 
 
 class ParseError(ValueError):
-    """A Kubernetes object is not of the form that its API promises; the text names the object and the field."""
+    """A Kubernetes object does not have the schema of its API; the message names the object and the field."""
 
 
 @lru_cache(_CACHED)
 def intern(text: str) -> str:
-    """Return one object for all equal texts: for words that thousands of objects repeat."""
+    """Return one object for all equal texts; saves memory for texts that thousands of objects repeat."""
     return text
 
 
@@ -30,7 +30,7 @@ def convert(raw: object, shape: type[_T], name: str) -> _T:
     """Convert `raw` to `shape`; `name` names the object in errors.
 
     Raises:
-        ParseError: it has another form.
+        ParseError: it does not match.
     """
     try:
         return msgspec.convert(raw, shape)
@@ -39,7 +39,7 @@ def convert(raw: object, shape: type[_T], name: str) -> _T:
 
 
 def object_name(kind: str, raw: Mapping[str, Any]) -> str:
-    """Return KIND NAMESPACE/NAME for errors, from data that may be anything."""
+    """Return KIND NAMESPACE/NAME for errors, from unvalidated data."""
     metadata = raw.get("metadata") if isinstance(raw, dict) else None
     if not isinstance(metadata, dict):
         return kind

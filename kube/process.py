@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# Python's default is 700, 10, 10. Reference counting frees nearly all of our garbage without the collector.
+# Python's default is 700, 10, 10. Reference counting frees nearly all garbage without the collector.
 _GC_THRESHOLDS = (5_000, 20, 100)
 _LAG_INTERVAL_SECONDS = 0.02
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-# klog's levels are numbers without names: up to 3 is operation, from 4 on debugging.
+# klog's levels are numbers: up to 3 for operation, from 4 on for debugging.
 _DEBUG_FROM = 4
 
 
@@ -40,10 +40,10 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def freeze_gc() -> None:
-    """Exclude all present objects from garbage collection. Call it when the first lists have arrived.
+    """Exclude all present objects from garbage collection. Call it after the first lists.
 
-    With thousands of objects of a cluster in memory a full collection blocks the event loop for most of a second. Also
-    collects less often from now on.
+    With thousands of a cluster's objects in memory, a full collection blocks the event loop for most of a second. Also
+    makes collections less frequent.
     """
     gc.collect()
     gc.freeze()
@@ -64,7 +64,7 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 def boot_clock() -> float:
-    """Return the seconds since the machine started; unlike time.monotonic() it includes the time of a suspend."""
+    """Return the seconds since the machine started, including suspended time (unlike time.monotonic())."""
     return time.clock_gettime(_BOOT_CLOCK)
 
 

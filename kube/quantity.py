@@ -1,7 +1,7 @@
 """Kubernetes quantities: `100m`, `1.5Gi`, `2e3`.
 
-Metric values, HPA targets, resource requests and tolerances are quantities in the API. In the program they are integers
-of thousandths ("milli-values"), as in the HPA controller of Kubernetes 1.36. Only this module converts them.
+Metric values, HPA targets, resource requests and tolerances are quantities in the API. In Python they are integers of
+thousandths ("milli-values"), as in the HPA controller of Kubernetes 1.36. Only this module converts them.
 
 The smallest unit is a nano: parsing rounds away from zero to 1e-9, as in Kubernetes. So the exact value is an integer
 of nanos, and everything but `as_float` is integer arithmetic. `kubectl` and the HPA status show quantities as the API
@@ -149,8 +149,8 @@ class Quantity:
     def _rounded(self, divisor: int) -> int:
         nanos = self._nanos()
         if self.long and nanos < 0:
-            # Kubernetes truncates a big decimal and adds one, below zero too: -8.3181Gi is -8931491866213 thousandths.
-            # HPA decisions depend on it.
+            # Kubernetes truncates a big decimal and adds one, even below zero: -8.3181Gi is -8931491866213 thousandths.
+            # HPA decisions depend on this.
             whole, rest = divmod(-nanos, divisor)
             return _clamp_int64(-whole + (rest != 0))
         return _clamp_int64(_divide_away_from_zero(nanos, divisor))

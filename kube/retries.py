@@ -1,4 +1,4 @@
-"""When to try again: requests by client-go's rules for rest.Request, everything else with exponential backoff.
+"""Retries: of requests by client-go's rules for rest.Request, otherwise with exponential backoff.
 
 Retried requests:
 
@@ -6,9 +6,9 @@ Retried requests:
     the connection was reset or closed                    GET, after a second
 
 A request is retried at most ten times, and only if the wait ends before its deadline; otherwise its last failure is the
-result. Jitter makes waits up to a fifth longer, so that many clients do not return at the same moment.
+result. Jitter makes waits up to a fifth longer, so that many clients do not retry at the same time.
 
-Libraries for retries (stamina, tenacity) do not fit: they compute the waits, and here the server sets them.
+Libraries for retries (stamina, tenacity) do not fit: they compute the waits, but here the server sets them.
 
 Upstream: rest.withRetry.IsNextRetry, rest.Request.request
 """
@@ -43,8 +43,8 @@ class Backoff:
     Args:
         initial: the first delay, in seconds.
         maximum: the longest delay, in seconds, jitter included.
-        factor: by which each delay is longer than the one before.
-        jitter: the share by which a delay is made longer at random, at most.
+        factor: the ratio of a delay to the previous one.
+        jitter: the maximum share by which a delay is randomly increased.
         random: returns numbers in [0, 1).
     """
 
@@ -151,13 +151,13 @@ def _is_connection_lost(error: Exception) -> bool:
 
     Upstream: net.IsConnectionReset, net.IsProbableEOF
     """
-    if isinstance(error, OSError) and error.errno is not None:  # aiohttp makes a ClientOSError of any of them
+    if isinstance(error, OSError) and error.errno is not None:  # aiohttp raises ClientOSError for all of them
         return error.errno in (errno.ECONNRESET, errno.EPIPE)
     return isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | ConnectionResetError)
 
 
 def _retry_after(response: Response) -> float | None:
-    """Return the seconds after which the server wants another try; None: the response is final.
+    """Return the seconds until the retry that the server requests; None: the response is final.
 
     Upstream: rest.checkWait
     """

@@ -1,8 +1,8 @@
-"""The work queue of a controller: which object is reconciled next, and when. And the workers, which take from it.
+"""The work queue of a controller, and the workers that take keys from it.
 
-A key is handed out to one worker at a time; a key that is added meanwhile is handed out again afterwards. Of several
-times for which a key is scheduled the earliest counts. What is scheduled for later is due at the end of a tick: keys
-that are due at about the same time are handed out together.
+A key is handed out to one worker at a time; a key that is added meanwhile is handed out again afterwards. If a key is
+scheduled for several times, the earliest counts. Delayed keys are due at the end of a tick, so keys that are due at
+about the same time are handed out together.
 
 Upstream: workqueue.TypedDelayingInterface.
 """

@@ -5,10 +5,10 @@ observe, metrics_client     all reads of a reconciliation; `metrics_query_coales
 scales, clients             writes, and the limits on requests
 hpas, pod_owners            watched objects
 histories, saved_history    recommendations and scale events, in the process and in a ConfigMap
-foreign_writer              which HPAs another controller acts on
-controller                  owner of all this; the process
+foreign_writer              detects HPAs on which another controller acts
+controller                  owns all other parts; the process
 
-Queue, rate limits, events, election and shards are in `kube`, as they are those of any controller.
+Queue, rate limits, events, election and shards are in `kube`, because they work for any controller.
 
 Replica counts are decided in `autoscaler.core` only.
 """

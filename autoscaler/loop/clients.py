@@ -1,8 +1,8 @@
 """The rate-limited clients of the controller.
 
 `--kube-api-qps` and `--kube-api-burst` limit the requests for scales, statuses and events together, and those to each
-metrics API separately: slow metrics do not use up the budget of scaling. Writes of scales go before all other requests
-that wait; the others go in the order of arrival. Without these flags the limits grow with the number of HPAs
+metrics API separately: slow metrics APIs do not use up the budget for scaling. Writes of scales go before all other
+requests that wait; the others go in the order of arrival. Without these flags the limits grow with the number of HPAs
 (`autoscaler.loop.options`).
 """
 

@@ -1,8 +1,8 @@
 """One reconciliation of an HPA: observe, decide, act.
 
-The acts have Kubernetes' order: write the scale, emit the events, store the status if it has changed. Each can fail by
-itself; `conclude` says what a failure means for the status and the history. In dry-run and shadow mode neither scale
-nor status is written, and the history follows the controller that writes them.
+The writes have Kubernetes' order: the scale, the events, the status if it has changed. Each can fail separately;
+`conclude` handles the effect of a failed scale on status and history. In dry-run and shadow mode neither scale nor
+status is written, and the history records the scale events of the other controller.
 
 Upstream: podautoscaler.reconcileAutoscaler.
 """
@@ -44,9 +44,9 @@ class Reconciler:
     Args:
         client: writes the HPAs' statuses.
         mode: of the process; an HPA's annotation can only restrict it.
-        is_foreign: True: another controller acts on this HPA, so this one must not.
+        is_foreign: returns True if another controller acts on this HPA, so this one must not.
         wall_clock: the time in seconds since the epoch, for statuses and for times that come from the API.
-        clock: a time in seconds that only goes forward, for histories and durations.
+        clock: a monotonic clock in seconds, for histories and durations.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class Reconciler:
         """Reconcile an HPA once.
 
         Returns:
-            The error that the reconciliation ended with; None: it succeeded. With an error it may have scaled.
+            The error of the reconciliation; None: it succeeded. It may have scaled despite an error.
         """
         started = self._clock()
         self._report_annotations(hpa)
         observed, decision = await self._decide(hpa)
-        # Not earlier: another controller may have been detected meanwhile.
+        # After all reads, during which another controller may have been detected.
         mode = self.mode_of(hpa)
 
         scale_error = status_error = None
@@ -97,7 +97,7 @@ class Reconciler:
             outcome = conclude(decision, scale_error=scale_error)
         else:
             outcome = conclude_without_writing(decision)
-        # Before anything else can fail or be cancelled: the scale may have been written.
+        # First, before anything can fail or be cancelled, since the scale may have been written.
         self._histories.replace(hpa, outcome.history)
         if mode is Mode.SHADOW:
             self._shadow.add_decision(decision)
@@ -121,7 +121,7 @@ class Reconciler:
         return outcome.error
 
     async def refuse(self, hpa: HPA) -> str:
-        """Report that an HPA is invalid, in its status and an event, and do nothing else.
+        """Report an invalid HPA in its status and an event, without reconciling it.
 
         Returns:
             The error: what is invalid.
@@ -140,7 +140,8 @@ class Reconciler:
     def changed(self, old: HPA | None, new: HPA) -> None:
         """Note that an HPA was created (`old` is None) or has changed.
 
-        In dry-run and shadow mode the status shows what the other controller does: its scales go into the history.
+        In dry-run and shadow mode, scale events of the other controller are read from the status and added to the
+        history.
         """
         mode = self.mode_of(new)
         if old is not None and mode is not Mode.SHADOW and self.mode_of(old) is Mode.SHADOW:
@@ -165,7 +166,7 @@ class Reconciler:
             self._shadow.add_status(new, monotonic_ms)
 
     def stop_comparing(self, key: HPAKey) -> None:
-        """Forget the comparisons of an HPA that is not in shadow mode any more."""
+        """Drop the comparisons of an HPA that has left shadow mode."""
         self._shadow.remove(key)
         self._telemetry.no_longer_compared(key)
 
@@ -178,20 +179,20 @@ class Reconciler:
         self._decisions.remove(key)
 
     def mode_of(self, hpa: HPA) -> Mode:
-        """The mode of an HPA now; `shadow` while another controller acts on it."""
+        """Return the effective mode of an HPA; `shadow` while another controller acts on it."""
         mode = self.configured_mode_of(hpa)
         return Mode.SHADOW if mode is Mode.ACT and self._is_foreign(hpa.key) else mode
 
     def configured_mode_of(self, hpa: HPA) -> Mode:
-        """The mode of an HPA by the process' mode and the HPA's annotation."""
+        """Return the mode of an HPA by the process' mode and the HPA's annotation."""
         restriction = hpa.overrides.mode
         return self._mode if restriction is None or not self._mode.allows(restriction) else restriction
 
     async def _decide(self, hpa: HPA) -> tuple[Observed, Decision]:
         """Observe and decide.
 
-        A scale from the watch may be out of date. So a decision to scale, and the initial recommendation of a history,
-        are based on a scale that was read for it.
+        A scale from the watch may be out of date. So the scale is read again for a decision to scale, and for the
+        initial recommendation of a history.
         """
         to_scale = needs_initial_recommendation(self._histories.of(hpa))
         observed = await self._observer.observe(hpa, to_scale=to_scale)
@@ -219,10 +220,10 @@ class Reconciler:
         return None
 
     async def _update_status(self, hpa: HPA, status: Status) -> str | None:
-        """Store a status on top of the version that the decision was made from; returns the error, such as a conflict.
+        """Store a status with the resourceVersion of the decision's HPA; return the error, such as a conflict.
 
-        A PUT of the status subresource ignores the spec and takes the metadata, so labels and annotations go back as
-        they came. Upstream: podautoscaler.updateStatus.
+        A PUT of the status subresource ignores the spec but replaces labels and annotations, so these are sent
+        unchanged. Upstream: podautoscaler.updateStatus.
         """
         body = status_json(status)
         if not hpa.api.built_in and not hpa.problem:

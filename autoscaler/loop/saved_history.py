@@ -1,11 +1,11 @@
-"""Save histories for the next process: in a ConfigMap in the autoscaler's own namespace, one for each shard.
+"""Save histories for the next process in ConfigMaps, one per shard.
 
 Only the leader saves, at most every 15 seconds and when it ends. The next leader restores before it reconciles. A save
-overwrites changes by anybody else.
+overwrites other changes of the ConfigMap.
 
 A failure here never stops the autoscaler. A failed save is logged once, until one succeeds. If the ConfigMaps cannot be
-read the autoscaler starts without them, but it first retries while the API server is unavailable: to start without
-history is to scale down early.
+read, the autoscaler starts without saved history. It first retries for a while, because without history it would scale
+down early.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SAVE_SECONDS = 15.0
 """The time between saves."""
 
 _LABEL = "milliscale.io/memory"
-"""On each ConfigMap; the value is the name without the shard's number."""
+"""Label of each ConfigMap; the value is the name without the shard's number."""
 _DATA = "memory.json.gz"
 _NOT_FOUND = 404
 _LOAD_SECONDS = 30.0
@@ -73,12 +73,12 @@ class SavedHistoryStore:
     """Saves and loads histories.
 
     Args:
-        client: the connection; it refuses to write when this process is not leader.
-        location: of the ConfigMaps.
+        client: the connection; it refuses writes while this process is not the leader.
+        location: where the ConfigMaps are.
         shard: the shard of this process.
-        longest_window_ms: the stabilization window of the flags; samples are saved for at least the longest window that
-            an HPA can have.
-        load_seconds: the time for which loading is retried.
+        longest_window_ms: the stabilization window of the flags; samples older than this and than the API's longest
+            window are dropped.
+        load_seconds: how long loading is retried.
         wall_clock: the current time in seconds since the epoch.
         clock: the clock of the histories, in seconds.
     """
@@ -105,15 +105,15 @@ class SavedHistoryStore:
         self._clock = clock
         self._saved_changes: tuple[int, bool] | None = None
         self.problem = ""
-        """Why the last save or load failed; empty: it succeeded."""
+        """The reason why the last save or load failed; empty: it succeeded."""
 
     async def load(self) -> dict[HPAKey, HistoryEntry]:
-        """The saved histories of all shards: while --shards is changed, an HPA's is in the ConfigMap of another."""
+        """Return the saved histories of all shards, since a change of --shards moves HPAs to other shards."""
         saved: dict[HPAKey, HistoryEntry] = {}
         self._saved_changes = None
         for config_map in await self._list():
             try:
-                # Decoding takes long with many HPAs, and the Lease has to be renewed meanwhile.
+                # In a thread, because decoding many HPAs takes long and the Lease must be renewed.
                 found = await asyncio.to_thread(decode, _content(config_map), **self._times())
             except SavedHistoryError as error:
                 name = config_map.metadata.get("name")
@@ -125,12 +125,12 @@ class SavedHistoryStore:
         return saved
 
     async def restore(self, histories: Histories, *, exists: Callable[[HPAKey], bool | None]) -> None:
-        """Add the saved histories, and note that this process continues them.
+        """Add the saved histories, and save them again marked as incomplete.
 
         Args:
             histories: those of this process.
-            exists: returns whether an HPA of this process exists. If it is not known (None), its history is restored
-                unless it is too old for any window: otherwise those of deleted HPAs would be saved forever.
+            exists: returns whether an HPA of this process exists; None: unknown. Then its history is restored unless it
+                is too old for any window, so that histories of deleted HPAs are not kept forever.
         """
         oldest_ms = self._times()["monotonic_ms"] - self._longest_window_ms
 
@@ -142,7 +142,7 @@ class SavedHistoryStore:
         histories.restore({key: entry for key, entry in saved.items() if is_wanted(key, entry)})
         _log.info("restored the history of %d HPAs", len(histories))
         if len(histories):
-            # From here on the saved history is incomplete, if this process is killed.
+            # If this process is killed from here on, the saved history is incomplete.
             await self.save(histories, final=False)
 
     async def run(self, histories: Histories) -> None:
@@ -156,7 +156,7 @@ class SavedHistoryStore:
 
         Args:
             histories: all of them.
-            final: this process reconciles no more, so what is saved is complete.
+            final: this process has stopped reconciling, so the saved histories are complete.
         """
         changes = histories.changes, final
         if changes == self._saved_changes:
@@ -211,7 +211,7 @@ class SavedHistoryStore:
             await self._client.post(self._collection, body)
 
     def _report(self, problem: str) -> None:
-        """Log a problem, or that there is none any more, if that has changed."""
+        """Log a new problem, or the end of one."""
         if problem == self.problem:
             return
         self.problem = problem
@@ -236,7 +236,7 @@ def _content(config_map: _ConfigMap) -> bytes:
 
 
 def _age(entry: HistoryEntry) -> tuple[int, bool]:
-    """The order of two histories of an HPA; at the same time, the incomplete one is from a later, killed process."""
+    """Return a sort key: newest last; of equal times, an incomplete history is from a later process that was killed."""
     return entry.latest_ms, not entry.history.complete
 
 

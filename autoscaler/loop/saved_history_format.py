@@ -1,13 +1,13 @@
-"""The saved form of histories: gzipped JSON, which standard tools can read.
+"""The format of saved histories: gzipped JSON, which standard tools can read.
 
-Times are stored as differences to the sample before, which compress well: an HPA with a full window of five minutes
-takes about 70 bytes. The times of a history mean nothing to another process, so the first difference is to the time of
-saving, for which the wall clock is stored. Restored samples are older by as much as the wall clock has moved on since;
-if it was set back, they are as old as when they were saved.
+Times are stored as differences to the previous sample, which compress well: an HPA with a full window of five minutes
+takes about 70 bytes. Monotonic times are meaningless in another process, so the first difference is relative to the
+time of the save, which is stored as wall-clock time. On restore, the elapsed wall-clock time is added to the age of the
+samples; if the clock was set back, nothing is added.
 
-Samples that are too old for any window lose their content and keep their slot, as null: Kubernetes reuses slots in an
-order that depends on all of them, and a history without any would be that of a new HPA. So a decision after restoring
-is the decision that there would have been.
+Samples that are too old for any window are stored as null, so that their slots remain: Kubernetes reuses slots in an
+order that depends on all of them, and an empty history would look like that of a new HPA. So decisions after a restore
+are the same as without a restart.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ LIMIT_BYTES = 1_000_000
 """A ConfigMap holds 1 MiB, metadata included."""
 
 _VERSION = 1
-# More than half a million HPAs take; more would only be an attack.
+# More than half a million HPAs take; protects against decompression bombs.
 _MAX_DECODED_BYTES = 64 * 2**20
 _GZIP = 16 + zlib.MAX_WBITS
-# If not all HPAs fit, their number is found to one in so many.
+# If not all HPAs fit, the precision of the search for their number: one in this many.
 _RESOLUTION = 100
 
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -50,7 +50,7 @@ class SavedHistoryError(Exception):
 
 
 class _SavedHPA(msgspec.Struct, array_like=True, frozen=True):
-    """One HPA. New fields go to the end, with a default: older releases leave them out, or skip them."""
+    """One HPA. Add new fields at the end, with a default: older releases do not write them, and ignore them."""
 
     namespace: str
     name: str
@@ -70,7 +70,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 class _Saved(_Header, frozen=True):
     saved_ms: int
-    """The time of saving since the Unix epoch, from which the first differences count."""
+    """The time of the save since the Unix epoch, the base of the first differences."""
     hpas: tuple[_SavedHPA, ...]
 
 
@@ -94,16 +94,16 @@ def encode(
 ) -> Encoded:
     """Encode histories.
 
-    If they are too large, the HPAs that were not scaled lately and whose recommendations are all the same are left out
-    first: their current number of replicas says as much. Of the others the longest histories are left out first, of
-    those of about the same size the oldest. So a few histories of thousands of recommendations (a window of an hour at
-    a sync period of a second) do not displace the others.
+    If they are too large, HPAs that were not scaled recently and whose recommendations are all equal are omitted first:
+    their current replica count has the same information. Then the longest histories are omitted, and among those of
+    similar size the oldest. So a few histories with thousands of recommendations (a window of an hour with a sync
+    period of a second) do not displace the others.
 
     Args:
         entries: the histories.
         now_ms: the current time, since the Unix epoch.
         monotonic_ms: the same by the histories' clock; None: `now_ms`.
-        final: this process reconciles no more.
+        final: this process has stopped reconciling.
         longest_window_ms: samples older than this are too old for any window.
         limit_bytes: the maximum size of the content.
     """
@@ -134,8 +134,8 @@ def encode(
 def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> dict[HPAKey, HistoryEntry]:
     """Decode saved histories.
 
-    A time later than `now_ms`, because the clocks of two machines differ, becomes `now_ms`: it cannot prevent a
-    scale-down forever.
+    A time later than `now_ms` (clocks of machines differ) becomes `now_ms`, so that it cannot prevent scaling down
+    indefinitely.
 
     Args:
         content: as from `encode`.
@@ -143,7 +143,7 @@ def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> d
         monotonic_ms: the same by the clock of the decoded histories; None: `now_ms`.
 
     Raises:
-        SavedHistoryError: it is damaged, or has another version.
+        SavedHistoryError: the content is damaged, or has another version.
     """
     text = _decompress(content)
     try:

@@ -6,8 +6,8 @@ changes by others are not lost: on a conflict the scale is read again.
 Scales of Deployments and StatefulSets may come from a watch, since a workload's scale is three of its fields. A watch
 is mostly some milliseconds behind, on a connection that is silently dead up to 90 seconds. That is enough to find that
 nothing has to be done; a decision to scale is made again on a scale that was read (`autoscaler.loop.reconcile`). A kind
-is watched once enough of its objects have been read: for a few, requests cost less than a watch on the whole cluster.
-Without the right to list and watch, scales are read.
+is watched once enough of its objects have been read: for few objects, requests cost less than a watch on the whole
+cluster. Without the right to list and watch, scales are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kube.status import StatusError, generic_message
 from kube.store import Key, Store
 
 _CONFLICT = 409
-# client-go's retry.DefaultRetry: five tries, 10 ms apart.
+# client-go's retry.DefaultRetry: five attempts, 10 ms apart.
 _TRIES = 5
 _RETRY_SECONDS = 0.01
 
@@ -42,7 +42,7 @@ _ENOUGH: Final = 50
 
 
 class ScaleWriteError(Exception):
-    """The scale could not be written; the text is the API server's."""
+    """The scale could not be written; the message is the API server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class ScaleClient:
     async def read(
         self, namespace: str, reference: CrossVersionObjectReference, *, to_write: bool = True
     ) -> TargetScale | ReadError:
-        """Return the scale of a target in the preferred version of its kind; unless `to_write`, maybe from a watch.
+        """Return the scale of a target in the preferred version of its kind; unless `to_write`, it may be from a watch.
 
         Kubernetes takes only the group from the reference's apiVersion, so an outdated version still works, and reads
         the preferred version only, even if that serves no scale.
@@ -138,7 +138,7 @@ class ScaleClient:
     async def write(self, target: TargetScale, replicas: int) -> None:
         """Set the replica count of a scale that was read; on a conflict, read it and write again.
 
-        If the count was raised meanwhile and the write would lower it, the decision is out of date and is not written.
+        If the count was raised since the decision and the write would lower it, nothing is written.
         Upstream: podautoscaler.reconcileAutoscaler, which writes it.
 
         Raises:

@@ -2,8 +2,8 @@
 
 Dashboards and alerts for that controller work here unchanged. Metrics without a counterpart there (decisions by reason,
 lag, failed requests, comparisons in shadow mode) have names of the same kind. The registry is an object and not the
-library's global one, so that two controllers in one process (tests) do not share counters. A situation has the labels
-that kube-controller-manager gives it, so the numbers can be compared.
+library's global one, so that two controllers in one process (tests) do not share counters. Labels have
+kube-controller-manager's values, so the numbers can be compared.
 
 Upstream: podautoscaler/monitor.
 """
@@ -54,7 +54,7 @@ class ErrorKind(StrEnum):
 
 
 class _DesiredReplicas(Collector):
-    """A gauge for each HPA; the library's own takes a kilobyte for each."""
+    """A gauge for each HPA; the library's gauge takes a kilobyte per HPA."""
 
     def __init__(self) -> None:
         self.replicas: dict[HPAKey, int] = {}
@@ -163,7 +163,7 @@ class Telemetry:
         )
 
     def leader_changed(self, lease: str, *, is_leader: bool) -> None:
-        """This process has taken or lost a Lease; without it there are no desired replicas to show."""
+        """Record that this process acquired or lost a Lease; without it, desired replicas are not exposed."""
         self._is_leader.labels(lease).set(is_leader)
         if not is_leader:
             self._desired.replicas.clear()
@@ -206,7 +206,7 @@ class Telemetry:
         if outcome.error is not None:
             # The only error of the spec is an invalid apiVersion; invalid metrics are internal errors.
             error = ErrorKind.INTERNAL if api_version_error(hpa) is None else ErrorKind.SPEC
-        # A scale that could not be written has the action `none`.
+        # If the scale could not be written, the action is `none`.
         desired = current if scale_error is not None else scale_to
         self.reconciled(Action.of(current=current, desired=desired), error, seconds=seconds)
         if not outcome.failed:
@@ -230,7 +230,7 @@ class Telemetry:
             self._shadow_lag.observe(abs(comparison.lag_seconds))
 
     def no_longer_compared(self, key: HPAKey) -> None:
-        """Remove the series of an HPA that is not in shadow mode any more."""
+        """Remove the series of an HPA that has left shadow mode."""
         self._shadow_difference.remove(key.namespace, key.qualified_name)
         for verdict in Verdict:
             self._shadow_comparisons.remove(key.namespace, key.qualified_name, verdict)
@@ -245,5 +245,5 @@ class Telemetry:
         self._registry.register(ClientMetrics([client]))
 
     def render(self) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -3,8 +3,8 @@
 JSON is decoded as Go does: unknown fields are ignored, null is the same as absent, and absent fields get the defaults
 of Kubernetes 1.36. An encoded spec has exactly the fields that Kubernetes would write, with canonical quantities.
 
-Nothing is validated again that an API server checks at admission. An HPA that cannot be decoded is kept with its
-`problem`, so that its conditions tell what is wrong; other HPAs are not affected.
+Checks of the API server's admission are not repeated. An HPA that cannot be decoded is kept with its `problem`, which
+its conditions report; other HPAs are not affected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 FOREIGN_MANAGER: Final = "kube-controller-manager"
 """The field manager of Kubernetes' own controller."""
 
-_MAX_DEPTH: Final = 16  # an HPA's fields nest less deeply
+_MAX_DEPTH: Final = 16  # HPAs are nested less deeply
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", kw_only=True):
@@ -62,17 +62,17 @@ class DecodedHPA(msgspec.Struct):
 
 
 def track_hpa(raw: Mapping[str, Any], *, api: HPAApi = KUBERNETES, scale_to_zero: bool = True) -> HPA | None:
-    """Parse a served HPA, maybe one with a `problem`; None, with a line in the log, if even its metadata is invalid.
+    """Parse a served HPA, maybe one with a `problem`; log it and return None if even its metadata is invalid.
 
     Args:
         raw: the object, which may be anything.
         api: the API that it was read from.
-        scale_to_zero: whether the feature HPAScaleToZero is on. The API server checks it for its own API only.
+        scale_to_zero: whether the feature HPAScaleToZero is on. The API server checks that for autoscaling/v2 only.
     """
     try:
         if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
             raise ParseError("the object has no metadata")
-        raw = {**raw, "apiVersion": api.api_version}  # the items of a list may come without
+        raw = {**raw, "apiVersion": api.api_version}  # items of a list may lack it
         try:
             decoded, problem = decode_hpa(raw), ""
             _check(decoded.spec)
@@ -103,11 +103,11 @@ def parse_hpa(raw: Mapping[str, Any]) -> HPA:
 def default_hpa(obj: Mapping[str, Any]) -> dict[str, Any]:
     """Return a new object whose `spec` has the defaults, canonical quantities and known fields only.
 
-    Everything but the spec is that of the given object. Empty policies, which are an error, are kept. Upstream:
+    All other fields are unchanged. Empty policies, which are an error, are kept. Upstream:
     v2.SetDefaults_HorizontalPodAutoscaler.
 
     Raises:
-        ParseError: a field has the wrong type, or a text is no quantity.
+        ParseError: a field has the wrong type, or a text is not a quantity.
     """
     return {**obj, "spec": msgspec.json.decode(msgspec.json.encode(decode_hpa(obj).spec, enc_hook=str))}
 
@@ -116,7 +116,7 @@ def decode_hpa(obj: Mapping[str, Any]) -> DecodedHPA:
     """Decode an object, with the defaults of the API.
 
     Raises:
-        ParseError: a field has the wrong type, or a text is no quantity; the message begins with the field.
+        ParseError: a field has the wrong type, or a text is not a quantity; the message begins with the field.
     """
     decoded = _decode(obj, DecodedHPA)
     if not decoded.spec.metrics:
@@ -137,7 +137,7 @@ def _decode(raw: object, form: type[_T]) -> _T:
 
 
 def _decode_quantity(type_: type, value: object) -> CanonicalQuantity:
-    """Read a quantity from a JSON string or number; blanks around the text are allowed."""
+    """Read a quantity from a JSON string or number; surrounding blanks are allowed."""
     if type_ is not CanonicalQuantity or isinstance(value, bool | Mapping | list):
         raise ValueError(f"Expected a quantity, got `{value!r}`")
     return canonical_quantity(str(value).strip(" "))
@@ -154,7 +154,7 @@ def _without_nulls(value: Any, depth: int = _MAX_DEPTH) -> Any:
 
 
 def _check(spec: Spec) -> None:
-    """Check what the core relies on; only an API without validation serves another spec."""
+    """Check the invariants of the core, which only an API without validation can violate."""
     if not spec.scale_target_ref.kind or not spec.scale_target_ref.name:
         raise ParseError("spec.scaleTargetRef: kind and name must be set")
     if spec.max_replicas < 1:
@@ -200,7 +200,7 @@ def _foreign_write_time(managed_fields: object) -> str:
     return ""
 
 
-# --- status: anybody may write it, and the next reconciliation writes it anew, so what cannot be read is left out -----
+# --- status: the next reconciliation overwrites it, so invalid parts are ignored -------------------------------------
 
 
 class _Condition(msgspec.Struct, rename="camel"):

@@ -3,9 +3,9 @@
 The spec is the same in both APIs. The order ensures that no two controllers act on one target at any time, and that the
 new controller has a history before it scales down:
 
-* While neither acts, the replica count stays: deleting an HPA, or setting it to dry-run, changes no scale.
-* To milliscale, the new HPA starts in dry-run (`milliscale.io/mode: dry-run`) beside the old one. When it begins to act
-  it has a history of recommendations and of scales, including those of the old controller.
+* While neither acts, the replica count stays the same: deleting an HPA, or setting it to dry-run, does not scale.
+* To milliscale, the new HPA starts in dry-run (`milliscale.io/mode: dry-run`) beside the old one. Once it acts, it has
+  a history of recommendations and scale events, including those of the old controller.
 * To Kubernetes, the old HPA is set to dry-run before the new one exists. Kubernetes' controller then begins with the
   current replica count as its initial recommendation, which delays a scale-down by the usual window.
 
@@ -28,7 +28,7 @@ from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE, HPAApi
 
 _MODE: Final = f"{PREFIX}mode"
 _KUBECTL_NAMES: Final = {KUBERNETES: "hpa", MILLISCALE: "mhpa"}
-# Of the old object alone: what kubectl and older APIs noted there.
+# Annotations of kubectl and older APIs, which are not copied to the new object.
 _LEFT_BEHIND: Final = ("kubectl.kubernetes.io/last-applied-configuration", "autoscaling.alpha.kubernetes.io/")
 
 
@@ -39,7 +39,7 @@ class Move:
     Attributes:
         manifest: the new object.
         steps: (command, explanation), in order.
-        warnings: what the user must know about this HPA.
+        warnings: about this HPA, for the user.
     """
 
     manifest: Mapping[str, Any]
@@ -48,7 +48,7 @@ class Move:
 
 
 def is_scaled_to_zero(raw: Mapping[str, Any]) -> bool:
-    """Return True if the HPA has scaled its target to zero. A new HPA would never scale that target up again."""
+    """Return True if the HPA has scaled its target to zero; a new HPA would not scale that target up."""
     conditions = (raw.get("status") or {}).get("conditions") or ()
     return any(each.get("type") == SCALED_TO_ZERO and each.get("status") == "True" for each in conditions)
 

@@ -1,7 +1,7 @@
 """Validate an HPA as kube-apiserver does at create and update, with the messages of Kubernetes 1.36.
 
-For HPAs that no API server has admitted. A metric's selector, a resource's name and a target type that contradicts the
-given value are not checked, as in Kubernetes; they fail at reconciliation.
+For HPAs that have not passed an API server. A metric's selector, a resource's name and a target type that contradicts
+the given value are not checked, as in Kubernetes; they fail at reconciliation.
 
 Upstream: validation.ValidateHorizontalPodAutoscaler.
 """
@@ -46,14 +46,14 @@ _STANDARD_RESOURCES = _STANDARD_CONTAINER_RESOURCES | {
 
 
 def validate_hpa(obj: Mapping[str, Any], *, scale_to_zero: bool) -> list[str]:
-    """Return the errors of an object that has its defaults, sorted; an error may come twice.
+    """Return the errors of an object that has its defaults, sorted; duplicates are possible.
 
     Args:
         obj: an autoscaling/v2 HPA, as `default_hpa` returns it.
         scale_to_zero: whether the feature gate HPAScaleToZero is on.
 
     Raises:
-        ParseError: a field has the wrong type, or a text is no quantity.
+        ParseError: a field has the wrong type, or a text is not a quantity.
     """
     hpa = decode_hpa(obj)
     return sorted(_metadata_errors(hpa.metadata) + _spec_errors(hpa.spec, scale_to_zero=scale_to_zero))
@@ -62,7 +62,7 @@ def validate_hpa(obj: Mapping[str, Any], *, scale_to_zero: bool) -> list[str]:
 def _metadata_errors(metadata: ObjectMeta) -> list[str]:
     errors = []
     if prefix := metadata.generate_name:
-        # A dash at the end will have a suffix after it.
+        # generateName may end with a dash, because a suffix follows.
         likely = prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
         errors += _invalid("metadata.generateName", prefix, names.rfc1123_subdomain_errors(likely))
     missing = "name or generateName is required"
@@ -91,7 +91,7 @@ def _spec_errors(spec: Spec, *, scale_to_zero: bool) -> list[str]:
     if spec.max_replicas < spec.min_replicas:
         detail = "must be greater than or equal to `minReplicas`"
         errors.append(fields.invalid("spec.maxReplicas", spec.max_replicas, detail))
-    # The only kind of the core group, which has no name, that can be scaled.
+    # The only scalable kind of the core group, whose name is empty.
     core_group_allowed = spec.scale_target_ref.kind == "ReplicationController"
     errors += _reference_errors("spec.scaleTargetRef", spec.scale_target_ref, core_group_allowed=core_group_allowed)
     for index, metric in enumerate(spec.metrics):
@@ -123,10 +123,10 @@ def _metric_errors(path: str, metric: MetricSpec) -> list[str]:
     if not metric.type:
         errors.append(fields.required(f"{path}.type", "must specify a metric source type"))
     if metric.type not in SOURCES:
-        errors += [unsupported, unsupported]  # two checks of Kubernetes find the same
+        errors += [unsupported, unsupported]  # reported twice, as by Kubernetes
 
     present = metric.sources
-    for type_, source in list(present.items())[:1]:  # the others are not looked into
+    for type_, source in list(present.items())[:1]:  # as in Kubernetes, other sources are not validated
         errors += _source_errors(f"{path}.{_field(type_)}", source)
     if metric.type in SOURCES and metric.type not in present:
         detail = "must populate information for the given metric source"

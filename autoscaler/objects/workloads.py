@@ -1,7 +1,7 @@
 """Scales, workloads and pods, from Kubernetes JSON into the model.
 
-A cluster has many pods, and the pods of one workload differ in little but their names. So labels, and containers with
-their requests, are the same objects for pods that are parsed one after another.
+A cluster has many pods, and the pods of one workload differ mainly in their names. So equal labels and containers of
+consecutive pods are shared objects.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def parse_workload(raw: Mapping[str, Any]) -> Scale:
 
 @lru_cache(_CACHED)
 def _converted_selector(text: str) -> str:
-    """Return a scale's selector as client-go does, which makes a metav1.LabelSelectorSpec of it and a text again.
+    """Return a scale's selector like client-go, which converts it to a metav1.LabelSelector and back to text.
 
     Upstream: scale.convertToScale, metav1.ParseToLabelSelector.
     """
@@ -185,7 +185,7 @@ def _converted_selector(text: str) -> str:
 
 
 def track_pod(raw: Mapping[str, Any]) -> Pod | None:
-    """Parse a pod; None, with a line in the log, if it cannot be parsed."""
+    """Parse a pod; log it and return None if it cannot be parsed."""
     try:
         return parse_pod(raw)
     except ParseError as error:
@@ -276,6 +276,6 @@ def _requests(requests: Iterable[tuple[str, str | int | float]]) -> dict[str, in
 
 
 def _owner(metadata: _Metadata) -> Owner | None:
-    """Return the controller; other owners only take part in garbage collection."""
+    """Return the owner that is the controller; other owners matter only for garbage collection."""
     controllers = (each for each in metadata.owner_references or () if each.controller)
     return next((Owner(intern(each.kind), intern(each.uid)) for each in controllers), None)

@@ -1,9 +1,9 @@
 """The audit file: each decision as one line of JSON, on disk.
 
-A disk may be slow, full or gone, and a FIFO may have no reader; none of this may delay a reconciliation or the end of
-the process. So records wait in a bounded queue for a daemon thread that writes them. While the queue is full or the
-file cannot be written, records are dropped. They are counted, and the log reports that once, and their number once the
-file can be written again. At the end of the process the thread has half a second.
+A disk may be slow, full or missing, and a FIFO may have no reader. None of this may delay a reconciliation or the end
+of the process. So a daemon thread writes the records from a bounded queue. While the queue is full or the file cannot
+be written, records are dropped and counted. The log reports the start of the problem once, and the number of dropped
+records when the file is written again. At the end of the process the thread gets half a second.
 
 Files are rotated as kube-apiserver rotates its audit log: a file that would exceed `--audit-log-maxsize` is renamed to
 NAME-TIME.EXTENSION, and the newest `--audit-log-maxbackup` of these are kept.
@@ -77,22 +77,22 @@ class AuditLog:
         self._path = settings.path
         self._max_queued_bytes = max_queued_bytes
         self._on_dropped = on_dropped
-        # RotatingFileHandler rotates a file that would reach the limit; ours may reach but not exceed it.
+        # RotatingFileHandler rotates files that would reach the limit; here files may reach but not exceed it.
         self._file = _RotatingFile(
             settings.path, maxBytes=settings.max_bytes + 1, backupCount=1, encoding=_ENCODING, delay=True
         )
         self._file.rotator = self._rotate
-        # Only the thread uses the file. At the end of the process `logging` takes the locks of all handlers, and a
-        # thread that hangs in a write would hold this one.
+        # Only the thread uses the file, so no lock: `logging` takes all handlers' locks at exit, and a thread that
+        # hangs in a write would hold this one.
         self._file.lock = None
         self._hanging: TextIOWrapper | None = None
         self._queue: queue.SimpleQueue[logging.LogRecord | None] = queue.SimpleQueue()
         self._opened: Future[None] = Future()
         self._finished: Future[None] = Future()
-        # Each of these two is changed on one thread only.
+        # Each of these two is modified on one thread only.
         self._queued_bytes = 0
         self._done_bytes = 0
-        # Changed on both threads; an inexact number is good enough for a message.
+        # Modified on both threads; an approximate number is sufficient for a message.
         self._dropped = 0
         self._failing = False
 
@@ -123,7 +123,7 @@ class AuditLog:
         self._queue.put(None)
         if await _done_within(seconds, self._finished):
             return True
-        # At the end of the process `logging` flushes the streams of all handlers, and this one may hang.
+        # At exit `logging` flushes the streams of all handlers, and this one may hang.
         self._hanging, self._file.stream = self._file.stream, None
         _log.warning("--audit-log=%s: not all decisions could be written", self._path)
         return False
@@ -164,7 +164,7 @@ class AuditLog:
                 stream.close()
 
     def _emit(self, record: logging.LogRecord) -> str | None:
-        """Write a record completely or, if the disk allows, not at all; return the error."""
+        """Write a record completely, or if possible not at all; return the error."""
         size: int | None = None
         try:
             if self._file.stream is None or not self._path.exists():  # another program may have renamed it

@@ -1,7 +1,7 @@
 """Build the record of a reconciliation from its Decision.
 
-Records are bounded, and keep no object of the Decision alive: of long lists they have the length and the first entries,
-of long texts the beginning.
+Records have a bounded size and do not reference objects of the Decision. Long lists are reduced to their length and
+first entries, long texts to their beginning.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def build_record(
 
     Args:
         decision: the decision.
-        outcome: how the reconciliation ended; None if the decision was only computed.
+        outcome: the outcome of the reconciliation; None if the decision was only computed.
         scale_error: why the scale could not be written.
         status_error: why the status could not be stored.
-        mode: what the reconciliation may change.
+        mode: the mode of the HPA.
         with_values: whether the record has the values that the metrics API returned; the sentence needs none.
     """
     observation, normalized = decision.observation, decision.normalized
@@ -182,7 +182,7 @@ def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRe
 
 
 def _target(spec: MetricSpec) -> Measure:
-    """The target that counts if several are set."""
+    """The effective target if several are set."""
     target = spec.target
     by_value = isinstance(spec.source, ObjectMetric) and target.type == "Value"
     if target.average_value is not None and not by_value:

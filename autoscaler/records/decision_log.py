@@ -1,8 +1,8 @@
 """The last decisions of every HPA, kept in memory for /debug/decisions.
 
-A record is kept as compressed JSON of some 300 bytes, and its sentence is made when it is read. There are two limits: a
-number of records per HPA, and a number of bytes for all HPAs. At the second one the oldest records of any HPA go first,
-so that ten thousand HPAs have a shorter past each.
+A record is kept as compressed JSON of some 300 bytes, and its sentence is made when it is read. There are two limits:
+the number of records per HPA, and the bytes of all HPAs. At the second limit the oldest record of all HPAs is dropped,
+so with ten thousand HPAs each keeps fewer records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TYPICAL_RECORD: Final = b"".join(
         b'"limit":"DesiredWithinRange","written":{"status":true}}',
     )
 )
-"""The dictionary of the compression: texts that most records have, the most frequent ones last."""
+"""The compression dictionary: texts of most records, the most frequent ones last."""
 
 
 class DecisionsPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class DecisionLog:
         self._max_per_hpa = max_per_hpa
         self._max_bytes = max_bytes
         self._on_record = on_record
-        # By number, oldest first. The wall clock may be set back, so times do not tell the order.
+        # By sequence number, oldest first. The wall clock may be set back, so times are not ordered.
         self._records: OrderedDict[int, tuple[HPAKey, bytes]] = OrderedDict()
         # Lists, because even an empty deque takes 600 bytes.
         self._numbers: dict[HPAKey, list[int]] = {}
@@ -96,7 +96,7 @@ class DecisionLog:
 
     @property
     def enabled(self) -> bool:
-        """True if records are kept or passed on, so that they need to be built."""
+        """True if records are kept or passed on, and therefore must be built."""
         return self._max_per_hpa > 0 or self._on_record is not None
 
     def add(self, record: DecisionRecord) -> None:

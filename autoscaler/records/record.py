@@ -1,8 +1,8 @@
 """The record of one reconciliation, a documented JSON shape; `autoscaler.records.build` makes it from the Decision.
 
-Programs read it in /debug/decisions, in the audit file and from `explain -o json`, so it has a version of its own. It
-holds every number that the decision depends on: a reader can compute the replica count again. Names are those of the
-HPA's API and quantities are written as there. A field that does not apply, is empty or is false is absent.
+Programs read it in /debug/decisions, in the audit file and from `explain -o json`, so it is versioned. It has every
+number that the decision depends on, so that readers can recompute the replica count. Names are those of the HPA's API
+and quantities are written as there. Fields that do not apply, are empty or false are absent.
 
 VERSION changes when a field changes its meaning or is removed; new fields may be added at any time.
 """
@@ -33,7 +33,7 @@ class Measure(_Record, frozen=True, kw_only=True):
     """A value of a metric, or its target: one field, as in the HPA's API."""
 
     value: str | None = None
-    """Of the whole, a quantity."""
+    """The total, a quantity."""
     average_value: str | None = None
     """Per pod, a quantity."""
     average_utilization: int | None = None
@@ -94,12 +94,12 @@ class MetricRecord(_Record, frozen=True, kw_only=True):
     current: Measure | None = None
     """As in the HPA's status."""
     total: str | None = None
-    """The value of the whole, if the metric is not one of pods."""
+    """The total, if the metric is not one of pods."""
     values: Values | None = None
     pods: PodGroupsRecord | None = None
     """Absent if the metric does not depend on the pods."""
     ratio: float | None = None
-    """Current value to target; absent if that is no finite number."""
+    """Current value divided by target; absent if not finite."""
     rebalanced_ratio: float | None = None
     """The ratio with assumed values for missing and unready pods; it replaces `ratio`."""
     within_tolerance: bool = False
@@ -166,19 +166,19 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     sentence: str = ""
     """The record in one sentence (`autoscaler.records.sentence`)."""
     mode: str = "act"
-    """The changes that the reconciliation may make."""
+    """The mode of the HPA."""
     decided_by: DecidedBy | None = None
     """Absent if no replica count was found."""
     current_replicas: int | None = None
     desired_replicas: int | None = None
     """Absent if no replica count was found; the target is left alone then."""
     reason: str = ""
-    """Why the count changes, in the words of the event."""
+    """The reason in the event about the scale."""
     scale: Scale | None = None
     bounds: BoundsRecord
     tolerance: Tolerances | None = None
     foreign_pods: PodNames | None = None
-    """Pods that the selector matches but that are not counted, because they do not belong to the target."""
+    """Pods that the selector matches but that are not counted, because another object owns them."""
     metrics: tuple[MetricRecord, ...] = ()
     """One per entry of `spec.metrics`; empty if the metrics were not evaluated."""
     winner: int | None = None

@@ -2,9 +2,9 @@
 
 tls             the serving certificate and the TLS settings of the listener
 trust           the CAs of clients, from files and from the cluster
-authentication  from a connection and its headers to a user
-request_info    from a method and a path to the attributes of a request
-authorization   from both to a decision, by SubjectAccessReview
+authentication  maps a connection and its headers to a user
+request_info    maps a method and a path to the attributes of a request
+authorization   decides on user and attributes, by SubjectAccessReview
 
-Nothing here knows of metrics or HPAs, or writes a response: it raises StatusError.
+Metrics and HPAs do not belong here. Nothing here writes a response: errors are StatusErrors.
 """

@@ -38,7 +38,7 @@ _TIMEOUT_SECONDS = 10.0
 # A certificate is verified again after this time, or when the trusted CAs change: it takes longer than most requests.
 _VERIFIED_SECONDS = 10.0
 _MAX_CERTIFICATES = 256
-# In bytes: users are few, but they choose the headers that go with their names.
+# In bytes: users are few, but they choose the headers of their requests.
 _MAX_USERS = 4 * 1024 * 1024
 _USER_BYTES = 512
 _MAX_HEADER_NAMES = 1024
@@ -50,7 +50,7 @@ RawHeaders = tuple[tuple[bytes, bytes], ...]
 
 
 class User(msgspec.Struct, frozen=True, cache_hash=True):
-    """A user, as access rules know it."""
+    """A user with the attributes that access rules refer to."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class TokenReviewer:
         """Return the token's user; None for a token that is not valid.
 
         Raises:
-            StatusError: 503, because the API server cannot be reached.
+            StatusError: 503 if the API server cannot be reached.
         """
         key = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         try:
@@ -117,7 +117,7 @@ class Authenticator:
         """Return the user of a request.
 
         Args:
-            certificate: the client's as DER, which some CA verified in the TLS handshake.
+            certificate: the client's as DER, verified by one of the CAs in the TLS handshake.
             headers: the request's.
 
         Raises:
@@ -135,7 +135,7 @@ class Authenticator:
         return ANONYMOUS if user is None else _with_authenticated_group(user)
 
     def _verified(self, certificate: bytes) -> _VerifiedCertificate:
-        """Return what a certificate was verified as; raise StatusError 401 for one that cannot be read."""
+        """Return the result of verifying a certificate; raise StatusError 401 for a malformed one."""
         trust, now = self._trust(), self._clock()
         verified = self._certificates.get(certificate)
         if verified is None or verified.trust is not trust or not verified.since <= now < verified.until:
@@ -155,8 +155,8 @@ class _VerifiedCertificate:
         trust: the CAs that it was verified with.
         since: when, in seconds since the epoch.
         until: when it has to be verified again.
-        front_proxy: the users of the front proxy, if it is the front proxy's.
-        client: the user that it names, if it is a client's.
+        front_proxy: the users of the front proxy, if the certificate is the front proxy's.
+        client: the user that the certificate names, if it is a client's.
     """
 
     trust: ClientTrust
@@ -276,7 +276,7 @@ def _text(raw: bytes) -> str:
 
 
 def _is_text(value: str) -> bool:
-    """Return True if a header was UTF-8; other bytes are surrogates here, which no review can contain."""
+    """Return True if a header was UTF-8; other bytes became surrogates, which a review cannot contain."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -295,7 +295,7 @@ def _certificate_user(certificate: x509.Certificate) -> User | None:
 
 
 def _common_name(certificate: x509.Certificate) -> str:
-    """Return the last common name, which is the one that counts."""
+    """Return the last common name, as Go does."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[-1].value) if names else ""
 

@@ -38,7 +38,7 @@ _TIMEOUT_SECONDS = 10.0
 class AuthorizationOptions:
     """The flags: `--authorization-always-allow-paths` and the TTLs of cached decisions in seconds.
 
-    By default single health checks are open, too; in Kubernetes only the endpoints are.
+    By default, single health checks are also open; in Kubernetes only their endpoints are.
     """
 
     always_allow_paths: tuple[str, ...] = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*")
@@ -86,7 +86,7 @@ class Authorizer:
         )
 
     async def authorize(self, user: User, info: RequestInfo) -> None:
-        """Return if the user may do this.
+        """Check that the user may do this.
 
         Raises:
             StatusError: 403 if not, 500 or 503 if the API server did not decide.

@@ -1,8 +1,8 @@
 """The attributes of a request for authorization: verb, group, resource, subresource, name, namespace.
 
-They are derived from the method and the path, and access rules are written against them. Routing reads the same
-segments in the same way, so that no other object is returned than was authorized. Therefore two forms of Kubernetes are
-left out that these APIs do not have: a verb in the path (/watch/..., /proxy/...), and subresources of a namespace
+They are derived from the method and the path, and access rules refer to them. Routing interprets the same segments in
+the same way, so that the returned object is the authorized one. Two forms of Kubernetes are not supported, because
+these APIs do not have them: a verb in the path (/watch/..., /proxy/...), and subresources of a namespace
 (/namespaces/NAME/status).
 
 Upstream: request.RequestInfoFactory
@@ -36,11 +36,11 @@ class Query:
     def parse(cls, raw: str) -> Query:
         """Decode what follows the `?`, as Go's net/url does.
 
-        A part with a semicolon, or with a `%` that begins no byte, is left out, and bytes that are no UTF-8 become
-        U+FFFD: clients send parameters that nobody reads here, and what is wrong with these must not matter.
+        A part with a semicolon, or with an invalid `%` escape, is ignored, and bytes that are not UTF-8 become U+FFFD:
+        clients may send parameters that are not used here, and errors in these must not matter.
 
         Raises:
-            StatusError: 400 for more parameters than anybody has use for.
+            StatusError: 400 for too many parameters.
         """
         if raw.count("&") >= _MAX_PARAMETERS:
             raise bad_request(f"the query has more than {_MAX_PARAMETERS} parameters")
@@ -83,8 +83,8 @@ class Target:
         """Decode the path and query of a request line.
 
         Raises:
-            StatusError: 400 where the path cannot name anything: bytes that are no UTF-8, control
-                characters, segments that are empty, `.` or `..`, a `%` that begins no byte. As Query.parse, too.
+            StatusError: 400 for an invalid path: bytes that are not UTF-8, control characters, segments that are empty,
+                `.` or `..`, an invalid `%` escape. Also as Query.parse.
         """
         raw_path, _, raw_query = raw.partition("?")
         if _NO_ESCAPE.search(raw_path):
@@ -114,9 +114,9 @@ class RequestInfo(msgspec.Struct, frozen=True, cache_hash=True):
         is_resource: whether this is a resource request; the following fields are empty if not.
         group: the API group.
         version: the API version.
-        namespace: the namespace, or "" where the path has none.
-        resource: the resource; `*` is nothing special here.
-        subresource: what follows the name.
+        namespace: the namespace, or "" if the path has none.
+        resource: the resource; `*` has no special meaning.
+        subresource: the segments after the name.
         name: the object's name, which for a list may stand in its field selector.
     """
 
@@ -164,7 +164,7 @@ class RequestInfo(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 def _selected_name(query: Query) -> str:
-    """The only name that a list may have, so that a right to that one is enough; "" where it may have others."""
+    """Return the only name that a list request can return, so the right to it is enough; "" if there are others."""
     try:
         name = FieldSelector.parse(query.get("fieldSelector")).exact_name()
     except FieldSelectorError:
@@ -173,5 +173,5 @@ def _selected_name(query: Query) -> str:
 
 
 def _is_true(query: Query, parameter: str) -> bool:
-    """As Kubernetes reads such a parameter: whatever does not say no says yes, also nothing."""
+    """Parse a boolean parameter like Kubernetes: everything but `false` and `0` is true, even an empty value."""
     return parameter in query and query.get(parameter).lower() not in ("0", "false")
