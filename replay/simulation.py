@@ -6,6 +6,7 @@ the history and the status of the step before. The scale is applied at once.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -93,7 +94,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
     Raises:
         ReplayError: a metric is not in the load, or there is no reconciliation in it.
     """
-    config = hpa.overrides.apply_to(settings.config)
+    config = _as_live(hpa.overrides.apply_to(settings.config))
     start_ms, step_ms = load.start_ms + settings.offset_ms, _step_ms(hpa, settings)
     recorded = [_series(load, metric_key(spec.source)) for spec in hpa.spec.metrics]
     with_capacity = [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
@@ -251,6 +252,15 @@ def _recorded_ready(series: Series | None, start_ms: int, end_ms: int, replicas:
 def _step_ms(hpa: HPA, settings: Settings) -> int:
     seconds = hpa.overrides.sync_period
     return settings.step_ms if seconds is None else round(seconds * 1000)
+
+
+def _as_live(config: Config) -> Config:
+    """Return the flags with a default stabilization window that ends as a live one does.
+
+    Without behavior, a recommendation exactly as old as the window counts. Live it is older by the durations of the
+    reconciliations since; here syncs are exactly a step apart, and the window would be one sync too long.
+    """
+    return dataclasses.replace(config, downscale_stabilization_ms=max(config.downscale_stabilization_ms - 1, 0))
 
 
 def _series(load: Load, key: str) -> Series:

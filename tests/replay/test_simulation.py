@@ -67,8 +67,25 @@ def test_scale_down_waits_for_the_stabilization_window() -> None:
 
     counts = desired(hpa, load, initial_replicas=4)
 
-    # Without behavior a recommendation counts until 300 s after it, that time included.
-    assert counts == [4] * 21 + [1] * 3
+    # As with a live controller, whose syncs are a little more than 15 s apart, 4 of 0 s does not count at 300 s.
+    assert counts == [4] * 20 + [1] * 4
+
+
+@pytest.mark.parametrize("window_ms", [0, 1, 30_000, 30_001])
+def test_default_stabilization_window_ends_as_with_late_syncs(window_ms: int) -> None:
+    load = load_of(rps=[400, *[100] * 5])
+    config = Config(downscale_stabilization_ms=window_ms)
+
+    counts = desired(make_hpa(pods_metric(average="100")), load, config=config, initial_replicas=4)
+
+    kept = {0: 1, 1: 1, 30_000: 2, 30_001: 3}[window_ms]
+    assert counts == [4] * kept + [1] * (6 - kept)
+
+
+def test_sentence_has_the_configured_window() -> None:
+    steps = steps_of(make_hpa(pods_metric(average="100")), load_of(rps=[400, 100]), initial_replicas=4)
+
+    assert "kept at 4 by the stabilization window of 300s" in sentence(steps[1].decision)
 
 
 def test_scale_down_policies_limit_pods_per_period() -> None:
@@ -478,7 +495,7 @@ def test_decisions_are_those_of_a_plain_loop(
         assert len(observed.pods) == step.replicas == count
         plain = Observation(
             hpa=replace(hpa, status=status),
-            config=Config(),
+            config=Config(downscale_stabilization_ms=299_999),  # late syncs; see `simulate`
             scale=observed.scale,
             pods=observed.pods,
             responses=observed.responses,
