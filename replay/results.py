@@ -179,7 +179,7 @@ class Totals:
             flaps=self.flaps,
             overload_seconds=overload_ms / _SECOND_MS if self.has_capacity else None,
             overload_requests=self.overload_requests if self.has_capacity else None,
-            overload_ratio=(self.overload_requests / self.requests if self.requests else 0.0)
+            overload_ratio=(self.overload_requests / self.requests if self.requests > 0 else 0.0)
             if self.has_capacity
             else None,
             at_max_seconds=self.at_max_ms / _SECOND_MS if is_spec else None,
