@@ -27,7 +27,12 @@ def print_records(console: Console, records: Sequence[DecisionRecord]) -> None:
         console.print()
         console.print(_metrics_table(latest))
     console.print()
-    console.print(_details_table(latest))
+    details = Table(box=None, pad_edge=False, show_header=False)
+    details.add_column(style="bold")
+    details.add_column(overflow="fold")
+    for name, text in _details(latest):
+        details.add_row(Text(name), Text(text))
+    console.print(details)
 
 
 def _metrics_table(record: DecisionRecord) -> Table:
@@ -52,15 +57,6 @@ def _row(metric: MetricRecord, *, winner: bool) -> Iterator[str]:
     yield "within" if metric.within_tolerance else "outside"
     yield "-" if metric.pods is None else pods_text(metric.pods)
     yield str(metric.proposed_replicas)
-
-
-def _details_table(record: DecisionRecord) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, text in _details(record):
-        table.add_row(Text(name), Text(text))
-    return table
 
 
 def _details(record: DecisionRecord) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.metrics import Evaluation, metric_quantity, pod_samples
@@ -171,14 +171,7 @@ def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRe
             average_utilization=current.average_utilization,
         ),
         total=None if proposal.total is None else metric_quantity(spec, proposal.total),
-        pods=None
-        if groups is None
-        else PodGroupsRecord(
-            ready=_names(groups.ready),
-            unready=_names(groups.unready),
-            missing=_names(groups.missing),
-            ignored=_names(groups.ignored),
-        ),
+        pods=groups and PodGroupsRecord(**{group: _names(pods) for group, pods in asdict(groups).items()}),
         ratio=_finite(proposal.ratio),
         rebalanced_ratio=_finite(proposal.rebalanced_ratio),
         within_tolerance=proposal.within_tolerance,

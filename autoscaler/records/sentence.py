@@ -198,7 +198,8 @@ def _verdict(metric: MetricRecord, tolerance: Tolerances | None) -> str:
     if tolerance is None or from_zero:
         return text
     side = "within" if metric.within_tolerance else "outside"
-    return f"{text}, {side} tolerance {_side(metric, tolerance):g}"
+    limit = tolerance.scale_up if _effective(metric) > 1.0 else tolerance.scale_down
+    return f"{text}, {side} tolerance {limit:g}"
 
 
 def _assumption(metric: MetricRecord) -> str:
@@ -285,11 +286,6 @@ def _rate(limit: RateLimit | None, record: DecisionRecord, direction: str) -> st
 
 
 # --- numbers -------------------------------------------------------------------------------------------------------
-
-
-def _side(metric: MetricRecord, tolerance: Tolerances) -> float:
-    """Return the tolerance of the ratio's direction."""
-    return tolerance.scale_up if _effective(metric) > 1.0 else tolerance.scale_down
 
 
 def _effective(metric: MetricRecord) -> float:
