@@ -42,6 +42,11 @@ class TestPause:
         simulated.reconcile(200)
         assert "ScalingLimited" not in simulated.reasons()
 
+    def test_blocked_scale_does_not_change_the_status_again(self) -> None:
+        simulated = paused(Pause.ALL, replicas=2)
+        assert simulated.reconcile(200).status is not None
+        assert simulated.reconcile(200, seconds=15).status is None
+
     @pytest.mark.parametrize(
         ("pause", "value", "replicas"),
         [
@@ -131,6 +136,12 @@ class TestStaleObjects:
         )
         assert limited(outcome) == ("StaleWatch", message)
         assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
+
+    def test_blocked_scale_down_does_not_change_the_status_again(self) -> None:
+        simulated = self.simulated(replicas=10)
+        simulated.pods = pods(3)
+        assert simulated.reconcile(120).status is not None
+        assert simulated.reconcile(120, seconds=15).status is None
 
     def test_scaling_up_is_not_blocked(self) -> None:
         simulated = self.simulated(replicas=2)
