@@ -1,8 +1,6 @@
-"""The expected response to a case: the recorded one, except where we want to do better.
+"""The expected response to a case: the recorded one, except for intended differences.
 
-Each exception is one function, `_name(expected, case)`, which recognizes its cases by what they are about and never by
-their number, so that it holds for cases that it has not seen. Its docstring says what prometheus-adapter does and what
-is expected. They are applied in the order of `_EXCEPTIONS`.
+Each exception is one function, `_name(expected, case)`, which recognizes its cases by their content, not by their number, so that it also applies to new cases. Its docstring describes what prometheus-adapter does ("there") and the expected response. Exceptions are applied in the order of `_EXCEPTIONS`.
 """
 
 from __future__ import annotations
@@ -23,12 +21,12 @@ NOT_KEPT: Final = object()
 """The document of a response whose body was too long to be recorded."""
 
 OWN: Final = "(our own)"
-"""A text that only has to be there."""
+"""A placeholder for any text."""
 
 _GARBAGE: Final = "-9223372036854775808m"
 _STATUS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
 _TOLERANCE: Final = 0.01
-# Of Kubernetes' own resources those that the adapter may not list; the paths name them with or without their group.
+# Kubernetes' resources that the adapter has no right to list, as in paths: with or without the group.
 _NOT_LISTABLE: Final = {"deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "configmaps", "secrets"}
 _LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SLOW: Final = {"503json", "504", "slow"}
@@ -44,9 +42,9 @@ class Expected:
     Attributes:
         statuses: any of these.
         content_type: exactly; up to the version for Prometheus' text format.
-        document: the body's, see bodies; NOT_KEPT where only its size and form can be judged.
+        document: the decoded body, see bodies; NOT_KEPT if only its size and form can be checked.
         part: the response may have more than the document: keys of objects, and entries of lists with names.
-        says: texts that a Status' message must contain; if there are any, the rest of its wording is ours.
+        says: texts that a Status' message must contain; if there are any, the rest of the message is not compared.
         queries: the PromQL that Prometheus must get, each once; None if they are not compared.
         tolerance: the relative difference that values may have.
     """
@@ -120,7 +118,7 @@ def _name_of_series(result: Expected, _: Case) -> Expected:
 
 
 def _no_garbage(result: Expected, case: Case) -> Expected:
-    """Infinite and huge values become the least integer there. Expected: left out, 404 where none is left of one."""
+    """Infinite and huge values become the least integer there. Expected: left out; 404 for a single object."""
     items = _items(result)
     kept = [item for item in items if item.get("value") != _GARBAGE]
     if len(kept) == len(items):
@@ -150,7 +148,7 @@ def _malformed_metric_selector(result: Expected, case: Case) -> Expected:
 
 
 def _not_equals(result: Expected, case: Case) -> Expected:
-    """`a!=b` in a metric selector is 500 there, once the values are there. Expected: it works."""
+    """`a!=b` in a metric selector is 500 there if there are values. Expected: it works."""
     message = result.document.get("message", "") if isinstance(result.document, dict) else ""
     if case.status != 500 or message != '"!=" is not a valid label selector operator' or case.series_selector is None:
         return result
@@ -192,9 +190,9 @@ def _objects_not_listed(result: Expected, case: Case) -> Expected:
 
 
 def _prometheus_fails(result: Expected, case: Case) -> Expected:
-    """Whatever Prometheus does is 500 there. Expected: 503 where it is away or unwell, 504 where it is slow.
+    """Every failure of Prometheus is 500 there. Expected: 503 if it is unavailable or broken, 504 if it is slow.
 
-    The message names the rule. 500 stays for queries that are wrong in themselves.
+    The message names the rule. Invalid queries are still 500.
     """
     if case.fault is None or case.fault in _QUERY_IS_WRONG or "unable to fetch metrics" not in str(result.document):
         return result
@@ -203,9 +201,9 @@ def _prometheus_fails(result: Expected, case: Case) -> Expected:
 
 
 def _complete_timeout(result: Expected, case: Case) -> Expected:
-    """The request's own deadline gives half a Status as text there. Expected: a complete one.
+    """A request's own deadline gives an incomplete Status as text there. Expected: a complete one.
 
-    It may also say for what the time was too short.
+    Its message may also name the step that took too long.
     """
     if case.status != 504:
         return result
@@ -214,7 +212,7 @@ def _complete_timeout(result: Expected, case: Case) -> Expected:
 
 
 def _ended_by_the_api_server(case: Case) -> bool:
-    """A kube-apiserver keeps to the deadline of requests that it passes on, and says so in its own way."""
+    """A kube-apiserver enforces the deadline of forwarded requests itself, with its own message."""
     return case.via == "aggregator" and "timeout" in case.query
 
 
@@ -249,7 +247,7 @@ def _aggregated_discovery(result: Expected, case: Case) -> Expected:
 
 @functools.cache
 def _discovered(group: str) -> list[str]:
-    """The names of all metrics of a group, sorted, from our own recording of its discovery."""
+    """Return the sorted names of a group's metrics, from the recorded discovery."""
     documents = (case.document for case in read_cases(RECORDED) if case.segments[:2] == ("apis", group))
     found = next(one for one in documents if isinstance(one, dict) and one.get("kind") == "APIResourceList")
     return sorted(resource["name"] for resource in found["resources"])
@@ -294,7 +292,7 @@ def _own_version(result: Expected, case: Case) -> Expected:
 
 
 def _large_list(result: Expected, case: Case) -> Expected:
-    """Lists that were too long to be recorded are made anew from the application's series."""
+    """Recompute lists that were too long to be recorded, from the application's series."""
     if result.document is not NOT_KEPT or not case.segments[-1:] or case.segments[-1] not in SUMMED:
         return result
     document = _metric_list(case, metric_items(case))
