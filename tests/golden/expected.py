@@ -1,6 +1,8 @@
 """The expected response to a case: the recorded one, except for intended differences.
 
-Each exception is one function, `_name(expected, case)`, which recognizes its cases by their content, not by their number, so that it also applies to new cases. Its docstring describes what prometheus-adapter does ("there") and the expected response. Exceptions are applied in the order of `_EXCEPTIONS`.
+Each exception is one function, `_name(expected, case)`, which recognizes its cases by their content, not by their
+number, so that it also applies to new cases. Its docstring describes what prometheus-adapter does ("there") and the
+expected response. Exceptions are applied in the order of `_EXCEPTIONS`.
 """
 
 from __future__ import annotations
