@@ -31,7 +31,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
     """Of these, ready."""
     desired_replicas: int
-    """After it: the replicas until the next step."""
+    """The replicas from this step to the next."""
     values: tuple[float, ...]
     """The recorded value of each metric of the spec, in its order; NaN: none."""
     overload: float
@@ -79,7 +79,7 @@ class Summary:
     overload_requests: float | None
     """The load above capacity, integrated over time: requests for a metric of requests per second."""
     overload_ratio: float | None
-    """`overload_requests` of all requests; 0 without requests."""
+    """`overload_requests` divided by all requests; 0 without requests."""
     at_max_seconds: float | None
     """Time at the spec's maxReplicas. None: this is reality, not the replay of a spec."""
     no_metrics_seconds: float | None
