@@ -149,7 +149,7 @@ class Credentials:
         self._tls_version = version
         if self._access.insecure_skip_tls_verify:
             _log.warning(
-                "the certificate of %s at %s is not verified: whoever can redirect the connection sees the"
+                "the certificate of %s at %s is not verified: anyone who can redirect the connection sees the"
                 " credentials and chooses the values",
                 self._access.what,
                 urlsplit(self._access.base).netloc.rpartition("@")[2],

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from bench.adapter_bed import (
+from bench.adapter_environment import (
     BARE,
     BIG,
     CUSTOM,
@@ -26,10 +26,10 @@ from bench.adapter_bed import (
     PEER,
     PODS,
     UNCACHED,
-    AdapterBed,
+    AdapterEnvironment,
     Server,
     Totals,
-    adapter_bed,
+    adapter_environment,
     wide_pod,
 )
 from bench.costs import Cost, show, write_lines
@@ -107,11 +107,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _measure(
-    bed: AdapterBed, server: Server, scenario: str, *targets: str, connections: int, seconds: float
+    environment: AdapterEnvironment, server: Server, scenario: str, *targets: str, connections: int, seconds: float
 ) -> Row:
-    before, prometheus = await server.totals(), Cost.of(bed.prometheus.process.pid)
+    before, prometheus = await server.totals(), Cost.of(environment.prometheus.process.pid)
     outcome = await server.load(*targets, connections=connections, seconds=seconds)
-    after, prometheus_after = await server.totals(), Cost.of(bed.prometheus.process.pid)
+    after, prometheus_after = await server.totals(), Cost.of(environment.prometheus.process.pid)
     if outcome.failure:
         print(f"{server.name}, {scenario}: {outcome.failed} failed, such as\n{outcome.failure}", file=sys.stderr)
     # The warm-up is included.
@@ -198,11 +198,13 @@ def _scenarios(server: str, seconds: float, growth: Sequence[int], *, quick: boo
 async def _run(peer: Path | None, seconds: float, freshness: str, output: Path, wide: int, *, quick: bool) -> None:
     growth = tuple(wide // part for part in (8, 4, 2, 1)) if wide and not quick else ()
     with tempfile.TemporaryDirectory() as folder:
-        async with adapter_bed(Path(folder) / "main", peer=peer, freshness=freshness, wide=growth) as bed:
-            print(f"API server: {'kube-apiserver' if bed.is_real else 'the playground'}; freshness {freshness}")
+        async with adapter_environment(
+            Path(folder) / "main", peer=peer, freshness=freshness, wide=growth
+        ) as environment:
+            print(f"API server: {'kube-apiserver' if environment.is_real else 'the playground'}; freshness {freshness}")
             rows = [
-                await _measure(bed, server, name, *targets, connections=connections, seconds=each)
-                for server in bed.servers
+                await _measure(environment, server, name, *targets, connections=connections, seconds=each)
+                for server in environment.servers
                 for name, targets, connections, each in _scenarios(server.name, seconds, growth, quick=quick)
             ]
     show("Adapter; times in ms, CPU in microseconds for each request and in cores, memory in MiB", rows)

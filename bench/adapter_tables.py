@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from bench.adapter import Row
-from bench.adapter_bed import BARE, OURS, PEER, UNCACHED
+from bench.adapter_environment import BARE, OURS, PEER, UNCACHED
 
 _CONNECTIONS = 16
 _NAMES = {"single pod": "one pod", "10 of 20 pods": "`*` with a selector, 10 of 20 pods", "external": "external"}

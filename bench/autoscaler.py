@@ -330,7 +330,7 @@ async def _run(
 @click.command(help=__doc__)
 @click.option("--hpas", "points", type=click.IntRange(1), multiple=True, default=_POINTS, show_default=True)
 @click.option("--namespaces", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--workers", type=click.IntRange(1), help="Steps at the same time.  [default: the controllers' own]")
+@click.option("--workers", type=click.IntRange(1), help="Concurrent reconciliations.  [default: the controllers' own]")
 @click.option("--sync-period", type=click.FloatRange(1), default=15, show_default=True, help="Seconds.")
 @click.option("--warm-up", type=click.FloatRange(0), default=20, show_default=True, help="Seconds before measuring.")
 @click.option("--seconds", type=click.FloatRange(1), default=45, show_default=True, help="Seconds to measure.")

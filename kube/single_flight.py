@@ -40,5 +40,5 @@ class _Call(Generic[V]):
     def __init__(self, task: asyncio.Task[V]) -> None:
         self.task = task
         self.callers = 0
-        # Mark an exception as retrieved: a call that fails as its last caller leaves is nobody's error.
+        # Mark an exception as retrieved, so that a call that fails without callers logs nothing.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -8,12 +8,12 @@ of a list at a time (kube.listing), and applies a list when it is complete.
 While disconnected it keeps its objects and retries with jittered backoff. It logs once when the connection is lost and
 once when it is restored.
 
-A store is *stale* if it may have missed changes. Proofs that it has not are a list, an event, a bookmark, and that a
-watch was opened and has not failed. A proof is valid for one and a half bookmark intervals, since bookmarks are not
-sent exactly on time; for one while disconnected. A silent watch is closed and reopened before that. So
-a peer that vanished makes a store stale, and a server without bookmarks does not (kube-apiserver sends none for a
-resource until one of its objects has changed). A stale store whose watch is reopened first receives all missed changes:
-it stays stale for another twelfth of an interval, or until it is listed again.
+A store is *stale* if it may have missed changes. The proofs of the contrary are a list, an event, a bookmark, and an
+opened watch that has not failed. A proof is valid for one and a half bookmark intervals, since bookmarks are not sent
+exactly on time; for one while disconnected. A silent watch is closed and reopened before that. So a peer that vanished
+makes a store stale, and a server without bookmarks does not (kube-apiserver sends none for a resource until one of its
+objects has changed). A stale store whose watch is reopened first receives all missed changes: it stays stale for
+another twelfth of an interval, or until it is listed again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _MediaTypes:
 
 
 _WHOLE = _MediaTypes("application/json", "application/json")
-# An API server refuses the list's media type for a watch, and the other way round.
+# An API server refuses the list's media type for a watch, and vice versa.
 _METADATA = _MediaTypes(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
@@ -85,7 +85,7 @@ class Store(Generic[T]):
         Args:
             client: the connection.
             path: the collection's path, all namespaces or one: "/api/v1/pods".
-            select: returns the view to keep of an object's JSON, or None to leave the object out. Must accept any JSON.
+            select: returns the view to keep of an object's JSON, or None to exclude the object. Must accept any JSON.
             label_selector: keep only these objects.
             field_selector: keep only these objects; one that names an object needs RBAC rights to that object only.
             metadata_only: transfer metadata only; `select` gets PartialObjectMetadata.
@@ -190,7 +190,7 @@ class Store(Generic[T]):
                     _log.warning("%s: %s; retrying", self._path, error)
                 self._failure = error
                 useful = False
-            # No tight loop where the server fails, or ends every watch at once.
+            # Avoid a tight loop if the server fails, or ends every watch at once.
             if not useful:
                 await asyncio.sleep(self._backoff.next())
 
@@ -247,7 +247,7 @@ class Store(Generic[T]):
                 raise
             self._must_list = True
         except WatchSilent:
-            # It did not fail, so its opening was a proof.
+            # The watch did not fail, so its opening was a proof.
             self._heard_at = max(self._heard_at, self._opened_at or self._heard_at)
             raise
         finally:

@@ -1,6 +1,6 @@
 """Install milliscale into the playground from manifests/base, without its pods.
 
-The adapter and the autoscaler are processes beside the cluster. Each uses a token of its service account, so that a
+The adapter and the autoscaler are processes outside the cluster. Each uses a token of its service account, so that a
 right that is missing in the manifests is missing here, too. The Service of the APIServices points to the adapter's port
 on loopback.
 """

@@ -1,4 +1,4 @@
-"""What HPAs would have done on recorded load: `replay`, and `tune`, which looks for a better spec.
+"""Replay HPAs on recorded load: `replay`, and `tune`, which searches for a better spec.
 
 The decisions are those of `autoscaler.core` over the recorded values; only the workload (when a pod is ready, and its
 share of the load) is a model. No part of the running controller depends on this package.

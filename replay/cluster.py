@@ -1,4 +1,4 @@
-"""HPAs of a cluster, with what the pods of their targets request."""
+"""HPAs of a cluster, with the resource requests of their targets' pods."""
 
 from __future__ import annotations
 

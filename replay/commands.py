@@ -1,4 +1,4 @@
-"""The command `replay`, and the input that `tune` shares. What only some runs need is imported when it is needed."""
+"""The command `replay`, and the input that `tune` shares. Optional dependencies are imported when they are used."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def replay(
 ) -> None:
     """Show what HPAs would have done on recorded load.
 
-    Several HPAs are compared on the same load, and with the replicas that there were where those are recorded. Exits
-    with 0, with 1 for an error in the HPAs or the load, with 2 for wrong flags.
+    Several HPAs are compared on the same load, and with the real replicas, if these are recorded. Exits
+    with 0, with 1 for an error in the HPAs or the load, with 2 for invalid flags.
 
     \b
     Examples:

@@ -24,7 +24,7 @@ def compare(
     Args:
         files: the HPAs.
         load: the recorded load, of at least their metrics.
-        settings: what is assumed, of all of them.
+        settings: the assumptions, the same for all HPAs.
         document: written while the replays run.
         sentences: whether the decisions get their sentences, which take time.
 

@@ -29,7 +29,7 @@ _FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time, or how long it is ago; both in milliseconds."""
+    """A time, or a duration before another time; both in milliseconds."""
 
     time_ms: int | None = None
     ago_ms: int = 0
@@ -118,7 +118,7 @@ class _HPA(click.ParamType["HPAReference"]):
     name = "file|namespace/name"
 
     def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> HPAReference:
-        """Take what exists as a file for one, and the rest by its form."""
+        """Return a file if the path exists, else decide by the form of the text."""
         if isinstance(value, HPAReference):
             return value
         path = Path(str(value))
@@ -159,7 +159,7 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """What is assumed of the workload and the controller.
+    """Assumptions about the workload and the controller.
 
     Attributes:
         step_ms: the time between two reconciliations.
@@ -167,7 +167,7 @@ class ModelOptions:
         pod_startup_ms: how long a new pod takes to be ready.
         initial_replicas: the replicas at the beginning.
         requests: {resource or CONTAINER/RESOURCE: milli-values}.
-        capacity: {metric, or "" for the first: what one pod can serve}.
+        capacity: {metric, or "" for the first one: the load that one pod can serve}.
     """
 
     step_ms: int
@@ -283,7 +283,7 @@ def input_flags(command: _F) -> _F:
         ("Controller flags", config_options),
         ("Kubernetes client flags", kubeconfig_options),
     )
-    for title, flags in reversed(groups):  # the last one to be applied is the first in the help
+    for title, flags in reversed(groups):  # --help lists the option that is applied last first
         command = flag_section(title)(flags(command))
     return command
 

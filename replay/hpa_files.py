@@ -1,7 +1,7 @@
 """HPAs from YAML or JSON files, checked as an API server would.
 
-A file may have several documents, or a List. HPAs are those of autoscaling/v1, autoscaling/v2 and milliscale.io/v1. A
-Deployment or StatefulSet beside them tells what its pods request. Other objects are passed over.
+A file may have several documents, or a List. HPAs are those of autoscaling/v1, autoscaling/v2 and milliscale.io/v1. The
+resource requests are read from a Deployment or StatefulSet in the same file. Other objects are ignored.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def parse_hpa_document(
     Args:
         document: the object.
         path: where it comes from, for errors.
-        others: other objects; the scale target among them tells the requests.
+        others: other objects; the scale target among them has the resource requests.
         scale_to_zero: whether the feature HPAScaleToZero is on.
 
     Raises:
@@ -215,7 +215,7 @@ def _requests(hpa: HPA, documents: Iterable[Mapping[str, Any]], path: str) -> di
         containers: list[str | None] = [None, *(each.name for each in pod.containers if not each.init)]
         found: dict[str, int] = {}
         for resource, container in itertools.product(sorted(resources), containers):
-            # Where a container states no request there is none, which only matters to a metric that needs it.
+            # A missing request is an error only for a metric that needs it.
             with contextlib.suppress(MetricError):
                 name = resource if container is None else f"{container}/{resource}"
                 found[name] = calculate_pod_requests(pod, resource, container)

@@ -1,6 +1,6 @@
-"""Recorded load: what the metrics of HPAs were over time, wherever it was recorded.
+"""Recorded load: the values of HPAs' metrics over time, from any source.
 
-Values are floats in the metric's unit (cores and bytes for resources), NaN where there is none; times are milliseconds
+Values are floats in the metric's unit (cores and bytes for resources), NaN in gaps; times are milliseconds
 since the Unix epoch.
 """
 
@@ -79,9 +79,9 @@ class Load:
     requests: Mapping[str, int] = field(default_factory=dict)
     """{resource: what one pod requests, in milli-values}, where known; a container's is CONTAINER/RESOURCE."""
     replicas: Series | None = None
-    """The replicas that there were, if recorded."""
+    """The real replicas, if recorded."""
     ready_replicas: Series | None = None
-    """How many of them were ready, if recorded."""
+    """The real ready replicas, if recorded."""
 
 
 def metric_key(source: MetricSource) -> str:
@@ -125,7 +125,7 @@ def check_not_counter(name: str, series: Series, *, is_counter: bool = False) ->
 
     Args:
         name: the metric's name in its source. A suffix of counters is suspicious.
-        series: its values. A counter's grow; they fall only when a process restarts.
+        series: its values. Those of a counter grow, and fall only when a process restarts.
         is_counter: Prometheus' metadata says that it is one.
 
     Raises:

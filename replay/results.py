@@ -31,7 +31,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
     """Of these, ready."""
     desired_replicas: int
-    """After it: the replicas until the next step."""
+    """The replicas from this step to the next."""
     values: tuple[float, ...]
     """The recorded value of each metric of the spec, in its order; NaN: none."""
     overload: float

@@ -31,7 +31,7 @@ _MILLI: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a replay assumes, the same for all specs that are compared."""
+    """The assumptions of a replay, the same for all compared specs."""
 
     config: Config = field(default_factory=Config)
     """The controller's flags; the HPA's annotations apply to them."""
@@ -41,7 +41,7 @@ class Settings:
     """From the start of the load to the first reconciliation."""
     pod_startup_ms: int = 30_000
     initial_replicas: int | None = None
-    """None: those recorded, else what the first values ask for."""
+    """None: the recorded replicas, else those that the first values require."""
     capacity: Mapping[str, float] = field(default_factory=dict)
     """{`metric_key`: what one ready pod can serve, in the metric's unit}; see `capacity_of`."""
 
@@ -202,7 +202,7 @@ def replay(
 
 
 def replay_reality(load: Load, settings: Settings) -> Replayed | None:
-    """Return the same figures of the replicas that there were; None if they were not recorded.
+    """Return the figures of the real replicas; None if they were not recorded.
 
     Times without a recorded number of replicas do not count. Ready pods default to all.
     """
@@ -259,9 +259,10 @@ def _series(load: Load, key: str) -> Series:
 
 
 def _initial_status(hpa: HPA, config: Config, replicas: int, now_ms: int) -> Status:
-    """Return an empty status: that of a file is of another time.
+    """Return an empty status, since the one in a file is from another time.
 
-    Without replicas the HPA is taken to have scaled to zero, if it may do that; otherwise the target is switched off.
+    With 0 replicas, the HPA is assumed to have scaled to zero, if its spec permits that; otherwise autoscaling is
+    disabled.
     """
     conditions = Conditions((), now_ms)
     if replicas == 0 and hpa.spec.min_replicas == 0 and config.scale_to_zero:

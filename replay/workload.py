@@ -1,8 +1,8 @@
-"""The model of the workload: which pods there are, when they are ready, and how much of the load they can serve.
+"""The model of the workload: its pods, when they are ready, and the load that they can serve.
 
 A new pod is Pending until its start-up is over, then Running and ready for as long as it lives. Scaling down deletes
-the youngest pods, so those that are starting go first, as with ReplicaSets; a deleted pod is gone at once. All ready
-pods share the load equally and can serve the same.
+the youngest pods, so starting pods are deleted first, as by ReplicaSets; deletion takes no time. All ready pods share
+the load equally and have the same capacity.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autoscaler.core.observation import Container, Pod, ReadyCondition
 from replay.load import Series
 
 _OLD_MS: Final = 24 * 3600 * 1000
-"""The age of the pods that are there at the beginning, longer than any period after a pod's start."""
+"""The age of the first pods, longer than any period after a pod's start."""
 
 
 class Workload:

@@ -55,20 +55,18 @@ class RuleTelemetry:
         )
         self.reload_successful = gauge(
             "milliscale_adapter_config_last_reload_successful",
-            "1 when the rules file could be used when it was last read.",
+            "1 if the last read of the rules file succeeded, else 0.",
         )
         self.gone = gauge(
             "milliscale_adapter_config_last_reload_metrics_gone",
-            "Metrics of an API group that there were before the last reload and not after it.",
+            "Metrics of an API group that the last reload removed.",
             ("group",),
         )
         self._reloaded = gauge(
             "milliscale_adapter_config_last_reload_success_timestamp_seconds",
-            "When the rules that are in force were loaded.",
+            "When the active rules were loaded.",
         )
-        self._config = gauge(
-            "milliscale_adapter_config_info", "The SHA-256 of the rules file that is in force.", ("hash",)
-        )
+        self._config = gauge("milliscale_adapter_config_info", "The SHA-256 of the active rules file.", ("hash",))
         self._latency = Histogram(
             "prometheus_adapter_prometheus_client_request_duration_seconds",
             "Time of requests to Prometheus, by path and server: its name in the rules file, or default.",

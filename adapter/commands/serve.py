@@ -9,9 +9,9 @@
 All parts start concurrently: the listener serves at once, discovery lists the catalog's present metrics, and readyz
 names the parts that are not ready. One TaskGroup owns the tasks: if one fails, the process ends and is restarted.
 
-After SIGTERM or Ctrl-C readyz fails, and everything else goes on for the shutdown delay, so that the Service's
-endpoints can move. Then the listener closes, requests in flight finish, and the tasks are cancelled. A second signal
-ends the delay.
+After SIGTERM or Ctrl-C, readyz fails and requests are still served for the shutdown delay, so that the Service's
+endpoints can be updated. Then the listener closes, requests in flight finish, and the tasks are cancelled. A second
+signal ends the delay.
 """
 
 from __future__ import annotations

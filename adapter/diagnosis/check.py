@@ -1,4 +1,4 @@
-"""`check`: lint the rules, list their series, query example values, and report it all."""
+"""`check`: lint the rules, list their series, query example values, and report the results."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Probe:
         self._seconds = seconds
 
     async def example(self, source: Source, selection: Selection) -> Example:
-        """Query a metric; of an object or namespace that has a series, if `selection` names none."""
+        """Query a metric. Without a name in `selection`, use an object or namespace that has a series."""
         if isinstance(source, CustomSource):
             return await self._custom(source, selection)
         return await self._external(source, selection)
@@ -207,7 +207,7 @@ class Probe:
         return await self._prometheus.instant(query, deadline=self._deadline(), destination=destination)
 
     async def existing_series(self, names: Iterable[str]) -> list[str]:
-        """Return which of some names Prometheus has series of; none if Prometheus fails."""
+        """Return the names of which Prometheus has series; an empty result if Prometheus fails."""
         matchers = [name for name in names if _SERIES_NAME.fullmatch(name)]
         if not matchers:
             return []
@@ -271,7 +271,7 @@ def _samples(result: Vector | Scalar) -> Sequence[Sample]:
 
 
 def _is_address(source: CustomSource, name: str) -> bool:
-    """Return whether `name` is the label's value of a node and cannot be a node's name."""
+    """Return whether a node's label value, such as an address with a port, cannot be a node's name."""
     return source.info.resource == _NODES and _NODE_NAME.fullmatch(name) is None
 
 

@@ -61,8 +61,8 @@ class Value(_Json, frozen=True):
 class Example(_Json, frozen=True):
     """The value of a metric for one object, requested as the HPA controller does.
 
-    `of` is the object, or the namespace of an external metric; "" if none has a series. `queries` is the PromQL that
-    was sent, `problem` why there is no value. `impossible`: the label's value is not a valid name of such an object.
+    `of` is the object, or the namespace of an external metric; "" if none has a series. `queries` are the sent queries,
+    `problem` is the reason for a missing value. `impossible`: the label's value is not a valid name of such an object.
     """
 
     of: str = ""
@@ -91,11 +91,11 @@ class MetricReport(_Json, frozen=True):
 
 
 class SeriesReport(_Json, frozen=True):
-    """A series that a rule's seriesQuery finds, with its metric's name in the API, or the key that leaves it out.
+    """A series that a rule's seriesQuery finds, with its metric's name in the API, or the key that excludes it.
 
     Attributes:
-        labels: the resource of each label that maps to one of the cluster's.
-        unknown: the resource of each label that maps to one that the cluster does not have.
+        labels: {label: resource}, for labels that map to resources of the cluster.
+        unknown: {label: resource}, for labels that map to resources that the cluster does not have.
         other_labels: the labels that map to no resource.
     """
 
@@ -108,7 +108,7 @@ class SeriesReport(_Json, frozen=True):
 
 
 class RuleReport(_Json, frozen=True):
-    """A rule ("rules[2]") with its series and metrics, and why its series could not be listed.
+    """A rule ("rules[2]") with its series and metrics, or the reason why its series could not be listed.
 
     `about` is its seriesQuery, or the metric of a short rule. `listed`: its series are known, or it is a short rule.
     """

@@ -56,7 +56,7 @@ class Action:
         """Return the next token and step over it.
 
         Raises:
-            TemplateError: there is none.
+            TemplateError: the action has no further token.
         """
         token = self.peek()
         if token is None:
@@ -84,7 +84,7 @@ class Action:
 
 
 def split(source: str) -> Iterator[str | Action]:
-    """Split a template into texts and actions, with white space trimmed where `<<- ` and ` ->>` say so.
+    """Split a template into texts and actions, with white space trimmed at `<<- ` and ` ->>`.
 
     Raises:
         TemplateError: an action does not end, or has a part that is not supported.

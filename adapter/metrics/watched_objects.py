@@ -159,7 +159,7 @@ class WatchedObjects:
 
 
 def _view(item: Mapping[str, Any]) -> ObjectMetadata | None:
-    """Decode an object's metadata; thousands of pods have the same few labels, which are stored once."""
+    """Decode an object's metadata. Labels are interned, because thousands of pods repeat the same ones."""
     found = metadata_of(item)
     if found is None:
         return None

@@ -43,10 +43,10 @@ _FREED_AFTER_SECONDS = 0.1
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
-    """A value until it `expires` (in the event loop's clock), a failure, or neither once the value has expired.
+    """A value until it `expires` (event loop time), or a failure, or neither after the value has expired.
 
-    `fetch` refreshes the entry before that if it had a `hit`; `missed` notes a caller that came later. `timer`
-    refreshes, expires or evicts it.
+    An entry with a `hit` is refreshed with `fetch` before it expires. `missed` is True if a caller came after that.
+    `timer` refreshes, expires or evicts the entry.
     """
 
     fetch: Fetch[T]

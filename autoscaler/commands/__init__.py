@@ -1,4 +1,4 @@
-"""The command line beside `run`: its groups of flags, and the commands explain, migrate and shadow-report.
+"""Groups of flags, and the commands other than `run`: explain, migrate and shadow-report.
 
 Commands use the controller's parts; no other package imports from here.
 """

@@ -31,10 +31,6 @@ _HINT: Final = (
 _Page = TypeVar("_Page", bound=msgspec.Struct)
 
 
-class DebugClientError(click.ClickException):
-    """The page cannot be read; the text says why."""
-
-
 class _Header(msgspec.Struct):
     version: int
 
@@ -64,16 +60,16 @@ async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) 
         last: the number of decisions at most.
 
     Raises:
-        DebugClientError: the page cannot be read, or has no decisions.
+        click.ClickException: the page cannot be read, or has no decisions.
     """
     url = f"{server}{INDEX_PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
     content = await get_page(url, {"last": str(last)})
     version = _decode(url, content, _Header).version
     if version != VERSION:
-        raise DebugClientError(f"{url} has version {version}; this program reads version {VERSION}")
+        raise click.ClickException(f"{url} has version {version}; this program reads version {VERSION}")
     page = _decode(url, content, DecisionsPage)
     if not page.decisions:
-        raise DebugClientError(f"{url} has no decisions")
+        raise click.ClickException(f"{url} has no decisions")
     return page
 
 
@@ -81,7 +77,7 @@ async def fetch_shadow_page(server: str) -> ShadowPage:
     """Return the comparisons of shadow mode.
 
     Raises:
-        DebugClientError: the page cannot be read.
+        click.ClickException: the page cannot be read.
     """
     url = f"{server}{SHADOW_PATH}"
     return _decode(url, await get_page(url), ShadowPage)
@@ -91,14 +87,14 @@ def _decode(url: str, content: bytes, page: type[_Page]) -> _Page:
     try:
         return msgspec.json.decode(content, type=page)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DebugClientError(f"{url} is not a page of the autoscaler: {error}") from error
+        raise click.ClickException(f"{url} is not a page of the autoscaler: {error}") from error
 
 
 async def get_page(url: str, query: Mapping[str, str] | None = None) -> bytes:
     """Return the content of a page.
 
     Raises:
-        DebugClientError: the page cannot be read.
+        click.ClickException: the page cannot be read.
     """
     try:
         async with (
@@ -109,18 +105,18 @@ async def get_page(url: str, query: Mapping[str, str] | None = None) -> bytes:
             async for chunk in response.content.iter_any():
                 content += chunk
                 if len(content) > _MAX_BYTES:
-                    raise DebugClientError(f"{url}: the response is larger than {_MAX_BYTES} bytes")
+                    raise click.ClickException(f"{url}: the response is larger than {_MAX_BYTES} bytes")
             if response.status != 200:
                 text = bytes(content[:_MAX_ERROR_BYTES]).decode(errors="replace").strip()
-                raise DebugClientError(f"{url}: {text or response.reason} ({response.status})")
+                raise click.ClickException(f"{url}: {text or response.reason} ({response.status})")
             return bytes(content)
     except TimeoutError as error:
-        raise DebugClientError(f"{url}: no response within {_TIMEOUT_SECONDS:g}s") from error
+        raise click.ClickException(f"{url}: no response within {_TIMEOUT_SECONDS:g}s") from error
     except aiohttp.ClientSSLError as error:
-        raise DebugClientError(f"{url} cannot be read: {error}") from error
+        raise click.ClickException(f"{url} cannot be read: {error}") from error
     except aiohttp.ClientConnectorError as error:
         # The text of aiohttp's error repeats the address; errno has the cause.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise DebugClientError(f"{url} cannot be read: {reason}; {_HINT}") from error
+        raise click.ClickException(f"{url} cannot be read: {reason}; {_HINT}") from error
     except (aiohttp.ClientError, ValueError, OSError) as error:
-        raise DebugClientError(f"{url} cannot be read: {error}") from error
+        raise click.ClickException(f"{url} cannot be read: {error}") from error

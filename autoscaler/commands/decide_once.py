@@ -47,10 +47,6 @@ _MODE: Final = "explain"
 _LOAD_SECONDS: Final = 5.0
 
 
-class DecideError(click.ClickException):
-    """No decision can be computed; the text says why."""
-
-
 async def decide_once(
     client: KubeClient,
     *,
@@ -78,7 +74,7 @@ async def decide_once(
         The record, and notes: what the controller may know and this decision does not, a sentence each.
 
     Raises:
-        DecideError: the HPA does not exist, or required data cannot be read.
+        click.ClickException: the HPA does not exist, or required data cannot be read.
     """
     reading = ThrottledClient(client, TokenBucket(qps=_QPS, burst=_BURST), may_write=lambda: False)
     mapper = RestMapper(client)
@@ -115,7 +111,7 @@ async def _is_served(mapper: RestMapper, api: HPAApi) -> bool:
     except NoMatchError:
         return False
     except (StatusError, KubeError) as error:
-        raise DecideError(str(error)) from error
+        raise click.ClickException(str(error)) from error
     return True
 
 
@@ -131,14 +127,14 @@ async def _find(
                 refused.append(str(error))
             continue
         except KubeError as error:
-            raise DecideError(str(error)) from error
+            raise click.ClickException(str(error)) from error
         hpa = track_hpa(raw, api=api, scale_to_zero=scale_to_zero)
         if hpa is None:
-            raise DecideError(f"{namespace}/{name} cannot be parsed, and is not reconciled")
+            raise click.ClickException(f"{namespace}/{name} cannot be parsed, and is not reconciled")
         if hpa.problem:
-            raise DecideError(f"{hpa.key} is not reconciled, because its spec is invalid: {hpa.problem}")
+            raise click.ClickException(f"{hpa.key} is not reconciled, because its spec is invalid: {hpa.problem}")
         return hpa
-    raise DecideError("; ".join(refused) or f"there is no HorizontalPodAutoscaler {namespace}/{name}")
+    raise click.ClickException("; ".join(refused) or f"there is no HorizontalPodAutoscaler {namespace}/{name}")
 
 
 async def _controllers(client: KubeClient, hpa: HPA) -> Mapping[str, str] | None:
@@ -149,7 +145,7 @@ async def _controllers(client: KubeClient, hpa: HPA) -> Mapping[str, str] | None
     try:
         listed = await list_objects(client, path, parse_owned)
     except (StatusError, KubeError, ParseError) as error:
-        raise DecideError(f"the ReplicaSets cannot be listed: {error}") from error
+        raise click.ClickException(f"the ReplicaSets cannot be listed: {error}") from error
     return {each.uid: each.owner.uid if each.owner else "" for each in listed.items}
 
 
@@ -157,7 +153,7 @@ async def _pods(client: KubeClient, namespace: str) -> PodIndex:
     try:
         listed = await list_objects(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", track_pod)
     except (StatusError, KubeError) as error:
-        raise DecideError(f"the pods cannot be listed: {error}") from error
+        raise click.ClickException(f"the pods cannot be listed: {error}") from error
     pods = PodIndex()
     for pod in listed.items:
         pods.apply((pod.namespace, pod.name), None, pod)

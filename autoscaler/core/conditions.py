@@ -48,8 +48,13 @@ class Conditions:
         self._conditions = list(conditions)
         self._now_ms = now_ms
 
-    def set(self, type_: str, status: bool, reason: str, message: str = "") -> None:
-        """Set one condition; without `message`, the message of `reason`. Upstream: podautoscaler.setConditionInList."""
+    def set(
+        self, type_: str, status: bool, reason: str, message: str = "", *, stored: tuple[Condition, ...] = ()
+    ) -> None:
+        """Set one condition; without `message`, the message of `reason`. Upstream: podautoscaler.setConditionInList.
+
+        With `stored`, the transition time is relative to those conditions, not to what this reconciliation set before.
+        """
         new = Condition(
             type=type_,
             status="True" if status else "False",
@@ -59,8 +64,9 @@ class Conditions:
         )
         for index, old in enumerate(self._conditions):
             if old.type == type_:
-                if old.status == new.status:
-                    new = replace(new, last_transition_ms=old.last_transition_ms)
+                before = next((each for each in stored if each.type == type_), old)
+                if before.status == new.status:
+                    new = replace(new, last_transition_ms=before.last_transition_ms)
                 self._conditions[index] = new
                 return
         self._conditions.append(new)

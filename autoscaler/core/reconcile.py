@@ -254,7 +254,8 @@ def _by_proposal(start: Decision, scale: Scale, proposed: int, reason: str, cond
         normalized = normalize_desired_replicas_with_behaviors(arg, spec.behavior)
     conditions.set_normalized(normalized)
     if blocked is not None:
-        conditions.set(SCALING_LIMITED, True, blocked.condition, blocked.message)
+        stored = start.observation.hpa.status.conditions
+        conditions.set(SCALING_LIMITED, True, blocked.condition, blocked.message, stored=stored)
     desired = normalized.desired_replicas
     if current == 0 and desired < spec.min_replicas:
         # The minimum was raised while the target was scaled to zero.
@@ -283,7 +284,8 @@ def _apply_pause(decision: Decision) -> Decision:
             decision = replace(decision, status=replace(decision.status, conditions=conditions.all))
         return decision
     blocked = BlockedScale(paused=pause.value, replicas=scale_to, reason=decision.rescale_reason)
-    conditions.set(SCALING_LIMITED, True, blocked.condition, blocked.message)
+    stored = decision.observation.hpa.status.conditions
+    conditions.set(SCALING_LIMITED, True, blocked.condition, blocked.message, stored=stored)
     status = replace(decision.status, desired_replicas=current, conditions=conditions.all)
     return replace(decision, scale_to=None, rescale_reason="", blocked=blocked, status=status)
 

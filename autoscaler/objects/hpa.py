@@ -235,7 +235,7 @@ def _status(raw: object) -> Status:
 
 
 def _current_metric(raw: object) -> MetricSpec:
-    """Read a metric like one of the spec, with `current` for `target`."""
+    """Decode a metric of the status: like one of the spec, with `current` instead of `target`."""
     fields = raw if isinstance(raw, dict) else {}
     as_spec = {
         name: {**value, "target": value.get("current")} if isinstance(value, dict) else value

@@ -20,7 +20,7 @@ from autoscaler.records.sentence import with_sentence
 
 _MAX_BYTES: Final = 32 * 2**20
 _ENTRY_BYTES: Final = 250
-"""Python's memory for one more entry, beside its compressed record."""
+"""Python's memory for one more entry, without its compressed record."""
 _WINDOW_BITS: Final = -12
 """A raw deflate stream, with a window of 4 KiB."""
 _TYPICAL_RECORD: Final = b"".join(

@@ -254,11 +254,7 @@ def _longest_window_ms(hpa: HPA, config: Config) -> int:
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
-class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    pass
-
-
-class HPAEntry(_Json, frozen=True, kw_only=True):
+class HPAEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The comparisons on one HPA since the process started, or since the HPA entered shadow mode."""
 
     namespace: str
@@ -275,7 +271,7 @@ class HPAEntry(_Json, frozen=True, kw_only=True):
     """The latest that did not agree, oldest first."""
 
 
-class ShadowPage(_Json, frozen=True, kw_only=True):
+class ShadowPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All HPAs in shadow mode."""
 
     version: int = 1

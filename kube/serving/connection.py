@@ -5,13 +5,13 @@ body: what follows a head is counted and discarded, because a client may read th
 everything, and the connection then serves no other request. So nothing of one request can become a part of the next
 one, which matters because all users share the connections of the front proxy.
 
-A client that sends its head byte by byte, or never reads its response, would hold a connection for ever; so each step
-has its time. (That for a head is aiohttp's for idle connections, since aiohttp sees complete heads only.)
+A client that sends its head byte by byte, or never reads its response, would hold a connection forever, so each step
+has a timeout. (For a head it is aiohttp's timeout for idle connections, since aiohttp sees complete heads only.)
 
-When all connections are in use, an idle one is closed for a new one. Were new connections refused instead, the first
-clients to come could lock out the API server and the kubelet. Connections whose client certificate some CA verified,
-such as the API server's, are closed last. A connection whose request is being handled is never closed; one whose
-response is only being sent may be, or clients that do not read would lock out all others.
+When all connections are in use, an idle one is closed for a new one. If new connections were refused instead, early
+clients could lock out the API server and the kubelet. Connections with a verified client certificate, such as the API
+server's, are closed last. A connection whose request is being handled is never closed; one whose response is only being
+sent may be, or clients that do not read would lock out all others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kube.status import StatusError, internal_error, method_not_allowed
 _log = logging.getLogger(__name__)
 
 ErrorResponse = Callable[[StatusError], web.Response]
-"""Makes the response to a client about which nothing is known."""
+"""Returns the response to a client whose request could not be read."""
 
 # A request line holds a label selector, which may be long. The limits of a line and of a header differ, because aiohttp
 # tells by its limit alone what was too long.
@@ -63,9 +63,9 @@ class Connections:
 
     Args:
         limit: how many connections there may be; a quarter as many may be in their TLS handshake.
-        registry: where they are counted.
+        registry: the metrics registry.
         metrics_prefix: of the names of their metrics.
-        clock: seconds, to repeat a warning at most once a minute.
+        clock: in seconds, to limit a warning to one per minute.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Connections:
         self.buffer(connection, 0)
 
     def buffer(self, connection: Connection, count: int) -> None:
-        """Note how many bytes of an incomplete head a connection holds; close the one with the most for too many."""
+        """Record the bytes of a connection's incomplete head; if all are too many, close the one with the most."""
         self._buffered += count - connection.buffered
         connection.buffered = count
         if self._buffered > _MAX_INCOMPLETE_HEADS:
@@ -170,7 +170,7 @@ class HttpServer(web.Server):
     Args:
         handler: handles one request; `connection_of` returns the request's connection.
         connections: all connections.
-        error_response: the response to a client about which nothing is known.
+        error_response: returns the response to a client whose request could not be read.
         limits: see ConnectionLimits.
     """
 
@@ -196,10 +196,10 @@ class Connection(asyncio.Protocol):
         client: the accepted socket.
 
     Attributes:
-        certificate: the client's as DER, if it has one, which some CA verified in the handshake.
+        certificate: the client's as DER, if it has one, verified by one of the CAs in the handshake.
         busy: a request is being handled; False while the response is being sent.
         buffered: bytes of an incomplete head.
-        head_is_too_large: the connection is closed for this.
+        head_is_too_large: the connection is closed because its head is too large.
         group: the connections among which it is counted; None once it is closed.
     """
 
@@ -256,14 +256,14 @@ class Connection(asyncio.Protocol):
         self._http.eof_received()
 
     def pause_writing(self) -> None:
-        """Give the client time to read: there is more to send than it reads at the moment."""
+        """Give the client time to read, because the send buffer is full."""
         seconds = self._server.limits.read
         loop = asyncio.get_running_loop()
         self._read_timer = loop.call_later(seconds, self.close, "its client did not read the response")
         self._http.pause_writing()
 
     def resume_writing(self) -> None:
-        """Write on: the client has read."""
+        """Cancel the timeout, because the client has read."""
         if self._read_timer is not None:
             self._read_timer.cancel()
         self._http.resume_writing()
@@ -368,7 +368,7 @@ def _is_more_than_a_head(request: web.BaseRequest) -> bool:
 
 
 def _refusal(code: int, exc: BaseException | None) -> StatusError:
-    """Return the error for what aiohttp could make no request of. Its parser knows the usual methods only."""
+    """Return the error for a request that aiohttp could not parse. Its parser knows only the usual methods."""
     match exc:
         case BadHttpMethod():
             return method_not_allowed("the server does not allow this method on the requested resource")

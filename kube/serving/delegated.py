@@ -17,12 +17,12 @@ from kube.serving.options import ServingOptions
 
 
 class DelegatedAuth:
-    """Everything that decides who may send which request.
+    """TLS, authentication and authorization of one server.
 
     Args:
         serving: the server's options.
         trust: the CAs of clients.
-        authorization: what needs no review, and for how long reviews are cached.
+        authorization: the paths without review, and the TTLs of cached reviews.
         token_ttl: seconds for which results of TokenReviews are cached.
         authentication_client: the API server for TokenReviews and the CAs.
         authorization_client: the API server for SubjectAccessReviews.

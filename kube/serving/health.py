@@ -28,9 +28,9 @@ class Health:
     """The three endpoints over named checks, and how the checks went, for /metrics/slis.
 
     Args:
-        live: checks beside `ping` whose failure only a restart can mend, by name; for /livez and /healthz.
-        ready: checks that decide, with the former, whether traffic should come here; for /readyz.
-        notes: warnings at /readyz?verbose, and no reason to keep traffic away, by name.
+        live: checks by name, in addition to `ping`, whose failure requires a restart; for /livez and /healthz.
+        ready: further checks for /readyz, which decide whether traffic should be sent here.
+        notes: warnings by name, shown at /readyz?verbose, that do not affect readiness.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The listening socket: accepts connections and makes their TLS handshakes.
 
-Each connection counts from the moment it is accepted, because everybody who reaches the port can open one. asyncio's
-own server reports a connection only after its handshake, so it can neither count nor close those before; and uvloop's
+Each connection counts from its accept, because anyone who reaches the port can open one. asyncio's own server reports a
+connection only after the handshake, so earlier connections can neither be counted nor closed; and uvloop's server
 closes its socket after an error of accept(2).
 """
 
@@ -26,13 +26,13 @@ from kube.serving.options import ServerLimits
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[web.BaseRequest, bytes | None], Awaitable[web.StreamResponse]]
-"""Responds to a request of a client with this certificate (DER), which some CA verified."""
+"""Responds to a request. The certificate is the client's (DER), verified by one of the CAs."""
 
 _BACKLOG: Final = 512
 # Requests are short. The loop's buffer of a connection grows to what is read at once, a quarter of a MiB, and stays.
 _RECEIVE_BUFFER: Final = 16 * 1024
 _RETRY_SECONDS: Final = 1.0
-_ACCEPTED_AT_ONCE: Final = 16  # handshakes go on in between, however many clients are waiting
+_ACCEPTED_AT_ONCE: Final = 16  # lets handshakes continue, however many clients are waiting
 # Errors of one connection, which accept(2) reports and removes from the queue; EPERM is a firewall's.
 _CONNECTION_ERRORS: Final = frozenset(
     {
@@ -57,7 +57,7 @@ class Listener:
         context: TLS for new connections.
         error_response: see ErrorResponse.
         limits: see ServerLimits.
-        registry: where connections are counted.
+        registry: the metrics registry.
         metrics_prefix: of the names of their metrics.
     """
 
@@ -136,7 +136,7 @@ class Listener:
                     _log.debug("a connection ended before it was accepted: %s", error.strerror)
                     continue
                 _log.warning("cannot accept connections: %s", error.strerror)
-                # The client still waits, so that the loop would call at once again.
+                # The client still waits, so the loop would call this again at once.
                 loop.remove_reader(listening)
                 self._retry = loop.call_later(
                     _RETRY_SECONDS, loop.add_reader, listening, self._accept, listening, server

@@ -16,9 +16,9 @@ class ConnectionLimits:
     Attributes:
         handshake: for the TLS handshake, and for the closing one.
         idle: from one response to the end of the next request's head. Longer than Go clients keep an idle connection
-            (90 s), so that it is they who close it and no request meets a closing connection.
+            (90 s), so that the client closes it and no request meets a closing connection.
         body: for sending the rest of a request's body after the response.
-        read: for reading on, when there is more to send than the connection holds.
+        read: for reading, while the send buffer of the connection is full.
     """
 
     handshake: float = 10.0
@@ -33,10 +33,10 @@ class ServerLimits:
 
     Attributes:
         connections: open at a time, those in their TLS handshake included.
-        in_flight: requests that are worked on at a time; of each namespace a quarter as many may wait, and more get
-            429 at once.
+        in_flight: the maximum of requests in flight; a quarter as many may wait per namespace, and more get 429 at
+            once.
         request_seconds: how long a request may take; a `timeout` parameter can only shorten it.
-        shutdown_seconds: how long requests in flight may still take when the process is told to end.
+        shutdown_seconds: how long requests in flight may take after the process gets a signal to end.
         connection: see ConnectionLimits.
     """
 

@@ -37,7 +37,7 @@ class RangeClient:
 
         Args:
             options: the server.
-            destination: headers of a rule beside the server's.
+            destination: headers of a rule, in addition to the server's.
             seconds: the time for one query with all its retries.
             clock: monotonic, in seconds.
             sleep: waits.

@@ -28,7 +28,7 @@ _LEAST_POINTS: Final = 4
 _SETTLED_MS: Final = 10 * 60 * 1000
 """Samples may arrive late, so a chunk is cached only if it ended so long ago."""
 _EVERYTHING: Final = LabelSelector()
-_ERROR: Final = math.inf  # no sum can make it finite again
+_ERROR: Final = math.inf  # adding values keeps it infinite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class RangeQuery:
     selector: LabelSelector = _EVERYTHING
     """A series counts if this matches its labels."""
     milli: bool = False
-    """The values are whole milli-units, not in the metric's unit."""
+    """The values are milli-units, not in the metric's unit."""
     total: bool = False
     """The value is the sum of the series that count; otherwise that of the first one, in the order of labels."""
     nan: Policy = Policy.ZERO
@@ -160,7 +160,7 @@ class RangeReader:
             return values
         except RefusedError:
             if query.rule_query:
-                client.instant(query.rule_query, time_ms=times.last_ms)  # raises the error of what the user wrote
+                client.instant(query.rule_query, time_ms=times.last_ms)  # raises the error for the user's own query
             raise
         try:
             return _combined(query, times, result)

@@ -1,6 +1,6 @@
 """HTTP for prometheus-api-client, which takes a session of requests.
 
-It has what the library leaves out: the adapter's credentials, long queries in the body, a limit on the time and size of
+It adds to the library: the adapter's credentials, long queries in the body, a limit on the time and size of
 a whole response, and the reason of a refusal in one sentence.
 """
 
@@ -84,7 +84,7 @@ class PrometheusSession(requests.Session):
         self.verify = not options.insecure_skip_tls_verify
 
     def not_prometheus(self, why: str) -> ReplayError:
-        """Return the error of a server that is something else."""
+        """Return the error for a server that is not Prometheus."""
         return ReplayError(f"{self._url} is no Prometheus: {why}; check {self._flag}")
 
     def request(self, method: str | bytes, url: str | bytes, *args: Any, **options: Any) -> requests.Response:

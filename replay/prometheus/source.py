@@ -173,7 +173,7 @@ class _Source:
                 lookup: ResourceLookup = builtin_resources()
                 if settings.connect is not None:
                     lookup = RestMapper(await stack.enter_async_context(settings.connect()))
-                # Lists of all series in a long range are large, and what was there at its end is mostly enough.
+                # Lists of all series in a long range are large, and the series at its end usually suffice.
                 if settings.seconds > _RECENT_SECONDS:
                     with contextlib.suppress(ReplayError):
                         return await self._planned(rules, servers, lookup, _RECENT_SECONDS)
@@ -200,7 +200,7 @@ class _Source:
         return {key: await queries.query(self.hpa, metric) for key, metric in self.metrics.items()}
 
     def load(self, queries: Mapping[str, RangeQuery]) -> Load:
-        """Read the values of queries, and what there was in reality."""
+        """Read the values of queries, and the real replicas."""
         settings, times = self.settings, self.settings.times
         cache = ChunkCache(settings.cache)
         reality = [query for ready in (False, True) if (query := replicas_query(self.hpa, ready=ready)).query]
@@ -244,7 +244,7 @@ class _Source:
 
 
 class _NoObjects:
-    """Knows no objects: a replay selects pods by the names that they had."""
+    """Finds no objects: a replay selects pods by the names that they had."""
 
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """Return no names."""
@@ -253,7 +253,7 @@ class _NoObjects:
 
 
 def _cache_key(destination: Destination, default: PrometheusOptions) -> tuple[object, ...]:
-    """Return what identifies a server and, where servers have several, a tenant. Credentials change; they do not."""
+    """Return a key for a server and its tenant, if any. It excludes credentials, since they change."""
     options = destination.server or default
     headers = {**dict(options.headers), **dict(destination.headers)}
     return options.base, sorted((name, value) for name, value in headers.items() if name.lower() != "authorization")

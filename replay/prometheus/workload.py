@@ -37,7 +37,7 @@ def pods_pattern(hpa: HPA) -> str:
 
 
 def replicas_query(hpa: HPA, *, ready: bool) -> RangeQuery:
-    """Return the query for the replicas that there were, or for the ready ones."""
+    """Return the query for the real replicas, or for the ready ones."""
     target = hpa.spec.scale_target_ref
     kind = target.kind.lower()
     suffix = (

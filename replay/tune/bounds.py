@@ -37,7 +37,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class PolicyRanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The scaling policies of a direction that are searched beside the given ones: one policy at a time."""
+    """The scaling policies of a direction that are searched as alternatives to the given ones, one at a time."""
 
     percent: Range | None = None
     pods: Range | None = None

@@ -1,4 +1,4 @@
-"""What is searched for, and when a candidate is good enough: on the training part, and on the unseen one.
+"""The objective of the search, and the acceptance of a candidate on the training part and the unseen part.
 
 A candidate is chosen by the training part alone, where it must keep the limit with a margin: in 95 of 100 random
 selections of training days, half as many as there are unseen ones. So single bad days count. The unseen part then only
@@ -27,7 +27,7 @@ _TINY: Final = 1e-9
 
 
 class Objective(StrEnum):
-    """What is to be as low as possible."""
+    """The quantity to minimize."""
 
     POD_HOURS = "pod-hours"
     """With no more overload than allowed."""
@@ -44,7 +44,7 @@ class Goal:
     """The allowed share of requests above capacity; None: as much as the given spec has at the same time."""
 
     def value(self, parts: Sequence[Figures]) -> float:
-        """Return what is to be as low as possible."""
+        """Return the value to minimize."""
         figures = total(parts)
         return figures.pod_hours if self.objective is Objective.POD_HOURS else figures.overload_ratio
 

@@ -68,7 +68,7 @@ def json(tuned: Tuned) -> bytes:
 
 
 def verdict(tuned: Tuned) -> list[str]:
-    """Return what the user should know first."""
+    """Return the verdict in a few sentences."""
     given, winner = total(tuned.given.unseen), total(tuned.winner.unseen) if tuned.winner else Figures()
     unseen, goal = tuned.split.count(tuned.split.unseen), tuned.options.goal
     on_unseen = f"on the {unseen} that the search has not seen"
@@ -103,7 +103,7 @@ def verdict(tuned: Tuned) -> list[str]:
 
 
 def notes(tuned: Tuned) -> list[str]:
-    """Return how sure the result is, and what it was computed from."""
+    """Return notes on the confidence of the result, and on its data."""
     return [*_confidence(tuned), *_method(tuned)]
 
 

@@ -1,7 +1,7 @@
 """Tune an HPA: search on the training part of a history, and check the winner on the part that the search has not seen.
 
-The winner is chosen by the training part alone. The unseen part only accepts or rejects it: to choose among candidates
-by the unseen part would be to search on it.
+The winner is chosen by the training part alone. The unseen part only accepts or rejects it: choosing among candidates
+by the unseen part would make it part of the search.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TuneOptions:
 
 
 class Verdict(StrEnum):
-    """What becomes of the winner of the search."""
+    """The verdict on the winner of the search."""
 
     BETTER = "better"
     """It is recommended."""

@@ -25,7 +25,7 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What a line search needs beside its line."""
+    """The input of a line search that is the same for all lines."""
 
     target: Field | None
     goal: Goal

@@ -47,7 +47,7 @@ def external(query: str, merge: str = "auto", *, namespaced: bool = True, more: 
 
 
 class AtOneMoment:
-    """A real Prometheus that evaluates everything at one moment, so that two ways of asking can be compared."""
+    """A real Prometheus that evaluates all queries at one time, so that results can be compared."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, moment: float) -> None:
         self._http, self._url, self._moment = http, url, moment

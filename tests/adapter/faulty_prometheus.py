@@ -1,4 +1,4 @@
-"""A Prometheus that misbehaves below HTTP's rules: bytes as a test writes them, over a raw socket."""
+"""A Prometheus that violates HTTP: sends a test's bytes over a raw socket."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FaultyPrometheus:
     open: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request."""
+        """Respond to one request."""
         self.open += 1
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError), contextlib.closing(writer):
@@ -87,7 +87,7 @@ def vector(labels: dict[str, str], *values: object) -> bytes:
 
 
 def head(status: int = 200, /, **headers: str) -> bytes:
-    """A response's head; the connection's end is the body's, where no length is given."""
+    """Return a response's head; without a length, the body ends with the connection."""
     lines = [f"HTTP/1.1 {status} X", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
@@ -103,7 +103,7 @@ def responds(body: bytes, *, status: int = 200, **headers: str) -> Reply:
 
 
 def streams(parts: Callable[[], Iterable[bytes]]) -> Reply:
-    """Parts, as fast as they are read."""
+    """Send parts as fast as they are read."""
 
     async def reply(writer: asyncio.StreamWriter) -> None:
         writer.write(head())
@@ -127,7 +127,7 @@ def bomb(encoding: str, first: bytes, repeated: bytes, *, times: int) -> Reply:
 
 
 def drips(first: bytes, repeated: bytes) -> Reply:
-    """A body that goes on slowly, and does not end."""
+    """A slow body without an end."""
 
     async def reply(writer: asyncio.StreamWriter) -> None:
         writer.write(head() + first)

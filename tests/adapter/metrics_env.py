@@ -87,7 +87,7 @@ class MetricsEnv:
 
 @contextlib.asynccontextmanager
 async def metrics_env(folder: Path, rules: RulesFile, prometheus: CannedPrometheus) -> AsyncIterator[MetricsEnv]:
-    """The data path for some rules; nothing is listed before the test says so."""
+    """The data path for some rules; the test triggers the first list."""
     async with scripted_server() as api, connected(api, folder) as client:
         api.handlers.update(RESOURCES)
         mapper = RestMapper(client)

@@ -1,4 +1,4 @@
-"""A server in the place of Prometheus, which sends what a test says."""
+"""A fake Prometheus that sends scripted responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ScriptedPrometheus:
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def reached(self, requests: int) -> None:
-        """Wait until so many requests have come."""
+        """Wait until this many requests have arrived."""
         async with self.arrived:
             await self.arrived.wait_for(lambda: len(self.requests) >= requests)
 
@@ -54,7 +54,7 @@ async def scripted(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[Script
     server = ScriptedPrometheus(reply=responds(ONE))
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.05, max_line_size=64 * 1024)  # 0 would be for ever
+    runner = web.AppRunner(app, shutdown_timeout=0.05, max_line_size=64 * 1024)  # 0 would wait forever
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()

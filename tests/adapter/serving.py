@@ -59,7 +59,7 @@ def parsed_request(target: str, *, method: str = "GET", accept: str = "", user_a
 
 
 def bound_socket() -> socket.socket:
-    """A free port on loopback, held."""
+    """Return a socket bound to a free port on loopback."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     return listening
@@ -68,7 +68,7 @@ def bound_socket() -> socket.socket:
 class CannedMetrics:
     """Metrics that need no Prometheus.
 
-    `hold` makes every request wait, `error` makes it fail.
+    `hold` blocks every request, `error` makes it fail.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class CannedMetrics:
         return [self._value(request, request.name)]
 
     async def held(self) -> None:
-        """Wait until a request is being held."""
+        """Wait until a request is blocked."""
         await asyncio.wait_for(self.holding.wait(), 60)
 
     async def _note(self, request: CustomMetricRequest | ExternalMetricRequest) -> None:
@@ -176,7 +176,7 @@ class CannedUsage:
 
 @dataclass
 class CannedNames:
-    """A catalog that never changes by itself."""
+    """A catalog that changes only when a test changes it."""
 
     custom: tuple[CustomMetricInfo, ...] = (
         CustomMetricInfo(GroupResource("", "pods"), "http_packets_per_second", namespaced=True),
@@ -238,7 +238,7 @@ class ServedAdapter:
         self._directory = directory
 
     async def believes(self) -> bool:
-        """The authorities have been read."""
+        """Return whether the CAs have been read."""
         return self.trust.problem() is None
 
     async def request(
@@ -251,7 +251,7 @@ class ServedAdapter:
         timeout: float = 30.0,
         **context: Any,
     ) -> Reply:
-        """Send one request on a connection of its own, showing a client certificate if one is given."""
+        """Send one request on a new connection, with the client certificate if one is given."""
         connector = aiohttp.TCPConnector(ssl=self.client_context(certificate, **context))
         url = URL(f"https://127.0.0.1:{self.port}{path}", encoded=True)
         async with (
@@ -270,7 +270,7 @@ class ServedAdapter:
     def client_context(
         self, certificate: KeyPair | None = None, *, version: ssl.TLSVersion | None = None
     ) -> ssl.SSLContext:
-        """What a client needs to trust this server, with a certificate of its own if one is given."""
+        """Return a TLS context that trusts this server, with the client certificate if one is given."""
         context = ssl.create_default_context(cadata=self.authorities.serving.cert_pem.decode())
         if version is not None:
             context.minimum_version = context.maximum_version = version

@@ -69,7 +69,7 @@ async def test_authorities_may_have_the_same_name(tmp_path: Path) -> None:
         headers = {"X-Remote-User": "bob"}
         proxy = twins.front_proxy.issue(FRONT_PROXY, client=True)
         assert (await adapter.request(POD_PATH, certificate=proxy, headers=headers)).status == 200
-        # The client authority issues anybody's certificates: its holder must not get to speak for others.
+        # The client CA issues certificates for all users; these must not be able to impersonate others.
         client = twins.clients.issue(FRONT_PROXY, client=True)
         reply = await adapter.request(POD_PATH, certificate=client, headers=headers)
         assert reply.status == 403
@@ -217,8 +217,8 @@ async def test_bearer_token_that_cannot_be_reviewed_is_not_believed(tmp_path: Pa
         assert adapter.metrics.requests == []
 
 
-async def test_rotated_authority_is_believed_and_the_old_one_no_longer(tmp_path: Path) -> None:
-    """The connection that the old certificate opened stays open, and is nobody's from then on."""
+async def test_rotated_ca_replaces_the_old_one(tmp_path: Path) -> None:
+    """The connection with the old certificate stays open, but its requests are unauthenticated."""
     async with served_adapter(tmp_path) as adapter:
         old = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
         connector = aiohttp.TCPConnector(ssl=adapter.client_context(old))
@@ -303,8 +303,8 @@ async def test_rotated_client_authority_is_believed_and_the_old_one_no_longer(tm
             await adapter.request(POD_PATH, certificate=old)
 
 
-async def test_names_of_headers_are_not_bent(tmp_path: Path) -> None:
-    """Of two headers the first counts, an underscore is no dash, and what is escaped in a name is that character."""
+async def test_header_names_are_not_normalized(tmp_path: Path) -> None:
+    """The first of two headers counts, an underscore is not a dash, and escaped characters are decoded."""
     async with served_adapter(tmp_path) as adapter:
         reply = await adapter.request(
             POD_PATH,
@@ -327,7 +327,7 @@ async def test_names_of_headers_are_not_bent(tmp_path: Path) -> None:
 
 
 async def test_front_proxy_headers_beside_its_own_bearer_token(tmp_path: Path) -> None:
-    """The certificate wins: the token is not even looked at."""
+    """The certificate takes precedence: the token is not reviewed."""
     async with served_adapter(tmp_path) as adapter:
         adapter.api.tokens["secret"] = {"username": "alice"}
         reply = await adapter.request(
@@ -369,7 +369,7 @@ BOB = User("bob", ("system:authenticated",))
 
 
 class Clock:
-    """A wall clock that is set by hand."""
+    """A wall clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = datetime.datetime.now(datetime.UTC)
@@ -394,7 +394,7 @@ def trusting(authorities: Authorities) -> ClientTrust:
 
 
 async def named_by_proxy(authenticator: Authenticator, certificate: bytes, headers: RawHeaders) -> User | None:
-    """The user of a request with this certificate and these headers; None where it is refused."""
+    """Return the user of a request with this certificate and these headers; None if it is refused."""
     try:
         return await authenticator.authenticate(certificate, headers)
     except StatusError as error:
@@ -462,8 +462,8 @@ async def test_users_of_the_front_proxy_differ_in_every_header(
         assert await named_by_proxy(authenticator, proxy, extra) == scoped
 
 
-async def test_a_name_is_taken_as_it_is_written(authenticator: Authenticator, authorities: Authorities) -> None:
-    """Characters that look like nothing make another name: nobody may become bob by them."""
+async def test_user_names_are_not_normalized(authenticator: Authenticator, authorities: Authorities) -> None:
+    """Invisible characters make another name, so they cannot be used to impersonate bob."""
     proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
     for name in ("bob\u00a0", "\u2003bob", "bob\u200b", "Bob"):
         headers = ((b"x-remote-user", name.encode()),)
@@ -480,7 +480,7 @@ async def test_anonymous_user_of_the_front_proxy_stays_unauthenticated(
 
 
 async def test_last_of_several_common_names_counts(authenticator: Authenticator, authorities: Authorities) -> None:
-    """As in Go. With any other, a certificate with the front proxy's name among several could pass."""
+    """As in Go. Otherwise a certificate with the front proxy's name among several could pass."""
     now = datetime.datetime.now(datetime.UTC)
 
     def named(authority: CertificateAuthority, *names: str) -> bytes:

@@ -274,7 +274,7 @@ async def test_decisions_are_cached_for_their_ttl(tmp_path: Path) -> None:
 
 
 async def test_attributes_are_not_confused_in_memory(tmp_path: Path) -> None:
-    """Each of these differs from the first in one attribute, and is a question of its own."""
+    """Each request differs from the first in one attribute, and needs its own review."""
     async with scripted_server() as server, connected(server, tmp_path) as client:
         api = AccessApi(Authorities())
         api.script(server)
@@ -308,7 +308,7 @@ async def test_refused_review_allows_nothing(tmp_path: Path, refuse_with: int) -
         assert refused.value.code == 500
 
 
-async def test_api_server_that_is_gone_allows_nothing(tmp_path: Path) -> None:
+async def test_unavailable_api_server_denies_everything(tmp_path: Path) -> None:
     async with scripted_server() as server:
         kubeconfig = server.kubeconfig(tmp_path)
     async with await KubeClient.connect(kubeconfig) as client:

@@ -228,7 +228,7 @@ def script_resources(server: ScriptedServer) -> None:
     server.handlers["/api/v1"] = respond({"groupVersion": "v1", "resources": resources})
 
 
-async def test_it_starts_without_prometheus_and_api_server(tmp_path: Path, rules: Path) -> None:
+async def test_adapter_starts_without_prometheus_and_api_server(tmp_path: Path, rules: Path) -> None:
     """It is alive, serves discovery, is not ready, and reports why."""
     with bound_socket() as nobody:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"

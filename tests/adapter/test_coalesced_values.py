@@ -219,5 +219,5 @@ async def series_alone(queries: RuleQueries, query: ExternalQuery) -> Labelled:
 
 
 def numbered(made: Source, number: int) -> Source:
-    """A source whose rule has a place of its own in the file."""
+    """A source whose rule has a distinct index in the file."""
     return dataclasses.replace(made, rule=msgspec.structs.replace(made.rule, key=f"rules[{number}]"))

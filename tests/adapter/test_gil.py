@@ -17,13 +17,13 @@ from kube.selectors import LabelSelector
 
 COUNT = 10_000
 SAMPLES = tuple(Sample({"namespace": "a", "pod": f"web-{n:05}"}, 1.0, float(n)) for n in range(COUNT))
-# One after each 500.
+# One sleep after every 500 items.
 EACH = COUNT // 500 - 1
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The threads that paused, once for each time."""
+    """The threads that slept, one entry per sleep."""
     found: list[int] = []
     monkeypatch.setattr(time, "sleep", lambda _: found.append(threading.get_ident()))
     return found

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.adapter.serving import served_adapter
 
 
-async def test_they_are_served_beside_the_metrics(tmp_path: Path) -> None:
+async def test_health_checks_are_in_slis_metrics(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         await adapter.request("/livez")
         reply = await adapter.request_as_master("/metrics/slis")
@@ -14,7 +14,7 @@ async def test_they_are_served_beside_the_metrics(tmp_path: Path) -> None:
         assert (await adapter.request("/metrics/slis")).status == 403
 
 
-async def test_nobody_needs_to_be_known(tmp_path: Path) -> None:
+async def test_health_needs_no_authentication(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.refuse_with = 500
         adapter.names.problem = "Prometheus has not answered yet"

@@ -33,20 +33,20 @@ CONNECTIONS = "milliscale_adapter_connections"
 class FakeConnection(Connection):
     """A connection without a client, which notes that it was closed."""
 
-    def __init__(self, name: str, bed: Bed) -> None:
+    def __init__(self, name: str, environment: Environment) -> None:
         self.name = name
-        self.bed = bed
+        self.environment = environment
         self.busy = False
         self.buffered = 0
         self.certificate = None
         self.group = None
 
     def close(self, reason: str) -> None:
-        self.bed.closed.append(self.name)
-        self.bed.connections.remove(self)
+        self.environment.closed.append(self.name)
+        self.environment.connections.remove(self)
 
 
-class Bed:
+class Environment:
     """Eight slots, and the names of the connections that were closed."""
 
     def __init__(self) -> None:
@@ -74,87 +74,87 @@ class Bed:
 
 
 def test_a_quarter_of_the_slots_is_for_handshakes_and_the_oldest_is_closed_first() -> None:
-    bed = Bed()
+    environment = Environment()
     for name in ("a", "b", "c", "d"):
-        bed.accepted(name)
-    assert bed.closed == ["a", "b"]
-    assert len(bed.connections) == 2
-    assert bed.counted("handshake") == 2
+        environment.accepted(name)
+    assert environment.closed == ["a", "b"]
+    assert len(environment.connections) == 2
+    assert environment.counted("handshake") == 2
 
 
 def test_open_connection_that_was_idle_longest_is_closed() -> None:
-    bed = Bed()
-    first, *_ = [bed.opened(f"unverified-{number}") for number in range(8)]
+    environment = Environment()
+    first, *_ = [environment.opened(f"unverified-{number}") for number in range(8)]
     assert first.group is not None
     first.group.move_to_end(first)
-    bed.opened("new")
-    assert bed.closed == ["unverified-1"]
-    assert len(bed.connections) == 8
-    assert bed.counted("idle") == 1
+    environment.opened("new")
+    assert environment.closed == ["unverified-1"]
+    assert len(environment.connections) == 8
+    assert environment.counted("idle") == 1
 
 
 def test_unverified_clients_are_closed_first_then_handshakes_then_verified_clients() -> None:
-    bed = Bed()
+    environment = Environment()
     for number in range(6):
-        bed.opened(f"verified-{number}", verified=True)
-    bed.opened("unverified")
-    bed.accepted("pending")
-    bed.opened("verified-6", verified=True)
-    assert bed.closed == ["unverified"]
-    bed.opened("verified-7", verified=True)
-    assert bed.closed == ["unverified", "pending"]
-    bed.opened("new")
-    assert bed.closed == ["unverified", "pending", "verified-0"]
+        environment.opened(f"verified-{number}", verified=True)
+    environment.opened("unverified")
+    environment.accepted("pending")
+    environment.opened("verified-6", verified=True)
+    assert environment.closed == ["unverified"]
+    environment.opened("verified-7", verified=True)
+    assert environment.closed == ["unverified", "pending"]
+    environment.opened("new")
+    assert environment.closed == ["unverified", "pending", "verified-0"]
 
 
 def test_new_connection_is_refused_only_if_all_others_are_busy() -> None:
-    bed = Bed()
-    connections = [bed.opened(f"busy-{number}", verified=number % 2 == 0, busy=True) for number in range(8)]
-    assert not bed.connections.add(FakeConnection("refused", bed))
-    assert bed.closed == []
-    assert bed.counted("refused") == 1
+    environment = Environment()
+    connections = [environment.opened(f"busy-{number}", verified=number % 2 == 0, busy=True) for number in range(8)]
+    assert not environment.connections.add(FakeConnection("refused", environment))
+    assert environment.closed == []
+    assert environment.counted("refused") == 1
     connections[3].busy = False
-    bed.accepted("new")
-    assert bed.closed == ["busy-3"]
+    environment.accepted("new")
+    assert environment.closed == ["busy-3"]
 
 
 def test_slot_is_released_once() -> None:
-    bed = Bed()
-    connection = bed.opened("a")
+    environment = Environment()
+    connection = environment.opened("a")
     for _ in range(2):
-        bed.connections.remove(connection)
-    assert len(bed.connections) == 0
-    closed = bed.accepted("b")
+        environment.connections.remove(connection)
+    assert len(environment.connections) == 0
+    closed = environment.accepted("b")
     closed.close("")
-    bed.connections.opened(closed)
-    assert len(bed.connections) == 0
+    environment.connections.opened(closed)
+    assert len(environment.connections) == 0
 
 
 def test_incomplete_heads_have_a_limit_together_and_the_longest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "_MAX_INCOMPLETE_HEADS", 1000)
-    bed = Bed()
-    first, second, third = (bed.opened(name) for name in ("a", "b", "c"))
-    bed.connections.buffer(first, 300)
-    bed.connections.buffer(second, 400)
-    bed.connections.buffer(third, 300)
-    assert bed.closed == []
-    bed.connections.buffer(first, 301)
-    assert bed.closed == ["b"]
-    assert bed.counted("head") == 1
-    bed.connections.buffer(third, 699)
-    assert bed.closed == ["b"]
-    bed.connections.buffer(first, 0)
-    bed.connections.remove(third)
-    bed.connections.buffer(bed.opened("d"), 1000)
-    assert bed.closed == ["b"]
+    environment = Environment()
+    first, second, third = (environment.opened(name) for name in ("a", "b", "c"))
+    environment.connections.buffer(first, 300)
+    environment.connections.buffer(second, 400)
+    environment.connections.buffer(third, 300)
+    assert environment.closed == []
+    environment.connections.buffer(first, 301)
+    assert environment.closed == ["b"]
+    assert environment.counted("head") == 1
+    environment.connections.buffer(third, 699)
+    assert environment.closed == ["b"]
+    environment.connections.buffer(first, 0)
+    environment.connections.remove(third)
+    environment.connections.buffer(environment.opened("d"), 1000)
+    assert environment.closed == ["b"]
 
 
 def test_warning_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    bed = Bed()
+    environment = Environment()
     for seconds, warnings in ((0.0, 1), (59.0, 1), (60.0, 2)):
-        bed.now = seconds
+        environment.now = seconds
         for _ in range(20):
-            bed.accepted("a")
+            environment.accepted("a")
         assert len(caplog.records) == warnings
     assert caplog.messages[0].startswith("too many connections (2, of which 2 in their TLS handshake; ")
 
@@ -366,7 +366,7 @@ class Doorway:
         monkeypatch.setattr(socket.socket, "accept", failing)
 
 
-async def test_connection_that_broke_before_it_was_accepted_is_nobodys_error(
+async def test_connection_broken_before_accept_is_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with crowded_adapter(tmp_path) as adapter:

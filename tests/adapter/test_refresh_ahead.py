@@ -98,7 +98,7 @@ async def test_value_is_a_hit_for_its_key() -> None:
         assert await cache.get("b", source.fetch) == 2
 
 
-async def test_value_expires_a_ttl_after_it_came() -> None:
+async def test_value_expires_after_the_ttl() -> None:
     source = Source(held=True)
     async with opened(ttl=TTL) as cache:
         task = asyncio.create_task(cache.get("a", source.fetch))

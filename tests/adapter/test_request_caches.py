@@ -151,8 +151,8 @@ async def test_targets_that_look_alike_are_not_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [POD_PATH, EXTERNAL_PATH])
-async def test_cached_target_is_still_refused_where_it_must_be(tmp_path: Path, path: str) -> None:
-    """By the method, the form, the selector: whatever was read before of one like it."""
+async def test_cached_target_is_validated_again(tmp_path: Path, path: str) -> None:
+    """The method, the media type and the parameters are validated although the target is cached."""
     async with served_adapter(tmp_path) as adapter:
         for _ in range(2):
             assert (await adapter.request_as_master(path)).status == 200

@@ -135,7 +135,7 @@ async def test_refreshed_vector_has_the_indexes_that_were_used(monkeypatch: pyte
         assert len(await found(second, "ns-1", "")) == COUNT // 5
         assert made == []
         await following(second)
-        assert made == ["namespace"], "what nobody asked for again is not made again"
+        assert made == ["namespace"], "indexes that were not used are not built again"
 
 
 async def test_vector_has_at_most_four_indexes() -> None:

@@ -127,8 +127,8 @@ async def test_only_metadata_is_transferred(tmp_path: Path) -> None:
     }
 
 
-async def test_number_of_followed_kinds_is_bounded(tmp_path: Path) -> None:
-    """Who may read metrics can name any kind, and each one that is followed costs a connection and memory."""
+async def test_number_of_watched_kinds_is_bounded(tmp_path: Path) -> None:
+    """Clients choose the kinds in requests, and each watched kind costs a connection and memory."""
     kinds = [
         ResourceInfo("many.example", "v1", f"Kind{n}", f"kinds{n}", f"kind{n}", namespaced=True) for n in range(60)
     ]
@@ -183,7 +183,7 @@ async def test_each_request_lists_while_the_watch_is_silent(
         assert await cluster.names(WEB) == found
 
 
-async def test_other_kinds_are_followed_while_they_are_requested(tmp_path: Path) -> None:
+async def test_other_kinds_are_watched_while_they_are_requested(tmp_path: Path) -> None:
     async with env(tmp_path, idle_seconds=0.3, check_seconds=0.05) as cluster:
         assert cluster.nodes.lists == 0
         await cluster.objects.names(NODES, "", ALL)

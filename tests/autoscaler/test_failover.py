@@ -211,7 +211,7 @@ async def test_on_sigterm_the_history_is_saved_and_the_lease_released(cluster: C
     assert logged(one, "released")()
 
 
-async def test_sigterm_ends_it_in_time_without_an_api_server(cluster: Cluster) -> None:
+async def test_sigterm_ends_the_process_without_an_api_server(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
     async with autoscaler(kubeconfig(cluster, "one"), *QUICK, "--leader-elect-lease-duration=60s") as one:
@@ -266,7 +266,7 @@ async def test_process_that_was_suspended_writes_nothing_when_it_continues(clust
     assert "Traceback" not in "\n".join(one.log_lines)
 
 
-async def test_however_two_fight_for_a_lease_they_never_act_at_the_same_time(cluster: Cluster) -> None:
+async def test_two_candidates_never_act_at_the_same_time(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web", most=9)
     names = ("one", "two")

@@ -100,7 +100,7 @@ def test_a_new_write_ends_acting_on_that_hpa_and_no_other(before: str) -> None:
     assert (len(detector), detector.writes) == (1, 1)
 
 
-def test_it_is_reported_once_for_each_hpa() -> None:
+def test_foreign_hpa_is_reported_once() -> None:
     assert seen(BEFORE, AFTER, LATER, LATER)[1] == [False, True, False, False]
 
 
@@ -112,7 +112,7 @@ def test_a_process_that_does_not_act_only_records_the_time() -> None:
     assert detector.changed(WEB, LATER, acting=True)
 
 
-def test_ten_minutes_without_a_write_end_it() -> None:
+def test_hpa_is_released_after_ten_minutes_without_a_write() -> None:
     detector, _ = seen(BEFORE, AFTER)
     detector.clock.now += 400
     detector.changed(WEB, LATER, acting=True)
@@ -126,7 +126,7 @@ def test_ten_minutes_without_a_write_end_it() -> None:
     assert detector.changed(WEB, "2026-01-01T00:20:00Z", acting=True), "and the next begins it again"
 
 
-def test_with_allow_foreign_controller_it_is_only_reported() -> None:
+def test_allow_foreign_controller_only_reports() -> None:
     detector, stops = seen(BEFORE, AFTER, allowed=True)
     assert stops == [False, False]
     assert not detector.is_foreign(WEB)
@@ -142,7 +142,7 @@ def test_an_hpa_created_again_is_not_foreign() -> None:
     assert not detector.changed(WEB, LATER, acting=True)
 
 
-def test_it_is_logged_once_and_again_after_ten_minutes_without_a_write(caplog: pytest.LogCaptureFixture) -> None:
+def test_foreign_hpa_is_logged_again_after_ten_minutes_without_a_write(caplog: pytest.LogCaptureFixture) -> None:
     detector = Detector()
     for number in range(4):
         detector.changed(WEB, f"2026-01-01T00:{number:02}:00Z", acting=True)
@@ -188,7 +188,7 @@ async def test_in_dry_run_and_shadow_mode_foreign_writes_do_not_count(
     assert not any(record.name == "autoscaler.loop.foreign_writer" for record in caplog.records)
 
 
-async def test_an_hpa_that_the_other_controller_writes_is_left_to_it(
+async def test_hpa_written_by_another_controller_is_not_scaled(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.add_deployment("api", replicas=2)
@@ -210,9 +210,7 @@ async def test_an_hpa_that_the_other_controller_writes_is_left_to_it(
     assert "SuccessfulRescale" not in [reason for reason, _, _ in await cluster.events("web")]
 
 
-async def test_with_allow_foreign_controller_it_goes_on_acting(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_allow_foreign_controller_keeps_acting(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     async with autoscaler(cluster.kubeconfig, replace(ACTING, allow_foreign_controller=True), caplog) as running:
         await until(lambda: cluster.status_writes() >= 1)
         foreign_write(cluster, AFTER)

@@ -27,7 +27,7 @@ class Server:
         self.requests: list[str] = []
         self.gate: asyncio.Event | None = None
         self.reached = asyncio.Semaphore(0)
-        """Released by each question that arrives."""
+        """Released by each request."""
 
     async def fetch(self, selector: LabelSelector) -> PodsResponse | MetricError:
         self.requests.append(str(selector))
@@ -108,7 +108,7 @@ async def test_selectors_that_differ_in_a_value_are_coalesced(server: Server, co
 async def test_server_that_ignores_selectors_gets_single_requests(
     server: Server, coalescer: MetricsQueryCoalescer, clock: Clock
 ) -> None:
-    """Then each HPA's own response has all pods, and those of others count in its average."""
+    """As without coalescing, each HPA's response has all pods, and its average includes those of others."""
     server.pods |= {"stranger": {"app": "other"}}
 
     def everything(_: LabelSelector) -> PodsResponse:
@@ -190,7 +190,7 @@ async def test_failed_coalescing_is_not_retried_for_a_minute(
 
 
 async def test_cached_failures_are_bounded(server: Server, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Namespaces and metrics come and go over the years."""
+    """Otherwise deleted namespaces and metrics would leak memory."""
     monkeypatch.setattr(metrics_query_coalescer, "_MAX_CACHED", 2)
     coalescer = MetricsQueryCoalescer(index_of(server.pods), clock=clock)
     server.fails_for = lambda selector: " in " in str(selector)

@@ -182,7 +182,7 @@ async def test_an_annotation_does_not_make_a_shadow_write(
     assert f'annotation milliscale.io/mode: "{mode}" is ignored: this process runs with --mode=shadow' in caplog.text
 
 
-async def test_a_shadow_agrees_with_one_that_decides_alike(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_shadow_agrees_with_equal_decisions(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """Up and down, a pod every two seconds: without the other's scales in its memory the shadow would go on at once."""
     rules = {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 1, "periodSeconds": 2}]}
     await cluster.patch_hpa("web", behavior={"scaleUp": rules, "scaleDown": rules})
@@ -210,9 +210,7 @@ async def _reached(running: Running, metric: str, least: float) -> bool:
     return await running.metric(metric) >= least
 
 
-async def test_a_shadow_disagrees_with_one_that_decides_otherwise(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_shadow_disagrees_with_different_decisions(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     cluster.metrics.value = "10"
     async with autoscaler(cluster.kubeconfig, SHADOW, caplog) as running:
         await other_controller_wants(cluster, 2, seconds=1)

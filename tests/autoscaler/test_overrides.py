@@ -1,4 +1,4 @@
-"""Pauses and fallbacks: the effect of an HPA's annotations on a decision."""
+"""Pauses, fallbacks and stale watches: their effect on a decision."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.autoscaler.simulated_cluster import (
     some_pods,
 )
 
-AWAY = "prometheus is away"
+UNAVAILABLE = "prometheus is unavailable"
 
 
 def paused(pause: Pause, *, replicas: int, minimum: int = 1, maximum: int = 10) -> SimulatedCluster:
@@ -33,7 +33,7 @@ def limited(outcome: Outcome) -> tuple[str, str]:
 
 class TestPause:
     @pytest.mark.parametrize("by_hand", [0, 12], ids=["disabled", "out of bounds"])
-    def test_condition_ends_with_the_pause_without_metrics(self, by_hand: int) -> None:
+    def test_condition_is_removed_with_the_annotation_even_without_metrics(self, by_hand: int) -> None:
         simulated = paused(Pause.ALL, replicas=2)
         simulated.reconcile(200)
         assert simulated.reasons()["ScalingLimited"] == "Paused"
@@ -41,6 +41,11 @@ class TestPause:
         simulated.scale_by_hand(by_hand)
         simulated.reconcile(200)
         assert "ScalingLimited" not in simulated.reasons()
+
+    def test_blocked_scale_does_not_change_the_status_again(self) -> None:
+        simulated = paused(Pause.ALL, replicas=2)
+        assert simulated.reconcile(200).status is not None
+        assert simulated.reconcile(200, seconds=15).status is None
 
     @pytest.mark.parametrize(
         ("pause", "value", "replicas"),
@@ -105,7 +110,7 @@ class TestPause:
 
 
 class TestStaleObjects:
-    """Pods missing in a silent watch must not look like missing load."""
+    """Pods missing in a stale watch must not count as missing load."""
 
     def simulated(self, *, replicas: int, maximum: int = 10, window: int = 0) -> SimulatedCluster:
         config = Config(downscale_stabilization_ms=window * 1000)
@@ -113,7 +118,7 @@ class TestStaleObjects:
         simulated.stale = ("pods",)
         return simulated
 
-    def test_three_known_pods_of_ten_at_120_percent_do_not_become_four_replicas(self) -> None:
+    def test_missing_pods_do_not_scale_down(self) -> None:
         simulated = self.simulated(replicas=10)
         simulated.pods = pods(3)
         outcome = simulated.reconcile(120)
@@ -131,6 +136,12 @@ class TestStaleObjects:
         )
         assert limited(outcome) == ("StaleWatch", message)
         assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
+
+    def test_blocked_scale_down_does_not_change_the_status_again(self) -> None:
+        simulated = self.simulated(replicas=10)
+        simulated.pods = pods(3)
+        assert simulated.reconcile(120).status is not None
+        assert simulated.reconcile(120, seconds=15).status is None
 
     def test_scaling_up_is_not_blocked(self) -> None:
         simulated = self.simulated(replicas=2)
@@ -180,7 +191,7 @@ class TestStaleObjects:
         simulated.reconcile(50)
         assert simulated.replicas == 8
 
-    def test_a_bound_of_an_hpa_that_is_itself_stale_does_not_scale_down(self) -> None:
+    def test_maximum_of_a_stale_hpa_does_not_scale_down(self) -> None:
         simulated = self.simulated(replicas=5, maximum=3)
         simulated.stale = ("horizontalpodautoscalers",)
         outcome = simulated.reconcile(100)
@@ -193,13 +204,13 @@ class TestStaleObjects:
         assert simulated.replicas == 3
         assert "ScalingLimited" not in simulated.reasons()
 
-    def test_a_stale_hpa_still_raises_to_its_minimum(self) -> None:
+    def test_minimum_of_a_stale_hpa_scales_up(self) -> None:
         simulated = SimulatedCluster(hpa(pods_metric(100), minimum=3), replicas=1)
         simulated.stale = ("horizontalpodautoscalers",)
         simulated.reconcile(100)
         assert simulated.replicas == 3
 
-    def test_a_pause_of_the_same_hpa_does_not_hide_it(self) -> None:
+    def test_stale_watch_is_reported_even_while_paused(self) -> None:
         simulated = self.simulated(replicas=4)
         simulated.config = Config(paused=Pause.ALL, downscale_stabilization_ms=0)
         simulated.reconcile(50)
@@ -214,17 +225,17 @@ class TestFallback:
     def test_raises_after_the_threshold_of_failures(self) -> None:
         simulated = self.simulated(replicas=4)
         for expected in (4, 4, 6, 6):
-            outcome = simulated.reconcile(AWAY)
+            outcome = simulated.reconcile(UNAVAILABLE)
             assert simulated.replicas == expected
         assert outcome.error is not None, "the metrics are still reported as failing"
 
     def test_reason_and_condition(self) -> None:
         simulated = self.simulated(replicas=4, after=1)
-        outcome = simulated.reconcile(AWAY)
+        outcome = simulated.reconcile(UNAVAILABLE)
         assert simulated.decision is not None
         assert simulated.decision.fallback == FallbackReplicas(replicas=6, failure_threshold=1, failures=1)
         assert simulated.decision.winner is None
-        failure = f"unable to get metric packets: unable to fetch metrics from custom metrics API: {AWAY}"
+        failure = f"unable to get metric packets: unable to fetch metrics from custom metrics API: {UNAVAILABLE}"
         assert outcome.events == (
             Event("Warning", "FailedGetPodsMetric", failure),
             Event("Normal", "SuccessfulRescale", "New size: 6; reason: metrics unavailable, fallback to 6 replicas"),
@@ -240,25 +251,25 @@ class TestFallback:
     def test_never_scales_down(self) -> None:
         simulated = self.simulated(replicas=8, after=1)
         for _ in range(3):
-            simulated.reconcile(AWAY, seconds=600)
+            simulated.reconcile(UNAVAILABLE, seconds=600)
             assert simulated.replicas == 8
 
     def test_status_does_not_change_while_it_applies(self) -> None:
         simulated = self.simulated(replicas=8, after=1)
-        simulated.reconcile(AWAY)
-        assert simulated.reconcile(AWAY).status is None
+        simulated.reconcile(UNAVAILABLE)
+        assert simulated.reconcile(UNAVAILABLE).status is None
 
     def test_success_resets_the_count(self) -> None:
         simulated = self.simulated(replicas=4)
-        for value in (AWAY, AWAY, 100, AWAY, AWAY):
+        for value in (UNAVAILABLE, UNAVAILABLE, 100, UNAVAILABLE, UNAVAILABLE):
             simulated.reconcile(value)
         assert simulated.replicas == 4
-        simulated.reconcile(AWAY)
+        simulated.reconcile(UNAVAILABLE)
         assert simulated.replicas == 6
 
     def test_maximum_and_rate_limits_apply(self) -> None:
         simulated = self.simulated(replicas=4, after=1, maximum=5)
-        simulated.reconcile(AWAY)
+        simulated.reconcile(UNAVAILABLE)
         assert simulated.replicas == 5
         slow = behavior(up=rules(some_pods(1, 60), window=0))
         simulated = SimulatedCluster(
@@ -266,13 +277,13 @@ class TestFallback:
             replicas=4,
             config=Config(fallback=Fallback(replicas=9, failure_threshold=1)),
         )
-        simulated.reconcile(AWAY)
+        simulated.reconcile(UNAVAILABLE)
         assert simulated.replicas == 5
 
     def test_valid_metric_with_a_higher_proposal_wins(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
         simulated = SimulatedCluster(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
-        simulated.reconcile(AWAY, 800)
+        simulated.reconcile(UNAVAILABLE, 800)
         assert simulated.replicas == 8
         assert simulated.decision is not None
         assert simulated.decision.fallback is None
@@ -280,7 +291,7 @@ class TestFallback:
     def test_valid_metric_with_an_equal_proposal_wins(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
         simulated = SimulatedCluster(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
-        simulated.reconcile(AWAY, 600)
+        simulated.reconcile(UNAVAILABLE, 600)
         assert simulated.replicas == 6
         assert simulated.decision is not None
         assert simulated.decision.fallback is None
@@ -289,18 +300,18 @@ class TestFallback:
     def test_valid_metric_with_a_lower_proposal_loses(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
         simulated = SimulatedCluster(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
-        simulated.reconcile(AWAY, 100)
+        simulated.reconcile(UNAVAILABLE, 100)
         assert simulated.replicas == 6
 
     def test_pause_blocks_it(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1), paused=Pause.ALL)
         simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=4, config=config)
-        simulated.reconcile(AWAY)
+        simulated.reconcile(UNAVAILABLE)
         assert simulated.replicas == 4
 
     def test_ends_when_metrics_can_be_read_again(self) -> None:
         simulated = self.simulated(replicas=4, after=1)
-        simulated.reconcile(AWAY)
+        simulated.reconcile(UNAVAILABLE)
         simulated.reconcile(50)
         assert simulated.replicas == 3
         assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
@@ -308,6 +319,6 @@ class TestFallback:
     def test_without_fallback_nothing_changes(self) -> None:
         simulated = SimulatedCluster(hpa(pods_metric(100), status=Status(desired_replicas=4)), replicas=4)
         for _ in range(5):
-            outcome = simulated.reconcile(AWAY)
+            outcome = simulated.reconcile(UNAVAILABLE)
         assert simulated.replicas == 4
         assert [event.reason for event in outcome.late_events] == ["FailedComputeMetricsReplicas"]

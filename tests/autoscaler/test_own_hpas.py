@@ -71,7 +71,7 @@ async def until(condition: Callable[[], bool]) -> None:
     await eventually(holds, within=SOON, every=0.01)
 
 
-async def test_it_scales_and_status_has_the_observed_generation(cluster: Cluster) -> None:
+async def test_scale_and_observed_generation_are_written(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=2)
     cluster.add_hpa("web", api=MILLISCALE)
     cluster.metrics.value = "20"
@@ -88,7 +88,7 @@ async def test_it_scales_and_status_has_the_observed_generation(cluster: Cluster
     assert about == {("milliscale.io/v1", "HorizontalPodAutoscaler")}
 
 
-async def test_kept_to_its_own_kind_it_does_not_even_look_at_the_other(cluster: Cluster) -> None:
+async def test_hpa_apis_milliscale_does_not_watch_kubernetes_hpas(cluster: Cluster) -> None:
     for name, api in (("theirs", KUBERNETES), ("ours", MILLISCALE)):
         cluster.add_deployment(name, replicas=1)
         cluster.add_hpa(name, api=api)
@@ -100,7 +100,7 @@ async def test_kept_to_its_own_kind_it_does_not_even_look_at_the_other(cluster: 
     assert "conditions" not in cluster.hpa("theirs")["status"]
 
 
-async def test_kept_to_kubernetes_kind_it_leaves_its_own_alone(cluster: Cluster) -> None:
+async def test_hpa_apis_kubernetes_ignores_milliscale_hpas(cluster: Cluster) -> None:
     for name, api in (("theirs", KUBERNETES), ("ours", MILLISCALE)):
         cluster.add_deployment(name, replicas=1)
         cluster.add_hpa(name, api=api)

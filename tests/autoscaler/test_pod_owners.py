@@ -130,7 +130,7 @@ async def test_only_metadata_of_replica_sets_is_read_and_only_if_needed(
     assert "watch" not in api.requests[0].query
 
 
-async def test_without_the_right_to_list_them_nothing_is_known(api: ScriptedApi, replica_sets: ReplicaSets) -> None:
+async def test_forbidden_list_leaves_controllers_unknown(api: ScriptedApi, replica_sets: ReplicaSets) -> None:
     api.fail("GET", REPLICA_SETS, 403, "forbidden")
     assert replica_sets.controllers() is None
     await api.until(lambda: bool(api.requests))

@@ -34,7 +34,7 @@ async def asked_for_metrics(cluster: Cluster) -> bool:
     return cluster.metrics.requests > 0
 
 
-async def test_a_step_in_flight_is_finished_before_it_ends(cluster: Cluster) -> None:
+async def test_reconciliation_in_flight_finishes_before_the_end(cluster: Cluster) -> None:
     assert cluster.metrics.held is not None
     async with autoscaler(cluster.kubeconfig, *ALONE) as process:
         await eventually(lambda: asked_for_metrics(cluster), within=SOON, every=0.01)
@@ -52,7 +52,7 @@ async def test_a_step_in_flight_is_finished_before_it_ends(cluster: Cluster) -> 
     assert "Traceback" not in "\n".join(process.log_lines)
 
 
-async def test_a_step_that_hangs_does_not_keep_it(cluster: Cluster) -> None:
+async def test_hanging_reconciliation_does_not_block_the_end(cluster: Cluster) -> None:
     assert cluster.metrics.held is not None
     async with autoscaler(cluster.kubeconfig, *ALONE) as process:
         await eventually(lambda: asked_for_metrics(cluster), within=SOON, every=0.01)
@@ -110,7 +110,7 @@ async def test_an_audit_fifo_that_is_full_holds_up_neither_reconciliation_nor_th
     assert any(f"--audit-log={fifo}: not all decisions could be written" in line for line in process.log_lines)
 
 
-async def test_without_an_api_server_it_waits_and_logs_once(tmp_path: Path) -> None:
+async def test_process_waits_for_the_api_server_and_logs_once(tmp_path: Path) -> None:
     tries = 0
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

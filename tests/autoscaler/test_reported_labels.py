@@ -101,7 +101,7 @@ def test_nothing_to_do() -> None:
     assert counted(three(), 100) == Counted(("none", "none"), (("Pods", "none", "none"),), 3)
 
 
-def test_a_scale_down_that_is_stabilised_is_one_of_the_metric_alone() -> None:
+def test_stabilized_scale_down_is_only_counted_for_the_metric() -> None:
     simulated = three(window=60)
     assert counted(simulated, 30) == Counted(("none", "none"), (("Pods", "scale_down", "none"),), 3)
 

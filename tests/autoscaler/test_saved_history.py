@@ -109,7 +109,7 @@ async def test_first_start_restores_and_logs_nothing(place: Place, caplog: pytes
     assert warnings(caplog) == []
 
 
-async def test_each_save_replaces_the_one_before(place: Place) -> None:
+async def test_each_save_replaces_the_previous_one(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory)
     memory.replace(WEB, history(4))
@@ -132,7 +132,7 @@ async def test_unchanged_history_is_not_written(place: Place) -> None:
     assert place.version() != version
 
 
-async def test_it_saves_from_time_to_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_histories_are_saved_periodically(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_history, "SAVE_SECONDS", 0.01)
     memory = memory_of((WEB, history(0)))
     saving = asyncio.create_task(place.store().run(memory))
@@ -176,7 +176,7 @@ async def test_other_config_maps_are_left_alone(place: Place) -> None:
         ({"memory.json.gz": base64.b64encode(b"garbage").decode()}, "it is damaged"),
     ],
 )
-async def test_damage_is_a_warning_and_the_next_save_mends_it(
+async def test_damaged_history_is_a_warning_and_is_overwritten_by_the_next_save(
     place: Place, caplog: pytest.LogCaptureFixture, data: dict[str, str] | None, why: str
 ) -> None:
     labels = {"milliscale.io/memory": "state"}
@@ -198,7 +198,7 @@ async def test_invalid_base64_is_a_warning(
     assert len(warnings(caplog)) == 1
 
 
-async def test_without_the_right_to_read_it_starts_at_once_with_a_warning(
+async def test_forbidden_read_starts_at_once_with_a_warning(
     api: ScriptedApi, client: ThrottledClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.fail("GET", MAPS, 403, "configmaps is forbidden")
@@ -221,7 +221,7 @@ async def test_loading_is_retried_while_the_api_server_is_unavailable(
     assert await store.load() == memory.snapshot()
 
 
-async def test_an_api_server_that_keeps_failing_does_not_keep_it_from_starting(
+async def test_load_gives_up_after_a_time_limit(
     api: ScriptedApi, client: ThrottledClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(saved_history, "_LOAD_DELAYS", (0.01, 0.01))
@@ -282,7 +282,7 @@ async def test_only_the_leader_saves(place: Place) -> None:
     assert place.version() == version
 
 
-async def test_the_event_loop_goes_on_while_it_encodes_and_decodes(
+async def test_event_loop_is_not_blocked_by_encoding_and_decoding(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop_went_on = threading.Event()

@@ -228,7 +228,7 @@ def test_a_slot_that_is_too_old_counts_nowhere_on_a_machine_that_has_just_starte
     assert normalized.desired_replicas == 5, "the lowest recommendation of the last minute"
 
 
-def test_an_operator_can_read_it() -> None:
+def test_saved_history_is_readable_with_standard_tools() -> None:
     history = History(
         recommendations=(Recommendation(3, NOW - 15_000), Recommendation(4, NOW), Recommendation(1, 0)),
         scale_up_events=(ScaleEvent(2, NOW - 15_000),),

@@ -4,13 +4,13 @@ import json
 from collections.abc import AsyncIterator
 
 import aiohttp
+import click
 import pytest
 from aiohttp import web
 from click.testing import CliRunner
 
 from autoscaler import cli
 from autoscaler.commands import debug_client
-from autoscaler.commands.debug_client import DebugClientError
 from autoscaler.commands.shadow_report import as_table
 from autoscaler.core.config import Config
 from autoscaler.core.model import Condition, HPAKey, Status
@@ -157,7 +157,7 @@ class TestCommand:
         async def get_page(url: str) -> bytes:
             urls.append(url)
             if "nobody" in url:
-                raise DebugClientError(f"{url} cannot be read: refused")
+                raise click.ClickException(f"{url} cannot be read: refused")
             if "other" in url:
                 return b"<html>"
             return b'{"version":1,"windowSeconds":22.5,"agreement":null,"hpas":[]}'

@@ -92,7 +92,7 @@ def test_a_recommendation_as_old_as_the_window_still_counts(age: int, replicas: 
 
 
 @pytest.mark.parametrize(("current", "limit"), [(0, 4), (1, 4), (2, 4), (3, 6), (50, 100)])
-def test_one_step_at_most_doubles_but_allows_for_4(current: int, limit: int) -> None:
+def test_one_reconciliation_at_most_doubles_but_permits_4(current: int, limit: int) -> None:
     limited = apply(900, current=current)
     assert (limited.desired_replicas, limited.limit) == (limit, "ScaleUpLimit")
 

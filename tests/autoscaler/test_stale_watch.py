@@ -96,7 +96,7 @@ class Proxy:
 
 
 @asynccontextmanager
-async def bed(folder: Path) -> AsyncIterator[tuple[Cluster, Proxy, Autoscaler]]:
+async def environment(folder: Path) -> AsyncIterator[tuple[Cluster, Proxy, Autoscaler]]:
     """An autoscaler behind the proxy that has seen three pods at their targets."""
     proxy = Proxy(folder)
     async with contextlib.AsyncExitStack() as stack:
@@ -131,7 +131,7 @@ async def scale_down_prevented(process: Autoscaler) -> bool:
 
 
 async def test_a_dead_watch_on_pods_scales_nothing_down(tmp_path: Path) -> None:
-    async with bed(tmp_path) as (cluster, proxy, process):
+    async with environment(tmp_path) as (cluster, proxy, process):
         proxy.silence(watches_only=True)
         await readyz_says(process, "[-]hpas failed:", "[-]pods failed:")
         # An operator scales to 10, and all pods are at 120% of the target. Three pods are known: 1.2 times 3 are 4.
@@ -158,7 +158,7 @@ async def test_a_dead_watch_on_pods_scales_nothing_down(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("resource", ["pods", "horizontalpodautoscalers"])
 async def test_one_dead_watch_is_enough_to_scale_nothing_down(resource: str, tmp_path: Path) -> None:
-    async with bed(tmp_path) as (cluster, proxy, process):
+    async with environment(tmp_path) as (cluster, proxy, process):
         proxy.silence(watches_only=True, resource=resource)
         await readyz_says(process, "[-]pods failed:" if resource == "pods" else "[-]hpas failed:")
         cluster.metrics.value = "5"
@@ -171,7 +171,7 @@ async def test_one_dead_watch_is_enough_to_scale_nothing_down(resource: str, tmp
 
 
 async def test_an_api_server_that_falls_silent_is_noticed_although_no_connection_ends(tmp_path: Path) -> None:
-    async with bed(tmp_path) as (cluster, proxy, process):
+    async with environment(tmp_path) as (cluster, proxy, process):
         scale_writes = cluster.server.requests.of("update", "deployments/scale")
         cluster.metrics.value = "5"
         proxy.silence(watches_only=False)

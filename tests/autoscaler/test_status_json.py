@@ -1,4 +1,4 @@
-"""The status as JSON: the API server's own form, so that reading it back gives the same status."""
+"""The status as JSON in the API server's canonical form: parsing it returns the same status."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_times_have_whole_seconds() -> None:
 @pytest.mark.parametrize(
     ("bytes_", "text"), [(98_101_000, "98101k"), (95_801 * 1024, "95801Ki"), (1024**3, "1Gi"), (1001, "1001")]
 )
-def test_memory_is_binary_where_it_is_whole_and_decimal_where_not(bytes_: int, text: str) -> None:
+def test_whole_ki_of_memory_have_a_binary_suffix(bytes_: int, text: str) -> None:
     spec = MetricSpec.of(ResourceMetric("memory"))
     value = canonical_quantity(metric_quantity(spec, bytes_ * 1000))
     metric = shown(MetricSpec.of(ResourceMetric("memory", MetricTarget(average_value=value))))

@@ -52,7 +52,7 @@ def test_a_standby_process_shows_no_desired_replicas() -> None:
     assert not any(line.startswith(f"{PREFIX}_desired_replicas{{") for line in lines(telemetry))
 
 
-def test_an_hpa_of_our_own_api_has_a_series_of_its_own() -> None:
+def test_hpas_of_both_apis_have_separate_series() -> None:
     telemetry = Telemetry()
     decide(telemetry)
     decide(telemetry, 120, "milliscale.io/v1")
@@ -61,13 +61,13 @@ def test_an_hpa_of_our_own_api_has_a_series_of_its_own() -> None:
     assert f'{PREFIX}_desired_replicas{{hpa_name="web (milliscale.io)",namespace="default"}} 4.0' in shown
 
 
-def test_the_action_is_the_way_from_current_to_desired() -> None:
+def test_action_is_the_direction_from_current_to_desired() -> None:
     assert Action.of(current=2, desired=3) is Action.SCALE_UP
     assert Action.of(current=3, desired=2) is Action.SCALE_DOWN
     assert Action.of(current=3, desired=3) is Action.NONE
 
 
-def test_metrics_of_our_own_have_the_same_prefix() -> None:
+def test_additional_metrics_have_the_same_prefix() -> None:
     telemetry = Telemetry()
     decide(telemetry, 1000)
     telemetry.schedule_lag.observe(0.003)

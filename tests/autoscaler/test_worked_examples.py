@@ -81,7 +81,7 @@ def test_several_metrics_and_the_largest_proposal_wins() -> None:
     assert simulated.replicas == 5
 
 
-def test_a_target_scaled_to_0_by_hand_is_in_maintenance_until_it_is_scaled_up_by_hand() -> None:
+def test_target_scaled_to_0_by_hand_stays_at_0_until_scaled_up_by_hand() -> None:
     simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=3, config=AT_ONCE)
     simulated.reconcile(100)
     simulated.scale_by_hand(0)

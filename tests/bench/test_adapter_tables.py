@@ -1,7 +1,7 @@
 """The tables for the documentation, from the figures of a run."""
 
 from bench.adapter import Row
-from bench.adapter_bed import BARE, OURS, PEER, UNCACHED
+from bench.adapter_environment import BARE, OURS, PEER, UNCACHED
 from bench.adapter_tables import tables
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.controllers import needs_controller_manager
-from tests.e2e.fuzz.bed import run
+from tests.e2e.fuzz.environment import run
 
 pytestmark = [*needs_controller_manager, pytest.mark.timeout(600)]
 

@@ -95,7 +95,7 @@ def cluster_objects() -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Bed:
+class Environment:
     kubectl: Path
     cluster: Cluster
     client: KubeClient
@@ -127,7 +127,7 @@ class Bed:
 
 
 @asynccontextmanager
-async def resource_metrics(folder: Path) -> AsyncIterator[Bed]:
+async def resource_metrics(folder: Path) -> AsyncIterator[Environment]:
     async with AsyncExitStack() as stack:
         kubectl = await find_async("kubectl")
         prometheus = await stack.enter_async_context(PrometheusServer(folder / "prometheus", samples=samples()))
@@ -159,7 +159,7 @@ async def resource_metrics(folder: Path) -> AsyncIterator[Bed]:
 
         await eventually(listening, within=30.0)
         await apply(client, manifests.registration(port=port))
-        bed = Bed(kubectl, cluster, client)
+        environment = Environment(kubectl, cluster, client)
 
         async def served() -> bool:
             try:
@@ -168,34 +168,34 @@ async def resource_metrics(folder: Path) -> AsyncIterator[Bed]:
                 return False
 
         await eventually(served, within=SHOWN)
-        yield bed
+        yield environment
 
 
 async def test_kubectl_top_reads_resource_metrics(tmp_path: Path) -> None:
-    async with resource_metrics(tmp_path) as bed:
-        await check_kubectl_top(bed)
-        await check_kubectl_get(bed)
-        await check_list_and_selectors(bed)
-        await check_errors(bed)
+    async with resource_metrics(tmp_path) as environment:
+        await check_kubectl_top(environment)
+        await check_kubectl_get(environment)
+        await check_list_and_selectors(environment)
+        await check_errors(environment)
 
 
-async def check_kubectl_top(bed: Bed) -> None:
-    assert await bed.top("pods", "-n", "shop") == [["web-0", "300m", "80Mi"]]  # new-0 has no values yet
-    assert await bed.top("pods", "-A") == [["data", "db-0", "500m", "512Mi"], ["shop", "web-0", "300m", "80Mi"]]
-    assert await bed.top("pods", "-A", "-l", "app=db") == [["data", "db-0", "500m", "512Mi"]]
-    assert await bed.top("pods", "-n", "shop", "--containers") == [
+async def check_kubectl_top(environment: Environment) -> None:
+    assert await environment.top("pods", "-n", "shop") == [["web-0", "300m", "80Mi"]]  # new-0 has no values yet
+    assert await environment.top("pods", "-A") == [["data", "db-0", "500m", "512Mi"], ["shop", "web-0", "300m", "80Mi"]]
+    assert await environment.top("pods", "-A", "-l", "app=db") == [["data", "db-0", "500m", "512Mi"]]
+    assert await environment.top("pods", "-n", "shop", "--containers") == [
         ["web-0", "app", "250m", "64Mi"],
         ["web-0", "proxy", "50m", "16Mi"],
     ]
-    assert await bed.top("pods", "web-0", "-n", "shop") == [["web-0", "300m", "80Mi"]]
-    assert await bed.top("nodes", "node-a") == [["node-a", "1500m", "37%", "2048Mi", "25%"]]
-    listed = json.loads(await bed.run("get", "pods.metrics.k8s.io", "-n", "shop", "-o", "json"))
+    assert await environment.top("pods", "web-0", "-n", "shop") == [["web-0", "300m", "80Mi"]]
+    assert await environment.top("nodes", "node-a") == [["node-a", "1500m", "37%", "2048Mi", "25%"]]
+    listed = json.loads(await environment.run("get", "pods.metrics.k8s.io", "-n", "shop", "-o", "json"))
     assert [item["metadata"]["name"] for item in listed["items"]] == ["web-0"]
 
 
-async def check_kubectl_get(bed: Bed) -> None:
+async def check_kubectl_get(environment: Environment) -> None:
     async def shown(*arguments: str) -> list[list[str]]:
-        return [line.split() for line in (await bed.run("get", *arguments)).splitlines()]
+        return [line.split() for line in (await environment.run("get", *arguments)).splitlines()]
 
     head = ["NAME", "CPU", "MEMORY", "WINDOW"]
     assert await shown("pods.metrics.k8s.io", "-n", "shop") == [head, ["web-0", "300m", "80Mi", "5m0s"]]
@@ -209,30 +209,30 @@ async def check_kubectl_get(bed: Bed) -> None:
     assert await shown("pods.metrics.k8s.io", "-n", "default") == []
 
 
-async def check_list_and_selectors(bed: Bed) -> None:
-    pod = await bed.client.get(f"{GROUP}/namespaces/shop/pods/web-0")
+async def check_list_and_selectors(environment: Environment) -> None:
+    pod = await environment.client.get(f"{GROUP}/namespaces/shop/pods/web-0")
     assert (pod["kind"], pod["apiVersion"], pod["window"]) == ("PodMetrics", "metrics.k8s.io/v1beta1", "5m0s")
     assert pod["metadata"]["labels"] == {"app": "web"}
     assert pod["containers"] == [
         {"name": "app", "usage": {"cpu": "250m", "memory": "64Mi"}},
         {"name": "proxy", "usage": {"cpu": "50m", "memory": "16Mi"}},
     ]
-    by_name = await bed.client.get(f"{GROUP}/pods", {"fieldSelector": "metadata.name=db-0"})
+    by_name = await environment.client.get(f"{GROUP}/pods", {"fieldSelector": "metadata.name=db-0"})
     assert [item["metadata"]["namespace"] for item in by_name["items"]] == ["data"]
-    nothing = await bed.client.get(f"{GROUP}/namespaces/shop/pods", {"labelSelector": "app=nothing"})
+    nothing = await environment.client.get(f"{GROUP}/namespaces/shop/pods", {"labelSelector": "app=nothing"})
     assert nothing["items"] == []
-    elsewhere = await bed.client.get(f"{GROUP}/nodes", {"labelSelector": "zone=south"})
+    elsewhere = await environment.client.get(f"{GROUP}/nodes", {"labelSelector": "zone=south"})
     assert elsewhere["items"] == []
-    node = await bed.client.get(f"{GROUP}/nodes/node-a")
+    node = await environment.client.get(f"{GROUP}/nodes/node-a")
     assert node["usage"] == {"cpu": "1500m", "memory": "2Gi"}
 
 
-async def check_errors(bed: Bed) -> None:
-    missing = await bed.refused(f"{GROUP}/namespaces/shop/pods/nosuch")
+async def check_errors(environment: Environment) -> None:
+    missing = await environment.refused(f"{GROUP}/namespaces/shop/pods/nosuch")
     assert (missing["code"], missing["message"]) == (404, 'pods "nosuch" not found')
-    unmeasured = await bed.refused(f"{GROUP}/namespaces/shop/pods/new-0")
+    unmeasured = await environment.refused(f"{GROUP}/namespaces/shop/pods/new-0")
     assert (unmeasured["code"], unmeasured["message"]) == (404, 'pods.metrics.k8s.io "shop/new-0" not found')
-    unknown = await bed.refused(f"{GROUP}/pods?fieldSelector=spec.nodeName%3Dnode-a")
+    unknown = await environment.refused(f"{GROUP}/pods?fieldSelector=spec.nodeName%3Dnode-a")
     assert unknown["code"] == 400
     assert unknown["message"].startswith('"spec.nodeName" is not a known field selector: only "metadata.name"')
 
@@ -283,12 +283,12 @@ class TestBesideKubernetes:
     pytestmark = needs_controller_manager
 
     async def test_kube_controller_manager_reads_resource_metrics(self, tmp_path: Path) -> None:
-        async with resource_metrics(tmp_path) as bed:
-            await bed.client.patch("/api/v1/namespaces/shop/pods/web-0/status", {"status": RUNNING})
-            await apply(bed.client, [STATEFUL_SET, HPA])
+        async with resource_metrics(tmp_path) as environment:
+            await environment.client.patch("/api/v1/namespaces/shop/pods/web-0/status", {"status": RUNNING})
+            await apply(environment.client, [STATEFUL_SET, HPA])
 
             async def utilization() -> list[int]:
-                hpa = await bed.client.get("/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web")
+                hpa = await environment.client.get("/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web")
                 metrics = hpa.get("status", {}).get("currentMetrics") or []
                 current = [metric.get("resource", {}).get("current", {}) for metric in metrics]
                 return [one["averageUtilization"] for one in current if "averageUtilization" in one]
@@ -296,7 +296,7 @@ class TestBesideKubernetes:
             async def read() -> bool:
                 return len(await utilization()) == 2
 
-            async with started("controller-manager", controller_manager(bed.cluster, tmp_path), tmp_path):
+            async with started("controller-manager", controller_manager(environment.cluster, tmp_path), tmp_path):
                 await eventually(read, within=SHOWN)
             assert await utilization() == [50, 25]
 

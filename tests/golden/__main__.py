@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from playground.errors import PlaygroundError
-from tests.golden.bed import golden_bed
 from tests.golden.cases import RECORDED, SIMILAR, Case, CaseFileError, read_cases
+from tests.golden.environment import golden_environment
 from tests.golden.runner import Outcome, run_cases, run_with_default_flags
 
 
@@ -46,10 +46,10 @@ def main(files: tuple[Path, ...]) -> None:
 async def _run(cases: list[Case]) -> tuple[Outcome, Outcome | PlaygroundError]:
     """The recorded suite, and the same responses with default flags; an adapter that does not start with them."""
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
-        async with golden_bed(Path(folder)) as bed:
-            outcome = await run_cases(bed, cases)
+        async with golden_environment(Path(folder)) as environment:
+            outcome = await run_cases(environment, cases)
             try:
-                return outcome, await run_with_default_flags(bed, cases)
+                return outcome, await run_with_default_flags(environment, cases)
             except PlaygroundError as error:
                 return outcome, error
 

@@ -1,6 +1,6 @@
 """Lists of metrics of objects, computed from the application's series where no recorded response can be compared.
 
-Only gauges can be computed, and only as the bed's rules ask for them: as a sum, or as they are.
+Only gauges can be computed, and only as the environment's rules ask for them: as a sum, or as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNAGGREGATED: Final = frozenset({"conn_raw"})
 METRICS: Final = frozenset(
     {gauge.name for gauge in GAUGES} - {"global_backlog"} | {"http_packets_per_second", "backlog"}
 )
-"""The names of all metrics of the bed."""
+"""The names of all metrics of the environment."""
 
 _EXPRESSIONS: Final = {
     Operator.IN: "In",

@@ -16,11 +16,11 @@ from typing import Final
 
 import aiohttp
 
-from tests.golden.bed import Bed
 from tests.golden.cases import Case
+from tests.golden.environment import Environment
+from tests.golden.expected import expected_response, needs_kube_apiserver
 from tests.golden.prometheus_tap import UnknownFaultError
 from tests.golden.verdict import differences
-from tests.golden.wanted import needs_kube_apiserver, wanted
 
 _AT_A_TIME: Final = 16
 _ROUNDS: Final = 2
@@ -51,14 +51,14 @@ class Outcome:
         return f"golden: {self.passed} passed, {len(self.failures)} failed{skipped}"
 
 
-async def run_cases(bed: Bed, cases: Iterable[Case]) -> Outcome:
+async def run_cases(environment: Environment, cases: Iterable[Case]) -> Outcome:
     """Send every case and compare. Cases that need a real API server are skipped without one."""
     outcome = Outcome()
     for case in cases:
-        if not bed.is_real and needs_kube_apiserver(case):
+        if not environment.is_real and needs_kube_apiserver(case):
             outcome.skipped.append(case)
             continue
-        found = await _judge(bed, case)
+        found = await _judge(environment, case)
         if found:
             outcome.failures.append(Failure(case, tuple(found)))
         else:
@@ -66,7 +66,7 @@ async def run_cases(bed: Bed, cases: Iterable[Case]) -> Outcome:
     return outcome
 
 
-async def run_with_default_flags(bed: Bed, cases: Sequence[Case]) -> Outcome:
+async def run_with_default_flags(environment: Environment, cases: Sequence[Case]) -> Outcome:
     """Restart the adapter with its default flags, and compare its responses to all cases without a fault.
 
     Where Prometheus failed, or the time was too short to query it, a cached response is right as well.
@@ -77,15 +77,15 @@ async def run_with_default_flags(bed: Bed, cases: Sequence[Case]) -> Outcome:
     chosen = [
         case
         for case in cases
-        if case.fault is None and (bed.is_real or not needs_kube_apiserver(case)) and case.status != _TIMED_OUT
+        if case.fault is None and (environment.is_real or not needs_kube_apiserver(case)) and case.status != _TIMED_OUT
     ]
-    await bed.restart({})
+    await environment.restart({})
     free = asyncio.Semaphore(_AT_A_TIME)
     found: dict[int, list[str]] = {}
 
     async def judge(number: int, case: Case) -> None:
         async with free:
-            differing = await _judge(bed, case, queries=False)
+            differing = await _judge(environment, case, queries=False)
         if differing:
             found.setdefault(number, differing)
 
@@ -97,10 +97,10 @@ async def run_with_default_flags(bed: Bed, cases: Sequence[Case]) -> Outcome:
     return Outcome(passed=len(chosen) - len(failures), failures=failures)
 
 
-async def _judge(bed: Bed, case: Case, *, queries: bool = True) -> list[str]:
+async def _judge(environment: Environment, case: Case, *, queries: bool = True) -> list[str]:
     """Return how the response to a case differs. Without `queries`, the queries to Prometheus are not compared."""
     try:
-        expected, reply = wanted(case, is_real=bed.is_real), await bed.send(case)
+        expected, reply = expected_response(case, is_real=environment.is_real), await environment.send(case)
         if not queries:
             expected, reply = replace(expected, queries=None), replace(reply, queries=())
         return differences(case, expected, reply)

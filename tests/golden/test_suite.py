@@ -15,11 +15,11 @@ from click.testing import CliRunner
 
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.golden.__main__ import main
-from tests.golden.bed import Reply
 from tests.golden.cases import RECORDED, Case, CaseFileError, read_cases
+from tests.golden.environment import Reply
+from tests.golden.expected import expected_response
 from tests.golden.prometheus_tap import InstantQuery, PrometheusTap, UnknownFaultError
 from tests.golden.verdict import differences
-from tests.golden.wanted import wanted
 
 CASES = read_cases(RECORDED)
 
@@ -30,7 +30,7 @@ def case_about(title: str) -> Case:
 
 def reply_of(case: Case, **changes: Any) -> Reply:
     """The expected response, as a server would send it; `changes` make it wrong."""
-    expected = wanted(case, is_real=False)
+    expected = expected_response(case, is_real=False)
     reply = Reply(
         status=expected.statuses[0],
         content_type=expected.content_type,
@@ -45,16 +45,16 @@ SINGLE = "single pod, v1beta2"
 
 
 def document_of(title: str) -> Any:
-    return wanted(case_about(title), is_real=False).document
+    return expected_response(case_about(title), is_real=False).document
 
 
 def judged(title: str, **changes: Any) -> str:
     case = case_about(title)
-    return "\n".join(differences(case, wanted(case, is_real=False), reply_of(case, **changes)))
+    return "\n".join(differences(case, expected_response(case, is_real=False), reply_of(case, **changes)))
 
 
 def body(title: str, *, of_item: dict[str, Any] | None = None, **changes: Any) -> bytes:
-    """The wanted document with some of it changed: in itself, or in its first item."""
+    """The expected document with some of it changed: in itself, or in its first item."""
     document = {**document_of(title), **changes}
     if of_item:
         document["items"] = [{**document["items"][0], **of_item}, *document["items"][1:]]
@@ -146,7 +146,7 @@ def test_discovery_comes_in_any_order_but_complete() -> None:
     ],
 )
 def test_where_we_want_better(title: str, status: int, document: list[str] | str) -> None:
-    expected = wanted(case_about(title), is_real=False)
+    expected = expected_response(case_about(title), is_real=False)
     assert expected.statuses == (status,)
     if isinstance(document, str):
         assert expected.document["message"] == document
@@ -155,7 +155,7 @@ def test_where_we_want_better(title: str, status: int, document: list[str] | str
 
 
 def test_core_objects_are_of_version_v1_everywhere() -> None:
-    text = json.dumps([wanted(case, is_real=True).document for case in CASES], default=str)
+    text = json.dumps([expected_response(case, is_real=True).document for case in CASES], default=str)
     assert '"/v1"' not in text
     assert '"-9223372036854775808m"' not in text
     assert '"__name__"' not in text

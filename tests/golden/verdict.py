@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from kube.quantity import Quantity, QuantityError
 from tests.conformance.comparison import difference
-from tests.golden.bed import Reply
 from tests.golden.bodies import BodyError, read_body
 from tests.golden.cases import Case
-from tests.golden.wanted import NOT_KEPT, OWN, Wanted
+from tests.golden.environment import Reply
+from tests.golden.expected import NOT_KEPT, OWN, Expected
 
 _SHOWN: Final = 500
 _COMPRESSED_FROM: Final = 128 * 1024
@@ -29,16 +29,20 @@ _OUR_NAMESPACE: Final = re.compile(r"ns-\w+|big")
 _ADDRESS: Final = re.compile(r"\b(?:127\.0\.0\.1|localhost)\b")
 
 
-def differences(case: Case, wanted: Wanted, reply: Reply) -> list[str]:
+def differences(case: Case, expectation: Expected, reply: Reply) -> list[str]:
     """Return how a response differs from the expected one; empty if it does not."""
-    if reply.status not in wanted.statuses:
+    if reply.status not in expectation.statuses:
         message = " ".join(reply.body[:400].decode(errors="replace").split()) if not reply.encoding else "(compressed)"
-        return [f"status: expected {' or '.join(map(str, wanted.statuses))}, got {reply.status}: {message}"]
-    return [*_in_headers(case, wanted, reply), *_in_body(case, wanted, reply), *_in_queries(case, wanted, reply)]
+        return [f"status: expected {' or '.join(map(str, expectation.statuses))}, got {reply.status}: {message}"]
+    return [
+        *_in_headers(case, expectation, reply),
+        *_in_body(case, expectation, reply),
+        *_in_queries(case, expectation, reply),
+    ]
 
 
-def _in_headers(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
-    expected, got = wanted.content_type, reply.content_type
+def _in_headers(case: Case, expectation: Expected, reply: Reply) -> Iterator[str]:
+    expected, got = expectation.content_type, reply.content_type
     if expected.startswith("text/plain; version="):  # Prometheus' text format, of which there are several versions
         expected, got = (re.sub(r"; version=.*", "; version=", text) for text in (expected, got))
     if expected != got:
@@ -49,26 +53,26 @@ def _in_headers(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
         yield f"Content-Encoding: expected {compressed!r}, got {reply.encoding!r}"
 
 
-def _in_body(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
+def _in_body(case: Case, expectation: Expected, reply: Reply) -> Iterator[str]:
     try:
         got = read_body(reply.content_type, reply.body, encoding=reply.encoding)
     except BodyError as error:
         yield str(error)
         return
-    if wanted.document is NOT_KEPT:
+    if expectation.document is NOT_KEPT:
         yield from _in_unrecorded(case, got)
         return
-    if wanted.says:
-        yield from _in_own_message(wanted, got)
-    expected = _without_hashes(_sorted(wanted.document))
-    found = difference(expected, _settled(expected, _without_hashes(_sorted(got)), wanted))
+    if expectation.says:
+        yield from _in_own_message(expectation, got)
+    expected = _without_hashes(_sorted(expectation.document))
+    found = difference(expected, _settled(expected, _without_hashes(_sorted(got)), expectation))
     if found is not None:
         yield from (textwrap.shorten(line, _SHOWN, placeholder=" ...") for line in found.splitlines())
-        yield from _in_names(expected, got, part=wanted.part)
-    yield from _in_form(case, wanted, reply)
+        yield from _in_names(expected, got, part=expectation.part)
+    yield from _in_form(case, expectation, reply)
 
 
-def _in_form(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
+def _in_form(case: Case, expectation: Expected, reply: Reply) -> Iterator[str]:
     """Compare the indentation of JSON (the recorded size shows it); indented JSON ends without a newline, as in Go."""
     if case.document is None or "(shown: only" in case.title or reply.status != case.status:
         return
@@ -92,13 +96,13 @@ def _in_names(expected: Any, got: Any, *, part: bool) -> Iterator[str]:
                 yield from (f"{key}: {name} should not be there" for name in sorted(others - names))
 
 
-def _in_own_message(wanted: Wanted, got: Any) -> Iterator[str]:
+def _in_own_message(expectation: Expected, got: Any) -> Iterator[str]:
     message = got.get("message") if isinstance(got, Mapping) else None
     if not isinstance(message, str):
         yield f"message: expected one, got {message!r}"
         return
     yield from (
-        f"message: expected it to have {text!r}, got {message!r}" for text in wanted.says if text not in message
+        f"message: expected it to have {text!r}, got {message!r}" for text in expectation.says if text not in message
     )
     if _ADDRESS.search(message):
         yield f"message: it shows an address to clients: {message!r}"
@@ -126,7 +130,7 @@ def _in_unrecorded(case: Case, got: Any) -> Iterator[str]:
         yield "the recording does not have this body, and nothing here can judge it"
 
 
-def _in_queries(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
+def _in_queries(case: Case, expectation: Expected, reply: Reply) -> Iterator[str]:
     own = _seconds(case.query.get("timeout"))
     for one in reply.queries:
         seconds = _seconds(one.timeout)
@@ -135,8 +139,8 @@ def _in_queries(case: Case, wanted: Wanted, reply: Reply) -> Iterator[str]:
         elif own is not None and seconds > own:
             yield f"Prometheus was told a deadline after the request's own for {one.query}: timeout={one.timeout!r}"
     queries = tuple(dict.fromkeys(one.query for one in reply.queries))
-    if wanted.queries is not None and [*map(_common, queries)] != [*map(_common, wanted.queries)]:
-        yield f"PromQL: expected {' and '.join(wanted.queries) or 'none'}"
+    if expectation.queries is not None and [*map(_common, queries)] != [*map(_common, expectation.queries)]:
+        yield f"PromQL: expected {' and '.join(expectation.queries) or 'none'}"
         yield f"        got      {' and '.join(queries) or 'none'}"
 
 
@@ -180,7 +184,7 @@ def _without_hashes(document: Any) -> Any:
     return document
 
 
-def _settled(expected: Any, got: Any, wanted: Wanted, key: str = "") -> Any:
+def _settled(expected: Any, got: Any, expectation: Expected, key: str = "") -> Any:
     """What was got, with what was expected in the place of everything that may differ."""
     if expected == OWN and isinstance(got, str):
         return expected
@@ -188,23 +192,23 @@ def _settled(expected: Any, got: Any, wanted: Wanted, key: str = "") -> Any:
         return expected
     if key == "serverAddress" and isinstance(got, str) and re.fullmatch(r":\d+|[\w.]+:\d+", got):
         return expected
-    if key == "value" and _is_close(expected, got, wanted.tolerance):
+    if key == "value" and _is_close(expected, got, expectation.tolerance):
         return expected
-    if key == "message" and wanted.says and isinstance(got, str):
+    if key == "message" and expectation.says and isinstance(got, str):
         return expected
-    if wanted.part and isinstance(expected, str) and isinstance(got, str):
+    if expectation.part and isinstance(expected, str) and isinstance(got, str):
         return expected if set(expected.splitlines()) <= set(got.splitlines()) else got
     if isinstance(expected, Mapping) and isinstance(got, Mapping):
-        keys = [one for one in got if one in expected or not wanted.part]
-        return {one: _settled(expected.get(one), got[one], wanted, one) for one in keys}
+        keys = [one for one in got if one in expected or not expectation.part]
+        return {one: _settled(expected.get(one), got[one], expectation, one) for one in keys}
     if isinstance(expected, list) and isinstance(got, list):
-        if wanted.part:
+        if expectation.part:
             names = [_name(entry) for entry in expected]
             got = [entry for entry in got if _name(entry) in names]
             if any(isinstance(entry, Mapping) and {"resource", "subresource"} & set(entry) for entry in expected):
                 got.sort(key=lambda entry: names.index(_name(entry)))  # as in ordinary discovery, any order will do
         if len(expected) == len(got):
-            return [_settled(one, other, wanted) for one, other in zip(expected, got, strict=True)]
+            return [_settled(one, other, expectation) for one, other in zip(expected, got, strict=True)]
     return got
 
 
@@ -231,9 +235,9 @@ def _is_plausible_time(value: Any) -> bool:
 
 def _is_close(expected: Any, got: Any, tolerance: float) -> bool:
     try:
-        wanted, value = (Quantity.parse(text).milli_value() for text in (expected, got))
+        expectation, value = (Quantity.parse(text).milli_value() for text in (expected, got))
     except (QuantityError, TypeError, AttributeError):
         return False
     if tolerance == 0:
         return bool(expected == got)
-    return abs(wanted - value) <= tolerance * abs(wanted)
+    return abs(expectation - value) <= tolerance * abs(expectation)

@@ -1,4 +1,4 @@
-"""ClientMetrics."""
+"""Retry counters of API clients."""
 
 from pathlib import Path
 

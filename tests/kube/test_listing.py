@@ -1,4 +1,4 @@
-"""list_objects()."""
+"""Lists of collections, in pages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_long_list_is_read_in_pages(tmp_path: Path, monkeypatch: pytest.Mo
         server.handlers[PATH] = collection.handle
         listed = await list_objects(client, PATH, name_of, {"resourceVersion": "0", "labelSelector": "x"})
         assert listed.items == [f"thing-{number}" for number in range(5)]
-        # A token says of which version it is, and does not go together with another.
+        # A continue token contains the resourceVersion, so requests with a token must not set it.
         assert server.requests == [
             f"GET {PATH}?resourceVersion=0&labelSelector=x&limit=2",
             f"GET {PATH}?labelSelector=x&limit=2&continue=2",

@@ -43,7 +43,7 @@ class Time:
 
 
 @contextlib.asynccontextmanager
-async def bed(
+async def environment(
     folder: Path, *, random: float = 0.0, timeout: float = 30.0
 ) -> AsyncIterator[tuple[ScriptedServer, KubeClient, Time]]:
     time = Time()
@@ -110,7 +110,7 @@ async def called(client: KubeClient, method: str) -> dict[str, Any]:
 @pytest.mark.parametrize("status", [429, 500, 503, 504])
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 async def test_any_method_is_retried_after_retry_after(method: str, status: int, tmp_path: Path) -> None:
-    async with bed(tmp_path) as (server, client, time):
+    async with environment(tmp_path) as (server, client, time):
         server.handlers["/x"] = failing(2, busy(status, "3"))
         assert await called(client, method) == {"fine": True}
         assert time.waits == [3, 3]
@@ -123,7 +123,7 @@ async def test_any_method_is_retried_after_retry_after(method: str, status: int,
     [(429, None), (503, None), (429, "soon"), (503, "-1"), (429, "1.5"), (409, "1"), (404, "1")],
 )
 async def test_response_without_valid_retry_after_is_final(status: int, after: str | None, tmp_path: Path) -> None:
-    async with bed(tmp_path) as (server, client, time):
+    async with environment(tmp_path) as (server, client, time):
         server.handlers["/x"] = busy(status, after)
         with pytest.raises(StatusError) as raised:
             await client.get("/x")
@@ -132,7 +132,7 @@ async def test_response_without_valid_retry_after_is_final(status: int, after: s
 
 
 async def test_request_is_retried_ten_times_at_most(tmp_path: Path) -> None:
-    async with bed(tmp_path) as (server, client, time):
+    async with environment(tmp_path) as (server, client, time):
         server.handlers["/x"] = busy()
         with pytest.raises(StatusError, match="busy"):
             await client.get("/x")
@@ -142,7 +142,7 @@ async def test_request_is_retried_ten_times_at_most(tmp_path: Path) -> None:
 
 
 async def test_jitter_makes_waits_up_to_a_fifth_longer(tmp_path: Path) -> None:
-    async with bed(tmp_path, random=0.5) as (server, client, time):
+    async with environment(tmp_path, random=0.5) as (server, client, time):
         server.handlers["/x"] = failing(1, busy(after="10"))
         await client.get("/x")
         assert time.waits == [11.0]
@@ -150,7 +150,7 @@ async def test_jitter_makes_waits_up_to_a_fifth_longer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("after", "tries"), [("4", 3), ("5", 2), ("10", 1), ("86400", 1)])
 async def test_no_retry_begins_after_the_timeout(after: str, tries: int, tmp_path: Path) -> None:
-    async with bed(tmp_path) as (server, client, time):
+    async with environment(tmp_path) as (server, client, time):
         server.handlers["/x"] = busy(after=after)
         with pytest.raises(StatusError, match="busy"):
             await client.put("/x", {}, timeout=10)
@@ -160,7 +160,7 @@ async def test_no_retry_begins_after_the_timeout(after: str, tries: int, tmp_pat
 
 @pytest.mark.parametrize("lost", [hang_up, reset, break_off])
 async def test_lost_connection_is_retried_for_get(lost: Handler, tmp_path: Path) -> None:
-    async with bed(tmp_path) as (server, client, time):
+    async with environment(tmp_path) as (server, client, time):
         server.handlers["/x"] = failing(3, lost)
         assert await client.get("/x") == {"fine": True}
         # aiohttp itself repeats GET, PUT and DELETE once, as the connection may have been closed while it was idle.
@@ -171,7 +171,7 @@ async def test_lost_connection_is_retried_for_get(lost: Handler, tmp_path: Path)
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
 @pytest.mark.parametrize("lost", [hang_up, reset, break_off])
 async def test_lost_connection_is_not_retried_for_writes(lost: Handler, method: str, tmp_path: Path) -> None:
-    async with bed(tmp_path) as (server, client, time):
+    async with environment(tmp_path) as (server, client, time):
         server.handlers["/x"] = failing(1, lost)
         with pytest.raises(KubeUnreachable):
             await called(client, method)
@@ -179,7 +179,7 @@ async def test_lost_connection_is_not_retried_for_writes(lost: Handler, method: 
 
 
 async def test_lost_connection_is_retried_ten_times_at_most(tmp_path: Path) -> None:
-    async with bed(tmp_path) as (server, client, time):
+    async with environment(tmp_path) as (server, client, time):
         server.handlers["/x"] = hang_up
         with pytest.raises(KubeUnreachable, match="cannot be reached"):
             await client.get("/x")
@@ -217,7 +217,7 @@ class NotNow(KubeError):
 
 async def test_before_retry_is_awaited_and_can_end_the_request(tmp_path: Path) -> None:
     requests: list[float] = []
-    async with bed(tmp_path) as (server, client, time):
+    async with environment(tmp_path) as (server, client, time):
 
         async def before_retry() -> None:
             requests.append(time.now)
@@ -237,7 +237,7 @@ async def test_lease_renewal_is_not_retried_after_its_timeout(tmp_path: Path) ->
     settings = ElectionSettings(namespace="default", name="lock", renew_deadline=0.2, retry_period=0.01)
     leading: asyncio.Queue[bool] = asyncio.Queue()
     collection = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-    async with bed(tmp_path) as (server, client, time):
+    async with environment(tmp_path) as (server, client, time):
         server.handlers[collection] = respond({"spec": {"holderIdentity": "one"}})
         server.handlers[f"{collection}/lock"] = failing(1, respond({"kind": "Status", "code": 404}, status=404), busy())
         elector = LeaderElector(client, settings, identity="one", on_change=leading.put_nowait)

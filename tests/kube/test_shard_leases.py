@@ -1,4 +1,4 @@
-"""Changes of --shards: no HPA has two owners at any time, whatever the order in which processes come and go.
+"""Changes of --shards: no object has two owners at any time, whatever the order in which processes come and go.
 
 Processes are leader electors on a fake API server in virtual time: a day passes in a moment, and each time that time
 passes or a request is executed the owners are counted.
@@ -174,7 +174,7 @@ class Process:
 
 
 def overlap(one: Shard, other: Shard) -> bool:
-    """Return True if an HPA can belong to both: a number has both indexes modulo the counts."""
+    """Return True if an object can belong to both: a number has both indexes modulo the counts."""
     return (one.index - other.index) % math.gcd(one.count, other.count) == 0
 
 
@@ -186,7 +186,7 @@ class Cluster:
         self.api = Api(self.random)
         self.processes: list[Process] = []
         self.twice: list[tuple[Shard, Shard]] = []
-        """The processes that owned the same HPA at the same time."""
+        """The processes that owned the same object at the same time."""
 
     def run(self, story: Callable[["Cluster"], Awaitable[None]]) -> None:
         async def whole() -> None:
@@ -202,7 +202,7 @@ class Cluster:
         assert self.twice == []
 
     def check(self) -> None:
-        """Record an HPA with two owners."""
+        """Record an object with two owners."""
         acting = self.acting()
         self.twice += [pair for pair in combinations(acting, 2) if overlap(*pair)]
 
@@ -221,7 +221,7 @@ class Cluster:
         await asyncio.sleep(0.1)
 
     async def whole_of(self, count: int, *, within: float = LONG) -> None:
-        """Wait until every HPA has an owner, of so many shards."""
+        """Wait until every object has an owner, of so many shards."""
         wanted = {Shard(index=index, count=count) for index in range(count)}
         async with asyncio.timeout(within):
             while set(self.acting()) != wanted:
@@ -278,7 +278,7 @@ pauses = st.sampled_from([0.0, 0.01, 0.3, 3.0, 9.0, 14.0, 40.0])
 
 @given(st.lists(st.tuples(events, pauses), max_size=14), st.integers(0, 1000))
 @settings(max_examples=100, deadline=None)
-def test_no_hpa_ever_has_two_owners(story: list[tuple[tuple[str, int, int], float]], seed: int) -> None:
+def test_no_object_ever_has_two_owners(story: list[tuple[tuple[str, int, int], float]], seed: int) -> None:
     async def play(cluster: Cluster) -> None:
         for (what, number, shards), pause in story:
             if what == "start":

@@ -21,7 +21,7 @@ from autoscaler.cli import main
 from playground.prometheus import PrometheusServer
 from replay.flags import Moment
 from tests.kube.scripted import ScriptedServer, scripted_server
-from tests.replay.prometheus_bed import NAMESPACE, RULES, SECONDS, START, pods_metric, running_prometheus
+from tests.replay.prometheus_environment import NAMESPACE, RULES, SECONDS, START, pods_metric, running_prometheus
 
 HPA: dict[str, Any] = {
     "apiVersion": "autoscaling/v2",

@@ -39,7 +39,7 @@ from replay.prometheus.default_rules import complete_rules
 from replay.prometheus.source import read_prometheus
 from replay.simulation import Settings, simulate
 from tests.adapter.metrics_env import custom_request, external_request
-from tests.replay.prometheus_bed import (
+from tests.replay.prometheus_environment import (
     GAP,
     NAMESPACE,
     PODS,

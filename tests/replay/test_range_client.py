@@ -15,7 +15,7 @@ from kube.certs import CertificateAuthority
 from replay.load import ReplayError
 from replay.prometheus.client import RangeClient
 from replay.prometheus.session import TooLargeError
-from tests.replay.prometheus_bed import stub_server
+from tests.replay.prometheus_environment import stub_server
 
 JSON = "application/json"
 MATRIX = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": []}}).encode()

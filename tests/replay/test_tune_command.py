@@ -259,7 +259,7 @@ def test_figures_add_up() -> None:
 
 
 def test_overload_of_any_metric_counts() -> None:
-    # reads needs twice the pods of writes: at the targets 50 and 100 of 100 it is often above capacity.
+    # With writes at 50 and reads at 100 of 100, only reads is above its capacity.
     load = load_of(writes=[each / 2 for each in waves(3)], reads=waves(3), step_ms=STEP_MS)
     file = parse_hpa_document(hpa_document(pods_metric("writes", "20"), pods_metric("reads", "40")), "hpa.yaml")
     settings = Settings(capacity={"writes": 100.0, "reads": 100.0}, step_ms=STEP_MS)
@@ -269,10 +269,8 @@ def test_overload_of_any_metric_counts() -> None:
     found = parse_hpa_document(tuned.winner.document, "tuned").hpa
     for totals in (tuned.winner.train, tuned.winner.unseen):
         assert all(above / whole <= 0.001 for above, whole in total(totals).loads)
-    assert [spec.target.average_value.milli for spec in found.spec.metrics if spec.target.average_value] <= [
-        50_000,
-        100_000,
-    ]
+    targets = [spec.target.average_value for spec in found.spec.metrics]
+    assert all(target is not None and target.milli <= 100_000 for target in targets)
     spec = next(spec for spec in tuned.specs if spec.name == "given, target 40%")
     assert total(spec.train).overload_ratio == max(above / whole for above, whole in total(spec.train).loads)
 
@@ -290,7 +288,6 @@ def test_trials_are_the_most_replays_of_the_search(trials: int) -> None:
 
 
 def test_winner_keeps_the_limit_at_all_phases_of_the_sync_period() -> None:
-    # Jumps of a few seconds more or less lead: which targets have no overload at all depends on the phase.
     values = waves(3)
     load = load_of(rps=[each for each in values for _ in range(4)], step_ms=STEP_MS // 4)
     file = parse_hpa_document(HPA, "hpa.yaml")

@@ -4,9 +4,9 @@ Every case exists twice, under the same names in two namespaces: kube-controller
 autoscaling/v2, the autoscaler the other by an HPA of milliscale.io/v1 with the same spec. A case goes through phases;
 at the end of each both must have the same status, replicas and events.
 
-    cases      random cases, made from a seed
-    responses  random responses of the metrics APIs, good and bad
-    server     the aggregated API server that sends them
-    bed        the cluster, the phases and the comparison
-    allowed    the differences that docs/autoscaler.md lists, each with a predicate
+    cases       random cases, made from a seed
+    responses   random responses of the metrics APIs, good and bad
+    server      the aggregated API server that sends them
+    environment the cluster, the phases and the comparison
+    allowed     the differences that docs/autoscaler.md lists, each with a predicate
 """

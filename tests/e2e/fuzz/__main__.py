@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tests.e2e.fuzz.bed import run
+from tests.e2e.fuzz.environment import run
 
 
 @click.command()

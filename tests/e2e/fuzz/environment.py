@@ -79,18 +79,18 @@ async def run(folder: Path, *, hpas: int, phases: int, seed: int, say: Any = pri
     kind = Kind(to_zero=seed % 2 == 0, coalescible=seed % 4 == 3)
     cases = [make_case(f"f{number}", Random(f"{seed}/{number}"), phases, kind) for number in range(hpas)]
     sync = max(1, -(-hpas // (80 if kind.coalescible else 40)))
-    async with _bed(folder, cases, sync, f"HPAScaleToZero={str(kind.to_zero).lower()}") as bed:
+    async with _environment(folder, cases, sync, f"HPAScaleToZero={str(kind.to_zero).lower()}") as environment:
         for number in range(phases):
-            begun, seen = time.monotonic(), len(bed.report.differences)
-            await bed.play(number)
-            for difference in bed.report.differences[seen:]:
+            begun, seen = time.monotonic(), len(environment.report.differences)
+            await environment.play(number)
+            for difference in environment.report.differences[seen:]:
                 say(str(difference))
-            say(f"seed {seed}, phase {number + 1} of {phases}: {time.monotonic() - begun:.0f} s; {bed.report}")
-    return bed.report
+            say(f"seed {seed}, phase {number + 1} of {phases}: {time.monotonic() - begun:.0f} s; {environment.report}")
+    return environment.report
 
 
 @asynccontextmanager
-async def _bed(folder: Path, cases: list[Case], sync: int, gates: str) -> AsyncIterator["Bed"]:
+async def _environment(folder: Path, cases: list[Case], sync: int, gates: str) -> AsyncIterator["Environment"]:
     pki = await asyncio.to_thread(Pki.create, folder)
     timing = [
         f"--horizontal-pod-autoscaler-sync-period={sync}s",
@@ -108,8 +108,8 @@ async def _bed(folder: Path, cases: list[Case], sync: int, gates: str) -> AsyncI
         async with await cluster.client() as client, registered(app, client, folder):
             await apply(client, await read_objects(ROOT / "manifests/crds/horizontalpodautoscalers.yaml"))
             await apply(client, await read_objects(Path(__file__).parent / "targets.yaml"))
-            bed = Bed(client, cases, metrics, sync)
-            await bed.prepare()
+            environment = Environment(client, cases, metrics, sync)
+            await environment.prepare()
             flags = ("--hpa-apis=milliscale", "--metrics-port=0", f"--feature-gates={gates}")
             ours = autoscaler(cluster.kubeconfig, *flags, timing=timing)
             theirs = controller_manager(cluster, folder, f"--feature-gates={gates}", timing=timing)
@@ -118,13 +118,13 @@ async def _bed(folder: Path, cases: list[Case], sync: int, gates: str) -> AsyncI
                 started("autoscaler", ours, folder),
                 asyncio.TaskGroup() as tasks,
             ):
-                watches = [tasks.create_task(store.run()) for store in bed.stores]
-                yield bed
+                watches = [tasks.create_task(store.run()) for store in environment.stores]
+                yield environment
                 for watch in watches:
                     watch.cancel()
 
 
-class Bed:
+class Environment:
     """The cases in the cluster."""
 
     def __init__(self, client: KubeClient, cases: list[Case], metrics: FuzzedMetrics, sync: int) -> None:
@@ -355,7 +355,7 @@ class Bed:
         for _, space in SIDES:
             by_hpa: dict[str, Counter[str]] = defaultdict(Counter)
             for event in (await self._client.get(f"/api/v1/namespaces/{space}/events"))["items"]:
-                # That a status could not be written is the work of this bed, which changes the HPAs.
+                # That a status could not be written is the work of this environment, which changes the HPAs.
                 if event["reason"] != "FailedUpdateStatus":
                     text = f"{event['type']} {event['reason']} {neutral(event['message'], space)}"
                     by_hpa[event["involvedObject"]["name"]][text] += event.get("count") or 1

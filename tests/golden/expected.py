@@ -1,8 +1,8 @@
-"""The expected response to a case: the recorded one, except where we want to do better.
+"""The expected response to a case: the recorded one, except for intended differences.
 
-Each exception is one function, `_name(wanted, case)`, which recognizes its cases by what they are about and never by
-their number, so that it holds for cases that it has not seen. Its docstring says what prometheus-adapter does and what
-is wanted. They are applied in the order of `_EXCEPTIONS`.
+Each exception is one function, `_name(expected, case)`, which recognizes its cases by their content, not by their
+number, so that it also applies to new cases. Its docstring describes what prometheus-adapter does ("there") and the
+expected response. Exceptions are applied in the order of `_EXCEPTIONS`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ NOT_KEPT: Final = object()
 """The document of a response whose body was too long to be recorded."""
 
 OWN: Final = "(our own)"
-"""A text that only has to be there."""
+"""A placeholder for any text."""
 
 _GARBAGE: Final = "-9223372036854775808m"
 _STATUS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
 _TOLERANCE: Final = 0.01
-# Of Kubernetes' own resources those that the adapter may not list; the paths name them with or without their group.
+# Kubernetes' resources that the adapter has no right to list, as in paths: with or without the group.
 _NOT_LISTABLE: Final = {"deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "configmaps", "secrets"}
 _LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SLOW: Final = {"503json", "504", "slow"}
@@ -38,15 +38,15 @@ _PEERS_OWN_PATHS: Final = re.compile(r"/(statusz|(health|live|ready)z/(log|infor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Expected:
     """The expected response.
 
     Attributes:
         statuses: any of these.
         content_type: exactly; up to the version for Prometheus' text format.
-        document: the body's, see bodies; NOT_KEPT where only its size and form can be judged.
+        document: the decoded body, see bodies; NOT_KEPT if only its size and form can be checked.
         part: the response may have more than the document: keys of objects, and entries of lists with names.
-        says: texts that a Status' message must contain; if there are any, the rest of its wording is ours.
+        says: texts that a Status' message must contain; if there are any, the rest of the message is not compared.
         queries: the PromQL that Prometheus must get, each once; None if they are not compared.
         tolerance: the relative difference that values may have.
     """
@@ -59,20 +59,20 @@ class Wanted:
     queries: tuple[str, ...] | None
     tolerance: float = 0.0
 
-    def error(self, code: int, reason: str, message: str = "", *, says: tuple[str, ...] = ()) -> Wanted:
+    def error(self, code: int, reason: str, message: str = "", *, says: tuple[str, ...] = ()) -> Expected:
         """The same with a Status in place of the document; with `says` in place of the message."""
         document = {**_STATUS, "message": message, "reason": reason, "code": code}
         return replace(self, statuses=(code,), document=document, says=says)
 
-    def items(self, items: list[Any]) -> Wanted:
+    def items(self, items: list[Any]) -> Expected:
         """The same with other items in its list."""
         return replace(self, document={**self.document, "items": items})
 
 
-def wanted(case: Case, *, is_real: bool) -> Wanted:
+def expected_response(case: Case, *, is_real: bool) -> Expected:
     """Return the expected response to a case, through a real kube-apiserver or the playground's."""
     document = recorded_document(case)
-    result = Wanted(
+    result = Expected(
         statuses=(case.status,),
         content_type=case.content_type,
         document=NOT_KEPT if document is None else copy.deepcopy(document),
@@ -103,8 +103,8 @@ def needs_kube_apiserver(case: Case) -> bool:
     return unregistered or case.method == "FOO"
 
 
-def _core_group(result: Wanted, _: Case) -> Wanted:
-    """The apiVersion of core objects is "/v1" there. Wanted: "v1"."""
+def _core_group(result: Expected, _: Case) -> Expected:
+    """The apiVersion of core objects is "/v1" there. Expected: "v1"."""
     for item in _items(result):
         described = item.get("describedObject", {})
         if described.get("apiVersion") == "/v1":
@@ -112,15 +112,15 @@ def _core_group(result: Wanted, _: Case) -> Wanted:
     return result
 
 
-def _name_of_series(result: Wanted, _: Case) -> Wanted:
-    """External metrics without aggregation have `__name__` among their labels there. Wanted: without."""
+def _name_of_series(result: Expected, _: Case) -> Expected:
+    """External metrics without aggregation have `__name__` among their labels there. Expected: without."""
     for item in _items(result):
         (item.get("metricLabels") or {}).pop("__name__", None)
     return result
 
 
-def _no_garbage(result: Wanted, case: Case) -> Wanted:
-    """Infinite and huge values become the least integer there. Wanted: left out, 404 where none is left of one."""
+def _no_garbage(result: Expected, case: Case) -> Expected:
+    """Infinite and huge values become the least integer there. Expected: left out; 404 for a single object."""
     items = _items(result)
     kept = [item for item in items if item.get("value") != _GARBAGE]
     if len(kept) == len(items):
@@ -130,8 +130,8 @@ def _no_garbage(result: Wanted, case: Case) -> Wanted:
     return result.error(404, "NotFound", MetricRequest.by(case).not_found)
 
 
-def _first_of_several(result: Wanted, case: Case) -> Wanted:
-    """Of several samples of one object the last wins there. Wanted: the first in the order of labels."""
+def _first_of_several(result: Expected, case: Case) -> Expected:
+    """Of several samples of one object the last wins there. Expected: the first in the order of labels."""
     if case.is_external or not _items(result) or MetricRequest.by(case).metric not in UNAGGREGATED:
         return result
     items = []
@@ -142,15 +142,15 @@ def _first_of_several(result: Wanted, case: Case) -> Wanted:
     return result.items(items)
 
 
-def _malformed_metric_selector(result: Wanted, case: Case) -> Wanted:
-    """A metricLabelSelector that cannot be parsed is 500 without a reason there. Wanted: 400, as for labelSelector."""
+def _malformed_metric_selector(result: Expected, case: Case) -> Expected:
+    """A metricLabelSelector that cannot be parsed is 500 without a reason there. Expected: 400 as for labelSelector."""
     if case.status == 500 and case.series_selector is None:
         return replace(result.error(400, "BadRequest", result.document["message"]), queries=None)
     return result
 
 
-def _not_equals(result: Wanted, case: Case) -> Wanted:
-    """`a!=b` in a metric selector is 500 there, once the values are there. Wanted: it works."""
+def _not_equals(result: Expected, case: Case) -> Expected:
+    """`a!=b` in a metric selector is 500 there if there are values. Expected: it works."""
     message = result.document.get("message", "") if isinstance(result.document, dict) else ""
     if case.status != 500 or message != '"!=" is not a valid label selector operator' or case.series_selector is None:
         return result
@@ -160,8 +160,8 @@ def _not_equals(result: Wanted, case: Case) -> Wanted:
     return replace(result, statuses=(200,), document=_metric_list(case, items))
 
 
-def _unsupported_selector(result: Wanted, case: Case) -> Wanted:
-    """`>` and `<`, and keys that are no label names, are 404 or 500 there. Wanted: 400 that says what is wrong."""
+def _unsupported_selector(result: Expected, case: Case) -> Expected:
+    """`>` and `<`, and keys that are no label names, are 404 or 500 there. Expected: 400 that says what is wrong."""
     if case.status not in (404, 500) or case.series_selector is None or case.fault is not None:
         return result
     if MetricRequest.by(case).metric not in METRICS:
@@ -175,10 +175,10 @@ def _unsupported_selector(result: Wanted, case: Case) -> Wanted:
     return result
 
 
-def _objects_not_listed(result: Wanted, case: Case) -> Wanted:
+def _objects_not_listed(result: Expected, case: Case) -> Expected:
     """`*` on an unknown resource, and on one that must not be listed, is 500 there.
 
-    Wanted: 404 for the former, and for the latter 403 or 500 that names the missing right.
+    Expected: 404 for the former, and for the latter 403 or 500 that names the missing right.
     """
     if case.status != 500 or "unable to list matching resources" not in str(result.document):
         return result
@@ -191,10 +191,10 @@ def _objects_not_listed(result: Wanted, case: Case) -> Wanted:
     return replace(result, statuses=(403, 500), document={**status, "message": ""}, part=True, says=("list", resource))
 
 
-def _prometheus_fails(result: Wanted, case: Case) -> Wanted:
-    """Whatever Prometheus does is 500 there. Wanted: 503 where it is away or unwell, 504 where it is slow.
+def _prometheus_fails(result: Expected, case: Case) -> Expected:
+    """Every failure of Prometheus is 500 there. Expected: 503 if it is unavailable or broken, 504 if it is slow.
 
-    The message names the rule. 500 stays for queries that are wrong in themselves.
+    The message names the rule. Invalid queries are still 500.
     """
     if case.fault is None or case.fault in _QUERY_IS_WRONG or "unable to fetch metrics" not in str(result.document):
         return result
@@ -202,10 +202,10 @@ def _prometheus_fails(result: Wanted, case: Case) -> Wanted:
     return result.error(code, reason, says=("externalRules[" if case.is_external else "rules[",))
 
 
-def _complete_timeout(result: Wanted, case: Case) -> Wanted:
-    """The request's own deadline gives half a Status as text there. Wanted: a complete one.
+def _complete_timeout(result: Expected, case: Case) -> Expected:
+    """A request's own deadline gives an incomplete Status as text there. Expected: a complete one.
 
-    It may also say for what the time was too short.
+    Its message may also name the step that took too long.
     """
     if case.status != 504:
         return result
@@ -214,12 +214,12 @@ def _complete_timeout(result: Wanted, case: Case) -> Wanted:
 
 
 def _ended_by_the_api_server(case: Case) -> bool:
-    """A kube-apiserver keeps to the deadline of requests that it passes on, and says so in its own way."""
+    """A kube-apiserver enforces the deadline of forwarded requests itself, with its own message."""
     return case.via == "aggregator" and "timeout" in case.query
 
 
-def _aggregated_discovery(result: Wanted, case: Case) -> Wanted:
-    """Aggregated discovery is empty there, when requested directly. Wanted: complete, with all metrics of the other."""
+def _aggregated_discovery(result: Expected, case: Case) -> Expected:
+    """Aggregated discovery is empty there if requested directly. Expected: complete, like ordinary discovery."""
     if case.via != "direct" or "as=APIGroupDiscoveryList" not in case.content_type:
         return result
     custom, external = _discovered("custom.metrics.k8s.io"), _discovered("external.metrics.k8s.io")
@@ -249,52 +249,52 @@ def _aggregated_discovery(result: Wanted, case: Case) -> Wanted:
 
 @functools.cache
 def _discovered(group: str) -> list[str]:
-    """The names of all metrics of a group, sorted, from our own recording of its discovery."""
+    """Return the sorted names of a group's metrics, from the recorded discovery."""
     documents = (case.document for case in read_cases(RECORDED) if case.segments[:2] == ("apis", group))
     found = next(one for one in documents if isinstance(one, dict) and one.get("kind") == "APIResourceList")
     return sorted(resource["name"] for resource in found["resources"])
 
 
-def _own_paths(result: Wanted, case: Case) -> Wanted:
-    """The paths that there are: those of Go's internals are that server's own, and we have others. Wanted: the rest."""
+def _own_paths(result: Expected, case: Case) -> Expected:
+    """Paths of Go internals exist only there, and some others only here. Expected: the common paths."""
     if not isinstance(result.document, dict) or not isinstance(result.document.get("paths"), list):
         return result
     paths = [path for path in result.document["paths"] if not _PEERS_OWN_PATHS.match(path)]
     return replace(result, document={"paths": paths}, part=True)
 
 
-def _own_checks(result: Wanted, case: Case) -> Wanted:
-    """Verbose health names the checks, of which each server has its own. Wanted: the same form, and the ping."""
+def _own_checks(result: Expected, case: Case) -> Expected:
+    """Verbose health names the checks, of which each server has its own. Expected: the same form, and the ping."""
     if not isinstance(result.document, str) or "check passed" not in result.document:
         return result
     lines = result.document.splitlines()
     return replace(result, document="\n".join([line for line in lines if line in ("[+]ping ok", lines[-1])]), part=True)
 
 
-def _no_statusz(result: Wanted, case: Case) -> Wanted:
-    """/statusz describes the process there. Wanted: there is no such path."""
+def _no_statusz(result: Expected, case: Case) -> Expected:
+    """/statusz describes the process there. Expected: there is no such path."""
     if case.via != "direct" or case.segments != ("statusz",):
         return result
     return replace(result, statuses=(404,), document={"paths": ["/apis"]}, part=True)
 
 
-def _openapi_is_json(result: Wanted, case: Case) -> Wanted:
-    """OpenAPI 2 is also protobuf there. Wanted: JSON alone, which is what API servers request."""
+def _openapi_is_json(result: Expected, case: Case) -> Expected:
+    """OpenAPI 2 is also protobuf there. Expected: JSON alone, which is what API servers request."""
     if case.segments != ("openapi", "v2") or not case.content_type.endswith("protobuf"):
         return result
     refused = result.error(406, "NotAcceptable", "only the following media types are accepted: application/json")
     return replace(refused, content_type="application/json")
 
 
-def _own_version(result: Wanted, case: Case) -> Wanted:
-    """/version is each server's own. Wanted: the same form."""
+def _own_version(result: Expected, case: Case) -> Expected:
+    """/version is each server's own. Expected: the same form."""
     if case.segments != ("version",) or case.status != 200:
         return result
     return replace(result, document=dict.fromkeys(_VERSION_KEYS, OWN), part=True)
 
 
-def _large_list(result: Wanted, case: Case) -> Wanted:
-    """Lists that were too long to be recorded are made anew from the application's series."""
+def _large_list(result: Expected, case: Case) -> Expected:
+    """Recompute lists that were too long to be recorded, from the application's series."""
     if result.document is not NOT_KEPT or not case.segments[-1:] or case.segments[-1] not in SUMMED:
         return result
     document = _metric_list(case, metric_items(case))
@@ -305,7 +305,7 @@ def _large_list(result: Wanted, case: Case) -> Wanted:
     return replace(result, document=document)
 
 
-_EXCEPTIONS: Final[tuple[Callable[[Wanted, Case], Wanted], ...]] = (
+_EXCEPTIONS: Final[tuple[Callable[[Expected, Case], Expected], ...]] = (
     _core_group,
     _name_of_series,
     _no_garbage,
@@ -325,7 +325,7 @@ _EXCEPTIONS: Final[tuple[Callable[[Wanted, Case], Wanted], ...]] = (
 )
 
 
-def _items(result: Wanted) -> list[dict[str, Any]]:
+def _items(result: Expected) -> list[dict[str, Any]]:
     """The items of a list of metrics; none in any other document."""
     if not isinstance(result.document, Mapping) or not str(result.document.get("kind")).endswith("MetricValueList"):
         return []

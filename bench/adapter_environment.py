@@ -171,7 +171,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterBed:
+class AdapterEnvironment:
     """The running environment. `servers`: aiohttp alone, the adapter, the adapter without cache, the peer if any."""
 
     is_real: bool
@@ -180,9 +180,9 @@ class AdapterBed:
 
 
 @asynccontextmanager
-async def adapter_bed(
+async def adapter_environment(
     folder: Path, *, peer: Path | None, freshness: str, wide: Sequence[int] = ()
-) -> AsyncIterator[AdapterBed]:
+) -> AsyncIterator[AdapterEnvironment]:
     """Start everything, and stop it at the end of the context.
 
     Args:
@@ -237,7 +237,7 @@ async def adapter_bed(
             server = Server(name, port, process, pki, prometheus.url)
             await _until_ready(server)
             servers.append(server)
-        yield AdapterBed(is_real, prometheus, tuple(servers))
+        yield AdapterEnvironment(is_real, prometheus, tuple(servers))
 
 
 async def _bare_server(stack: AsyncExitStack, folder: Path, pki: Pki, prometheus_url: str) -> Server:

@@ -66,7 +66,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response, as compressed as it came, and the queries that Prometheus got meanwhile."""
+    """A response (still compressed), and the queries that Prometheus got for it."""
 
     status: int
     content_type: str
@@ -76,8 +76,8 @@ class Reply:
 
 
 @dataclass(slots=True)
-class Bed:
-    """The running bed.
+class Environment:
+    """The running environment.
 
     Attributes:
         is_real: whether a real kube-apiserver serves the API.
@@ -116,7 +116,7 @@ class Bed:
         await _until(self, "the adapter is not ready", "direct", "/readyz")
 
     async def wait_available(self) -> None:
-        """Wait until the API server passes on what is for the adapter; PlaygroundError after a while."""
+        """Wait until the API server forwards requests to the adapter. Raise PlaygroundError after a while."""
         for version in _VERSIONS:
             await _until(self, f"{version} is not available", "aggregator", f"/apis/{version}")
 
@@ -193,7 +193,7 @@ class Bed:
 
 
 @asynccontextmanager
-async def golden_bed(folder: Path) -> AsyncIterator[Bed]:
+async def golden_environment(folder: Path) -> AsyncIterator[Environment]:
     """Start everything in `folder`; it ends with the context.
 
     Raises:
@@ -233,7 +233,7 @@ async def golden_bed(folder: Path) -> AsyncIterator[Bed]:
             "authorization-kubeconfig": account,
             "shutdown-delay-duration": "0s",
         }
-        bed = Bed(
+        environment = Environment(
             is_real=is_real,
             api_url=api_url,
             adapter_url=f"https://{LOOPBACK}:{port}",
@@ -245,12 +245,12 @@ async def golden_bed(folder: Path) -> AsyncIterator[Bed]:
             _tokens=tokens,
             _http=http,
         )
-        stack.push_async_callback(lambda: bed.adapter.stop())
-        await bed.wait_ready()
+        stack.push_async_callback(lambda: environment.adapter.stop())
+        await environment.wait_ready()
         # Registered once it is ready: the API server asks a server that failed its check only seconds later.
         await apply(client, manifests.registration(port=port))
-        await bed.wait_available()
-        yield bed
+        await environment.wait_available()
+        yield environment
 
 
 async def _start_adapter(folder: Path, flags: Mapping[str, object]) -> ChildProcess:
@@ -341,7 +341,7 @@ async def _token(client: KubeClient, account: str) -> str:
     return str(response["status"]["token"])
 
 
-async def _until(bed: Bed, what: str, via: str, path: str) -> None:
+async def _until(environment: Environment, what: str, via: str, path: str) -> None:
     """Wait until an administrator's request succeeds there."""
     case = Case.read(
         {"n": 0, "title": "start", "via": via, "user": "admin", "method": "GET", "path": path, "request_headers": []}
@@ -351,12 +351,12 @@ async def _until(bed: Bed, what: str, via: str, path: str) -> None:
     try:
         async with asyncio.timeout(_START_SECONDS):
             while True:
-                if bed.adapter.exit_status is not None:
+                if environment.adapter.exit_status is not None:
                     raise PlaygroundError(
-                        "\n".join(["the adapter ended; the end of its log:", *bed.adapter.last_lines()])
+                        "\n".join(["the adapter ended; the end of its log:", *environment.adapter.last_lines()])
                     )
                 try:
-                    reply = await bed.send(case)
+                    reply = await environment.send(case)
                 except (OSError, aiohttp.ClientError) as error:
                     last = str(error)
                 else:
