@@ -16,7 +16,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ContainerUsage:
-    """The usage of a container; the name is "" where the series have none."""
+    """The usage of a container; the name is "" if the series have none."""
 
     name: str
     usage: Usage
@@ -24,7 +24,7 @@ class ContainerUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ObjectUsage:
-    """The fields of pods and nodes alike.
+    """The common fields of pods and nodes.
 
     `namespace` is "" for a node. `timestamp` is the time of the oldest sample, in seconds since the epoch.
     `window_seconds` is the window of the rates.

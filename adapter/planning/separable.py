@@ -2,7 +2,7 @@
 
 `sum(rate(x{pod=~"a|b"}[1m])) by (pod)` has the same value for pod a whether or not b is selected; a quotient with
 `scalar(sum(x))` does not. A query is separable if every selector has the object's matcher, every aggregation keeps the
-object's label, and no operator or function looks across labels. Anything else counts as not separable.
+object's label, and no operator or function combines series of different objects. Anything else counts as not separable.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_separable(query: str, *, label: str, name: str) -> bool:
 
 
 def _keeps_apart(expr: Expr, label: str, name: str) -> bool:
-    """Return whether an expression keeps the objects apart if its operands do."""
+    """Return whether an expression is separable if its operands are."""
     match expr:
         case VectorSelector():
             return _is_fixed(expr) and any(
@@ -79,7 +79,7 @@ def _is_fixed(expr: VectorSelector | SubqueryExpr) -> bool:
 
 
 def groups_alike(query: str, *, label: str) -> bool:
-    """Return whether a query has the same values when each aggregation is also by another label of the matchers.
+    """Return whether a query's values stay the same if all aggregations also group by another label of the matchers.
 
     Operators match series on all labels, so either both sides gain the label or both have it already: no selector is
     aggregated, or each one is aggregated separately, and none by that label.
@@ -98,7 +98,7 @@ def groups_alike(query: str, *, label: str) -> bool:
 
 
 def _outermost(expr: Expr) -> Iterator[Expr]:
-    """Yield the selectors and aggregations of an expression that are in no other aggregation of it."""
+    """Yield an expression's outermost aggregations, and the selectors outside of aggregations."""
     if isinstance(expr, AggregateExpr | VectorSelector):
         yield expr
         return
