@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from autoscaler.core.decision import Decision
 from autoscaler.records.build import build_record
 from autoscaler.records.sentence import with_sentence
+from replay.workload import Loads
 
 FLAP_MS: Final = 600_000
 """A scale event in the other direction within this time after the one before is a flap."""
@@ -39,10 +40,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     unknown."""
     overloads: tuple[tuple[int, int], ...] = ()
     """(start, end) of each overload of a metric, until the next step."""
-    overload_requests: float = 0.0
-    """`overload` integrated over time, in units x seconds, until the next step."""
-    requests: float = 0.0
-    """The load of the same metric, integrated likewise."""
+    loads: Loads = ()
+    """Until the next step."""
     decision: Decision
 
     @property
@@ -77,9 +76,10 @@ class Summary:
     overload_seconds: float | None
     """None: no metric has a capacity."""
     overload_requests: float | None
-    """The load above capacity, integrated over time: requests for a metric of requests per second."""
+    """The load above capacity of the first metric that has one, integrated over time: requests for a metric of requests
+    per second."""
     overload_ratio: float | None
-    """`overload_requests` divided by all requests; 0 without requests."""
+    """The load above capacity as a share of the load, of the metric for which it is the highest; 0 without load."""
     at_max_seconds: float | None
     """Time at the spec's maxReplicas. None: this is reality, not the replay of a spec."""
     no_metrics_seconds: float | None
@@ -130,8 +130,7 @@ class Totals:
     most: int = 0
     scale_events: int = 0
     flaps: int = 0
-    overload_requests: float = 0.0
-    requests: float = 0.0
+    loads: Loads = ()
     at_max_ms: int = 0
     overloads: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -153,12 +152,11 @@ class Totals:
             self.flaps += last is not None and last[1] != upwards and start_ms - last[0] <= FLAP_MS
             self._last_scale = start_ms, upwards
 
-    def add_overload(self, overloads: Sequence[tuple[int, int]], overload_requests: float, requests: float) -> None:
+    def add_overload(self, overloads: Sequence[tuple[int, int]], loads: Loads) -> None:
         """Add what one step's time was overloaded."""
         for start_ms, end_ms in overloads:
             _extend(self.overloads, start_ms, end_ms)
-        self.overload_requests += overload_requests
-        self.requests += requests
+        self.loads = add_loads(self.loads, loads)
 
     def add_gap(self, start_ms: int, end_ms: int) -> None:
         """Add a time without a metric."""
@@ -178,13 +176,23 @@ class Totals:
             scale_events=self.scale_events,
             flaps=self.flaps,
             overload_seconds=overload_ms / _SECOND_MS if self.has_capacity else None,
-            overload_requests=self.overload_requests if self.has_capacity else None,
-            overload_ratio=(self.overload_requests / self.requests if self.requests > 0 else 0.0)
-            if self.has_capacity
-            else None,
+            overload_requests=sum((above for above, _ in self.loads[:1]), 0.0) if self.has_capacity else None,
+            overload_ratio=highest_share(self.loads) if self.has_capacity else None,
             at_max_seconds=self.at_max_ms / _SECOND_MS if is_spec else None,
             no_metrics_seconds=gap_ms / _SECOND_MS if is_spec else None,
         )
+
+
+def add_loads(first: Loads, second: Loads) -> Loads:
+    """Add the loads of two times; () is none of any metric."""
+    if not first or not second:
+        return first or second
+    return tuple([(above + more, total + load) for (above, total), (more, load) in zip(first, second, strict=True)])
+
+
+def highest_share(loads: Loads) -> float:
+    """Return the highest share of a metric's load that is above capacity; 0 without load."""
+    return max((above / total for above, total in loads if total > 0), default=0.0)
 
 
 def _extend(times: list[tuple[int, int]], start_ms: int, end_ms: int) -> None:

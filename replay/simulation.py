@@ -146,8 +146,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
             if with_capacity
             else math.nan,
             overloads=overload.times,
-            overload_requests=overload.requests,
-            requests=overload.total_requests,
+            loads=overload.loads,
             decision=decision,
         )
         replicas = desired
@@ -181,7 +180,7 @@ def replay(
     for step in simulate(hpa, load, settings):
         first, last = first or step, step
         totals.add_replicas(step.time_ms, step.end_ms, before=step.replicas, replicas=step.desired_replicas)
-        totals.add_overload(step.overloads, step.overload_requests, step.requests)
+        totals.add_overload(step.overloads, step.loads)
         if step.has_gap:
             totals.add_gap(step.time_ms, step.end_ms)
         if step.desired_replicas != step.replicas:
@@ -232,7 +231,7 @@ def replay_reality(load: Load, settings: Settings) -> Replayed | None:
             scales.append(Scale(time_ms=start_ms, replicas=before, desired_replicas=replicas, sentence=""))
         ready = _recorded_ready(load.ready_replicas, start_ms, end_ms, replicas)
         overload = integrate_overload(metrics, ready)
-        totals.add_overload(overload.times, overload.requests, overload.total_requests)
+        totals.add_overload(overload.times, overload.loads)
         before = replicas
     return Replayed(
         name="reality",

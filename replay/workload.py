@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -137,15 +137,16 @@ def _split(requests: Mapping[str, int]) -> tuple[Mapping[str, int] | None, tuple
     return of_pod or None, tuple(Container(name=name, requests=values) for name, values in of_containers.items())
 
 
+Loads: TypeAlias = tuple[tuple[float, float], ...]
+"""(load above capacity, load) of each metric that has a capacity, integrated over time: units x seconds."""
+
+
 class Overload(Struct, frozen=True):
     """The load above capacity within a time."""
 
     times: tuple[tuple[int, int], ...] = ()
     """(start, end) of each overload, ascending, of any metric."""
-    requests: float = 0.0
-    """The load of the first metric above its capacity, integrated: units x seconds."""
-    total_requests: float = 0.0
-    """The load of the first metric, integrated."""
+    loads: Loads = ()
 
 
 def overload_at(load: float, ready: int, capacity: float) -> float:
@@ -161,18 +162,20 @@ def integrate_overload(metrics: Sequence[tuple[Series, float]], ready: Sequence[
         ready: (start, end, ready pods) of adjacent times.
     """
     times: list[tuple[int, int]] = []
-    above = total = 0.0
-    for number, (series, capacity) in enumerate(metrics):
+    loads: list[tuple[float, float]] = []
+    for series, capacity in metrics:
+        above = total = 0.0
         for ready_start, ready_end, pods in ready:
             for start_ms, end_ms, load in series.segments(ready_start, ready_end):
                 excess = load - pods * capacity
                 if excess > 0.0:
                     times.append((start_ms, end_ms))
-                if number == 0 and not math.isnan(load):
+                if not math.isnan(load):
                     seconds = (end_ms - start_ms) / 1000
                     total += load * seconds
                     above += max(excess, 0.0) * seconds
-    return Overload(tuple(_union(times)) if times else (), above, total)
+        loads.append((above, total))
+    return Overload(tuple(_union(times)) if times else (), tuple(loads))
 
 
 def _union(times: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

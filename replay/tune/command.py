@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +25,7 @@ from replay.load import ReplayError
 
 _PERCENT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)%")
 _INTERRUPTED: Final = 130
+_LINE_SECONDS: Final = 10
 
 
 class _Share(click.ParamType[float]):
@@ -66,7 +69,7 @@ class _Share(click.ParamType[float]):
 @click.option(
     "--train", type=_Share(low=10, high=90), default="70%", help="Part of the history to search on; the rest is unseen."
 )
-@click.option("--trials", type=click.IntRange(1, 100_000), default=100, help="Number of replays, about.")
+@click.option("--trials", type=click.IntRange(1, 100_000), default=100, help="Most replays of the search.")
 @click.option("--jobs", type=click.IntRange(1, 256), show_default="one per core", help="Number of processes.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed: the same one finds the same HPA.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="Output format.")
@@ -133,23 +136,35 @@ def tune(
         if len(inputs.files) != 1:
             names = ", ".join(str(file.hpa.key) for file in inputs.files)
             raise ReplayError(f"one HPA is tuned at a time, and these are {len(inputs.files)}: {names}")
+        if html is not None:
+            _check_html(html)
         try:
             with _progress(trials) as on_progress:
                 tuned = tune_hpa(inputs.files[0], inputs.load, inputs.settings, options, on_progress=on_progress)
         except KeyboardInterrupt:
             click.echo("interrupted before there was anything to report", err=True)
             sys.exit(_INTERRUPTED)
+        click.echo(report.json(tuned) if output == "json" else report.text(tuned), nl=False)
         if html is not None:
             _write_html(tuned, inputs.files[0], html)
             click.echo(f"wrote {html}", err=True)
-        click.echo(report.json(tuned) if output == "json" else report.text(tuned), nl=False)
+
+
+def _check_html(path: Path) -> None:
+    """Check what can be known before a search of minutes."""
+    try:
+        import replay.tune.page  # noqa: F401
+    except ImportError as error:
+        raise ReplayError("--html needs plotly: pip install 'milliscale[replay]'") from error
+    if not path.parent.is_dir():
+        raise ReplayError(f"{path} cannot be written: {path.parent} is not a directory")
+    if not os.access(path.parent, os.W_OK):
+        raise ReplayError(f"{path} cannot be written: Permission denied")
 
 
 def _write_html(tuned: Any, file: HPAFile, path: Path) -> None:
-    try:
-        from replay.tune.page import page
-    except ImportError as error:
-        raise ReplayError("--html needs plotly: pip install 'milliscale[replay]'") from error
+    from replay.tune.page import page
+
     try:
         path.write_text(page(tuned, file), encoding="utf-8")
     except OSError as error:
@@ -158,7 +173,7 @@ def _write_html(tuned: Any, file: HPAFile, path: Path) -> None:
 
 @contextlib.contextmanager
 def _progress(trials: int) -> Iterator[Callable[[Any], None]]:
-    """Show the search on stderr, if that is a terminal."""
+    """Show the search on stderr: a bar on a terminal, else a line every 10 seconds."""
     columns = (
         TextColumn("replays"),
         BarColumn(),
@@ -168,14 +183,19 @@ def _progress(trials: int) -> Iterator[Callable[[Any], None]]:
         TextColumn("{task.description}"),
     )
     console = Console(stderr=True)
+    printed = time.monotonic()
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=trials)
 
         def show(search: Any) -> None:
+            nonlocal printed
             best, given = search.best, search.trials[0]
             text = ""
             if best is not None and given.value:
                 text = f"best so far: {best.value / given.value - 1:+.1%}"
-            bar.update(task, completed=min(len(search.trials) - 1, trials), description=text)
+            bar.update(task, completed=len(search.trials) - 1, description=text)
+            if not console.is_terminal and time.monotonic() - printed >= _LINE_SECONDS:
+                printed = time.monotonic()
+                click.echo(f"{len(search.trials) - 1} of {trials} replays, {text or 'nothing better yet'}", err=True)
 
         yield show

@@ -16,11 +16,12 @@ from msgspec import Struct
 
 from autoscaler.objects.hpa import parse_hpa
 from replay.load import Load
-from replay.results import Step
+from replay.results import Step, add_loads, highest_share
 from replay.simulation import Settings, simulate
 from replay.tune.space import Candidate
 from replay.tune.specs import candidate_object
 from replay.tune.split import Split
+from replay.workload import Loads
 
 _HOUR_MS: Final = 3_600_000
 _CHECK_STEPS: Final = 240
@@ -31,20 +32,28 @@ class Figures(Struct, frozen=True):
     """What a spec cost and how well it served, over some time."""
 
     pod_hours: float = 0.0
-    overload_requests: float = 0.0
-    requests: float = 0.0
+    loads: Loads = ()
     scale_events: int = 0
 
     @property
     def overload_ratio(self) -> float:
-        """`overload_requests` of all requests."""
-        return self.overload_requests / self.requests if self.requests else 0.0
+        """The load above capacity as a share of the load, of the metric for which it is the highest."""
+        return highest_share(self.loads)
+
+    @property
+    def overload_requests(self) -> float:
+        """The load above capacity of the first metric that has one, integrated."""
+        return self.loads[0][0] if self.loads else 0.0
+
+    @property
+    def has_load(self) -> bool:
+        """False: the load was zero, or had no values."""
+        return any(load for _, load in self.loads)
 
     def __add__(self, other: Figures) -> Figures:
         return Figures(
             self.pod_hours + other.pod_hours,
-            self.overload_requests + other.overload_requests,
-            self.requests + other.requests,
+            add_loads(self.loads, other.loads),
             self.scale_events + other.scale_events,
         )
 
@@ -58,7 +67,8 @@ def total(parts: Sequence[Figures]) -> Figures:
 class Limits:
     """A replay is stopped above one of these: the candidate has lost."""
 
-    overload_requests: float = math.inf
+    overloads: tuple[float, ...] = ()
+    """The load above capacity of each metric, integrated; (): any."""
     pod_hours: float = math.inf
 
 
@@ -91,12 +101,14 @@ def evaluate(
     candidate: Candidate,
     *,
     parts: int,
+    offset_ms: int = 0,
     limits: Limits | None = None,
     is_interrupted: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
     """Replay a candidate over the first parts of the history.
 
     Unseen parts are replayed in one go with those before them, so their replicas and history are as they would be.
+    With `offset_ms`, all reconciliations are this much later.
 
     Raises:
         ReplayError: a metric is not in the load.
@@ -110,7 +122,8 @@ def evaluate(
     counted_from = problem.load.start_ms + problem.split.warm_up_ms
     found: list[Figures] = []
     part, all_so_far, steps = _Part(), _Part(), 0
-    for step in simulate(hpa, load, problem.settings):
+    settings = replace(problem.settings, offset_ms=problem.settings.offset_ms + offset_ms)
+    for step in simulate(hpa, load, settings):
         if step.time_ms < counted_from:
             continue
         while step.time_ms >= ends[len(found)]:
@@ -135,21 +148,20 @@ class _Part:
     """The sums of a part that is not over."""
 
     pod_ms: int = 0
-    overload_requests: float = 0.0
-    requests: float = 0.0
+    loads: Loads = ()
     scale_events: int = 0
 
     def add(self, step: Step) -> None:
         self.pod_ms += step.desired_replicas * (step.end_ms - step.time_ms)
-        self.overload_requests += step.overload_requests
-        self.requests += step.requests
+        self.loads = add_loads(self.loads, step.loads)
         self.scale_events += step.desired_replicas != step.replicas
 
     def exceeds(self, limits: Limits) -> bool:
-        return self.overload_requests > limits.overload_requests or self.pod_ms / _HOUR_MS > limits.pod_hours
+        above = any(above > limit for (above, _), limit in zip(self.loads, limits.overloads, strict=False))
+        return above or self.pod_ms / _HOUR_MS > limits.pod_hours
 
     def figures(self) -> Figures:
-        return Figures(self.pod_ms / _HOUR_MS, self.overload_requests, self.requests, self.scale_events)
+        return Figures(self.pod_ms / _HOUR_MS, self.loads, self.scale_events)
 
 
 def project(stopped: Evaluation, given: Sequence[Figures]) -> tuple[Figures, ...]:
@@ -160,18 +172,17 @@ def project(stopped: Evaluation, given: Sequence[Figures]) -> tuple[Figures, ...
     """
     done = len(stopped.parts)
     last, whole = stopped.parts[-1], given[done - 1]
-    share = last.requests / whole.requests if whole.requests else 1.0
-    reference = total(given[: done - 1]) + _scaled(whole, share, share)
+    requests, all_requests = (sum(load for _, load in each.loads) for each in (last, whole))
+    share = min(requests / all_requests, 1.0) if all_requests else 1.0
+    reference = total(given[: done - 1]) + _scaled(whole, share)
     found = total(stopped.parts)
     pods = found.pod_hours / reference.pod_hours if reference.pod_hours else 1.0
-    over = found.overload_requests / reference.overload_requests if reference.overload_requests else 1.0
-    rest = [_scaled(whole, pods * max(1 - share, 0.0), over * max(1 - share, 0.0))]
-    rest += [_scaled(each, pods, over) for each in given[done:]]
-    completed = last + Figures(rest[0].pod_hours, rest[0].overload_requests, max(whole.requests - last.requests, 0.0))
-    return (*stopped.parts[:-1], completed, *rest[1:])
+    over = found.overload_ratio / reference.overload_ratio if reference.overload_ratio else 1.0
+    completed = last + _scaled(whole, 1 - share, pods=pods, over=over)
+    return (*stopped.parts[:-1], completed, *(_scaled(each, 1.0, pods=pods, over=over) for each in given[done:]))
 
 
-def _scaled(figures: Figures, pods: float, overload: float) -> Figures:
-    return Figures(
-        figures.pod_hours * pods, figures.overload_requests * overload, figures.requests, figures.scale_events
-    )
+def _scaled(figures: Figures, share: float, *, pods: float = 1.0, over: float = 1.0) -> Figures:
+    """Return a share of a part, with other pod-hours and overload in proportion."""
+    loads = tuple([(above * share * over, load * share) for above, load in figures.loads])
+    return Figures(figures.pod_hours * share * pods, loads, round(figures.scale_events * share))

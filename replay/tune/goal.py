@@ -67,7 +67,12 @@ class Goal:
 
     def is_better(self, parts: Sequence[Figures], given: Sequence[Figures]) -> bool:
         """Return True if a candidate is better than the given spec: it keeps the limit, and gains enough."""
-        return self.keeps_limits(parts, given) and self.value(parts) <= self.value(given) * (1 - LEAST_GAIN)
+        return self.keeps_limits(parts, given) and self.gains(parts, given)
+
+    def gains(self, parts: Sequence[Figures], given: Sequence[Figures]) -> bool:
+        """Return True if a candidate gains enough. From nothing, nothing can be gained."""
+        now = self.value(given)
+        return now > 0 and self.value(parts) <= now * (1 - LEAST_GAIN)
 
 
 class Margin:
@@ -102,7 +107,7 @@ class Margin:
 
 def gain_interval(parts: Sequence[Figures], given: Sequence[Figures], *, seed: int) -> tuple[float, float]:
     """Return the 90 % interval of the share of pod-hours saved, from random selections of the parts."""
-    gains = []
+    gains: list[float] = []
     for selection in _selections(len(parts), len(parts), count=_GAIN_RESAMPLES, seed=seed):
         given_pods = sum(given[index].pod_hours for index in selection)
         gains.append(1 - sum(parts[index].pod_hours for index in selection) / max(given_pods, _TINY))

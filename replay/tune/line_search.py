@@ -16,7 +16,8 @@ from replay.tune.goal import Goal, Margin, Objective
 from replay.tune.space import TARGET, Candidate, Field
 
 _STRIDE: Final = 4
-_MAX_REPLAYS: Final = 10
+MAX_REPLAYS: Final = 10
+"""Of a line."""
 _WORSE: Final = 1.02
 _PENALTY: Final = 0.1
 """Per 100 % above the limit, for the sampler: misses are worse than hits of the same value, big ones more so."""
@@ -50,6 +51,7 @@ class Line:
     """The first target."""
     bar: float | None
     """The best value so far."""
+    max_replays: int = MAX_REPLAYS
 
 
 def trial_of(
@@ -97,7 +99,7 @@ def search_line(line: Line, target: Field | None, goal: Goal, evaluate: Callable
     index = min(range(len(choices)), key=lambda each: abs(choices[each] - line.start))
     trials: list[Trial] = []
     good, bad, stride = -1, len(choices), _STRIDE
-    while len(trials) < _MAX_REPLAYS:
+    while len(trials) < line.max_replays:
         value = choices[index]
         trial = evaluate(line.shape if value == target.given else {**line.shape, TARGET: value})
         trials.append(trial)

@@ -21,7 +21,7 @@ from replay.tune.evaluation import Figures, total
 from replay.tune.goal import LEAST_GAIN, SURE, Objective, gain_interval
 from replay.tune.specs import describe, needs_tolerance, to_yaml
 from replay.tune.split import DAY_MS
-from replay.tune.tuning import Tuned, Verdict
+from replay.tune.tuning import Tuned, TunedSpec, Verdict
 
 _FEW_PARTS: Final = 5
 _FORTNIGHT_MS: Final = 14 * DAY_MS
@@ -95,6 +95,9 @@ def verdict(tuned: Tuned) -> list[str]:
         case Verdict.REJECTED:
             return [f"{none}.", change, f"It looked better in the search, but has {figures} ({instead}), {on_unseen}."]
         case Verdict.NONE:
+            if goal.value(tuned.given.train) <= 0:
+                what = "overload" if goal.objective is Objective.OVERLOAD else "pods"
+                return [f"{none}: the given spec has no {what} on the training part, so there is nothing to gain."]
             worth = f"by {LEAST_GAIN:.0%} or more"
             return [f"{none}: none of {tuned.trials} candidates was better {worth} on the training part."]
 
@@ -109,10 +112,12 @@ def _confidence(tuned: Tuned) -> Iterator[str]:
     if winner is not None and tuned.options.goal.objective is Objective.POD_HOURS:
         interval = _interval(tuned)
         assert interval is not None
-        pairs = list(zip(winner.unseen, tuned.given.unseen, strict=True))
+        pairs = _with_load(tuned, winner)
         fewer = sum(ours.pod_hours < given.pod_hours for ours, given in pairs)
         more = sum(ours.overload_ratio > given.overload_ratio for ours, given in pairs)
         worst = max(ours.overload_ratio for ours, _ in pairs)
+        if len(pairs) < split.unseen:
+            yield f"{split.count(split.unseen - len(pairs))} of the unseen {split.count(split.unseen)} had no load."
         yield (
             f"Pod-hours saved: {interval[0]:.1%} to {interval[1]:.1%} (90 % interval of the unseen parts, resampled); "
             f"fewer on {fewer} of {split.count(len(pairs))}."
@@ -152,8 +157,11 @@ def _method(tuned: Tuned) -> Iterator[str]:
             "tolerance needs Kubernetes 1.35 (the feature HPAConfigurableTolerance is on by default from there on), or "
             "Milliscale's controller."
         )
-    if tuned.target_is_capacity:
-        yield "What a pod can serve is taken to be the given target, so no higher one is tried: give --capacity."
+    if tuned.targets_at_capacity:
+        yield (
+            f"What a pod can serve of {', '.join(tuned.targets_at_capacity)} is taken to be the given target, so no "
+            "higher one is tried: give --capacity."
+        )
     seconds = tuned.cpu_seconds
     fortnight = seconds * _FORTNIGHT_MS / (tuned.load.end_ms - tuned.load.start_ms)
     yield (
@@ -165,7 +173,13 @@ def _method(tuned: Tuned) -> Iterator[str]:
 def _interval(tuned: Tuned) -> tuple[float, float] | None:
     if tuned.winner is None:
         return None
-    return gain_interval(tuned.winner.unseen, tuned.given.unseen, seed=tuned.options.seed)
+    pairs = _with_load(tuned, tuned.winner)
+    return gain_interval([ours for ours, _ in pairs], [given for _, given in pairs], seed=tuned.options.seed)
+
+
+def _with_load(tuned: Tuned, spec: TunedSpec) -> list[tuple[Figures, Figures]]:
+    """Return (figures of the spec, figures of the given spec) of the unseen parts that have load."""
+    return [pair for pair in zip(spec.unseen, tuned.given.unseen, strict=True) if pair[1].has_load]
 
 
 # --- table -----------------------------------------------------------------------------------------------------------

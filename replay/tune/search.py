@@ -19,7 +19,7 @@ import optuna
 from autoscaler.core.model import Spec
 from replay.tune.evaluation import Evaluation, Figures
 from replay.tune.goal import Goal
-from replay.tune.line_search import Line, Trial, trial_of
+from replay.tune.line_search import MAX_REPLAYS, Line, Trial, trial_of
 from replay.tune.space import TARGET, Candidate, Policy, PolicyField, Space, Value, number
 
 BATCH: Final = 8
@@ -27,8 +27,8 @@ BATCH: Final = 8
 SIMPLER: Final = 0.005
 """How much of the objective each simplification may cost."""
 _RANDOM_STARTS: Final = 12
-_IDLE_BATCHES: Final = 3
-"""Batches in a row without a new candidate, after which a small space is taken to be exhausted."""
+_IDLE_PROPOSALS: Final = 24
+"""Proposals in a row without a new candidate, after which a small space is taken to be exhausted."""
 
 SearchLines: TypeAlias = Callable[[Sequence[Line]], Iterable[list[Trial]]]
 """Searches lines, and yields the trials of each, in their order."""
@@ -62,26 +62,26 @@ class Search:
         return min(found, key=lambda trial: (trial.value, len(trial.candidate)), default=None)
 
     def run(self, trials: int) -> None:
-        """Search until there are this many trials. `best` is known at any time, even if this is interrupted."""
+        """Search with at most this many trials. `best` is known at any time, even if this is interrupted."""
         study = self._study()
         for start in self._starts():
             study.enqueue_trial(start, skip_if_exists=True)
         idle = 0
-        while len(self.trials) <= trials and idle < _IDLE_BATCHES:
-            before = len(self.trials)
-            asked = [study.ask() for _ in range(BATCH)]
-            values = self._values([self._shape(trial) for trial in asked])
+        while (left := self._left(trials)) > 0 and idle < _IDLE_PROPOSALS:
+            # So few lines that all of them can be searched to their end.
+            asked = [study.ask() for _ in range(min(max(left // MAX_REPLAYS, 1), BATCH))]
+            values = self._values([self._shape(trial) for trial in asked], trials=trials)
             for trial, value in zip(asked, values, strict=True):
                 study.tell(trial, value)
-            idle = 0 if len(self.trials) > before else idle + 1
+            idle = 0 if self._left(trials) < left else idle + len(asked)
 
-    def simplify(self) -> Trial | None:
-        """Return the best trial, or one with fewer changes that is next to as good."""
+    def simplify(self, trials: int) -> Trial | None:
+        """Return the best trial, or one with fewer changes that is next to as good; with at most this many trials."""
         best = self.best
         while best is not None and len(best.candidate) > 1:
             names = [name for name in best.candidate if name != TARGET and self._can_be_given(name)]
-            shapes = [_without(best.candidate, name, TARGET) for name in names]
-            self._values(shapes, start=self._target(best.candidate), anew=True)
+            shapes = [_without(best.candidate, name, TARGET) for name in names][: self._left(trials)]
+            self._values(shapes, trials=trials, start=self._target(best.candidate), anew=True)
             known = {_key(shape) for shape in shapes}
             good = [
                 trial
@@ -98,8 +98,17 @@ class Search:
 
     # --- lines
 
-    def _values(self, shapes: Sequence[Candidate], *, start: float | None = None, anew: bool = False) -> list[float]:
-        """Search the lines of shapes (candidates without target) that are not known; return the value of each."""
+    def _left(self, trials: int) -> int:
+        """Return how many of the trials are left; the given spec's does not count."""
+        return max(trials - (len(self.trials) - 1), 0)
+
+    def _values(
+        self, shapes: Sequence[Candidate], *, trials: int, start: float | None = None, anew: bool = False
+    ) -> list[float]:
+        """Search the lines of shapes (candidates without target) that are not known; return the value of each.
+
+        There must be a trial left for each shape.
+        """
         wanted = {_key(shape): shape for shape in shapes if anew or _key(shape) not in self._lines}
         wanted = {key: shape for key, shape in wanted.items() if self._is_valid(shape)}
         best, given = self.best, self.trials[0]
@@ -108,10 +117,11 @@ class Search:
             bar = min(given.value, bar or given.value)
         if start is None:
             start = self._target(best.candidate if best else {})
-        lines = [Line(shape=shape, start=start, bar=bar) for shape in wanted.values()]
-        for line, trials in zip(lines, self.search_lines(lines), strict=True):
-            self.trials.extend(trials)
-            self._lines[_key(line.shape)] = min(trial.score for trial in trials)
+        most = min(self._left(trials) // max(len(wanted), 1), MAX_REPLAYS)
+        lines = [Line(shape=shape, start=start, bar=bar, max_replays=most) for shape in wanted.values()]
+        for line, found in zip(lines, self.search_lines(lines), strict=True):
+            self.trials.extend(found)
+            self._lines[_key(line.shape)] = min(trial.score for trial in found)
             self.on_trials(self)
         worst = max((trial.score for trial in self.trials), default=0.0)
         return [self._lines.get(_key(shape), worst) for shape in shapes]

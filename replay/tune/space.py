@@ -12,15 +12,15 @@ there for reasons that no load shows. Bounds can allow it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, Behavior, MetricSpec, ResourceMetric, ScalingRules, Spec
-from replay.load import Load, metric_key, metric_name
+from replay.load import Load, ReplayError, metric_key, metric_name
 from replay.simulation import Settings
-from replay.tune.bounds import Bound, Bounds, Given, PolicyRanges, Range
+from replay.tune.bounds import GIVEN, Bound, Bounds, Given, PolicyRanges, Range
 
 TARGET: Final = "target"
 MIN_REPLICAS: Final = "minReplicas"
@@ -31,8 +31,7 @@ POLICIES: Final = "policies"
 DIRECTIONS: Final = ("scaleUp", "scaleDown")
 
 _TARGETS: Final = Range(30, 100)
-_UP_WINDOW: Final = Range(0, 300)
-_DOWN_WINDOW: Final = Range(0, 3600)
+_WINDOW_BOUNDS: Final = {"scaleUp": Range(0, 300), "scaleDown": Range(0, 3600)}
 _TOLERANCE: Final = Range(0, 0.2)
 _PERCENT: Final = {"scaleUp": Range(10, 400), "scaleDown": Range(1, 100)}
 _PERIOD: Final = Range(15, 300)
@@ -94,6 +93,16 @@ class Space:
         fields = (*self.fields, self.target)
         return not self.policies and all(each is None or each.choices == (each.given,) for each in fields)
 
+    def extremes(self) -> Iterator[Candidate]:
+        """Yield candidates with the least or the highest value of one field."""
+        for field in (*self.fields, *([self.target] if self.target else [])):
+            for value in (field.choices[0], field.choices[-1]):
+                yield {field.name: value}
+        for policies in self.policies:
+            for kind, values in policies.values.items():
+                for policy in ((values[0], policies.periods[0]), (values[-1], policies.periods[-1])):
+                    yield {policies.name: Policy(kind, *policy)}
+
     def is_valid(self, candidate: Candidate, spec: Spec) -> bool:
         """Return True if minReplicas is not above maxReplicas."""
         least = number(candidate, MIN_REPLICAS, otherwise=spec.min_replicas)
@@ -135,31 +144,73 @@ def make_space(hpa: HPA, load: Load, settings: Settings, bounds: Bounds, *, mean
         settings: for the capacity and the controller's flags.
         bounds: the user's bounds.
         mean_replicas: the mean replicas of the given spec, up to which minReplicas is searched.
+
+    Raises:
+        ReplayError: a bound cannot hold.
     """
     spec, config = hpa.spec, hpa.overrides.apply_to(settings.config)
     fields: list[Field | None] = []
     target = None
     if percents := target_percents(hpa, load, settings):
-        target = _field(TARGET, bounds.target or _TARGETS, next(iter(percents.values())), _percents)
+        first = next(iter(percents.values()))
+        target = _field(TARGET, _target_bound(bounds.target, first, max(percents.values())), first, _percents)
     least = spec.min_replicas
     default_min = Range(least, max(least, round(mean_replicas))) if least else Given()
     fields.append(_field(MIN_REPLICAS, bounds.min_replicas or default_min, least, _counts))
     fields.append(_field(MAX_REPLICAS, bounds.max_replicas or Given(), spec.max_replicas, _counts))
     policies: list[PolicyField] = []
-    windows = (bounds.scale_up_window or _UP_WINDOW, bounds.scale_down_window or _DOWN_WINDOW)
+    windows = (bounds.scale_up_window, bounds.scale_down_window)
     tolerances = (bounds.scale_up_tolerance, bounds.scale_down_tolerance)
     wanted_policies = (bounds.scale_up_policies, bounds.scale_down_policies)
     for direction, window, tolerance, wanted in zip(DIRECTIONS, windows, tolerances, wanted_policies, strict=True):
         rules = _rules(spec.behavior, direction)
         if rules is not None and rules.select_policy == "Disabled":
-            continue  # this direction never scales, which the user wants
+            # This direction never scales, which the user wants.
+            named = {WINDOW: window, TOLERANCE: tolerance, POLICIES: wanted}
+            for name, bound in named.items():
+                if bound is not None and not isinstance(bound, Given):
+                    raise ReplayError(
+                        f"bounds: {direction}.{name}: {direction} has selectPolicy Disabled, so it changes nothing: "
+                        f"remove the bound, or write {GIVEN}"
+                    )
+            continue
+        window = window or _WINDOW_BOUNDS[direction]
         fields.append(_field(f"{direction}.{WINDOW}", window, _given_window(rules, direction, config), _windows))
         given_tolerance = rules.tolerance.quantity.as_float() if rules and rules.tolerance else config.tolerance
         fields.append(_field(f"{direction}.{TOLERANCE}", tolerance or _TOLERANCE, given_tolerance, _tolerances))
         if not isinstance(wanted, Given):
             policies.append(_policy_field(direction, wanted, mean_replicas))
     found = tuple(field for field in fields if field is not None)
+    _check_replicas(found, bounds, spec)
     return Space(target=target, fields=found, policies=tuple(policies))
+
+
+def _target_bound(wanted: Bound | None, first: float, highest: float) -> Bound:
+    """Return the bound of the first target. Those in proportion to it may not exceed 100 % of their capacity.
+
+    Raises:
+        ReplayError: the user's bound is above that.
+    """
+    if isinstance(wanted, Given):
+        return wanted
+    bound, most = wanted or _TARGETS, 100 * first / highest
+    if wanted is not None and wanted.low > most:
+        raise ReplayError(
+            f"bounds: target: above {most:.4g}%, a target in proportion to it would exceed what a pod can serve"
+        )
+    return Range(min(bound.low, most), min(bound.high, most))
+
+
+def _check_replicas(fields: Sequence[Field], bounds: Bounds, spec: Spec) -> None:
+    choices = {field.name: field.choices for field in fields}
+    least = choices.get(MIN_REPLICAS, (spec.min_replicas,))[0]
+    most = choices.get(MAX_REPLICAS, (spec.max_replicas,))[-1]
+    if least > most:
+        name, other = (MIN_REPLICAS, MAX_REPLICAS)
+        if not isinstance(bounds.min_replicas, Range):
+            name, other, least, most = other, name, most, least
+        relation = "above" if name == MIN_REPLICAS else "below"
+        raise ReplayError(f"bounds: {name}: {least:g} is {relation} {other}, which is {most:g}")
 
 
 def _rules(behavior: Behavior | None, direction: str) -> ScalingRules | None:

@@ -14,8 +14,9 @@ from autoscaler.objects.hpa import default_hpa
 from kube.quantity import Format, Quantity, milli_text
 from replay.load import Load, metric_key, metric_name
 from replay.simulation import Settings
-from replay.tune.space import DIRECTIONS, TARGET, Candidate, Policy, number, target_percents
+from replay.tune.space import DIRECTIONS, TARGET, TOLERANCE, Candidate, Policy, Value, number, target_percents
 
+_TINY: Final = 1e-3
 _SERVER_FIELDS: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SOURCES: Final = {
@@ -55,7 +56,7 @@ def candidate_object(
         direction, _, field = name.rpartition(".")
         if direction in DIRECTIONS:
             behavior = _mapping(spec, "behavior")
-            _mapping(behavior, direction)[field] = _policies(value) if isinstance(value, Policy) else _plain(value)
+            _mapping(behavior, direction)[field] = _behavior_value(field, value)
         else:
             assert not isinstance(value, Policy)
             spec[name] = _plain(value)
@@ -90,18 +91,18 @@ def _set_targets(found: dict[str, Any], hpa: HPA, load: Load, settings: Settings
         target = raw[_SOURCES[raw["type"]]]["target"]
         if spec.target.average_value is None:
             request = load.requests[metric_name(spec.source)] / 1000
-            target["averageUtilization"] = max(1, round(share * 100 * capacity / request))
+            target["averageUtilization"] = max(1, math.floor(share * 100 * capacity / request + _TINY))
         else:
             target["averageValue"] = _quantity(share * capacity)
 
 
 def _quantity(value: float) -> str:
-    """Return a quantity of three digits, or of all digits before the point; at least 1m."""
-    milli = max(1, round(value * 1000))
+    """Return a quantity of three digits, or of all digits before the point, rounded down; at least 1m."""
+    milli = max(1, math.floor(value * 1000 + _TINY))
     digits = int(math.log10(milli)) + 1
     if digits > 3:
         unit = 10 ** min(digits - 3, 3)
-        milli = round(milli / unit) * unit
+        milli = milli // unit * unit
     units, rest = divmod(milli, 1000)
     if rest == 0 and units % 1024 == 0:
         return str(Quantity(units, 0, Format.BINARY_SI))
@@ -116,8 +117,10 @@ def _mapping(parent: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def _policies(policy: Policy) -> list[dict[str, Any]]:
-    return [{"type": policy.type, "value": policy.value, "periodSeconds": policy.period_seconds}]
+def _behavior_value(field: str, value: Value) -> Any:
+    if isinstance(value, Policy):
+        return [{"type": value.type, "value": value.value, "periodSeconds": value.period_seconds}]
+    return f"{value:.4g}" if field == TOLERANCE else _plain(value)
 
 
 def _plain(value: float) -> int | float:

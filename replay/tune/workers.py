@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -44,8 +45,20 @@ class Training:
         return search_line(line, self.target, self.goal, trial)
 
 
-def _evaluate_all(candidate: Candidate, *, problem: Problem, is_interrupted: Callable[[], bool]) -> Evaluation:
-    return evaluate(problem, candidate, parts=problem.split.parts, is_interrupted=is_interrupted)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A replay to its end."""
+
+    candidate: Candidate
+    parts: int | None = None
+    """Only the first ones; None: all."""
+    offset_ms: int = 0
+    """How much later than otherwise each reconciliation is."""
+
+
+def _evaluate(run: Run, *, problem: Problem, is_interrupted: Callable[[], bool]) -> Evaluation:
+    parts = run.parts or problem.split.parts
+    return evaluate(problem, run.candidate, parts=parts, offset_ms=run.offset_ms, is_interrupted=is_interrupted)
 
 
 class Workers:
@@ -57,15 +70,21 @@ class Workers:
     """
 
     def __init__(self, problem: Problem, *, jobs: int) -> None:
+        self.cpu_seconds = 0.0
+        """Of all evaluations that are not the search's."""
         self._problem = problem
         self._interrupted: Any = None
         self._pool: ProcessPoolExecutor | None = None
+        self._sigterm: Any = None
         if jobs > 1:
             context = multiprocessing.get_context("spawn")
             self._interrupted = context.Event()
             self._pool = ProcessPoolExecutor(jobs, context, _set_up, (problem, self._interrupted))
 
     def __enter__(self) -> Workers:
+        if self._pool is not None and threading.current_thread() is threading.main_thread():
+            # The default would leave the processes behind.
+            self._sigterm = signal.signal(signal.SIGTERM, _exit)
         return self
 
     def __exit__(
@@ -75,10 +94,14 @@ class Workers:
             if error is not None:
                 self._interrupted.set()
             self._pool.shutdown(cancel_futures=True)
+        if self._sigterm is not None:
+            signal.signal(signal.SIGTERM, self._sigterm)
 
-    def evaluate(self, candidates: Sequence[Candidate]) -> Iterator[Evaluation]:
-        """Yield the evaluations of candidates on the whole history, in their order."""
-        return self._map(_evaluate_all, candidates)
+    def evaluate(self, runs: Sequence[Run]) -> list[Evaluation]:
+        """Return the evaluations of candidates, in their order."""
+        found = list(self._map(_evaluate, runs))
+        self.cpu_seconds += sum(each.cpu_seconds for each in found)
+        return found
 
     def search(self, training: Training, lines: Sequence[Line]) -> Iterator[list[Trial]]:
         """Yield the trials of lines, in their order. After a KeyboardInterrupt, others can be evaluated."""
@@ -107,8 +130,12 @@ class Workers:
 def _wait_for_stop(future: Any) -> None:
     try:
         future.result()
-    except (Stopped, KeyboardInterrupt):
+    except (Stopped, KeyboardInterrupt, BrokenExecutor):
         return
+
+
+def _exit(number: int, _frame: Any) -> None:
+    sys.exit(128 + number)
 
 
 def _never() -> bool:

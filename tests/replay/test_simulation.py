@@ -305,6 +305,15 @@ def test_an_unknown_metric_is_an_error() -> None:
         replay(make_hpa(), load_of(other=[1]), Settings())
 
 
+def test_overload_of_a_negative_load_is_zero() -> None:
+    summary = replay(
+        make_hpa(external_metric(averageValue="5")), load_of(queue=[-5, -5]), Settings(capacity={"queue": 5.0})
+    ).summary
+
+    assert math.copysign(1, summary.overload_ratio or 0.0) == 1
+    assert (summary.overload_seconds, summary.overload_ratio) == (0.0, 0.0)
+
+
 def test_a_range_of_years_is_an_error() -> None:
     load = dataclasses.replace(load_of(rps=[1]), end_ms=START_MS + 100 * 365 * 86_400_000)
 

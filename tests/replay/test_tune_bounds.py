@@ -172,7 +172,7 @@ def test_candidate_changes_only_its_fields() -> None:
         "metrics": [pods_metric(average="82")],
         "behavior": {
             "scaleUp": {"selectPolicy": "Min", "stabilizationWindowSeconds": 30},
-            "scaleDown": {"tolerance": 0.05, "policies": [{"type": "Percent", "value": 10, "periodSeconds": 60}]},
+            "scaleDown": {"tolerance": "0.05", "policies": [{"type": "Percent", "value": 10, "periodSeconds": 60}]},
         },
     }
     assert document["spec"]["metrics"] == [pods_metric(average="70")]  # the user's is not changed
@@ -246,3 +246,71 @@ def object_of(document: dict[str, Any], candidate: Candidate) -> dict[str, Any]:
 
 def errors_of(document: dict[str, Any]) -> list[str]:
     return validate_hpa(default_hpa(document), scale_to_zero=False)
+
+
+# --- several targets
+
+
+def two_targets(first: str, second: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    return pods_metric("writes", first), pods_metric("reads", second)
+
+
+@pytest.mark.parametrize(
+    ("targets", "highest"),
+    [
+        (("35", "70"), 50.0),  # then reads is at 100 %
+        (("70", "35"), 100.0),
+        (("20", "100"), 20.0),  # reads is at 100 % already
+    ],
+)
+def test_no_target_exceeds_its_own_capacity(targets: tuple[str, str], highest: float) -> None:
+    metrics = two_targets(*targets)
+    settings = Settings(capacity={"writes": 100.0, "reads": 100.0})
+    load, hpa = load_of(writes=[1.0], reads=[1.0]), make_hpa(*metrics)
+    space = make_space(hpa, load, settings, Bounds(), mean_replicas=6.0)
+    assert space.target
+    assert space.target.choices[-1] == pytest.approx(highest)
+    found = candidate_object(hpa_document(*metrics), hpa, load, settings, {"target": space.target.choices[-1]})
+    values = [float(metric["pods"]["target"]["averageValue"]) for metric in found["spec"]["metrics"]]
+    assert max(values) == 100
+
+
+def test_targets_are_rounded_down_to_stay_within_the_capacity() -> None:
+    changed = object_of(hpa_document(pods_metric(average="70")), {"target": 99.96})
+    assert changed["spec"]["metrics"] == [pods_metric(average="99900m")]
+
+
+def test_target_bound_above_the_capacity_of_another_metric_is_an_error() -> None:
+    load, hpa = load_of(writes=[1.0], reads=[1.0]), make_hpa(*two_targets("35", "70"))
+    settings = Settings(capacity={"writes": 100.0, "reads": 100.0})
+    with pytest.raises(ReplayError, match="bounds: target: above 50%, a target in proportion to it would exceed"):
+        make_space(hpa, load, settings, parse_bounds({"target": ["60%", "90%"]}), mean_replicas=6.0)
+
+
+# --- bounds that cannot hold
+
+
+@pytest.mark.parametrize(
+    ("bounds", "options", "message"),
+    [
+        (
+            {"minReplicas": [100, 120]},
+            {"max_replicas": 60},
+            "bounds: minReplicas: 100 is above maxReplicas, which is 60",
+        ),
+        ({"maxReplicas": 1}, {"min_replicas": 2}, "bounds: maxReplicas: 1 is below minReplicas, which is 2"),
+        (
+            {"scaleDown.tolerance": [0, 0.1]},
+            {"behavior": {"scaleDown": {"selectPolicy": "Disabled"}}},
+            "bounds: scaleDown.tolerance: scaleDown has selectPolicy Disabled, so it changes nothing",
+        ),
+    ],
+)
+def test_bounds_that_cannot_hold_are_errors(bounds: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ReplayError) as error:
+        space_of(parse_bounds(bounds), **options)
+    assert str(error.value).startswith(message)
+
+
+def test_given_bound_of_a_disabled_direction_is_allowed() -> None:
+    space_of(parse_bounds({"scaleUp.policies": "given"}), behavior={"scaleUp": {"selectPolicy": "Disabled"}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import os
 import re
 import signal
@@ -20,7 +21,7 @@ from autoscaler.objects.validation import validate_hpa
 from replay.hpa_files import parse_hpa_document
 from replay.load import ReplayError
 from replay.simulation import Settings
-from replay.tune import report, tuning
+from replay.tune import command, report, tuning
 from replay.tune.bounds import parse_bounds
 from replay.tune.evaluation import Evaluation, Figures, Problem, evaluate, total
 from replay.tune.goal import Goal, Objective
@@ -52,7 +53,7 @@ def waves(hours: int, *, surge_from: int | None = None) -> list[float]:
     return values
 
 
-def tuned_on(values: list[float], *, goal: Goal | None = None, trials: int = 3, jobs: int = 1) -> tuning.Tuned:
+def tuned_on(values: list[float], *, goal: Goal | None = None, trials: int = 12, jobs: int = 1) -> tuning.Tuned:
     load = load_of(rps=values, step_ms=STEP_MS)
     options = TuneOptions(goal=goal or Goal(), bounds=parse_bounds(ONLY_TARGET), trials=trials, jobs=jobs)
     return tune(parse_hpa_document(HPA, "hpa.yaml"), load, CAPACITY, options)
@@ -119,7 +120,7 @@ def test_parts_add_up_to_the_whole_replay() -> None:
     # The unseen parts continue the training ones: a replay of the training part alone has the same figures there.
     assert evaluate(problem, {}, parts=split.train).parts == whole.parts[: split.train]
     counted = load.end_ms - load.start_ms - split.warm_up_ms
-    assert total(whole.parts).requests == pytest.approx(sum(waves(3)[-counted // STEP_MS :]) * 60, rel=0.01)
+    assert total(whole.parts).loads[0][1] == pytest.approx(sum(waves(3)[-counted // STEP_MS :]) * 60, rel=0.01)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -150,7 +151,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def run(files: tuple[Path, Path], *arguments: str | Path) -> Result:
     hpa, load = files
-    common = ("--hpa", hpa, "--csv", load, "--step", "1m", "--jobs", "1", "--trials", "1")
+    common = ("--hpa", hpa, "--csv", load, "--step", "1m", "--jobs", "1", "--trials", "10")
     return CliRunner().invoke(main, ["tune", *map(str, (*common, *arguments))], prog_name="autoscaler")
 
 
@@ -243,11 +244,154 @@ def test_zero_load_is_an_error() -> None:
 
 def test_without_capacity_the_report_says_what_is_assumed(files: tuple[Path, Path], only_target: Path) -> None:
     result = run(files, "--bounds", only_target)
-    assert "What a pod can serve is taken to be the given target" in result.stdout
+    assert "What a pod can serve of rps is taken to be the given target" in result.stdout
 
 
 def test_figures_add_up() -> None:
-    assert total([Figures(1, 2, 4, 1), Figures(3, 0, 4, 2)]) == Figures(4, 2, 8, 3)
-    assert Figures(1, 2, 4).overload_ratio == 0.5
+    assert total([Figures(1, ((2, 4),), 1), Figures(3, ((0, 4),), 2)]) == Figures(4, ((2, 8),), 3)
+    assert Figures(1, ((2, 4),)).overload_ratio == 0.5
+    assert Figures(1, ((2, 4), (9, 10), (0, 0))).overload_ratio == 0.9
     assert Figures().overload_ratio == 0
     assert Evaluation((), True, 0.0).is_complete
+
+
+# --- several metrics
+
+
+def test_overload_of_any_metric_counts() -> None:
+    # With writes at 50 and reads at 100 of 100, only reads is above its capacity.
+    load = load_of(writes=[each / 2 for each in waves(3)], reads=waves(3), step_ms=STEP_MS)
+    file = parse_hpa_document(hpa_document(pods_metric("writes", "20"), pods_metric("reads", "40")), "hpa.yaml")
+    settings = Settings(capacity={"writes": 100.0, "reads": 100.0}, step_ms=STEP_MS)
+    options = TuneOptions(goal=Goal(max_overload=0.001), bounds=parse_bounds(ONLY_TARGET), trials=12, jobs=1)
+    tuned = tune(file, load, settings, options)
+    assert tuned.winner is not None
+    found = parse_hpa_document(tuned.winner.document, "tuned").hpa
+    for totals in (tuned.winner.train, tuned.winner.unseen):
+        assert all(above / whole <= 0.001 for above, whole in total(totals).loads)
+    targets = [spec.target.average_value for spec in found.spec.metrics]
+    assert all(target is not None and target.milli <= 100_000 for target in targets)
+    spec = next(spec for spec in tuned.specs if spec.name == "given, target 40%")
+    assert total(spec.train).overload_ratio == max(above / whole for above, whole in total(spec.train).loads)
+
+
+# --- limits of the search
+
+
+@pytest.mark.parametrize("trials", [1, 5, 16, 40])
+def test_trials_are_the_most_replays_of_the_search(trials: int) -> None:
+    load = load_of(rps=waves(2), step_ms=STEP_MS)
+    options = TuneOptions(goal=Goal(max_overload=0.01), trials=trials, jobs=1)
+    tuned = tune(parse_hpa_document(HPA, "hpa.yaml"), load, CAPACITY, options)
+    assert tuned.trials <= trials
+    assert tuned.trials >= trials // 2
+
+
+def test_winner_keeps_the_limit_at_all_phases_of_the_sync_period() -> None:
+    values = waves(3)
+    load = load_of(rps=[each for each in values for _ in range(4)], step_ms=STEP_MS // 4)
+    file = parse_hpa_document(HPA, "hpa.yaml")
+    tuned = tune(file, load, CAPACITY, TuneOptions(bounds=parse_bounds(ONLY_TARGET), trials=20, jobs=1))
+    assert tuned.winner is not None
+    problem = Problem(document=file.document, load=load, settings=CAPACITY, split=tuned.split)
+    for offset_ms in (0, STEP_MS // 3, 2 * STEP_MS // 3):
+        given, found = (
+            evaluate(problem, each, parts=tuned.split.train, offset_ms=offset_ms)
+            for each in ({}, tuned.winner.candidate)
+        )
+        assert total(found.parts).overload_ratio <= total(given.parts).overload_ratio
+    assert tuned.verdict is Verdict.BETTER
+
+
+# --- nothing to gain, nothing to check by
+
+
+def test_overload_of_zero_cannot_be_reduced() -> None:
+    tuned = tuned_on(waves(3), goal=Goal(objective=Objective.OVERLOAD))
+    assert total(tuned.given.unseen).overload_ratio == 0
+    assert tuned.verdict is Verdict.NONE
+    assert tuned.trials == 0
+    assert "the given spec has no overload on the training part, so there is nothing to gain" in report.text(tuned)
+    assert not Goal(objective=Objective.OVERLOAD).is_better(tuned.given.unseen, tuned.given.unseen)
+
+
+def test_unseen_part_without_load_is_an_error() -> None:
+    values = waves(3)
+    with pytest.raises(ReplayError, match="that the search does not see, the last 4 parts of 15 min, has no load"):
+        tuned_on([*values[:120], *[math.nan] * 60])
+    with pytest.raises(ReplayError, match="to search on, the first 8 parts of 15 min, has no load"):
+        tuned_on([*[math.nan] * 120, *values[120:]])
+
+
+def test_unseen_parts_without_load_do_not_count() -> None:
+    values = waves(3)
+    tuned = tuned_on([*values[:150], *[math.nan] * 30], goal=Goal(max_overload=0.01))
+    printed = report.text(tuned)
+    assert "2 parts of 15 min of the unseen 4 parts of 15 min had no load." in printed
+    assert "fewer on 2 of 2 parts of 15 min" in printed
+
+
+# --- candidates that the API server refuses
+
+
+def test_bound_that_the_api_server_refuses_is_an_error(files: tuple[Path, Path], tmp_path: Path) -> None:
+    bounds = tmp_path / "bounds.yaml"
+    bounds.write_text(yaml.safe_dump({"minReplicas": [0, 3]}))
+    result = run(files, "--capacity", "100", "--bounds", bounds)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "bounds: minReplicas 0" in result.stderr
+    assert "must specify at least one Object or External metric to support scaling to zero replicas" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+# --- --html, progress, signals
+
+
+@pytest.mark.parametrize("kind", ["no folder", "a folder"])
+def test_page_that_cannot_be_written_is_an_error_before_the_search(
+    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: pytest.fail("it was searched"))
+    page = tmp_path / "none" / "tune.html" if kind == "no folder" else tmp_path
+    result = run(files, "--capacity", "100", "--html", page)
+    assert result.exit_code in (1, 2)
+    assert "directory" in result.stderr
+
+
+def test_report_is_printed_even_if_the_page_cannot_be_written(
+    files: tuple[Path, Path], only_target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    result = run(files, "--capacity", "100", "--bounds", only_target, "--html", tmp_path / "tune.html")
+    assert result.exit_code == 1
+    assert "shop/web" in result.stdout
+    assert "tune.html cannot be written: No space left on device" in result.stderr
+
+
+def test_progress_is_a_line_every_ten_seconds_without_a_terminal(
+    files: tuple[Path, Path], only_target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_LINE_SECONDS", 0)
+    result = run(files, "--capacity", "100", "--max-overload", "1%", "--bounds", only_target)
+    assert re.search(r"^\d+ of 10 replays, best so far: -\d+\.\d%$", result.stderr, re.MULTILINE)
+
+
+def test_sigterm_ends_the_processes() -> None:
+    load = load_of(rps=waves(2), step_ms=STEP_MS)
+    options = TuneOptions(goal=Goal(max_overload=0.01), trials=1000, jobs=2)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as exit_:
+        tune(
+            parse_hpa_document(HPA, "hpa.yaml"),
+            load,
+            CAPACITY,
+            options,
+            on_progress=lambda _: os.kill(os.getpid(), signal.SIGTERM),
+        )
+    assert exit_.value.code == 128 + signal.SIGTERM
+    assert multiprocessing.active_children() == []
+    assert signal.getsignal(signal.SIGTERM) is before

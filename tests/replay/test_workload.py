@@ -120,8 +120,7 @@ def test_overload_is_integrated_over_samples_and_ready_pods() -> None:
     overload = integrate_overload([(load, 100.0)], ready)
 
     # 50 too many from 10 s to 15 s, none until 20 s, 50 from 20 s to 25 s, none until 30 s.
-    assert overload.requests == 50 * 5 + 50 * 5
-    assert overload.total_requests == (50 + 150 + 250) * 10
+    assert [*overload.loads] == [(50 * 5 + 50 * 5, (50 + 150 + 250) * 10)]
     assert overload.times == ((START_MS + 10_000, START_MS + 15_000), (START_MS + 20_000, START_MS + 25_000))
 
 
@@ -131,14 +130,14 @@ def test_overloads_of_two_metrics_are_counted_once() -> None:
     overload = integrate_overload([(first, 100.0), (second, 2.0)], [(START_MS, START_MS + 45_000, 1)])
 
     assert overload.times == ((START_MS, START_MS + 30_000),)
-    assert overload.requests == 50 * 15
+    assert [above for above, _ in overload.loads] == [50 * 15, 2 * 15]
 
 
 def test_gaps_have_no_overload() -> None:
     overload = integrate_overload([(series_of([200, GAP]), 100.0)], [(START_MS, START_MS + 60_000, 1)])
 
     assert overload.times == ((START_MS, START_MS + 15_000),)
-    assert (overload.requests, overload.total_requests) == (1500.0, 3000.0)
+    assert overload.loads == ((1500.0, 3000.0),)
 
 
 @pytest.mark.parametrize(("load", "ready", "expected"), [(250.0, 2, 50.0), (150.0, 2, 0.0), (80.0, 0, 80.0)])
