@@ -41,6 +41,6 @@ def replay_recording(prometheus_url: str, *, start: float, end: float, timing: T
         config=Config(downscale_stabilization_ms=round(timing.downscale_stabilization * 1000)),
         step_ms=step_ms,
         pod_startup_ms=round(timing.pod_startup * 1000),
-        capacity=capacity_of(files[0].hpa, load),
+        capacity=capacity_of([file.hpa for file in files], load),
     )
     return compare(files, load, settings)

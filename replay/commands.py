@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,9 +29,9 @@ from replay.cluster import connected, read_cluster_hpa
 from replay.compare import compare
 from replay.csv_source import read_csv
 from replay.flags import HPAReference, LoadOptions, ModelOptions, Moment, hpa_option, input_flags
-from replay.hpa_files import HPAFile, read_hpa_file
+from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
 from replay.load import Load, ReplayError
-from replay.output.comparison import Comparison
+from replay.output.comparison import Comparison, counter_notes
 from replay.output.documents import CSVDocument, Document, JSONDocument
 from replay.output.table import print_table
 from replay.simulation import Settings, capacity_of
@@ -45,6 +46,12 @@ class Inputs:
     files: Sequence[HPAFile]
     load: Load
     settings: Settings
+
+
+def _check_picture(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None and path.suffix.lower() not in ("", ".png", ".svg"):
+        raise click.BadParameter(f"{path}: only PNG and SVG are written: end its name in .png or .svg")
+    return path
 
 
 @click.command(cls=GoCommand)
@@ -64,7 +71,8 @@ class Inputs:
 @click.option(
     "--png",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
-    help="Write a picture of load and replicas to this file.",
+    callback=_check_picture,
+    help="Write a picture of load and replicas to this file, as SVG if its name ends in .svg.",
 )
 @input_flags
 def replay(
@@ -105,6 +113,9 @@ def replay(
         comparison = compare(inputs.files, inputs.load, inputs.settings, document=document, sentences=html is not None)
         if document is None:
             print_table(comparison, sys.stdout)
+        else:
+            for note in counter_notes(comparison.load):
+                click.echo(f"note: {note}", err=True)
         for path, write in ((html, write_html), (png, write_png)):
             if path is not None:
                 write(comparison, path)
@@ -139,6 +150,7 @@ def read_inputs(
             )
         elif reference.path is not None:
             files += read_hpa_file(reference.path, scale_to_zero=config.scale_to_zero)
+    check_together(files)
     requests = {**_requests(files), **model.requests}
     if source.csv is not None:
         load = _csv_load(source, source.csv, files)
@@ -147,13 +159,14 @@ def read_inputs(
         connect = functools.partial(connected, kubeconfig, context) if uses_cluster else None
         load = _prometheus_load(source, model, prometheus, files, requests, connect)
     load = dataclasses.replace(load, requests={**load.requests, **requests})
+    check_requests(files, load.requests)
     settings = Settings(
         config=config,
         step_ms=model.step_ms,
         offset_ms=model.offset_ms,
         pod_startup_ms=model.pod_startup_ms,
         initial_replicas=model.initial_replicas,
-        capacity=capacity_of(files[0].hpa, load, model.capacity),
+        capacity=capacity_of([file.hpa for file in files], load, model.capacity),
     )
     return Inputs(files=files, load=load, settings=settings)
 
@@ -166,10 +179,23 @@ def errors_of_users() -> Iterator[None]:
     root.setLevel(logging.CRITICAL)
     try:
         yield
+        sys.stdout.flush()
     except (ReplayError, RulesError, PrometheusConfigError) as error:
         raise click.ClickException(str(error)) from error
+    except BrokenPipeError:
+        raise  # The reader has enough; click ends quietly.
+    except OSError as error:
+        _discard_stdout()
+        problem = f"{error.filename or 'standard output'} cannot be used: {error.strerror or error}"
+        raise click.ClickException(problem) from error
     finally:
         root.setLevel(level)
+
+
+def _discard_stdout() -> None:
+    """Send what is left in the buffer nowhere, so that the interpreter does not fail to write it when it exits."""
+    with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def write_html(comparison: Comparison, path: Path) -> None:

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, TextIO
 
-from autoscaler.core.model import MetricSource
+from autoscaler.core.model import MetricSource, PodsMetric, ResourceMetric
 from autoscaler.core.status import rfc3339
 from replay.load import Load, ReplayError, Series, check_not_counter, metric_key, metric_name
 
@@ -39,6 +39,10 @@ _MAX_SECONDS: Final = 10**11
 _ONE_ROW_MS: Final = 60_000
 """How long the row of a file with only one counts."""
 _GZIP: Final = b"\x1f\x8b"
+_MAX_VALUE: Final = 9.2e15
+"""The metrics APIs have thousandths in 64 bits."""
+_TOTALS: Final = (PodsMetric, ResourceMetric)
+"""Metrics of pods; the value of an object or an external system may be negative."""
 _MAX_LINE: Final = 1 << 20
 _MAX_SHOWN: Final = 40
 
@@ -83,6 +87,7 @@ class _Table:
         self._metrics = metrics
         self._times_ms: array[int] = array("q")
         self._columns: dict[str, array[float]] = {}
+        self._totals: frozenset[str] = frozenset()
 
     def read(self) -> None:
         """Read all rows."""
@@ -92,6 +97,13 @@ class _Table:
                 raise ReplayError(f"{self._path}: the file is empty: write a line of column names first")
             time_index = self._time_index(header)
             self._columns = {name: array("d") for name in self._used(header)}
+            self._totals = frozenset(
+                [
+                    *REPLICAS_COLUMNS,
+                    *READY_COLUMNS,
+                    *(self._column(each, header) for each in self._metrics if isinstance(each, _TOTALS)),
+                ]
+            )
             indexes = [(header.index(name), name, values) for name, values in self._columns.items()]
             width, last_ms = len(header), None
             for row in self._rows:
@@ -176,7 +188,7 @@ class _Table:
 
     def _rfc3339_ms(self, cell: str) -> int:
         try:
-            time = datetime.fromisoformat(cell)
+            time = datetime.fromisoformat(cell.upper())  # RFC 3339 allows t and z
         except ValueError:
             time = None
         if time is None or time.tzinfo is None:
@@ -191,6 +203,10 @@ class _Table:
             raise self._error(f"{column} is {_shown(cell)}, which is not a number") from None
         if math.isinf(value):
             raise self._error(f"{column} is {_shown(cell)}: write a finite number, or nothing for a gap")
+        if abs(value) > _MAX_VALUE:
+            raise self._error(f"{column} is {_shown(cell)}: write a number of at most {_MAX_VALUE:g}, as metrics have")
+        if value < 0 and column in self._totals:
+            raise self._error(f"{column} is {_shown(cell)}: write 0 or more, or nothing for a gap")
         return value
 
     def _error(self, problem: str) -> ReplayError:

@@ -16,7 +16,7 @@ from adapter.commands.flags import prometheus_flags
 from adapter.rules.goregex import GoRegex, GoRegexError
 from autoscaler.commands.flags import config_options
 from kube.durations import DURATION, POSITIVE_DURATION, DurationError, parse_duration
-from kube.flags import FILE, flag_section, kubeconfig_options, option_group
+from kube.flags import flag_section, kubeconfig_options, option_group
 from kube.quantity import Quantity, QuantityError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -24,6 +24,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _DAYS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([dw])")
 _DAY_HOURS: Final = {"d": 24, "w": 7 * 24}
 _CLUSTER_NAME: Final = re.compile(r"([a-z0-9][-a-z0-9]*)/([a-z0-9][-a-z0-9.]*)")
+_FILE: Final = click.Path(path_type=Path)
+"""A file that is missing is an error of the user like one of another form: one sentence, exit status 1."""
 _FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
@@ -69,7 +71,7 @@ class _Moment(click.ParamType[Moment]):
 
     def _absolute(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
         try:
-            time = datetime.fromisoformat(text)
+            time = datetime.fromisoformat(text.upper())  # RFC 3339 allows t and z
         except ValueError:
             self.fail(f"{text!r} is no time: write 24h, 2w, 2026-01-31T12:00:00Z, Unix seconds, or now", param, ctx)
         if time.tzinfo is None:
@@ -193,11 +195,11 @@ def _load_options(
 _load_flags = option_group(
     "source",
     _load_options,
-    click.option("--csv", type=FILE, help="Recorded load as CSV, gzipped or not: timestamp, and a column per metric."),
+    click.option("--csv", type=_FILE, help="Recorded load as CSV, gzipped or not: timestamp, and a column per metric."),
     click.option(
         "--config",
         "config_file",
-        type=FILE,
+        type=_FILE,
         show_default="series have the names of the metrics",
         help="The adapter's rules file, whose queries are sent to Prometheus.",
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -18,14 +18,25 @@ from typing import Any, Final, Union, get_args, get_origin
 import msgspec
 import yaml
 
-from autoscaler.core.model import HPA, KIND, KUBERNETES, MILLISCALE, Spec
+from autoscaler.core.model import (
+    HPA,
+    KIND,
+    KUBERNETES,
+    MILLISCALE,
+    ExternalMetric,
+    MetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+    Spec,
+)
 from autoscaler.core.observation import MetricError
 from autoscaler.core.pods import calculate_pod_requests
 from autoscaler.objects.hpa import default_hpa, parse_hpa
 from autoscaler.objects.validation import validate_hpa
 from autoscaler.objects.workloads import parse_pod
 from kube.objects import ParseError
-from replay.load import ReplayError, metric_key
+from replay.load import ReplayError, metric_key, metric_name
 
 _V1: Final = "autoscaling/v1"
 _READ: Final = (KUBERNETES.api_version, _V1, MILLISCALE.api_version)
@@ -45,6 +56,8 @@ class HPAFile:
     """The HPA as written, with or without namespace; converted to autoscaling/v2 from v1, without status."""
     requests: Mapping[str, int]
     """{resource or CONTAINER/resource: what a pod requests, in milli-values}, if the file has the scale target."""
+    has_workload: bool
+    """True if the file has the scale target."""
 
 
 def read_hpa_file(path: Path, *, scale_to_zero: bool = True) -> list[HPAFile]:
@@ -101,7 +114,69 @@ def parse_hpa_document(
         text = str(error)
         raise ReplayError(text if text.startswith(where) else f"{where}: {text}") from None
     written = {**converted, "metadata": document["metadata"]}
-    return HPAFile(hpa=hpa, path=path, document=written, requests=_requests(hpa, others, path))
+    requests = _requests(hpa, others, path)
+    return HPAFile(hpa=hpa, path=path, document=written, requests=requests or {}, has_workload=requests is not None)
+
+
+def check_together(files: Sequence[HPAFile]) -> None:
+    """Check that HPAs can be replayed on one load.
+
+    Raises:
+        ReplayError: they have several scale targets, or metrics of several kinds with the same name.
+    """
+    targets = {file.hpa.target for file in files}
+    if len(targets) != 1:
+        raise ReplayError(
+            f"the HPAs have the targets {' and '.join(sorted(targets))}; replay HPAs of the same target together"
+        )
+    found: dict[str, tuple[HPAFile, MetricSource]] = {}
+    for file in files:
+        for spec in file.hpa.spec.metrics:
+            key = metric_key(spec.source)
+            first, source = found.setdefault(key, (file, spec.source))
+            if _kind(source) != _kind(spec.source):
+                raise ReplayError(
+                    f"{_kind(source)} metric {key} of {first.hpa.key} and {_kind(spec.source)} metric {key} of "
+                    f"{file.hpa.key} have the same name, so one load cannot have both: rename one"
+                )
+
+
+def check_requests(files: Sequence[HPAFile], requests: Mapping[str, int]) -> None:
+    """Check that what a pod requests is known where a target is a part of it.
+
+    Raises:
+        ReplayError: it is not; the message names the HPA and its workload.
+    """
+    for file in files:
+        for spec in file.hpa.spec.metrics:
+            name = metric_name(spec.source)
+            if spec.target.average_utilization is None or name in requests:
+                continue
+            target = file.hpa.spec.scale_target_ref
+            why = (
+                f"{target.kind} {target.name} in {file.path} states none"
+                if file.has_workload
+                else "no workload is given"
+            )
+            raise ReplayError(
+                f"{file.hpa.key}: what a pod requests of {name} is not known, {why}: give --request {name}=..., or the "
+                f"{target.kind} with its requests beside the HPA in its file"
+            )
+
+
+def _kind(source: MetricSource) -> str:
+    """Return what tells metrics of the same name apart: `Pods`, or `Object (networking.k8s.io/v1)`."""
+    match source:
+        case PodsMetric():
+            return "Pods"
+        case ExternalMetric():
+            return "External"
+        case ObjectMetric(_, described):
+            return f"Object ({described.api_version})"
+        case ResourceMetric(container=None):
+            return "Resource"
+        case _:
+            return "ContainerResource"
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -196,8 +271,8 @@ def _check_fields(value: object, form: Any, path: str) -> None:
                 _check_fields(inner, fields[name], f"{path}.{name}")
 
 
-def _requests(hpa: HPA, documents: Iterable[Mapping[str, Any]], path: str) -> dict[str, int]:
-    """Return what a pod of the HPA's target requests, if the target is among the objects."""
+def _requests(hpa: HPA, documents: Iterable[Mapping[str, Any]], path: str) -> dict[str, int] | None:
+    """Return what a pod of the HPA's target requests; None if the target is not among the objects."""
     target = hpa.spec.scale_target_ref
     for document in documents:
         kind = document.get("kind")
@@ -220,7 +295,7 @@ def _requests(hpa: HPA, documents: Iterable[Mapping[str, Any]], path: str) -> di
                 name = resource if container is None else f"{container}/{resource}"
                 found[name] = calculate_pod_requests(pod, resource, container)
         return found
-    return {}
+    return None
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -16,10 +16,13 @@ from typing import Final
 
 from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import InvalidMetric, MetricSource, ObjectMetric, ResourceMetric
+from autoscaler.core.status import rfc3339
 from kube.selectors import SelectorError
 
 _COUNTER_SUFFIXES: Final = ("_total", "_count", "_sum", "_bucket")
 _MIN_INCREASES: Final = 3
+_MANY_INCREASES: Final = 120
+_MAX_RECONCILIATIONS: Final = 5_000_000
 _RESETS_PER_INCREASE: Final = 0.05
 
 
@@ -65,6 +68,11 @@ class Series:
         first = max(bisect_right(self.times_ms, start_ms) - 1, 0)
         samples = range(first, bisect_left(self.times_ms, end_ms))
         return any(not math.isnan(self.values[i]) and self.times_ms[i] + self.hold_ms > start_ms for i in samples)
+
+    def only_grows(self) -> bool:
+        """Return True if each of many values is greater than the one before, as if they were a counter's."""
+        values = [value for value in self.values if not math.isnan(value)]
+        return len(values) >= _MANY_INCREASES and all(before < after for before, after in itertools.pairwise(values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +126,20 @@ def metric_name(source: MetricSource) -> str:
             return type_
         case _:
             return source.metric.name
+
+
+def check_length(start_ms: int, end_ms: int, step_ms: int) -> None:
+    """Check that a range can be replayed within minutes.
+
+    Raises:
+        ReplayError: it is too long.
+    """
+    count = (end_ms - start_ms) // step_ms
+    if count > _MAX_RECONCILIATIONS:
+        raise ReplayError(
+            f"the range from {rfc3339(start_ms)} to {rfc3339(end_ms)} has {count:,} reconciliations, and at most "
+            f"{_MAX_RECONCILIATIONS:,} are replayed: give --from and --to, or a longer --step"
+        )
 
 
 def check_not_counter(name: str, series: Series, *, is_counter: bool = False) -> None:

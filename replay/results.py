@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from autoscaler.core.decision import Decision
 from autoscaler.records.build import build_record
@@ -51,7 +52,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 def sentence(decision: Decision) -> str:
     """Return a decision in one sentence, as `explain` prints it."""
-    return with_sentence(build_record(decision, with_values=False)).sentence
+    record = build_record(decision, with_values=False)
+    if record.stabilization is not None:
+        # The window of a replay is a millisecond shorter than what was configured; see `simulate`.
+        seconds = round(record.stabilization.window_seconds, 2)
+        record = replace(record, stabilization=replace(record.stabilization, window_seconds=seconds))
+    return with_sentence(record).sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +192,7 @@ def add_loads(first: Loads, second: Loads) -> Loads:
 
 def highest_share(loads: Loads) -> float:
     """Return the highest share of a metric's load that is above capacity; 0 without load."""
-    return max((above / total for above, total in loads if total), default=0.0)
+    return max((above / total for above, total in loads if total > 0), default=0.0)
 
 
 def _extend(times: list[tuple[int, int]], start_ms: int, end_ms: int) -> None:

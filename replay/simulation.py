@@ -6,8 +6,9 @@ the history and the status of the step before. The scale is applied at once.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,7 +21,7 @@ from autoscaler.core.model import HPA, MetricSpec, ResourceMetric, Status
 from autoscaler.core.observation import Observation
 from autoscaler.core.observation import Scale as ObservedScale
 from autoscaler.core.reconcile import conclude, decide
-from replay.load import Load, ReplayError, Series, metric_key, metric_name
+from replay.load import Load, ReplayError, Series, check_length, metric_key, metric_name
 from replay.responses import responder
 from replay.results import Replayed, Scale, Step, Totals, sentence
 from replay.workload import Workload, integrate_overload, overload_at
@@ -46,29 +47,34 @@ class Settings:
     """{`metric_key`: what one ready pod can serve, in the metric's unit}; see `capacity_of`."""
 
 
-def capacity_of(hpa: HPA, load: Load, given: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Return `Settings.capacity`: what the user gave, else the target per pod of each metric of this spec.
+def capacity_of(hpas: Sequence[HPA], load: Load, given: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Return `Settings.capacity`: what the user gave, else the first target per pod of each metric.
 
     Args:
-        hpa: the first of the specs that are compared.
+        hpas: the HPAs that are compared.
         load: the load, for the requests of which a utilization is a part.
         given: {metric's key or name, or "" for the first metric: capacity}.
 
     Raises:
         ReplayError: there is no such metric, or the request is not known.
     """
-    targets = {metric_key(spec.source): target_per_pod(spec, load.requests) for spec in hpa.spec.metrics}
-    capacity = {key: target for key, target in targets.items() if target is not None}
-    names = {metric_name(spec.source): metric_key(spec.source) for spec in reversed(hpa.spec.metrics)}
+    specs = [spec for hpa in hpas for spec in hpa.spec.metrics]
+    keys = list(dict.fromkeys(metric_key(spec.source) for spec in specs))
+    names = {metric_name(spec.source): metric_key(spec.source) for spec in reversed(specs)}
+    capacity: dict[str, float] = {}
+    for spec in specs:
+        target = target_per_pod(spec, load.requests)
+        if target is not None:
+            capacity.setdefault(metric_key(spec.source), target)
     for name, value in (given or {}).items():
-        key = name if name in targets else names.get(name)
+        key = name if name in keys else names.get(name)
         if not name:
-            key = next(iter(targets))
+            key = keys[0]
         if key is None:
-            raise ReplayError(f"--capacity names {name}, which is not a metric of {hpa.key}: {', '.join(targets)}")
+            raise ReplayError(f"--capacity names {name}, which is not a metric of the HPAs: {', '.join(keys)}")
         capacity[key] = value
-    # In the order of the spec, whose first metric counts requests.
-    return {key: capacity[key] for key in targets if key in capacity}
+    # In the order of the specs; the first metric counts requests.
+    return {key: capacity[key] for key in keys if key in capacity}
 
 
 def target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | None:
@@ -93,8 +99,9 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
     Raises:
         ReplayError: a metric is not in the load, or there is no reconciliation in it.
     """
-    config = hpa.overrides.apply_to(settings.config)
+    config = _as_live(hpa.overrides.apply_to(settings.config))
     start_ms, step_ms = load.start_ms + settings.offset_ms, _step_ms(hpa, settings)
+    check_length(start_ms, load.end_ms, step_ms)
     recorded = [_series(load, metric_key(spec.source)) for spec in hpa.spec.metrics]
     with_capacity = [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
     responders = [responder(spec.source, series) for spec, series in zip(hpa.spec.metrics, recorded, strict=True)]
@@ -250,6 +257,15 @@ def _recorded_ready(series: Series | None, start_ms: int, end_ms: int, replicas:
 def _step_ms(hpa: HPA, settings: Settings) -> int:
     seconds = hpa.overrides.sync_period
     return settings.step_ms if seconds is None else round(seconds * 1000)
+
+
+def _as_live(config: Config) -> Config:
+    """Return the flags with a default stabilization window that ends as a live one does.
+
+    Without behavior, a recommendation exactly as old as the window counts. Live it is older by the durations of the
+    reconciliations since; here syncs are exactly a step apart, and the window would be one sync too long.
+    """
+    return dataclasses.replace(config, downscale_stabilization_ms=max(config.downscale_stabilization_ms - 1, 0))
 
 
 def _series(load: Load, key: str) -> Series:

@@ -78,6 +78,7 @@ def notes(comparison: Comparison) -> list[str]:
     texts = [f"From {time_text(load.start_ms)} to {time_text(load.end_ms)} UTC, a reconciliation every {every}."]
     for replayed in comparison.replays:
         texts += _gap_notes(replayed)
+    texts += counter_notes(load)
     texts.append(
         f"Assumed: a new pod is ready after {format_duration(settings.pod_startup_ms / 1000)}, ready pods share the "
         "load equally, and the load does not depend on the replicas."
@@ -90,6 +91,15 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.reality is not None:
         texts.append("Reality is the recorded number of replicas, with the same capacity.")
     return texts
+
+
+def counter_notes(load: Load) -> list[str]:
+    """Return a note for each metric that is not called a counter, but grows like one."""
+    return [
+        f"{name} only grows: if it is a counter, record its rate instead, such as rate({name}[2m])."
+        for name, series in load.series.items()
+        if series.only_grows()
+    ]
 
 
 def time_text(time_ms: int) -> str:

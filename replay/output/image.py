@@ -48,7 +48,7 @@ def write_image(comparison: Comparison, path: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    kind = "svg" if path.suffix == ".svg" else "png"
+    kind = "svg" if path.suffix.lower() == ".svg" else "png"
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_STYLE}):
         # Neither has the date or the version of matplotlib in it.
         metadata: dict[str, Any] = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}

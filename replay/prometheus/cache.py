@@ -33,12 +33,13 @@ def default_folder() -> Path:
 class ChunkCache:
     """The cached chunks in a folder, which is created when the first one is stored; `limit` is in bytes.
 
-    A folder that cannot be written is no error: nothing is cached then.
+    A folder that cannot be written is no error: nothing is cached then, and `problem` says why.
     """
 
     def __init__(self, folder: Path, *, limit: int = _LIMIT) -> None:
         self._folder = folder
         self._limit = limit
+        self.problem = ""
 
     def get(self, key: Iterable[object], count: int) -> array[float] | None:
         """Return the `count` values of a chunk; None if it is not cached, or damaged."""
@@ -65,7 +66,8 @@ class ChunkCache:
                 scratch = file.name
                 file.write(_checksum(packed) + packed)
             Path(scratch).replace(self._path(key))
-        except OSError:
+        except OSError as error:
+            self.problem = f"{self._folder} cannot be written: {error.strerror or error}"
             with contextlib.suppress(OSError):
                 Path(scratch).unlink()
 

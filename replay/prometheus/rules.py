@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -42,6 +43,7 @@ from replay.prometheus.ranges import RangeQuery
 _PODS: Final = GroupResource("", "pods")
 _EVERYTHING: Final = LabelSelector()
 _SUGGESTIONS: Final = 3
+_IN_THE_LAST: Final = re.compile(r" in the last [0-9a-z.]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class RuleQueries:
         probe: what `adapter explain` needs to say why there is no metric.
         series_names: returns the names of all series; None: there is a rules file.
         pods: a regular expression of the names of the target's pods.
+        between: the range for errors.
     """
 
     catalog: Catalog
@@ -61,6 +64,7 @@ class RuleQueries:
     probe: Probe
     series_names: Callable[[], Iterable[str]] | None
     pods: str
+    between: str
 
     async def query(self, hpa: HPA, source: MetricSource) -> RangeQuery:
         """Return the query of a metric.
@@ -160,17 +164,22 @@ class RuleQueries:
         """Return the error of a metric that no rule makes, in the words of `adapter explain`."""
         wanted = Selection(namespace=hpa.namespace)
         explanation = await explain(target, wanted, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
-        why, similar = "; ".join(explanation.reasons) or "no rule makes it", explanation.suggestions
-        hint = "change the rules, or the HPA"
+        reasons, similar = "; ".join(explanation.reasons), explanation.suggestions
+        # The adapter lists the series of some time before now; this one those of the range.
+        why, in_range = _IN_THE_LAST.subn(f" {self.between}", reasons)
+        why = why or "no rule makes it"
+        hint = f"{'give another --from and --to, or ' if in_range else ''}change the rules or the HPA"
         if self.series_names is not None:
             names = set(await asyncio.to_thread(self.series_names))
             resource = target.resource.partition(".")[0].removesuffix("s")
             labels = f" with the labels namespace and {resource}" if target.resource else ""
-            why = f"Prometheus has no series {target.metric}{labels} in this range"
-            similar = tuple(difflib.get_close_matches(target.metric, names - {target.metric}, _SUGGESTIONS))
-            if target.metric in names:
-                why, similar = f"series {target.metric} has no sample{labels} in this range; give another --from", ()
             hint = "give rules with --config, or change the HPA"
+            if target.metric in names:
+                why, similar = f"series {target.metric} has no sample{labels} {self.between}", ()
+                hint = f"give another --from and --to, {hint}"
+            else:
+                why = f"Prometheus has no series {target.metric}{labels} {self.between}"
+                similar = tuple(difflib.get_close_matches(target.metric, names, _SUGGESTIONS))
         similar_text = f" (similar: {', '.join(similar)})" if similar else ""
         return ReplayError(f"{hpa.key}: there is no metric {target}: {why}{similar_text}; {hint}")
 

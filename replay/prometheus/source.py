@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import click
 from promql_parser import Call
 
 from adapter.catalog.catalog import Catalog
@@ -27,7 +28,7 @@ from kube.mapping import ResourceInfo, ResourceLookup, RestMapper
 from kube.process import run
 from kube.selectors import LabelSelector
 from kube.status import StatusError
-from replay.load import Load, ReplayError, Series, check_not_counter, metric_key, metric_name
+from replay.load import Load, ReplayError, Series, check_length, check_not_counter, metric_key, metric_name
 from replay.prometheus.cache import ChunkCache, default_folder
 from replay.prometheus.client import RangeClient
 from replay.prometheus.default_rules import complete_rules
@@ -79,6 +80,11 @@ class PrometheusSettings:
         return (self.end_ms - self.start_ms) / 1000
 
     @property
+    def between(self) -> str:
+        """The range for errors."""
+        return f"between {rfc3339(self.start_ms)} and {rfc3339(self.end_ms)}"
+
+    @property
     def times(self) -> Times:
         """The times of the reconciliations. With the same step they are the same in each replay, as the cache needs."""
         first = self.start_ms // self.step_ms * self.step_ms + self.offset_ms
@@ -91,29 +97,20 @@ def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
     Raises:
         ReplayError: a metric is missing or cannot be read, or the range is wrong.
     """
-    hpa = _same_target(hpas)
     times = settings.times
     if times.count < 1:
         raise ReplayError("the range is empty; give a --from that is before --to")
     with _clients(settings) as client:
         _check_clocks(client(Destination()), settings)
+        check_length(times.start_ms, settings.end_ms, settings.step_ms)
         source = _Source(
-            hpa=hpa,
+            hpa=hpas[0],
             metrics={metric_key(spec.source): spec.source for each in hpas for spec in each.spec.metrics},
-            pods=settings.pods or pods_pattern(hpa),
+            pods=settings.pods or pods_pattern(hpas[0]),
             settings=settings,
             client=client,
         )
         return source.load(run(source.queries()))
-
-
-def _same_target(hpas: Sequence[HPA]) -> HPA:
-    targets = {each.target for each in hpas}
-    if len(targets) != 1:
-        raise ReplayError(
-            f"the HPAs have the targets {' and '.join(sorted(targets))}; replay HPAs of the same target together"
-        )
-    return hpas[0]
 
 
 @contextlib.contextmanager
@@ -196,6 +193,7 @@ class _Source:
             probe=Probe(catalog, servers, _NoObjects(), lookup),
             series_names=self.client(Destination()).metric_names if self.settings.rules is None else None,
             pods=self.pods,
+            between=self.settings.between,
         )
         return {key: await queries.query(self.hpa, metric) for key, metric in self.metrics.items()}
 
@@ -221,6 +219,8 @@ class _Source:
             values = {key: series(query) for key, query in queries.items()}
             replicas = [found if _has_values(found) else None for found in map(series, reality)]
         cache.prune()
+        if cache.problem:
+            click.echo(f"note: responses are not cached, because {cache.problem}: give another --cache-dir", err=True)
         for key, query in queries.items():
             _check_values(query, values[key], settings, self.client(query.destination))
         return Load(
@@ -262,9 +262,8 @@ def _cache_key(destination: Destination, default: PrometheusOptions) -> tuple[ob
 def _check_values(query: RangeQuery, series: Series, settings: PrometheusSettings, client: RangeClient) -> None:
     """Raise ReplayError if there is no value at all, or they are those of a counter."""
     if not _has_values(series):
-        between = f"between {rfc3339(settings.start_ms)} and {rfc3339(settings.end_ms)}"
         raise ReplayError(
-            f"{query.name} has no value {between}; give another --from and --to, or check the query:"
+            f"{query.name} has no value {settings.between}; give another --from and --to, or check the query:"
             f" {shown(query.rule_query)}"
         )
     name = _counter_name(query)

@@ -44,7 +44,7 @@ def example() -> Comparison:
     load = read_csv(
         TRACES / "ms_db_app.csv.gz", metrics, from_ms=_ms("2018-04-25T04:00:00Z"), to_ms=_ms("2018-04-25T12:00:00Z")
     )
-    return compare(files, load, Settings(capacity=capacity_of(files[0].hpa, load, {"": 100.0})))
+    return compare(files, load, Settings(capacity=capacity_of([files[0].hpa], load, {"": 100.0})))
 
 
 def trade_off() -> dict[str, list[tuple[int, Summary]]]:

@@ -132,7 +132,13 @@ def test_requests_come_from_flags_or_from_the_workload_beside_the_hpa(tmp_path: 
     alone = written(tmp_path / "alone.yaml", of_cpu)
     result = replay("--hpa", alone, "--csv", load)
     assert result.exit_code == 1
-    assert "what a pod requests of cpu is not known: give --request cpu=" in result.stderr
+    assert (
+        "shop/web: what a pod requests of cpu is not known, no workload is given: give --request cpu=" in result.stderr
+    )
+    states_none = {**DEPLOYMENT, "spec": {"template": {"spec": {"containers": [{"name": "app"}]}}}}
+    result = replay("--hpa", written(tmp_path / "none.yaml", of_cpu, states_none), "--csv", load)
+    assert result.exit_code == 1
+    assert f"is not known, Deployment web in {tmp_path}/none.yaml states none: give --request cpu=" in result.stderr
     assert "can serve 0.5 of cpu" in replay("--hpa", alone, "--csv", load, "--request", "cpu=1").output
     beside = written(tmp_path / "beside.yaml", of_cpu, DEPLOYMENT)
     assert "can serve 0.25 of cpu" in replay("--hpa", beside, "--csv", load).output
@@ -162,6 +168,7 @@ def test_several_hpas_are_compared(tmp_path: Path, hpa: Path, load: Path) -> Non
         (["--csv", "LOAD", "--pods", "web-("], "'web-(' is not a regular expression"),
         (["--csv", "LOAD", "--step", "0s"], "0s must be longer than 0s"),
         (["--csv", "LOAD", "--tolerance", "1"], "No such option"),
+        (["--csv", "LOAD", "--png", "r.jpg"], "r.jpg: only PNG and SVG are written: end its name in .png or .svg"),
     ],
 )
 def test_wrong_flags_exit_with_2(hpa: Path, load: Path, flags: list[str], expected: str) -> None:
@@ -186,6 +193,69 @@ def test_hpa_that_cannot_be_replayed(tmp_path: Path, load: Path, document: dict[
     assert result.exit_code == 1
     assert expected in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--hpa", "HPA", "--csv", "none"],
+        ["--hpa", "none.yaml", "--csv", "LOAD"],
+        ["--hpa", "HPA", "--prometheus-url", "http://127.0.0.1:1", "--config", "none"],
+    ],
+)
+def test_missing_file_exits_with_1(hpa: Path, load: Path, flags: list[str]) -> None:
+    result = replay(*(str({"HPA": hpa, "LOAD": load}.get(flag, flag)) for flag in flags))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: none")
+    assert result.stderr.endswith("No such file or directory\n")
+    assert result.stderr.count("\n") == 1
+
+
+def test_hpas_of_different_targets_are_refused(tmp_path: Path, hpa: Path, load: Path) -> None:
+    target = {**HPA["spec"]["scaleTargetRef"], "name": "worker"}
+    other = {**HPA, "spec": {**HPA["spec"], "scaleTargetRef": target}}
+    result = replay("--hpa", hpa, "--hpa", written(tmp_path / "other.yaml", other), "--csv", load)
+    assert result.exit_code == 1
+    assert "have the targets Deployment/shop/web and Deployment/shop/worker; replay HPAs of the same" in result.stderr
+
+
+@pytest.mark.parametrize("in_one_hpa", [True, False])
+def test_metrics_of_different_kinds_with_the_same_name_are_refused(
+    tmp_path: Path, hpa: Path, load: Path, in_one_hpa: bool
+) -> None:
+    target = {"type": "AverageValue", "averageValue": "90"}
+    external = {"type": "External", "external": {"metric": {"name": "packets_per_second"}, "target": target}}
+    metrics = [*(HPA["spec"]["metrics"] if in_one_hpa else []), external]
+    other = written(tmp_path / "other.yaml", {**HPA, "spec": {**HPA["spec"], "metrics": metrics}})
+    given = [other] if in_one_hpa else [hpa, other]
+    result = replay(*(f"--hpa={path}" for path in given), "--csv", load)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "Error: Pods metric packets_per_second of shop/web and External metric packets_per_second of shop/web have the "
+        "same name, so one load cannot have both: rename one\n"
+    )
+
+
+@pytest.mark.parametrize("output", ["table", "json", "csv"])
+def test_output_that_cannot_be_written_is_one_sentence(hpa: Path, load: Path, output: str) -> None:
+    command = [sys.executable, "-m", "autoscaler", "replay", "--hpa", str(hpa), "--csv", str(load), "-o", output]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "Error: standard output cannot be used: No space left on device\n"
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_metric_that_only_grows_is_noted(hpa: Path, tmp_path: Path, output: str) -> None:
+    path = tmp_path / "grows.csv"
+    path.write_text("timestamp,packets_per_second\n" + "".join(f"{START + 60 * n},{n}\n" for n in range(120)))
+    note = "packets_per_second only grows: if it is a counter, record its rate instead"
+    result = replay("--hpa", hpa, "--csv", path, "-o", output)
+    assert note in (result.stdout if output == "table" else result.stderr)
+    path.write_text(path.read_text().replace(f"{START},0", f"{START},1"))
+    result = replay("--hpa", hpa, "--csv", path, "-o", output)
+    assert result.exit_code == 0
+    assert note not in result.output
 
 
 def test_moments() -> None:

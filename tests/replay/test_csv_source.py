@@ -57,6 +57,30 @@ def test_a_row_counts_until_the_next_one(write: Write) -> None:
     assert math.isnan(series.at(T * 1000 - 1))
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("-5", "write 0 or more, or nothing for a gap"),
+        ("1e308", r"write a number of at most 9.2e\+15, as metrics have"),
+    ],
+)
+def test_impossible_totals_are_errors_of_their_row(write: Write, value: str, expected: str) -> None:
+    with pytest.raises(ReplayError, match=f"load.csv: line 3: rps is '{value}': {expected}"):
+        read(write(rows(1, value)))
+    with pytest.raises(ReplayError, match=f"load.csv: line 2: replicas is '{value}': {expected}"):
+        read(write(f"timestamp,rps,replicas\n{T},1,{value}\n"))
+
+
+def test_external_values_may_be_negative(write: Write) -> None:
+    hpa = make_hpa(external_metric(value="5"))
+
+    assert read(write(rows(-5).replace("rps", "queue")), hpa).series["queue"].at(T * 1000) == -5
+
+
+def test_rfc3339_allows_lower_case(write: Write) -> None:
+    assert read(write("timestamp,rps\n2026-01-31t12:00:00z,1\n")).start_ms == 1_769_860_800_000
+
+
 def test_a_row_counts_at_most_one_and_a_half_distances(write: Write) -> None:
     lines = rows(10, 20, 30, 40, 50).splitlines()
     del lines[3:5]  # the rows of 120 s and 180 s

@@ -67,7 +67,7 @@ class Whole(_Strict):
 
 
 def write(document: Document, hpas: Sequence[HPA], load: Load) -> list[Replayed]:
-    settings = Settings(capacity=capacity_of(hpas[0], load))
+    settings = Settings(capacity=capacity_of(hpas, load))
     replays = []
     for number, hpa in enumerate(hpas):
         document.begin(f"shop/web-{number}", hpa)

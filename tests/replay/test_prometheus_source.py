@@ -340,7 +340,13 @@ ERRORS: Sequence[tuple[str, HPA, dict[str, Any], str]] = [
         "series of another time",
         hpa(pods_metric("packets_total")),
         {"rules": None, "start_ms": (START - 7200) * 1000, "end_ms": (START - 3600) * 1000},
-        "series packets_total has no sample with the labels namespace and pod in this range; give another --from",
+        "has no sample with the labels namespace and pod between .*T22:00:00Z and .*; give another --from and --to,",
+    ),
+    (
+        "rule of another time",
+        hpa(pods_metric("packets_per_second")),
+        {"start_ms": (START - 7200) * 1000, "end_ms": (START - 3600) * 1000},
+        "a sample between .*T22:00:00Z and .*; give another --from and --to, or change the rules or the HPA",
     ),
     (
         "no values",
@@ -407,10 +413,15 @@ def test_url_of_something_else(server: PrometheusServer, tmp_path: Path) -> None
         read_prometheus([hpa(QUEUE_METRIC)], settings(f"{server.url}/graph", tmp_path))
 
 
-def test_hpas_of_different_targets_are_refused(tmp_path: Path) -> None:
-    hpas = [hpa(QUEUE_METRIC), hpa(QUEUE_METRIC, target="worker")]
-    with pytest.raises(ReplayError, match="have the targets Deployment/shop/web and Deployment/shop/worker; replay"):
-        read_prometheus(hpas, settings("http://127.0.0.1:1", tmp_path))
+def test_cache_that_cannot_be_written_is_noted_once(
+    server: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    read_prometheus([hpa(QUEUE_METRIC)], settings(server.url, tmp_path / "file" / "cache"))
+    assert capsys.readouterr().err == (
+        f"note: responses are not cached, because {tmp_path}/file/cache cannot be written: Not a directory: give "
+        "another --cache-dir\n"
+    )
 
 
 def test_rule_of_another_server(server: PrometheusServer, tmp_path: Path) -> None:

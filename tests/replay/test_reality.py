@@ -69,6 +69,7 @@ SPECS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any] | None]] = {
     "pods-default": (PACKETS, None),
 }
 
+SYNC_MS = 1000
 TIMING = (
     "--horizontal-pod-autoscaler-sync-period=1s",
     "--horizontal-pod-autoscaler-downscale-stabilization=5s",
@@ -218,9 +219,11 @@ async def check_replay_equals_reality(command: str, folder: Path) -> None:
         hpa = parse_hpa_document(hpa_document(name), "hpa.yaml").hpa
         load = read_csv(path, [metric.source for metric in hpa.spec.metrics])
         config = Config(downscale_stabilization_ms=5000, scale_to_zero=False)
-        settings = Settings(config=config, step_ms=recording.sync_ms, pod_startup_ms=STARTUP_MS)
-        replayed = {step.time_ms: step.desired_replicas for step in simulate(hpa, load, settings)}
-        found += [f"{name}: {each}" for each in differences(recording, replayed)]
+        # Syncs of a second are late by a few percent, which short periods of policies show.
+        for step_ms in (recording.sync_ms, *([] if SPECS[name][1] else [SYNC_MS])):
+            settings = Settings(config=config, step_ms=step_ms, pod_startup_ms=STARTUP_MS)
+            replayed = {step.time_ms: step.desired_replicas for step in simulate(hpa, load, settings)}
+            found += [f"{name}, {step_ms} ms: {each}" for each in differences(recording, replayed)]
         assert len(recording.replicas) > 8, "the load must move the replicas"
     assert not found, "\n".join(found)
 

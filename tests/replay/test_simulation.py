@@ -67,8 +67,25 @@ def test_scale_down_waits_for_the_stabilization_window() -> None:
 
     counts = desired(hpa, load, initial_replicas=4)
 
-    # Without behavior a recommendation counts until 300 s after it, that time included.
-    assert counts == [4] * 21 + [1] * 3
+    # As with a live controller, whose syncs are a little more than 15 s apart, 4 of 0 s does not count at 300 s.
+    assert counts == [4] * 20 + [1] * 4
+
+
+@pytest.mark.parametrize("window_ms", [0, 1, 30_000, 30_001])
+def test_default_stabilization_window_ends_as_with_late_syncs(window_ms: int) -> None:
+    load = load_of(rps=[400, *[100] * 5])
+    config = Config(downscale_stabilization_ms=window_ms)
+
+    counts = desired(make_hpa(pods_metric(average="100")), load, config=config, initial_replicas=4)
+
+    kept = {0: 1, 1: 1, 30_000: 2, 30_001: 3}[window_ms]
+    assert counts == [4] * kept + [1] * (6 - kept)
+
+
+def test_sentence_has_the_configured_window() -> None:
+    steps = steps_of(make_hpa(pods_metric(average="100")), load_of(rps=[400, 100]), initial_replicas=4)
+
+    assert "kept at 4 by the stabilization window of 300s" in sentence(steps[1].decision)
 
 
 def test_scale_down_policies_limit_pods_per_period() -> None:
@@ -288,6 +305,22 @@ def test_an_unknown_metric_is_an_error() -> None:
         replay(make_hpa(), load_of(other=[1]), Settings())
 
 
+def test_overload_of_a_negative_load_is_zero() -> None:
+    summary = replay(
+        make_hpa(external_metric(averageValue="5")), load_of(queue=[-5, -5]), Settings(capacity={"queue": 5.0})
+    ).summary
+
+    assert math.copysign(1, summary.overload_ratio or 0.0) == 1
+    assert (summary.overload_seconds, summary.overload_ratio) == (0.0, 0.0)
+
+
+def test_a_range_of_years_is_an_error() -> None:
+    load = dataclasses.replace(load_of(rps=[1]), end_ms=START_MS + 100 * 365 * 86_400_000)
+
+    with pytest.raises(ReplayError, match=r"has 210,240,000 reconciliations, .* give --from and --to"):
+        replay(make_hpa(), load, Settings())
+
+
 # --- capacity
 
 
@@ -299,21 +332,31 @@ def test_capacity_defaults_to_the_targets_per_pod() -> None:
         object_metric(averageValue="2"),
     )
 
-    assert capacity_of(hpa, load_of(requests={"cpu": 500}, x=[1])) == {
+    assert capacity_of([hpa], load_of(requests={"cpu": 500}, x=[1])) == {
         "rps": 100.0,
         "cpu": 0.25,
         "Service/front/hits": 2.0,
     }
 
 
+def test_capacity_is_of_the_metrics_of_all_hpas() -> None:
+    first = make_hpa(external_metric(value="5"))
+    second = make_hpa(external_metric(averageValue="7"), pods_metric(average="100"))
+    third = make_hpa(pods_metric(average="80"))
+
+    assert capacity_of([first, second, third], load_of(x=[1])) == {"queue": 7.0, "rps": 100.0}
+    assert capacity_of([first, second], load_of(x=[1]), {"rps": 90.0}) == {"queue": 7.0, "rps": 90.0}
+    assert capacity_of([first, third], load_of(x=[1]), {"": 3.0}) == {"queue": 3.0, "rps": 80.0}
+
+
 def test_capacity_of_the_user_comes_first() -> None:
     hpa = make_hpa(external_metric(selector={"queue": "mail"}, value="5"), pods_metric(average="100"))
     load = load_of(x=[1])
 
-    assert capacity_of(hpa, load, {"queue": 3.0}) == {"queue{queue=mail}": 3.0, "rps": 100.0}
-    assert capacity_of(hpa, load, {"": 3.0, "rps": 120.0}) == {"queue{queue=mail}": 3.0, "rps": 120.0}
-    with pytest.raises(ReplayError, match=r"--capacity names rpm, which is not a metric of shop/web: queue"):
-        capacity_of(hpa, load, {"rpm": 3.0})
+    assert capacity_of([hpa], load, {"queue": 3.0}) == {"queue{queue=mail}": 3.0, "rps": 100.0}
+    assert capacity_of([hpa], load, {"": 3.0, "rps": 120.0}) == {"queue{queue=mail}": 3.0, "rps": 120.0}
+    with pytest.raises(ReplayError, match=r"--capacity names rpm, which is not a metric of the HPAs: queue"):
+        capacity_of([hpa], load, {"rpm": 3.0})
 
 
 # --- results
@@ -478,7 +521,7 @@ def test_decisions_are_those_of_a_plain_loop(
         assert len(observed.pods) == step.replicas == count
         plain = Observation(
             hpa=replace(hpa, status=status),
-            config=Config(),
+            config=Config(downscale_stabilization_ms=299_999),  # late syncs; see `simulate`
             scale=observed.scale,
             pods=observed.pods,
             responses=observed.responses,

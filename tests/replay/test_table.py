@@ -92,7 +92,7 @@ def test_figures_are_compared_with_the_first_column(
 def test_reality_is_the_first_column_and_has_no_figures_of_a_spec() -> None:
     comparison = compare("70", reality=True)
     assert [each.name for each in comparison.columns] == ["reality", "shop/web-70"]
-    assert [cell[0] for cell in row(comparison, "seconds at maxReplicas")] == ["-", "615"]
+    assert [cell[0] for cell in row(comparison, "seconds at maxReplicas")] == ["-", "600"]
     assert row(comparison, "pod-hours")[0][0] == "18.0"
     assert row(comparison, "pod-hours")[1][1].endswith("%")
 
