@@ -57,7 +57,7 @@ def trade_off() -> dict[str, list[tuple[int, Summary]]]:
         from_ms=_ms("2018-04-25T05:00:00Z"),
         to_ms=_ms("2018-04-25T09:00:00Z"),
     )
-    settings = Settings(capacity=capacity_of(given.hpa, load, {"": 100.0}))
+    settings = Settings(capacity=capacity_of([given.hpa], load, {"": 100.0}))
     curves: dict[str, list[tuple[int, Summary]]] = {}
     for name, shape in _SHAPES.items():
         curves[name] = []
@@ -81,8 +81,8 @@ def write_trade_off(path: Path) -> None:
         picture.subplots_adjust(left=0.1, right=0.97, bottom=0.14, top=0.95)
         axes = picture.add_subplot()
         for (name, points), color, shift in zip(trade_off().items(), COLORS, ((5, 4), (-20, -10)), strict=False):
-            x = [100 * (figures.overload_ratio or 0.0) for _, figures in points]
-            y = [figures.pod_hours for _, figures in points]
+            x = [round(100 * (figures.overload_ratio or 0.0), 4) for _, figures in points]
+            y = [round(figures.pod_hours, 1) for _, figures in points]
             axes.plot(x, y, marker="o", markersize=4, linewidth=1.1, color=color, label=name)
             for index, (target, _) in enumerate(points):
                 axes.annotate(f"{target}%", (x[index], y[index]), xytext=shift, textcoords="offset points", color=color)
