@@ -1,6 +1,11 @@
 """`python -m autoscaler`, and the console script milliscale-autoscaler."""
 
-from autoscaler.cli import main
+import sys
+
+try:
+    from autoscaler.cli import main
+except KeyboardInterrupt:  # the imports take a while
+    sys.exit(130)
 
 if __name__ == "__main__":
     main(prog_name="python -m autoscaler")

@@ -270,7 +270,7 @@ _model_flags = option_group(
         type=_Named("metric", name_required=False),
         multiple=True,
         help="What one ready pod can serve, such as 100 or packets_per_second=100; load above that is overload.  "
-        "[default: the first HPA's target per pod]",
+        "[default: the target per pod of the first HPA that has one]",
         show_default=False,
     ),
 )

@@ -34,6 +34,9 @@ class Figures(Struct, frozen=True):
     pod_hours: float = 0.0
     loads: Loads = ()
     scale_events: int = 0
+    steps: int = 0
+    gaps: int = 0
+    """The steps in which a metric had no value."""
 
     @property
     def overload_ratio(self) -> float:
@@ -47,14 +50,16 @@ class Figures(Struct, frozen=True):
 
     @property
     def has_load(self) -> bool:
-        """False: the load was zero, or had no values."""
-        return any(load for _, load in self.loads)
+        """False: the load was zero, or had no values most of the time."""
+        return any(load for _, load in self.loads) and 2 * self.gaps <= self.steps
 
     def __add__(self, other: Figures) -> Figures:
         return Figures(
             self.pod_hours + other.pod_hours,
             add_loads(self.loads, other.loads),
             self.scale_events + other.scale_events,
+            self.steps + other.steps,
+            self.gaps + other.gaps,
         )
 
 
@@ -150,18 +155,22 @@ class _Part:
     pod_ms: int = 0
     loads: Loads = ()
     scale_events: int = 0
+    steps: int = 0
+    gaps: int = 0
 
     def add(self, step: Step) -> None:
         self.pod_ms += step.desired_replicas * (step.end_ms - step.time_ms)
         self.loads = add_loads(self.loads, step.loads)
         self.scale_events += step.desired_replicas != step.replicas
+        self.steps += 1
+        self.gaps += step.has_gap
 
     def exceeds(self, limits: Limits) -> bool:
         above = any(above > limit for (above, _), limit in zip(self.loads, limits.overloads, strict=False))
         return above or self.pod_ms / _HOUR_MS > limits.pod_hours
 
     def figures(self) -> Figures:
-        return Figures(self.pod_ms / _HOUR_MS, self.loads, self.scale_events)
+        return Figures(self.pod_ms / _HOUR_MS, self.loads, self.scale_events, self.steps, self.gaps)
 
 
 def project(stopped: Evaluation, given: Sequence[Figures]) -> tuple[Figures, ...]:

@@ -12,6 +12,7 @@ there for reasons that no load shows. Bounds can allow it.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
@@ -193,7 +194,7 @@ def _target_bound(wanted: Bound | None, first: float, highest: float) -> Bound:
     """
     if isinstance(wanted, Given):
         return wanted
-    bound, most = wanted or _TARGETS, 100 * first / highest
+    bound, most = wanted or _TARGETS, math.floor(100 * first / highest * 100 + 1e-6) / 100
     if wanted is not None and wanted.low > most:
         raise ReplayError(
             f"bounds: target: above {most:.4g}%, a target in proportion to it would exceed what a pod can serve"

@@ -187,13 +187,13 @@ def tune(
 
 
 def _check_load(given: Sequence[Figures], split: Split) -> None:
-    if not total(given).has_load:
+    if not any(part.has_load for part in given):
         raise ReplayError("the load is zero or has no values: there is nothing to tune for")
     for name, parts, where in (
         ("to search on", given[: split.train], "first"),
         ("that the search does not see", given[split.train :], "last"),
     ):
-        if not total(parts).has_load:
+        if not any(part.has_load for part in parts):
             raise ReplayError(
                 f"the part {name}, the {where} {split.count(len(parts))}, has no load: choose another range or --train"
             )

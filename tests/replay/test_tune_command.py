@@ -318,7 +318,7 @@ def test_overload_of_zero_cannot_be_reduced() -> None:
 def test_unseen_part_without_load_is_an_error() -> None:
     values = waves(3)
     with pytest.raises(ReplayError, match="that the search does not see, the last 4 parts of 15 min, has no load"):
-        tuned_on([*values[:120], *[math.nan] * 60])
+        tuned_on([*values[:123], *[math.nan] * 57])  # a few values do not make it one
     with pytest.raises(ReplayError, match="to search on, the first 8 parts of 15 min, has no load"):
         tuned_on([*[math.nan] * 120, *values[120:]])
 
