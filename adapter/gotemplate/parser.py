@@ -161,7 +161,7 @@ class _Parser:
         if token is not None and token.kind == "word" and token.text not in _CONSTANTS:
             return self._call(action, action.take().text, piped)
         operand = self._operand(action)
-        if _another(action) or piped is not None:
+        if _operand_follows(action) or piped is not None:
             raise action.error(f"{token.text if token else ''} is not a function")
         return operand
 
@@ -175,7 +175,7 @@ class _Parser:
             except TemplateError as error:
                 raise action.error(str(error)) from error
         arguments: list[Expression] = []
-        while _another(action):
+        while _operand_follows(action):
             arguments.append(self._operand(action))
         if piped is not None:
             arguments.append(piped)
@@ -245,7 +245,7 @@ def _constant(value: Value) -> Expression:
     return lambda _: value
 
 
-def _another(action: Action) -> bool:
+def _operand_follows(action: Action) -> bool:
     """Return True if another operand of the same command follows. Go wants a space before it."""
     following = action.peek()
     if following is None or following.text in ("|", ")"):

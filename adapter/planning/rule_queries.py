@@ -84,7 +84,7 @@ class RuleQueries:
 
         Raises:
             QueryError: the rule can make no query for the request.
-            StatusError: 400 for a selector that Prometheus cannot have; others as for `query`.
+            StatusError: 400 for a selector that PromQL cannot express; others as for `query`.
         """
         try:
             plan = query.plan()

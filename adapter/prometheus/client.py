@@ -4,8 +4,8 @@ A query goes into the URL with GET, as prometheus-adapter sends it, until the UR
 proxies accept; then it goes into the body with POST. After a proxy has refused a URL (414, 431), queries of that length
 are sent by POST.
 
-A response may be long. More than 64 KiB are decoded in pieces while they arrive, within a MemoryBudget, which lets one
-piece of all responses be decoded at a time. A list of series is reduced to names as it arrives.
+A response of more than 64 KiB is decoded in pieces while it arrives. All responses share a MemoryBudget, and one
+piece is decoded at a time. A list of series is reduced to names as it arrives.
 """
 
 from __future__ import annotations

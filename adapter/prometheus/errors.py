@@ -38,7 +38,7 @@ class PrometheusQueryError(PrometheusError):
 
 
 class PrometheusResultError(PrometheusQueryError):
-    """The type of the query's result has no single values."""
+    """The result is of a type without single values, such as a matrix."""
 
 
 class PrometheusConfigError(UpstreamConfigError):
@@ -51,7 +51,7 @@ class _Refusal(msgspec.Struct, rename="camel"):
 
 
 def refusal(status: int, body: bytes) -> PrometheusError:
-    """Return the error of a response without success, by its HTTP status and body.
+    """Return the error for an unsuccessful response, by its HTTP status and body.
 
     Prometheus sends 400 for queries that it cannot parse, 422 for those it cannot execute, 503 for its own timeout.
     """

@@ -25,7 +25,7 @@ from kube.status import StatusError, bad_request
 
 _T = TypeVar("_T")
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-# In bytes, because clients choose the length of a request line; some 11,000 usual ones.
+# Limited in bytes, because clients choose the length of a request line. Enough for some 11,000 usual ones.
 _MAX_CACHED_BYTES = 48 * 1024 * 1024
 _LINE_BYTES = 1_000
 _BYTES_OF_CHARACTER = 30
@@ -44,8 +44,8 @@ class RequestLine(msgspec.Struct, eq=False):
         target: the path and query.
         info: the attributes for authorization.
         is_public: no authentication is needed.
-        is_exempt: from the limit on requests in flight: a busy process must pass its probes, and the API server marks a
-            whole API as unavailable without discovery.
+        is_exempt: the limit on requests in flight does not apply: a busy process must pass its probes, and without
+            discovery the API server marks the whole API as unavailable.
         timeout: the client's timeout in seconds, infinite if it has none.
         timeout_error: what is wrong with the client's timeout, if anything.
         length: of the raw target, in characters.
@@ -89,7 +89,7 @@ class RequestLines:
 
 
 def _size(line: RequestLine) -> int:
-    """Estimate the bytes of a cached line; the most are those of many short parameters."""
+    """Estimate the bytes of a cached line. Many short parameters are the worst case."""
     return _LINE_BYTES + _BYTES_OF_CHARACTER * line.length
 
 

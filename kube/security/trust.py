@@ -4,9 +4,9 @@ There are two. A certificate of the request-header CA belongs to the API server'
 in headers. A certificate of the client CA names its own user. They must never be confused, even if both CAs have the
 same name; so the signature alone decides which one issued a certificate.
 
-Flags may name files with the CAs. What they leave open is in the ConfigMap
+Flags may name files with the CAs. A CA without a flag is read from the ConfigMap
 kube-system/extension-apiserver-authentication, where every API server publishes it. CAs are rotated, so the ConfigMap
-is watched and the files are read again every minute; what cannot be read leaves the last good state.
+is watched and the files are read again every minute. After an error the last good CAs stay in use.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class TrustError(ValueError):
 class CertificateBundle:
     """The certificates of one CA.
 
-    They must have issued a client's certificate directly; a CA that signs with an intermediate has that in its bundle.
+    One of them must have issued the client's certificate directly. A CA that signs with an intermediate must have the
+    intermediate in its bundle.
     """
 
     pem: str
@@ -69,7 +70,7 @@ class CertificateBundle:
             certificates = tuple(x509.load_pem_x509_certificates(pem.encode()))
         except ValueError as error:
             raise TrustError(f"{source}: no PEM certificates found") from error
-        # Comments between certificates may be anything; what is passed on is the certificates alone.
+        # Text between certificates may be anything, so it is not passed on.
         return cls("".join(_pem(certificate) for certificate in certificates), certificates)
 
     def verifies(self, certificate: x509.Certificate, *, now: datetime.datetime) -> bool:
@@ -83,7 +84,7 @@ class CertificateBundle:
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """How the aggregation layer is recognized and where it says for whom it speaks.
+    """How the aggregation layer is authenticated, and which headers name the user.
 
     Attributes:
         ca: issues its certificates.
@@ -162,12 +163,12 @@ class TrustReloader:
         self.current = ClientTrust()
 
     def problem(self) -> str | None:
-        """Why nobody can be recognized by certificate yet, or None; a later failure keeps what was read."""
+        """Return why no client certificate can be verified yet; None after the first load, whatever fails later."""
         failure = self._config_maps.failure
         if self._problem is None or failure is None:
             return self._problem
         if not isinstance(failure, StatusError):
-            return _UNREACHABLE  # this is shown to everybody, who need not know the API server's address
+            return _UNREACHABLE  # everybody can read this, so it has no address of the API server
         if failure.code not in (401, 403):
             return str(failure)
         return (
@@ -176,7 +177,7 @@ class TrustReloader:
         )
 
     async def load_files(self) -> None:
-        """Read what the flags name, once, at start, where a wrong file must end the program.
+        """Read the files that the flags name, at start, when an invalid file must end the program.
 
         Raises:
             TrustError: a file cannot be read or holds no certificate.
@@ -231,12 +232,12 @@ class TrustReloader:
         self._problem = None
 
     async def _await_first_list(self) -> None:
-        """Load also if there is no such ConfigMap."""
+        """Reload after the first list, even if it has no such ConfigMap."""
         await self._config_maps.wait_synced()
         self._changed.set()
 
     def _config_map_changed(self, _key: Key, _old: _Published | None, new: _Published | None) -> None:
-        """Note what is published now. A ConfigMap that was deleted is made again at once, and means nothing."""
+        """Store the new data. A deletion is ignored, because the API server creates the ConfigMap again at once."""
         if new is not None:
             self._published = new
             self._changed.set()
