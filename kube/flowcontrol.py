@@ -105,9 +105,9 @@ class ThrottledClient:
         client: the connection.
         bucket: the rate limit, which other clients may share.
         writes_first: let writes go before all other requests of the bucket.
-        may_write: False: this process does not hold the Lease, and writes raise NotLeaderError.
+        may_write: returns True while this process holds the Lease; otherwise writes raise NotLeaderError.
         on_error: called for each request that fails, with the API group ("" is the core group) and the HTTP status
-            code; None: there was no response.
+            code, which is None if there was no response.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class ExternalMetrics:
         """Return the metric's series, each with its labels, in the order of the labels; an empty list is no error.
 
         Raises:
-            StatusError: 404 without such a metric, 400 for a selector that Prometheus cannot have, 503 and 504 when
+            StatusError: 404 without such a metric, 400 for a selector that PromQL cannot express, 503 and 504 when
                 Prometheus is unavailable or slow (503 also before the first relist), 500 when the rule's query is
                 invalid.
         """
@@ -122,7 +122,7 @@ class ExternalMetrics:
         return values
 
     def _default(self, rule: AnyRule, metric: str) -> tuple[Scalar, ...]:
-        """Return what the rule has for a result without values."""
+        """Return the values that the rule's `empty` policy sets for a result without values."""
         match rule.empty:
             case Policy.ZERO:
                 return (Scalar(self._clock(), 0.0),)

@@ -272,7 +272,7 @@ def metric_quantity(spec: MetricSpec, milli: int) -> str:
 def _failure(
     spec: MetricSpec, message: str, *, invalid_source: bool = False, invalid_selector: bool = False
 ) -> MetricError:
-    """Return the error, completed with the condition's reason and the text for the reconciliation's error."""
+    """Return the error, with the reason of the condition and the text of the reconciliation's error."""
     has_average = spec.target.average_value is not None
     match spec.source:
         case InvalidMetric():

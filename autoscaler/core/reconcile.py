@@ -45,8 +45,8 @@ def decide(observation: Observation, history: History, now_ms: int, *, monotonic
         history: the HPA's history; empty for a new one.
         now_ms: the time of the reconciliation, in milliseconds since the Unix epoch: for conditions, `lastScaleTime`,
             and comparisons with times from the API.
-        monotonic_ms: the same by the history's clock, for windows and rate limits. None: `now_ms`, for recordings with
-            a single clock.
+        monotonic_ms: the same time on the history's monotonic clock, for windows and rate limits. None: `now_ms`, for
+            recordings with a single clock.
 
     Raises:
         ValueError: a read that `next_read` returns is missing.
@@ -87,7 +87,7 @@ def conclude(decision: Decision, *, scale_error: str | None = None) -> Outcome:
 
     Args:
         decision: the decision.
-        scale_error: why the scale could not be written; None: it was, or there was nothing to write.
+        scale_error: why the scale could not be written; None if it was written or there was nothing to write.
     """
     hpa = decision.observation.hpa
     status, events, history = decision.status, decision.events, decision.history
@@ -226,7 +226,7 @@ def _by_metrics(start: Decision, scale: Scale, conditions: Conditions) -> Decisi
 
     message = f"the HPA was able to successfully calculate a replica count from {winner.name}"
     conditions.set(SCALING_ACTIVE, True, "ValidMetricFound", message)
-    # The reason is about the metrics' proposal, even if stabilization reverses the direction.
+    # The reason follows the metrics' proposal, even if stabilization reverses the direction.
     proposed, reason = max(proposed, 0), ""
     if proposed > current:
         reason = f"{winner.name} above target"

@@ -25,10 +25,10 @@ class HealthResponse:
 
 
 class Health:
-    """The three endpoints over named checks, and how the checks went, for /metrics/slis.
+    """The three endpoints with their named checks, and the metrics of the checks for /metrics/slis.
 
     Args:
-        live: checks by name, in addition to `ping`, whose failure requires a restart; for /livez and /healthz.
+        live: checks by name for all three endpoints, in addition to `ping`. A failure requires a restart.
         ready: further checks for /readyz, which decide whether traffic should be sent here.
         notes: warnings by name, shown at /readyz?verbose, that do not affect readiness.
     """
@@ -39,7 +39,7 @@ class Health:
         self._notes = notes or {}
         live = {"ping": lambda: None, **live}
         self._endpoints = {"healthz": live, "livez": live, "readyz": {**live, **ready}}
-        # Counted when the checks are requested, so that a scrape is cheap and shows what probes saw.
+        # Updated when the checks are requested, so that a scrape is cheap and shows the results that probes got.
         self._registry = CollectorRegistry()
         self._last = Gauge(
             "kubernetes_healthcheck",
