@@ -184,7 +184,7 @@ class Telemetry:
         Args:
             decision: the decision.
             outcome: how the reconciliation ended, the status write included.
-            scale_error: why the scale could not be written; None: it was, or there was nothing to write.
+            scale_error: why the scale could not be written; None if it was written or there was nothing to write.
             metric_seconds: how long each metric took, in the order of `decision.evaluations`; may be empty.
             seconds: how long the whole took.
         """
