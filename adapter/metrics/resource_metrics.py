@@ -23,7 +23,7 @@ from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
 from adapter.planning.metric_queries import ObjectsQuery
 from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.vector_index import ObjectSamples, several
+from adapter.planning.vector_index import ObjectSamples, as_sequence
 from adapter.prometheus import Sample
 from adapter.rules import ResourceRule, ResourceRules, Rule
 from adapter.rules.naming import ResourceNaming
@@ -121,7 +121,7 @@ class ResourceMetrics:
         self._queries.observe_freshness(RESOURCE_GROUP, [now - usage.timestamp for usage in usages])
 
     def _pod(self, pod: ObjectMetadata, cpu: ObjectSamples, memory: ObjectSamples) -> PodUsage | None:
-        of_cpu, of_memory = several(cpu.get(pod.name)), several(memory.get(pod.name))
+        of_cpu, of_memory = as_sequence(cpu.get(pod.name)), as_sequence(memory.get(pod.name))
         if not of_cpu or not of_memory:
             return None
         cores, bytes_ = (
@@ -140,7 +140,7 @@ class ResourceMetrics:
         )
 
     def _node(self, node: ObjectMetadata, cpu: ObjectSamples, memory: ObjectSamples) -> NodeUsage | None:
-        of_cpu, of_memory = several(cpu.get(node.name)), several(memory.get(node.name))
+        of_cpu, of_memory = as_sequence(cpu.get(node.name)), as_sequence(memory.get(node.name))
         if not of_cpu or not of_memory:
             return None
         cores, bytes_ = (

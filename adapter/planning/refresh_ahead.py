@@ -1,10 +1,10 @@
 """A TTL cache with single flight and refresh-ahead, bounded in bytes.
 
 Concurrent callers for one key share one call, which gets the latest deadline of its callers; each caller waits until
-its own. The result is a cache entry for the TTL. An entry with a hit is refreshed ahead, nine tenths of the TTL after
-its call began. So frequent callers do not wait unless a call takes longer than that, and there is at most one call in
-that time. An entry without a hit expires; its key is evicted a TTL later, and a miss in between counts as a hit of the
-next entry.
+its own. The result is a cache entry for the TTL. An entry with a hit is refreshed nine tenths of the TTL after its call
+began, and there is at most one call in that time. So frequent callers wait only if a call takes longer than the one
+before by more than a tenth of the TTL. An entry without a hit expires; its key is evicted a TTL later, and a miss in
+between counts as a hit of the next entry.
 
 A caller that joins a call may wait in the queue of another namespace: the one that made the call.
 """
@@ -45,8 +45,8 @@ _FREED_AFTER_SECONDS = 0.1
 class _Entry(Generic[T]):
     """A value until it `expires` (event loop time), or a failure, or neither after the value has expired.
 
-    An entry with a `hit` is refreshed with `fetch` before it expires. `missed` is True if a caller came after that.
-    `timer` refreshes, expires or evicts the entry.
+    An entry with a `hit` is refreshed with `fetch` before it expires. `missed` is True if a caller came after the value
+    had expired. `timer` refreshes, expires or evicts the entry.
     """
 
     fetch: Fetch[T]
@@ -179,7 +179,7 @@ class RefreshAheadCache(Generic[T]):
         return self._ttl > 0 and self._size(value) + _size_of(key) <= self._max_bytes
 
     async def prefetches(self) -> None:
-        """Wait for the present background calls."""
+        """Wait for the background calls that are in flight."""
         await asyncio.gather(*self._prefetching.values(), return_exceptions=True)
 
     async def _prefetch(self, key: Hashable, fetch: Fetch[T]) -> None:

@@ -29,7 +29,7 @@ _MAX_INDEXES = 4
 _ONE_OF = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 
 _Labels = tuple[tuple[str, str], ...]
-# A value with one sample has no list: a hundred thousand lists would take ten times the memory, and be work
+# A single sample is not put into a list: a hundred thousand lists would take ten times the memory, and be work
 # for the garbage collector.
 _Samples = Sample | list[Sample]
 
@@ -40,7 +40,7 @@ ObjectSamples = Mapping[str, _Samples]
 
 
 class VectorIndex:
-    """The samples of one vector by the values of labels, in their order, and the metric values made from them."""
+    """Finds the samples of one vector by label values, in the vector's order. Caches metric values made from them."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._prepared: dict[tuple[Hashable, ...], tuple[tuple[object, ...], dict[str, Any]]] = {}
@@ -57,7 +57,7 @@ class VectorIndex:
         return frozenset(self._used)
 
     async def build(self, indexes: Iterable[tuple[str, ...]]) -> None:
-        """Build the indexes by some labels: by one, or by two in nested mappings."""
+        """Build an index for each tuple of labels. An index for two labels is a nested mapping."""
         for labels in indexes:
             await self._by(labels)
 
@@ -73,7 +73,7 @@ class VectorIndex:
     async def matching(self, labels: _Labels, selector: LabelSelector) -> tuple[Sample, ...]:
         """Return the samples that have these labels and that the selector matches."""
         found: Sequence[Sequence[Sample]] = (self._samples,)
-        for label, values in _exact(labels, selector):
+        for label, values in _required_values(labels, selector):
             count = sum(map(len, found))
             if count <= _SHORT:
                 break
@@ -83,7 +83,7 @@ class VectorIndex:
             if by_value is None:
                 continue
             self._used.add((label,))
-            having = [several(by_value[value]) for value in values if value in by_value]
+            having = [as_sequence(by_value[value]) for value in values if value in by_value]
             found = having if sum(map(len, having)) < count else found
         matching = functools.partial(_matching, found, labels, selector)
         return await asyncio.to_thread(matching) if sum(map(len, found)) > _FEW else matching()
@@ -162,8 +162,8 @@ def _index(samples: Sequence[Sample], labels: tuple[str, ...]) -> dict[str, Any]
     return index
 
 
-def _exact(labels: _Labels, selector: LabelSelector) -> Iterator[tuple[str, Sequence[str]]]:
-    """The labels that must have one of some values, with the values."""
+def _required_values(labels: _Labels, selector: LabelSelector) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield each label that must have one of a few values, with these values."""
     for label, value in labels:
         yield label, (value,)
     for requirement in selector.requirements:
@@ -171,7 +171,7 @@ def _exact(labels: _Labels, selector: LabelSelector) -> Iterator[tuple[str, Sequ
             yield requirement.key, requirement.values
 
 
-def several(samples: Sample | list[Sample] | None) -> Sequence[Sample]:
+def as_sequence(samples: Sample | list[Sample] | None) -> Sequence[Sample]:
     """Return the samples of an object as a sequence."""
     if samples is None:
         return ()

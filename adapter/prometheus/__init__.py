@@ -15,7 +15,7 @@ All failures are one of these. Their messages are for logs: they may quote Prome
     PrometheusError
       PrometheusUnavailable   no response, or a temporary refusal: connection refused or reset, 5xx, 401, 403, 429
         PrometheusBusy          not sent, because too many queries of the same namespace wait already
-      PrometheusTimeout       no response before the deadline, or Prometheus gave up within it
+      PrometheusTimeout       no response before the deadline, or Prometheus reports a timeout
       PrometheusBadResponse     the response is not Prometheus': not JSON, wrong types, absurdly long
       PrometheusQueryError    Prometheus refuses the query, or cannot execute it: the rule is invalid
         PrometheusResultError   the query works, and its result is neither a vector nor a scalar

@@ -71,7 +71,7 @@ async def decide_once(
         clock: the clock of restored histories, in seconds.
 
     Returns:
-        The record, and notes: what the controller may know and this decision does not, a sentence each.
+        The record, and notes: a sentence for each input that the controller may have and this decision lacks.
 
     Raises:
         click.ClickException: the HPA does not exist, or required data cannot be read.
@@ -95,7 +95,7 @@ async def decide_once(
         *await _restore(reading, saved_history, histories, hpa),
     ]
     observed = await observer.observe(hpa)
-    # Incomplete only means that the controller goes on after the save: its next decision uses this history.
+    # An incomplete history only means that the controller is still running. Its next decision uses this history.
     history = replace(histories.of(hpa), complete=True)
     now_ms, monotonic_ms = round(wall_clock() * 1000), round(clock() * 1000)
     decision = decide(observed.observation, history, now_ms, monotonic_ms=monotonic_ms)

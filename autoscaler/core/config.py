@@ -28,7 +28,7 @@ class Mode(StrEnum):
 
 
 class Pause(StrEnum):
-    """In which directions an HPA must not scale, not even into its bounds."""
+    """The directions in which an HPA must not scale, even if its replicas are outside minReplicas and maxReplicas."""
 
     NONE = "none"
     ALL = "all"

@@ -31,10 +31,10 @@ LIMIT_BYTES = 1_000_000
 """A ConfigMap holds 1 MiB, metadata included."""
 
 _VERSION = 1
-# More than half a million HPAs take; protects against decompression bombs.
+# Enough for half a million HPAs; protects against decompression bombs.
 _MAX_DECODED_BYTES = 64 * 2**20
 _GZIP = 16 + zlib.MAX_WBITS
-# If not all HPAs fit, the precision of the search for their number: one in this many.
+# If not all HPAs fit, the number that fits is searched in this many steps.
 _RESOLUTION = 100
 
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]

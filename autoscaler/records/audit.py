@@ -63,7 +63,7 @@ class AuditLog:
     Args:
         settings: the file and its limits.
         on_dropped: called for each dropped record, on either thread.
-        max_queued_bytes: the memory for records that wait; one more record may wait.
+        max_queued_bytes: the limit of the queue; one record may exceed it.
     """
 
     def __init__(

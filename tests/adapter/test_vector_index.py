@@ -10,7 +10,7 @@ import pytest
 
 from adapter.planning import vector_index
 from adapter.planning.vector_cache import VectorCache
-from adapter.planning.vector_index import IndexedVector, indexed, matching, several
+from adapter.planning.vector_index import IndexedVector, as_sequence, indexed, matching
 from adapter.prometheus import DEFAULT_DESTINATION, Sample, Vector
 from adapter.prometheus.results import sample_order
 from kube.selectors import LabelSelector
@@ -171,7 +171,7 @@ async def test_samples_are_found_by_object_whatever_their_number(count: int) -> 
     assert unnamed == {"web-0": cluster_scoped}
     everywhere = vector.index.objects(("", "pod"), "")
     assert everywhere is not None
-    assert len(several(everywhere["web-0"])) == 4
+    assert len(as_sequence(everywhere["web-0"])) == 4
     assert vector.index.objects(("namespace", "service"), "ns-0") is None, "there is no such index"
 
 
