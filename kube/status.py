@@ -59,7 +59,7 @@ class StatusError(Exception):
         message: for people; also `str(error)`.
         details: metav1.StatusDetails as JSON, or None; some responses of Kubernetes have empty ones.
         retry_after: seconds until the client may retry, or None.
-        server_text: the text of a response that was no failed Status, for `generic_message`; None: it was one.
+        server_text: the text of a response without a failed Status, for `generic_message`; None if there was one.
     """
 
     def __init__(

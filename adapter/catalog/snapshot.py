@@ -110,7 +110,7 @@ async def snapshot_of(parts: tuple[RulePart, ...]) -> Snapshot:
 
 
 async def carried_part(rule: Rule, before: RulePart) -> RulePart:
-    """Return the part of a rule for the series of another one with the same `resources`, without the API server."""
+    """Return the part of a rule for the series of `before`, whose rule has the same `resources`. Sends no request."""
     return await _in_thread(len(before.series), lambda: _made(rule, before.series, before.labels, before.meanings))
 
 

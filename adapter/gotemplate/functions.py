@@ -1,6 +1,6 @@
 """Values of a template, their text form, and the supported functions.
 
-`and` and `or` do not evaluate all their arguments, so the parser knows them.
+`and` and `or` are in the parser, because they do not evaluate all their arguments.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def compare(
         time_ms: the time of the decision.
         ours: its desired replicas; None if no count was found.
         theirs: the values in the window, oldest first.
-        window_passed: until it has, only agreement can be found, and otherwise the result is None.
+        window_passed: False: values may follow, so the result is an agreement or None.
     """
     if not theirs:
         return None
@@ -158,7 +158,7 @@ class ShadowComparer:
         on_comparison: Callable[[HPAKey, Comparison], None] = lambda _key, _comparison: None,
     ) -> None:
         self.window_ms: Final = round(sync_period * 1000 * _WINDOW_PERIODS)
-        """How much earlier or later an equal value agrees."""
+        """An equal value agrees if it is at most this much earlier or later."""
         self._config = config
         self._on_comparison = on_comparison
         self._hpas: dict[HPAKey, HPAComparisons] = {}
@@ -276,7 +276,7 @@ class ShadowPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     version: int = 1
     window_seconds: float
-    """How much earlier or later an equal value of kube-controller-manager agrees."""
+    """An equal value of kube-controller-manager agrees if it is at most this much earlier or later."""
     agreement: float | None
     """Of all HPAs."""
     hpas: list[HPAEntry]
