@@ -79,7 +79,7 @@ class ElectionSettings:
 
     @property
     def request_seconds(self) -> float:
-        """The timeout of a request, so that after one that hangs there is time for another before the deadline."""
+        """The timeout of a request: if one hangs, there is time for another before the deadline."""
         return self.renew_deadline / 2
 
 
@@ -228,7 +228,7 @@ class LeaderElector:
         return allowed
 
     async def _watch_for_release(self) -> None:
-        """Set `_released` when the Lease is released. Only faster than polling, so the right to watch is optional."""
+        """Set `_released` when the Lease is released. Polling is enough, so the right to watch is optional."""
         query = {"fieldSelector": f"metadata.name={self._settings.name}"}
         while True:
             try:

@@ -55,7 +55,7 @@ class ErrorLog:
         """True if the stores log that the API server is disconnected, or will do so in a moment."""
         if self._disconnected():
             return True
-        # A watch may notice it later than a request. Only an object's first error is skipped for that.
+        # A watch may notice it later than a request. While that is possible, only an object's first error is skipped.
         lately = self._clock() - self._no_response_at < _NO_RESPONSE_SECONDS
         if not lately or key in self._skipped:
             return False

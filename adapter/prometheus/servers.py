@@ -38,7 +38,7 @@ class PrometheusServers:
         on_gone: Callable[[str], None] | None = None,
         budget: MemoryBudget | None = None,
     ) -> None:
-        """Send nothing yet.
+        """Open no connection yet.
 
         `observe` is called after each request with server, path and seconds, `on_gone` with the name of each server
         that is closed. `budget` is for the long responses of all servers together.
