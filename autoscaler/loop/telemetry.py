@@ -118,7 +118,7 @@ class Telemetry:
         self.hpas = gauge("num_horizontal_pod_autoscalers", "Number of HPAs that this controller reconciles.")
         self.waiting_for_shards = gauge(
             "waiting_for_shards",
-            "Whether this process does not act, as another one acts that has another number of shards: 1; else 0.",
+            "1 while this process waits for a process with another number of shards to stop acting; else 0.",
         )
 
         self._decisions = counter(
@@ -137,7 +137,7 @@ class Telemetry:
         )
         self.foreign_status_writes = counter(
             "foreign_status_writes_total",
-            "Number of status writes of kube-controller-manager that were seen, on HPAs for this controller to act on.",
+            "Number of status writes by kube-controller-manager to HPAs that this controller should act on.",
         )
         self.foreign_hpas = gauge(
             "foreign_controlled_hpas",
@@ -153,7 +153,7 @@ class Telemetry:
         )
         self._shadow_difference = gauge(
             "shadow_difference_replicas",
-            "Replicas that the last decision in shadow mode wanted more than the built-in controller.",
+            "Desired replicas of the last decision in shadow mode, minus those of the built-in controller.",
             ["namespace", "hpa_name"],
         )
         self._shadow_lag = seconds(

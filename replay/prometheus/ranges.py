@@ -40,7 +40,7 @@ class RangeQuery:
     query: str
     """PromQL."""
     rule_query: str = ""
-    """That of the rule in it, which errors show."""
+    """The rule's query inside `query`, for error messages."""
     destination: Destination = DEFAULT_DESTINATION
     labels: tuple[tuple[str, str], ...] = ()
     """A series of the result counts if it has these labels."""
@@ -202,7 +202,7 @@ def _combined(query: RangeQuery, times: Times, result: Result) -> array[float]:
 
 
 def _from_milli(milli: int) -> float:
-    """Return the number of which `int(1000 * number)`, which truncates, is the same number of milli-units again."""
+    """Return a number for which `int(1000 * number)` is `milli`: the nearest double may truncate to one less."""
     value = milli / 1000
     return value if int(value * 1000) == milli else math.nextafter(value, math.copysign(math.inf, milli))
 
@@ -221,7 +221,7 @@ def _usable(query: RangeQuery, value: float) -> float | None:
 
 @contextlib.contextmanager
 def progress(total: int, *, shown_on_terminal: bool) -> Iterator[Callable[[], None]]:
-    """Show a progress bar on stderr, if it is a terminal; yield what advances it."""
+    """Show a progress bar on stderr, if it is a terminal; yield a function that advances it."""
     if not shown_on_terminal:
         yield lambda: None
         return
