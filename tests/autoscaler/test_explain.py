@@ -249,9 +249,9 @@ async def test_controller_flags_apply_to_the_computed_decision(reader: str) -> N
 
 
 async def test_ambiguous_selectors_are_found(cluster: Cluster, reader: str) -> None:
-    cluster.add_hpa("rival", target="web")
+    cluster.add_hpa("other", target="web")
     result = await explain_in_process("default/web", reader)
-    assert "controlled by multiple HPAs: [default/rival default/web]" in result.stdout.splitlines()[1]
+    assert "controlled by multiple HPAs: [default/other default/web]" in result.stdout.splitlines()[1]
 
 
 async def test_unavailable_metrics_are_shown(cluster: Cluster, reader: str) -> None:

@@ -264,9 +264,9 @@ def test_invalid_target_gives_no_replica_count() -> None:
 
 
 def test_ambiguous_selector_names_the_hpas() -> None:
-    simulated = SimulatedCluster(hpa(), replicas=2, others={"default/rival": LabelSelector.parse("app=web")})
+    simulated = SimulatedCluster(hpa(), replicas=2, others={"default/other": LabelSelector.parse("app=web")})
     assert sentence(simulated) == (
-        "stays at 2: pods by selector app=web are controlled by multiple HPAs: [default/rival default/web]"
+        "stays at 2: pods by selector app=web are controlled by multiple HPAs: [default/other default/web]"
     )
 
 
