@@ -1,8 +1,9 @@
 """A live run, recorded and replayed: the same replicas at every sync, apart from one sync's phase.
 
-Syncs are a second and a reconciliation's duration apart, which is measured. The load changes between syncs, so that
-both controllers see the same values although they do not sync at the same moments. Pods become ready a while after
-their creation, and only ready ones have values.
+Syncs are 1.2 seconds and a reconciliation's duration apart, which is measured. No window or policy period is a
+multiple of that: whether a sync exactly one period ago counts would depend on its jitter. The load changes between
+syncs, so that both controllers see the same values although they do not sync at the same moments. Pods become ready a
+while after their creation, and only ready ones have values.
 """
 
 from __future__ import annotations
@@ -69,10 +70,11 @@ SPECS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any] | None]] = {
     "pods-default": (PACKETS, None),
 }
 
-SYNC_MS = 1000
+SYNC_MS = 1200
+DOWNSCALE_STABILIZATION_MS = 5400
 TIMING = (
-    "--horizontal-pod-autoscaler-sync-period=1s",
-    "--horizontal-pod-autoscaler-downscale-stabilization=5s",
+    f"--horizontal-pod-autoscaler-sync-period={SYNC_MS}ms",
+    f"--horizontal-pod-autoscaler-downscale-stabilization={DOWNSCALE_STABILIZATION_MS}ms",
 )
 
 
@@ -218,8 +220,8 @@ async def check_replay_equals_reality(command: str, folder: Path) -> None:
         write_csv(recording, path)
         hpa = parse_hpa_document(hpa_document(name), "hpa.yaml").hpa
         load = read_csv(path, [metric.source for metric in hpa.spec.metrics])
-        config = Config(downscale_stabilization_ms=5000, scale_to_zero=False)
-        # Syncs of a second are late by a few percent, which short periods of policies show.
+        config = Config(downscale_stabilization_ms=DOWNSCALE_STABILIZATION_MS, scale_to_zero=False)
+        # Syncs are late by a percent or two, which add up to a sync within the run; policies keep that difference.
         for step_ms in (recording.sync_ms, *([] if SPECS[name][1] else [SYNC_MS])):
             settings = Settings(config=config, step_ms=step_ms, pod_startup_ms=STARTUP_MS)
             replayed = {step.time_ms: step.desired_replicas for step in simulate(hpa, load, settings)}
