@@ -60,9 +60,8 @@ def sentence(decision: Decision) -> str:
     return with_sentence(record).sentence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """The figures by which specs are compared."""
+class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The figures by which specs are compared, as JSON has them."""
 
     seconds: float
     """Length of the replay."""

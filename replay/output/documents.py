@@ -17,7 +17,7 @@ import msgspec
 
 from autoscaler.core.model import HPA
 from replay.load import metric_key
-from replay.results import Replayed, Step, Summary, sentence
+from replay.results import Replayed, Step, sentence
 
 VERSION: Final = 1
 
@@ -52,21 +52,6 @@ class _Step(msgspec.Struct, rename="camel"):
     sentence: str
 
 
-class _Summary(msgspec.Struct, rename="camel"):
-    seconds: float
-    min_replicas: int
-    mean_replicas: float
-    max_replicas: int
-    pod_hours: float
-    scale_events: int
-    flaps: int
-    overload_seconds: float | None
-    overload_requests: float | None
-    overload_ratio: float | None
-    at_max_seconds: float | None
-    no_metrics_seconds: float | None
-
-
 class JSONDocument:
     """One JSON object. The summary of an HPA follows its steps, because it is known only then."""
 
@@ -99,17 +84,14 @@ class JSONDocument:
 
     def end(self, replayed: Replayed) -> None:
         """End the steps of an HPA, and write its summary."""
-        self._file.write(f'\n],"summary":{self._summary(replayed.summary)}}}')
+        self._file.write(f'\n],"summary":{self._text(replayed.summary)}}}')
 
     def close(self, reality: Replayed | None) -> None:
         """End the document, with the summary of reality."""
         self._file.write("\n]")
         if reality is not None:
-            self._file.write(f',"reality":{{"summary":{self._summary(reality.summary)}}}')
+            self._file.write(f',"reality":{{"summary":{self._text(reality.summary)}}}')
         self._file.write("}\n")
-
-    def _summary(self, summary: Summary) -> str:
-        return self._text(msgspec.convert(summary, _Summary, from_attributes=True))
 
     def _text(self, value: object) -> str:
         return self._encode(value).decode()

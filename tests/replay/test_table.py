@@ -4,6 +4,7 @@ import io
 import re
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from replay.output.comparison import Comparison, notes, rows
@@ -26,7 +27,7 @@ def printed(comparison: Comparison, file: io.StringIO | None = None) -> str:
 def with_summary(comparison: Comparison, index: int, **figures: float | None) -> Comparison:
     """Replace figures of one replay."""
     replays = list(comparison.replays)
-    replays[index] = replace(replays[index], summary=replace(replays[index].summary, **figures))  # type: ignore[arg-type]
+    replays[index] = replace(replays[index], summary=msgspec.structs.replace(replays[index].summary, **figures))
     return replace(comparison, replays=replays)
 
 
@@ -50,7 +51,7 @@ def test_every_figure_of_the_summary_has_a_row() -> None:
         "seconds at maxReplicas",
         "seconds without metrics",
     ]
-    assert len(labels) == len(Summary.__dataclass_fields__) - 1, "all but the length"
+    assert len(labels) == len(Summary.__struct_fields__) - 1, "all but the length"
 
 
 def test_figures_are_those_of_the_summary() -> None:
