@@ -21,11 +21,14 @@ from autoscaler.core.model import HPA_APIS, HPAApi
 from autoscaler.loop.controller import run as run_controller
 from autoscaler.loop.options import Availability, Options
 from autoscaler.records.audit import AuditLogError
+from autoscaler.ui.sources import WhatIf
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION
 from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, Parsed, bool_option, verbosity_option
 from kube.process import installed_version, setup_logging
 from kube.process import run as run_process
+from kube.serving.listener import ListenError
+from kube.web.options import UIAddress
 
 _DEFAULTS = Options()
 
@@ -144,6 +147,12 @@ def main() -> None:
     default=_DEFAULTS.metrics_port,
     help="Port on --bind-address; 0: a free one.",
 )
+@click.option(
+    "--ui-address",
+    type=Parsed("address", UIAddress.parse),
+    help="HOST:PORT on which to serve web pages about HPAs and decisions, such as 127.0.0.1:8081 for kubectl "
+    "port-forward.  [default: none]",
+)
 @availability_options
 @decision_log_options
 @verbosity_option
@@ -167,12 +176,19 @@ def run(
         **others,
     )
     try:
-        run_process(run_controller(options))
-    except (KubeConfigError, AuditLogError) as error:
+        run_process(run_controller(options, what_if=None if options.ui_address is None else _what_if()))
+    except (KubeConfigError, AuditLogError, ListenError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         flags = f"--bind-address={options.bind_address} --metrics-port={options.metrics_port}"
         raise click.ClickException(f"{flags}: cannot listen: {error.strerror}") from error
+
+
+def _what_if() -> WhatIf:
+    """Return the function of the package `replay`, which is imported only if it is needed."""
+    from replay.what_if import what_if
+
+    return what_if
 
 
 main.add_command(explain)

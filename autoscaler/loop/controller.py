@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
@@ -40,6 +40,8 @@ from autoscaler.objects.workloads import PODS, track_pod
 from autoscaler.records.audit import audit_log
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer
+from autoscaler.ui.changes import Changes
+from autoscaler.ui.sources import Sources, WhatIf
 from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
 from kube.error_log import ErrorLog
@@ -52,6 +54,8 @@ from kube.serving.probes import application, serving
 from kube.sharding import ShardLeases
 from kube.store import Store
 from kube.tasks import done_before
+from kube.web.access import NamespaceAccess
+from kube.web.server import PageServer
 from kube.workqueue import WorkQueue, run_workers
 
 _log = logging.getLogger(__name__)
@@ -77,6 +81,7 @@ class Controller:
         *,
         on_record: Callable[[bytes], None] | None = None,
         telemetry: Telemetry | None = None,
+        what_if: WhatIf | None = None,
     ) -> None:
         self._options = options
         self._shard = options.availability.shard
@@ -137,7 +142,11 @@ class Controller:
                 longest_window_ms=options.config.downscale_stabilization_ms,
             )
         self._recorder = EventRecorder(self._clients.objects, component="horizontal-pod-autoscaler")
-        self._decisions = DecisionLog(options.decision_log.max_per_hpa, on_record=on_record)
+        self._what_if = what_if
+        self._changes = Changes()
+        self._decisions = DecisionLog(
+            options.decision_log.max_per_hpa, on_record=on_record, on_change=self._changes.publish
+        )
         self._shadow = ShadowComparer(
             sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
         )
@@ -180,7 +189,7 @@ class Controller:
         app = application(self._telemetry.render, health, pages=pages)
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
             _log.info("health and metrics on %s port %d", options.bind_address, port)
-            async with asyncio.TaskGroup() as tasks:
+            async with asyncio.TaskGroup() as tasks, self._pages_served():
                 background = [
                     tasks.create_task(each.run())
                     for each in (self._hpas, self._pods, self._replica_sets, self._workloads, self._recorder)
@@ -195,6 +204,45 @@ class Controller:
                 for task in background:
                     task.cancel()
         _log.info("stopped")
+
+    @asynccontextmanager
+    async def _pages_served(self) -> AsyncIterator[None]:
+        """Serve the web pages, if they have an address."""
+        address = self._options.ui_address
+        if address is None or self._what_if is None:
+            yield
+            return
+        # Imported only here: templates and charts take memory.
+        from autoscaler.ui.pages import UIPages
+
+        sources = Sources(
+            hpas=self._hpas.list,
+            hpa=self._hpas.get,
+            mode_of=self._reconciler.mode_of,
+            is_foreign=self._foreign.is_foreign,
+            owns=lambda key: self._shard.owns(key.namespace, key.name),
+            is_leader=self._is_leader,
+            decisions=self._decisions,
+            changes=self._changes,
+            config=self._options.config,
+            sync_period=self._options.sync_period,
+            what_if=self._what_if,
+        )
+        pages = UIPages(sources, NamespaceAccess("horizontalpodautoscalers", None))
+        server = PageServer(
+            pages.respond,
+            address,
+            auth=None,
+            registry=self._telemetry.registry,
+            metrics_prefix="milliscale_autoscaler_ui",
+        )
+        listening = server.bind()
+        await server.start(listening)
+        _log.info("pages on http://%s port %d", *listening.getsockname()[:2])
+        try:
+            yield
+        finally:
+            await server.stop()
 
     async def _wait_synced(self) -> None:
         await self._hpas.wait_synced()
@@ -311,6 +359,7 @@ class Controller:
         own = self._shard.owns(key.namespace, key.name)
         if own:
             self._own_hpa_changed(key, old, new)
+        self._changes.publish(key)
         if old is None or new is None or old.reconcile_trigger != new.reconcile_trigger:
             self._queue.add(key)
         elif own:
@@ -338,7 +387,7 @@ class Controller:
             self._error_log.no_response()
 
 
-async def run(options: Options) -> None:
+async def run(options: Options, *, what_if: WhatIf | None = None) -> None:
     """Connect to the API server, open the audit file and run a controller until SIGTERM or SIGINT.
 
     Raises:
@@ -357,4 +406,4 @@ async def run(options: Options) -> None:
         if options.decision_log.audit is not None:
             audit = audit_log(options.decision_log.audit, on_dropped=telemetry.audit_records_lost.inc)
             on_record = (await stack.enter_async_context(audit)).write
-        await Controller(client, options, on_record=on_record, telemetry=telemetry).run(stop)
+        await Controller(client, options, on_record=on_record, telemetry=telemetry, what_if=what_if).run(stop)

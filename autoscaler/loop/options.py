@@ -13,6 +13,7 @@ from autoscaler.records.audit import AuditSettings
 from kube.client import BOOKMARK_SECONDS
 from kube.election import ElectionSettings
 from kube.sharding import Shard
+from kube.web.options import UIAddress
 
 _WORKERS, _HPAS_PER_WORKER = 5, 100
 # kube-controller-manager's defaults are 20 and 30.
@@ -72,6 +73,8 @@ class Options:
     """The interval in which the API server sends bookmarks to a watch."""
     bind_address: str = "0.0.0.0"  # noqa: S104  # probes and Prometheus come from outside the pod
     metrics_port: int = 8080
+    ui_address: UIAddress | None = None
+    """The address of the web pages; None: there are none."""
     availability: Availability = field(default_factory=Availability)
     decision_log: DecisionLogOptions = field(default_factory=DecisionLogOptions)
     config: Config = field(default_factory=Config)

@@ -240,6 +240,11 @@ class Telemetry:
         self._desired.replicas.pop(key, None)
         self.no_longer_compared(key)
 
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The registry of all metrics."""
+        return self._registry
+
     def register_client(self, client: KubeClient) -> None:
         """Show the counters of a client."""
         self._registry.register(ClientMetrics([client]))

@@ -79,14 +79,21 @@ class DecisionLog:
         max_per_hpa: the number of records per HPA; 0: none are kept.
         max_bytes: the memory for all records together.
         on_record: called with each record as a line of JSON, if given.
+        on_change: called when an HPA has a new record.
     """
 
     def __init__(
-        self, max_per_hpa: int, *, max_bytes: int = _MAX_BYTES, on_record: Callable[[bytes], None] | None = None
+        self,
+        max_per_hpa: int,
+        *,
+        max_bytes: int = _MAX_BYTES,
+        on_record: Callable[[bytes], None] | None = None,
+        on_change: Callable[[HPAKey], None] = lambda _: None,
     ) -> None:
         self._max_per_hpa = max_per_hpa
         self._max_bytes = max_bytes
         self._on_record = on_record
+        self._on_change = on_change
         # By sequence number, oldest first. The wall clock may be set back, so times are not ordered.
         self._records: OrderedDict[int, tuple[HPAKey, bytes]] = OrderedDict()
         # Lists, because even an empty deque takes 600 bytes.
@@ -115,6 +122,7 @@ class DecisionLog:
             self._drop(numbers[0])
         while self._bytes > self._max_bytes:
             self._drop(next(iter(self._records)))
+        self._on_change(record.key)
 
     def remove(self, key: HPAKey) -> None:
         """Drop all records of a deleted HPA."""

@@ -54,7 +54,7 @@ class Listener:
 
     Args:
         handler: responds to their requests.
-        context: TLS for new connections.
+        context: TLS for new connections; None: plain HTTP.
         error_response: see ErrorResponse.
         limits: see ServerLimits.
         registry: the metrics registry.
@@ -64,7 +64,7 @@ class Listener:
     def __init__(
         self,
         handler: Handler,
-        context: ssl.SSLContext,
+        context: ssl.SSLContext | None,
         *,
         error_response: ErrorResponse,
         limits: ServerLimits,
@@ -153,7 +153,7 @@ class Listener:
 
     async def _handshake(self, client: socket.socket, connection: Connection) -> None:
         """Complete the TLS handshake; then the connection belongs to the event loop."""
-        seconds = self._limits.connection.handshake
+        seconds = None if self._context is None else self._limits.connection.handshake
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,

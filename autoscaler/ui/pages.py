@@ -1,0 +1,40 @@
+"""The paths of the pages.
+
+/                                        all HPAs; `q`, `namespace`, `show`, `sort`, `page` choose rows
+/events                                  changes of these rows, as server-sent events
+/hpas/NAMESPACE/NAME                     one HPA; `group=milliscale.io` for one of that API
+/hpas/NAMESPACE/NAME/events              its decisions, as server-sent events
+/hpas/NAMESPACE/NAME/what-if             its kept decisions with another spec
+/static/FILE                             styles and scripts
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+from plotly.offline import get_plotlyjs
+
+from autoscaler.ui.sources import Sources
+from kube.status import not_found
+from kube.web.access import NamespaceAccess
+from kube.web.requests import PageRequest
+from kube.web.static_files import StaticFiles
+from kube.web.templates import Templates
+
+
+class UIPages:
+    """Responds to requests for the pages."""
+
+    def __init__(self, sources: Sources, access: NamespaceAccess) -> None:
+        self._sources = sources
+        self._access = access
+        self._static = StaticFiles(["kube.web", "autoscaler.ui"], {"plotly.min.js": get_plotlyjs().encode()})
+        self._templates = Templates("autoscaler.ui", static=self._static.url)
+
+    async def respond(self, request: PageRequest) -> web.StreamResponse:
+        """Return the response. Raises StatusError."""
+        match request.segments:
+            case ("static", *_):
+                return self._static.respond(request)
+            case ():
+                return self._templates.page("list.html", hpas=self._sources.hpas())
+        raise not_found("there is no such page")

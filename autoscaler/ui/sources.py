@@ -1,0 +1,88 @@
+"""What the pages read, at each request, from the controller that runs in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autoscaler.core.config import Config, Mode
+from autoscaler.core.model import HPA, HPAKey
+from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.record import DecisionRecord
+from autoscaler.ui.changes import Changes
+
+
+class WhatIfError(Exception):
+    """The kept decisions cannot be replayed; the message is one sentence that says what to change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfResult:
+    """The kept decisions with the HPA's spec, and with a changed one.
+
+    Attributes:
+        figure: the charts, a figure of plotly.js: {data, layout}.
+        header, rows: the table of figures (pod-hours, overload, ...) of reality, the spec and the changed spec.
+        notes: the assumptions, one sentence each.
+        replicas: (time in milliseconds, replicas from then on) of the changed spec, a point for each change.
+        sentences: (time in milliseconds, sentence) of each decision of the changed spec that scales.
+    """
+
+    figure: dict[str, object]
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+    replicas: Sequence[tuple[int, int]]
+    sentences: Sequence[tuple[int, str]]
+
+
+class WhatIf(Protocol):
+    """Replays kept decisions; the package `replay` has it, which is above this one."""
+
+    async def __call__(
+        self, hpa: HPA, changed: HPA, records: Sequence[DecisionRecord], *, config: Config, sync_period: float
+    ) -> WhatIfResult:
+        """Replay the load of `records` (oldest first) with both specs. The event loop is not blocked.
+
+        Args:
+            hpa: the HPA as it is.
+            changed: the same HPA with another spec.
+            records: its kept decisions.
+            config: the controller's flags.
+            sync_period: in seconds.
+
+        Raises:
+            WhatIfError: the records are too few, or have no load.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The controller's state.
+
+    Attributes:
+        hpas: returns all HPAs of all APIs, those of other shards included.
+        hpa: returns one HPA, or None.
+        mode_of: the effective mode of an HPA.
+        is_foreign: whether another controller writes the HPA, so that this one does not act on it.
+        owns: whether the HPA belongs to this process's shard.
+        is_leader: whether this process acts.
+        decisions: the kept decisions; those of a process that is not the leader are old, or none.
+        changes: the changes that open pages are told about.
+        config: the controller's flags.
+        sync_period: in seconds.
+        what_if: replays kept decisions.
+    """
+
+    hpas: Callable[[], Sequence[HPA]]
+    hpa: Callable[[HPAKey], HPA | None]
+    mode_of: Callable[[HPA], Mode]
+    is_foreign: Callable[[HPAKey], bool]
+    owns: Callable[[HPAKey], bool]
+    is_leader: Callable[[], bool]
+    decisions: DecisionLog
+    changes: Changes
+    config: Config
+    sync_period: float
+    what_if: WhatIf

@@ -1,0 +1,12 @@
+"""Read-only web pages of a process: HTML rendered here, with server-sent events.
+
+options        the address of the pages (`--ui-address`)
+server         serves pages: on loopback over HTTP, elsewhere over TLS with authentication
+requests       one request, as pages see it
+access         the namespaces that a user may see
+templates      HTML from jinja2 templates, with the frame that all pages have
+static_files   styles and scripts, which browsers cache
+event_stream   server-sent events
+
+The pages themselves are in the packages of the processes.
+"""
