@@ -230,7 +230,7 @@ class Controller:
         )
         pages = UIPages(sources, NamespaceAccess("horizontalpodautoscalers", None))
         server = PageServer(
-            pages.respond,
+            pages,
             address,
             auth=None,
             registry=self._telemetry.registry,
@@ -238,7 +238,6 @@ class Controller:
         )
         listening = server.bind()
         await server.start(listening)
-        _log.info("pages on http://%s port %d", *listening.getsockname()[:2])
         try:
             yield
         finally:
