@@ -1,7 +1,7 @@
 """The charts of one HPA over its kept decisions, as plain JSON for plotly.js.
 
-From top to bottom: the replicas with their bounds, and a chart for each metric with its target. They share the time axis.
-Plotly shows texts as a small part of HTML, so names are escaped.
+From top to bottom: the replicas with their bounds, and a chart for each metric with its target. They share the time
+axis. Plotly shows texts as a small part of HTML, so names are escaped.
 """
 
 from __future__ import annotations
@@ -178,12 +178,12 @@ def _replicas_traces(points: Sequence[Point], times: Sequence[int]) -> list[dict
         {**_level(times, (point.maximum for point in points), name="minReplicas, maxReplicas"), **bounds},
         {**_level(times, (point.minimum for point in points), name="minReplicas"), **bounds, "showlegend": False},
         {
-            **_line(times, (point.current for point in points), name="current replicas"),
-            "line": {"color": _CURRENT, "width": 2, "shape": "hv"},
-        },
-        {
             **_line(times, (point.desired for point in points), name="desired replicas"),
             "line": {"color": _DESIRED, "width": 2, "dash": "dot", "shape": "hv"},
+        },
+        {
+            **_line(times, (point.current for point in points), name="current replicas"),
+            "line": {"color": _CURRENT, "width": 2, "shape": "hv"},
         },
         {
             "type": "scatter",

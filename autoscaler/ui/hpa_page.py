@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -20,7 +20,7 @@ from autoscaler.ui.figures import figure, scales
 from autoscaler.ui.links import hpa_url
 from autoscaler.ui.settings import settings
 from autoscaler.ui.sources import Sources
-from kube.status import forbidden, not_found
+from kube.status import not_found
 from kube.web.access import NamespaceAccess
 from kube.web.event_stream import ServerEvent, respond_with_events
 from kube.web.requests import PageRequest
@@ -62,7 +62,7 @@ class HPAPage:
                 "all": hpa_url(key),
                 "scaling": hpa_url(key, show="scaling"),
                 "older": older and hpa_url(key, show=show, before=older),
-                "newest": "" if selection.is_newest else hpa_url(key, show=show),
+                "newest": hpa_url(key, show=show),
                 "what_if": hpa_url(key, "what-if"),
             },
             events=hpa_url(key, "events", show=show) if selection.is_newest else hpa_url(key, "events", list="no"),
@@ -90,15 +90,13 @@ class HPAPage:
                 await subscription.wait()
 
     async def _visible(self, request: PageRequest, key: HPAKey) -> HPA:
-        place = (key.group, key.namespace)
-        if place not in await self._access.visible(request.user, [place]):
-            raise forbidden(f"you may not get horizontalpodautoscalers.{key.group} in namespace {key.namespace}")
+        await self._access.require(request.user, key.group, key.namespace)
         hpa = self._sources.hpa(key)
         if hpa is None:
             raise not_found(f"there is no HPA {key}")
         return hpa
 
-    def _values(self, hpa: HPA, decisions: Decisions) -> dict[str, object]:
+    def _values(self, hpa: HPA, decisions: Decisions) -> dict[str, Any]:
         """Return what the parts of the page that change are rendered with."""
         points = list(decisions.points.values())
         return {

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.config import Config, Pause, PodSelection
 from autoscaler.core.model import HPA, ScalingRules
 from kube.durations import format_duration
-from kube.quantity import CanonicalQuantity
 
 _ANNOTATION: Final = "annotation"
 _FLAG: Final = "flag"
@@ -26,20 +24,19 @@ def settings(hpa: HPA, config: Config, sync_period: float) -> Iterator[tuple[str
     """
     spec, overrides, effective = hpa.spec, hpa.overrides, hpa.overrides.apply_to(config)
     yield "bounds", f"{spec.min_replicas} to {spec.max_replicas}"
-    tolerance = _source(overrides.tolerance)
-    up, down = (spec.behavior.scale_up, spec.behavior.scale_down) if spec.behavior else (None, None)
-    parts = [
-        _tolerance("down", down and down.tolerance, effective.tolerance, tolerance),
-        _tolerance("up", up and up.tolerance, effective.tolerance, tolerance),
-    ]
-    yield "tolerance", ", ".join(parts)
-    window = f"{format_duration(effective.downscale_stabilization_ms / 1000)} ({_window_source(overrides)})"
-    if up is None or down is None:
+    behavior = spec.behavior
+    default = f"{effective.tolerance:g}", _source(overrides.tolerance)
+    down = _tolerance(None if behavior is None else behavior.scale_down, default)
+    up = _tolerance(None if behavior is None else behavior.scale_up, default)
+    yield "tolerance", f"{down[0]} down ({down[1]}), {up[0]} up ({up[1]})"
+    window = format_duration(effective.downscale_stabilization_ms / 1000)
+    window = f"{window} ({_source(overrides.downscale_stabilization_ms)})"
+    if behavior is None:
         yield "scale up", "without behavior, a sync at most doubles the replicas, or goes to 4"
         yield "scale down", f"stabilization window {window}"
     else:
-        yield "scale up", _rules(up, window="0s")
-        yield "scale down", _rules(down, window=window)
+        yield "scale up", _rules(behavior.scale_up, window="0s")
+        yield "scale down", _rules(behavior.scale_down, window=window)
     period = overrides.sync_period or sync_period
     yield "sync period", f"{format_duration(period)} ({_source(overrides.sync_period)})"
     if effective.paused is not Pause.NONE:
@@ -56,14 +53,11 @@ def _source(override: object) -> str:
     return _FLAG if override is None else _ANNOTATION
 
 
-def _window_source(overrides: AnnotationOverrides) -> str:
-    return _source(overrides.downscale_stabilization_ms)
-
-
-def _tolerance(direction: str, own: CanonicalQuantity | None, default: float, source: str) -> str:
-    if own is not None:
-        return f"{own.quantity.as_float():g} {direction} (behavior)"
-    return f"{default:g} {direction} ({source})"
+def _tolerance(rules: ScalingRules | None, default: tuple[str, str]) -> tuple[str, str]:
+    """Return a tolerance and where it is from."""
+    if rules is None or rules.tolerance is None:
+        return default
+    return f"{rules.tolerance.quantity.as_float():g}", "behavior"
 
 
 def _rules(rules: ScalingRules, *, window: str) -> str:
