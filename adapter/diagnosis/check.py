@@ -44,7 +44,7 @@ async def check(
     findings = await lint(rules, lookup, knows_cluster=knows_cluster)
     if probe is None:
         return Report(asked_prometheus=False, findings=findings)
-    results = rule_results(catalog)
+    results = await asyncio.to_thread(rule_results, catalog)
     limit = asyncio.Semaphore(_CONCURRENT_EXAMPLES)
     async with asyncio.TaskGroup() as tasks:
         reports = [tasks.create_task(_with_examples(one, probe, examples, limit)) for one in results]
