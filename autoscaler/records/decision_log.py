@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -142,6 +142,15 @@ class DecisionLog:
         shown = numbers if last is None else numbers[-last:]
         decisions = [with_sentence(_decompress(self._records[number][1])) for number in shown]
         return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=decisions)
+
+    def numbers(self, key: HPAKey) -> Sequence[int]:
+        """Return the sequence numbers of an HPA's kept records, oldest first; no number is used twice."""
+        return tuple(self._numbers.get(key, ()))
+
+    def get(self, number: int) -> DecisionRecord | None:
+        """Return a record, without its sentence; None if it was dropped."""
+        kept = self._records.get(number)
+        return None if kept is None else _decompress(kept[1])
 
     def index(self) -> IndexPage:
         """Return all HPAs with decisions."""

@@ -79,6 +79,20 @@ def test_hpas_of_one_name_in_two_apis_share_a_page_but_not_a_limit() -> None:
     log.remove(HPAKey("default", "web", "milliscale.io"))
 
 
+def test_records_of_one_hpa_are_read_by_their_numbers() -> None:
+    log = DecisionLog(2)
+    for number in range(3):
+        log.add(record(number))
+        log.add(record(10 + number, api_version=MILLISCALE))
+    key = HPAKey("default", "web", "milliscale.io")
+    kept = log.numbers(key)
+    assert [each and each.desired_replicas for each in map(log.get, kept)] == [11, 12]
+    log.add(record(13, api_version=MILLISCALE))
+    assert log.get(kept[0]) is None, "it was dropped"
+    assert log.numbers(key)[0] == kept[1]
+    assert log.numbers(HPAKey("default", "absent")) == ()
+
+
 def test_index_has_the_number_of_records_per_hpa() -> None:
     log = DecisionLog(2)
     for name in ("web", "api", "web", "web"):

@@ -1,0 +1,115 @@
+"""What an explanation of a decision says, as `explain` and the pages show it: sentence, metrics and details."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.core.stabilization import RateLimit
+from autoscaler.records.record import DecisionRecord, MetricRecord
+from autoscaler.records.sentence import limit_text, measure_text, metric_name, pods_text, target_text
+
+METRIC_HEADINGS: Final = ("METRIC", "VALUE", "TARGET", "RATIO", "TOLERANCE", "PODS", "PROPOSED")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRow:
+    """One metric.
+
+    Attributes:
+        cells: a text for each of METRIC_HEADINGS; the name of the winner ends with an asterisk.
+        is_winner: it has the highest proposal.
+        failed: it proposes no replica count; the last cell has the reason.
+    """
+
+    cells: tuple[str, ...]
+    is_winner: bool
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One decision.
+
+    Attributes:
+        heading: the HPA, its target and the time.
+        sentence: see `autoscaler.records.sentence`.
+        metrics: a row for each metric; empty if the metrics were not evaluated.
+        details: (name, text), in the order of the computation.
+    """
+
+    heading: str
+    sentence: str
+    metrics: tuple[MetricRow, ...]
+    details: tuple[tuple[str, str], ...]
+
+
+def explain_record(record: DecisionRecord) -> Explanation:
+    """Return the explanation of a record that has its sentence."""
+    return Explanation(
+        heading=f"{record.namespace}/{record.name} ({record.api_version}), {record.target}, {record.time}",
+        sentence=record.sentence,
+        metrics=tuple(_row(metric, is_winner=index == record.winner) for index, metric in enumerate(record.metrics)),
+        details=tuple(_details(record)),
+    )
+
+
+def _row(metric: MetricRecord, *, is_winner: bool) -> MetricRow:
+    return MetricRow(
+        cells=tuple(_cells(metric, is_winner=is_winner)), is_winner=is_winner, failed=metric.failure is not None
+    )
+
+
+def _cells(metric: MetricRecord, *, is_winner: bool) -> Iterator[str]:
+    yield f"{metric_name(metric)} *" if is_winner else metric_name(metric)
+    yield "-" if metric.current is None else measure_text(metric.current)
+    yield target_text(metric)
+    if metric.failure is not None:
+        yield from ("-", "-", "-", metric.failure.reason)
+        return
+    ratios = [each for each in (metric.ratio, metric.rebalanced_ratio) if each is not None]
+    yield " -> ".join(f"{each:.4g}" for each in ratios) or "-"
+    yield "within" if metric.within_tolerance else "outside"
+    yield "-" if metric.pods is None else pods_text(metric.pods)
+    yield str(metric.proposed_replicas)
+
+
+def _details(record: DecisionRecord) -> Iterator[tuple[str, str]]:
+    if record.current_replicas is not None:
+        yield "current", str(record.current_replicas)
+    if record.tolerance is not None:
+        yield "tolerance", f"{record.tolerance.scale_down:g} down, {record.tolerance.scale_up:g} up"
+    if record.stabilization is not None:
+        given = record.stabilization
+        yield "proposed", str(given.proposed_replicas)
+        earlier = given.recommendation
+        because = "" if earlier is None else f", {earlier.replicas} recommended at {earlier.time}"
+        yield "stabilized", f"{given.replicas} ({given.reason}; window {given.window_seconds:g}s{because})"
+    if record.scale_up_limit is not None:
+        yield "scale-up limit", _limit(record.scale_up_limit)
+        yield "scale-down limit", "-" if record.scale_down_limit is None else _limit(record.scale_down_limit)
+    yield "bounds", f"{record.bounds.min_replicas} to {record.bounds.max_replicas}"
+    if record.limited_replicas is not None:
+        yield "limited", f"{record.limited_replicas} ({record.limit})"
+    yield "desired", "-" if record.desired_replicas is None else str(record.desired_replicas)
+    if record.reason:
+        yield "reason", record.reason
+    yield "written", _written(record)
+    for event in record.events:
+        yield "event", f"{event.type} {event.reason}: {event.message}"
+    if record.error is not None:
+        yield "error", record.error
+
+
+def _limit(limit: RateLimit) -> str:
+    return str(limit.replicas) if limit.policy is None else f"{limit.replicas} ({limit_text(limit)})"
+
+
+def _written(record: DecisionRecord) -> str:
+    written = record.written
+    if written is None:
+        return "nothing: only computed"
+    parts = [f"scale to {written.replicas}"] if written.replicas is not None else []
+    parts += ["status"] if written.status else []
+    return f"{', '.join(parts) or 'nothing'} (mode {record.mode})"

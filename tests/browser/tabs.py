@@ -1,0 +1,75 @@
+"""Pages in a browser, with what they requested and what went wrong on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+
+from playground.chromium import Chromium
+
+Scheme = Literal["light", "dark"]
+
+_LOOPBACK_ONLY = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
+
+
+@asynccontextmanager
+async def start_browser(chromium: Chromium) -> AsyncIterator[Browser]:
+    """Run Chromium without a window, and with no network but 127.0.0.1."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=chromium.path,
+            env={**os.environ, **chromium.environment},
+            args=[_LOOPBACK_ONLY, "--disable-gpu"],
+        )
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A page of a user who has nothing else open.
+
+    Attributes:
+        page: playwright's page.
+        requests: the URL of each request, those of event streams included.
+        problems: exceptions, and the errors and warnings of the console.
+    """
+
+    page: Page
+    requests: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    async def texts(self, selector: str) -> list[str]:
+        """Return the text of all elements of a CSS selector."""
+        return await self.page.locator(selector).all_text_contents()
+
+
+@asynccontextmanager
+async def open_tab(browser: Browser, **options: Any) -> AsyncIterator[Tab]:
+    """Open an empty page.
+
+    Args:
+        browser: the browser.
+        options: of playwright's `new_context`: color_scheme, viewport, client_certificates, ...
+    """
+    context = await browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
+    tab = Tab(await context.new_page())
+
+    def on_console(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning", "assert"):
+            tab.problems.append(message.text)
+
+    context.on("request", lambda request: tab.requests.append(request.url))
+    context.on("console", on_console)
+    context.on("weberror", lambda error: tab.problems.append(str(error.error)))
+    try:
+        yield tab
+    finally:
+        await context.close()
