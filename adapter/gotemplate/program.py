@@ -17,7 +17,7 @@ _ITERATION = 50_000
 
 @dataclass(slots=True)
 class Frame:
-    """The state of one rendering: the data, the dot, the variables by slot, the text so far, and what is left to use."""
+    """The state of one rendering: the data, the dot, the variables by slot, the text so far, and the rest to use."""
 
     data: Value
     dot: Value

@@ -92,7 +92,8 @@ class RuleFilter:
         if not wanted or wanted in row.key.lower() or wanted in row.about.lower():
             return True
         part = active.catalog.part(rule)
-        names = ((one.info.metric if isinstance(one, CustomSource) else one.metric) for one in part.sources) if part else ()
+        sources = part.sources if part is not None else ()
+        names = (one.info.metric if isinstance(one, CustomSource) else one.metric for one in sources)
         return any(wanted in name.lower() for name in names)
 
 

@@ -1,8 +1,8 @@
 """Check a rule that is not in the rules file, against the live Prometheus and cluster.
 
-A rule that is tried is not trusted: it may find every series, or have a query that takes minutes. So one rule is tried at
-a time, within a time limit, and the number of its series is limited. It has a catalog of its own; the active rules are
-only read.
+A rule that is tried is not trusted: it may find every series, or have a query that takes minutes. So one rule is tried
+at a time, within a time limit, and the number of its series is limited. It has a catalog of its own; the active rules
+are only read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import Source
 from adapter.diagnosis.check import check
 from adapter.diagnosis.probe import Probe
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, warning
@@ -138,6 +139,7 @@ class _LimitedSeries:
 def _overlaps(report: RuleReport, active: ActiveRules, *, external: bool) -> Sequence[Finding]:
     """Return a finding for each active rule that makes a metric of this rule, too."""
     shared: dict[str, list[MetricReport]] = {}
+    source: Source | None
     for metric in report.metrics:
         if external:
             source = active.catalog.find_external(metric.metric)

@@ -52,6 +52,7 @@ class TrialPage:
             max_characters=MAX_CHARACTERS,
             problem=problem,
             trial=trial,
+            made=_made(trial) if trial is not None else "",
             view=view,
             findings=findings,
             errors=sum(finding.severity is Severity.ERROR for finding in findings),
@@ -60,3 +61,15 @@ class TrialPage:
             long_form=_LONG_FORM,
             short_form=_SHORT_FORM,
         )
+
+
+def _made(trial: Trial) -> str:
+    """Return what a rule finds and makes, in a sentence."""
+    report, left_out = trial.report, trial.series_left_out
+    metrics = f"{len(report.metrics)} metric{'' if len(report.metrics) == 1 else 's'}"
+    if report.series:
+        some = f"the first {len(report.series)} of {len(report.series) + left_out}" if left_out else len(report.series)
+        return f"The rule makes {metrics} of {some} names of series."
+    if report.metrics:
+        return f"The rule makes the metric {report.metrics[0].metric}."
+    return "The rule makes no metric."
