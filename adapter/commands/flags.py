@@ -23,9 +23,7 @@ from adapter.upstream import header
 from kube.config import RestConfigError, load_config
 from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import FILE, Parsed, bool_option, option_group
-from kube.security.authorization import AuthorizationOptions
-from kube.security.trust import TrustOptions
-from kube.serving.options import ServingOptions
+from kube.serving.options import AuthOptions, ServingOptions
 
 Command = Callable[..., None]
 """A function that click's decorators take and return."""
@@ -109,16 +107,14 @@ class KubernetesOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """The options of `serve`. `token_ttl` is how many seconds the results of TokenReviews are cached."""
+    """The options of `serve`."""
 
     config: Path
     prometheus: PrometheusAccess
     catalog: CatalogOptions
     kubernetes: KubernetesOptions
     serving: ServingOptions
-    trust: TrustOptions
-    token_ttl: float
-    authorization: AuthorizationOptions
+    auth: AuthOptions
 
 
 def _header(text: str) -> tuple[str, str]:

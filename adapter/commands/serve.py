@@ -94,10 +94,7 @@ class _Adapter:
         serving = options.serving
         lister, authentication, authorization = (clients[kubeconfig] for kubeconfig in options.kubernetes.purposes)
         self._auth = DelegatedAuth(
-            serving,
-            options.trust,
-            options.authorization,
-            token_ttl=options.token_ttl,
+            options.auth,
             authentication_client=authentication,
             authorization_client=authorization,
         )
