@@ -18,6 +18,7 @@ from adapter.commands.flags import (
     catalog_flags,
     kubernetes_flags,
     prometheus_flags,
+    ui_flag,
 )
 from adapter.commands.ignored_flags import IGNORED
 from adapter.commands.serve import serve as run_server
@@ -85,6 +86,8 @@ main.add_command(explain)
 @flag_section("Authorization flags")
 @authorization_flags
 @option_group("auth", AuthOptions)
+@flag_section("Web pages flags")
+@ui_flag
 @flag_section("Global flags")
 @verbosity_option
 @ignored_options(IGNORED)

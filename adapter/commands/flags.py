@@ -24,6 +24,7 @@ from kube.config import RestConfigError, load_config
 from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import FILE, Parsed, bool_option, option_group
 from kube.serving.options import AuthOptions, ServingOptions
+from kube.web.options import UIAddress
 
 Command = Callable[..., None]
 """A function that click's decorators take and return."""
@@ -107,7 +108,7 @@ class KubernetesOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """The options of `serve`."""
+    """The options of `serve`; `ui_address` is None for no pages."""
 
     config: Path
     prometheus: PrometheusAccess
@@ -115,6 +116,7 @@ class ServeOptions:
     kubernetes: KubernetesOptions
     serving: ServingOptions
     auth: AuthOptions
+    ui_address: UIAddress | None = None
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -281,4 +283,13 @@ kubernetes_flags = option_group(
         type=FILE,
         help="Kubeconfig for SubjectAccessReviews.  [default: the pod's service account]",
     ),
+)
+
+ui_flag = click.option(
+    "--ui-address",
+    type=Parsed("address", UIAddress.parse),
+    show_default="no pages",
+    help="HOST:PORT on which to serve web pages about rules and metrics. A loopback address, such as 127.0.0.1:8082 "
+    "for kubectl port-forward: over HTTP, to everyone. Any other address: over TLS, to users who may get the path "
+    "/debug/rules, with the certificate and the authentication of --secure-port.",
 )
