@@ -93,3 +93,35 @@ def served_metrics(process: str) -> set[str]:
     Connections(limit=1, registry=adapter.registry, metrics_prefix="milliscale_adapter")
     texts = {"adapter": generate_latest(adapter.registry), "autoscaler": AutoscalerTelemetry().render()}
     return set(re.findall(r"^# TYPE (\S+)", texts[process].decode(), flags=re.MULTILINE))
+
+
+def monitoring_section() -> str:
+    text = (MANIFESTS.parent / "docs/production.md").read_text()
+    return text.partition("## Monitoring\n")[2].partition("\n## ")[0]
+
+
+def test_scrape_configuration_without_the_operator_is_valid_and_has_the_same_jobs(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```yaml\n(scrape_configs:.*?)^```", monitoring_section(), flags=re.MULTILINE | re.DOTALL)
+    configuration = yaml.safe_load(text)
+    documented: dict[str, Object] = {each["job_name"]: each for each in configuration["scrape_configs"]}
+    for each in documented.values():
+        assert each.pop("kubernetes_sd_configs")  # Debian's Prometheus is built without it
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+    command = [str(find("promtool")), "check", "config", "--syntax-only", "prometheus.yml"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    used = {
+        job
+        for process in PROCESSES
+        for job in re.findall(r'job="(.*?)"', (MANIFESTS / f"components/{process}-monitoring/alerts.yaml").read_text())
+    }
+    assert set(documented) == used
+    assert documented["milliscale/milliscale-autoscaler"]["honor_labels"] is True
+
+
+def test_all_alerts_are_in_the_table_of_the_documentation() -> None:
+    section = monitoring_section()
+    for process in PROCESSES:
+        manifest = (MANIFESTS / f"components/{process}-monitoring/alerts.yaml").read_text()
+        for alert in re.findall(r"alert: (\w+)", manifest):
+            assert f"(runbooks.md#{alert.lower()}) " in section.replace(",", " "), alert
