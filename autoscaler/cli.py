@@ -150,8 +150,9 @@ def main() -> None:
 @click.option(
     "--ui-address",
     type=Parsed("address", UIAddress.parse),
+    show_default="no pages",
     help="HOST:PORT on which to serve web pages about HPAs and decisions, such as 127.0.0.1:8081 for kubectl "
-    "port-forward.  [default: none]",
+    "port-forward.",
 )
 @availability_options
 @decision_log_options

@@ -25,7 +25,7 @@ class ClientMetrics(Collector):
         )
         totals: dict[tuple[str, str, str], int] = {}
         for client in self._clients:
-            for (verb, code), count in client.retries.counts.items():
+            for (verb, code), count in list(client.retries.counts.items()):
                 labels = (code, verb, client.host)
                 totals[labels] = totals.get(labels, 0) + count
         for labels, total in sorted(totals.items()):

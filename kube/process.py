@@ -20,6 +20,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # Python's default is 700, 10, 10. Reference counting frees nearly all garbage without the collector.
 _GC_THRESHOLDS = (5_000, 20, 100)
 _LAG_INTERVAL_SECONDS = 0.02
+LOOP_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+"""The buckets of a histogram of the event loop's lag, in seconds."""
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # klog's levels are numbers: up to 3 for operation, from 4 on for debugging.
 _DEBUG_FROM = 4

@@ -69,6 +69,7 @@ class Bundle:
     adapter_url: str
     autoscaler: ChildProcess
     autoscaler_url: str
+    autoscaler_ui_url: str
     discovery: asyncio.Task[None]
 
     def check(self) -> None:
@@ -103,11 +104,15 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
 
         manifests = await Manifests.render(kubectl)
         await apply(client, manifests.rights)
-        adapter_port, autoscaler_port = free_port(), free_port()
+        adapter_port, autoscaler_port, autoscaler_ui_port = free_port(), free_port(), free_port()
         flags: dict[Process, list[str]] = {
             "adapter": _adapter_flags(folder, timing, port=adapter_port, prometheus_url=prometheus.url),
             "autoscaler": _autoscaler_flags(
-                folder, timing, port=autoscaler_port, namespace=manifests.account("autoscaler").namespace
+                folder,
+                timing,
+                port=autoscaler_port,
+                ui_port=autoscaler_ui_port,
+                namespace=manifests.account("autoscaler").namespace,
             ),
         }
         processes = {}
@@ -127,12 +132,14 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
             adapter_url=f"https://{LOOPBACK}:{adapter_port}",
             autoscaler=processes["autoscaler"],
             autoscaler_url=f"http://{LOOPBACK}:{autoscaler_port}",
+            autoscaler_ui_url=f"http://{LOOPBACK}:{autoscaler_ui_port}/",
             discovery=discovery,
         )
         # Registered once it listens: the API server checks a server that failed only seconds later.
-        await _until_listening(bundle, adapter_port)
+        await _until_listening(bundle, "adapter", adapter_port)
         await apply(client, manifests.registration(port=adapter_port))
         await _until_measured(bundle)
+        await _until_listening(bundle, "autoscaler", autoscaler_ui_port)
         await apply(client, await read_objects(HPAS))
         yield bundle
 
@@ -160,7 +167,7 @@ def _adapter_flags(folder: Path, timing: Timing, *, port: int, prometheus_url: s
     ]
 
 
-def _autoscaler_flags(folder: Path, timing: Timing, *, port: int, namespace: str) -> list[str]:
+def _autoscaler_flags(folder: Path, timing: Timing, *, port: int, ui_port: int, namespace: str) -> list[str]:
     return [
         "run",
         f"--kubeconfig={_kubeconfig(folder, 'autoscaler')}",
@@ -169,11 +176,13 @@ def _autoscaler_flags(folder: Path, timing: Timing, *, port: int, namespace: str
         f"--horizontal-pod-autoscaler-downscale-stabilization={format_duration(timing.downscale_stabilization)}",
         f"--bind-address={LOOPBACK}",
         f"--metrics-port={port}",
+        f"--ui-address={LOOPBACK}:{ui_port}",
+        "--kept-decisions=1000",  # half an hour at the demo's sync period
     ]
 
 
-async def _until_listening(bundle: Bundle, port: int) -> None:
-    async with _start_deadline("the adapter does not listen"):
+async def _until_listening(bundle: Bundle, process: Process, port: int) -> None:
+    async with _start_deadline(f"the {process} does not listen on port {port}"):
         while True:
             bundle.check()
             try:

@@ -97,7 +97,15 @@ async def _demo(*, seconds: float | None, period: float, folder: Path, console: 
         async with background(scoreboard.run()):
             await scoreboard.wait_synced()
             started = time.time()
-            _print(console, "For another terminal:", *_commands(bundle), f"Logs: {folder}/*.log", "")
+            _print(
+                console,
+                *_addresses(bundle),
+                "",
+                "For another terminal:",
+                *_commands(bundle),
+                f"Logs: {folder}/*.log",
+                "",
+            )
             try:
                 show = _show_live if console.is_terminal else _show_lines
                 await show(bundle, scoreboard, seconds=seconds, console=console)
@@ -163,6 +171,13 @@ def _picture(bundle: Bundle, scoreboard: Scoreboard, seconds: float | None) -> P
         rows=[row(standing) for standing in scoreboard.standings],
         events=list(scoreboard.events),
     )
+
+
+def _addresses(bundle: Bundle) -> list[str]:
+    return [
+        "For a browser:",
+        f"  {bundle.autoscaler_ui_url}  the HPAs, and the reason for each decision",
+    ]
 
 
 def _commands(bundle: Bundle) -> list[str]:

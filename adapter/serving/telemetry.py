@@ -15,11 +15,11 @@ from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricF
 from prometheus_client.registry import Collector
 
 from adapter.content.encoding import Encoded
+from kube.process import LOOP_LAG_BUCKETS
 from kube.security.request_info import RequestInfo
 
 _LABELS = ("verb", "group", "version", "resource")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"})
 
 _Labels = tuple[str, str, str, str]
@@ -56,7 +56,7 @@ class Telemetry(Collector):
         self.loop_lag = Histogram(
             "milliscale_adapter_event_loop_lag_seconds",
             "How late the event loop was, measured every 20 milliseconds.",
-            buckets=_LAG_BUCKETS,
+            buckets=LOOP_LAG_BUCKETS,
             registry=self.registry,
         )
         self._in_flight = Gauge(

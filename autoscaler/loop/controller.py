@@ -48,7 +48,7 @@ from kube.error_log import ErrorLog
 from kube.events import EventRecorder
 from kube.label_index import SelectorIndex
 from kube.mapping import RestMapper
-from kube.process import freeze_gc, stopped_by_signals
+from kube.process import freeze_gc, stopped_by_signals, watch_loop
 from kube.serving.health import Health
 from kube.serving.probes import application, serving
 from kube.sharding import ShardLeases
@@ -132,6 +132,9 @@ class Controller:
                 "replicasets": lambda _: self._replica_sets.stale,
             },
         )
+        self._telemetry.watched("horizontalpodautoscalers", lambda: self._hpas.any_stale)
+        self._telemetry.watched("pods", lambda: self._pods.stale)
+        self._telemetry.watched("replicasets", lambda: self._replica_sets.stale)
         self._histories = Histories()
         self._saved_history: SavedHistoryStore | None = None
         if options.availability.saved_history is not None:
@@ -194,6 +197,7 @@ class Controller:
                     tasks.create_task(each.run())
                     for each in (self._hpas, self._pods, self._replica_sets, self._workloads, self._recorder)
                 ]
+                background.append(tasks.create_task(watch_loop(self._telemetry.loop_lag.observe)))
                 if await done_before(stop, self._wait_synced()):
                     _log.info("%d HPAs, %d pods", len(self._hpas), len(self._pods))
                     freeze_gc()
@@ -230,7 +234,7 @@ class Controller:
         )
         pages = UIPages(sources, NamespaceAccess("horizontalpodautoscalers", None))
         server = PageServer(
-            pages.respond,
+            pages,
             address,
             auth=None,
             registry=self._telemetry.registry,
@@ -238,7 +242,6 @@ class Controller:
         )
         listening = server.bind()
         await server.start(listening)
-        _log.info("pages on http://%s port %d", *listening.getsockname()[:2])
         try:
             yield
         finally:

@@ -83,6 +83,11 @@ class HPAs:
         return store is not None and store.stale
 
     @property
+    def any_stale(self) -> bool:
+        """True if the watch on any API may be out of date."""
+        return any(store.stale for store in self._by_group.values())
+
+    @property
     def problem(self) -> str | None:
         """Why the HPAs of the required APIs are not up to date; None: they are."""
         for api, store in self._required.items():

@@ -26,7 +26,7 @@ from autoscaler.core.status import status_json, targets_line
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
-from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
+from autoscaler.loop.telemetry import Telemetry
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer
@@ -134,7 +134,7 @@ class Reconciler:
             status_error = await self._update_status(hpa, status)
             if status_error is not None:
                 self._emit(hpa, [Event("Warning", "FailedUpdateStatus", status_error)])
-        self._telemetry.reconciled(Action.NONE, ErrorKind.SPEC, seconds=self._clock() - started)
+        self._telemetry.refused(hpa.key, seconds=self._clock() - started)
         return message
 
     def changed(self, old: HPA | None, new: HPA) -> None:

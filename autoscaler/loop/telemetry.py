@@ -10,24 +10,28 @@ Upstream: podautoscaler/monitor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from autoscaler.core.conditions import INVALID_SPEC
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.model import HPAKey, InvalidMetric
 from autoscaler.core.preconditions import api_version_error
 from autoscaler.records.shadow import Comparison, Verdict
 from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
+from kube.process import LOOP_LAG_BUCKETS
 
 _PREFIX = "horizontal_pod_autoscaler_controller"
 # 1 ms doubled up to 16 s: kube-controller-manager's buckets.
 _BUCKETS = tuple(0.001 * 2**exponent for exponent in range(15))
 _SHADOW_LAG_BUCKETS = (0.0, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0)
+# The reason of the condition AbleToScale.
+_SCALE_NOT_WRITTEN = "FailedUpdateScale"
 
 
 class Action(StrEnum):
@@ -53,22 +57,41 @@ class ErrorKind(StrEnum):
     NONE = "none"
 
 
-class _DesiredReplicas(Collector):
-    """A gauge for each HPA; the library's gauge takes a kilobyte per HPA."""
+class _LastDecisions(Collector):
+    """Two gauges for each HPA; the library's gauge takes a kilobyte per HPA."""
 
     def __init__(self) -> None:
         self.replicas: dict[HPAKey, int] = {}
+        self.reasons: dict[HPAKey, str] = {}
+
+    def remove(self, key: HPAKey) -> None:
+        """Remove the gauges of an HPA."""
+        self.replicas.pop(key, None)
+        self.reasons.pop(key, None)
+
+    def clear(self) -> None:
+        """Remove the gauges of all HPAs."""
+        self.replicas.clear()
+        self.reasons.clear()
 
     def collect(self) -> Iterable[Metric]:
-        """The gauge with its current values."""
-        family = GaugeMetricFamily(
+        """The gauges with their current values. May run in a thread, so it iterates over copies."""
+        replicas = GaugeMetricFamily(
             f"{_PREFIX}_desired_replicas",
             "Replicas that an HPA wants for its target.",
             labels=["namespace", "hpa_name"],
         )
-        for key, replicas in self.replicas.items():
-            family.add_metric([key.namespace, key.qualified_name], replicas)
-        return [family]
+        for key, value in list(self.replicas.items()):
+            replicas.add_metric([key.namespace, key.qualified_name], value)
+        reasons = GaugeMetricFamily(
+            f"{_PREFIX}_last_decision_info",
+            "1, with the reason of the last decision on an HPA: what had the last word on the replica count, "
+            "or why the decision failed.",
+            labels=["namespace", "hpa_name", "reason"],
+        )
+        for key, reason in list(self.reasons.items()):
+            reasons.add_metric([key.namespace, key.qualified_name, reason], 1)
+        return [replicas, reasons]
 
 
 class Telemetry:
@@ -107,8 +130,8 @@ class Telemetry:
             "Seconds that the evaluation of a metric took, mostly to fetch it.",
             ["action", "error", "metric_type"],
         )
-        self._desired = _DesiredReplicas()
-        registry.register(self._desired)
+        self._last = _LastDecisions()
+        registry.register(self._last)
         self._is_leader = Gauge(
             "leader_election_master_status",
             "Whether this process holds the Lease of this name and acts: 1, or waits for it: 0.",
@@ -128,6 +151,14 @@ class Telemetry:
         )
         self.schedule_lag = seconds(
             "schedule_lag", "Seconds by which a reconciliation of an HPA started later than it was due."
+        )
+        self.loop_lag = seconds(
+            "event_loop_lag", "How late the event loop was, measured every 20 milliseconds.", buckets=LOOP_LAG_BUCKETS
+        )
+        self._watch_stale = gauge(
+            "watch_stale",
+            "1 while the watch on a resource is silent or fails, so that objects may be out of date; else 0.",
+            ["resource"],
         )
         self._api_errors = counter(
             "api_errors_total",
@@ -163,10 +194,14 @@ class Telemetry:
         )
 
     def leader_changed(self, lease: str, *, is_leader: bool) -> None:
-        """Record that this process acquired or lost a Lease; without it, desired replicas are not exposed."""
+        """Record that this process acquired or lost a Lease; without it, no decisions are exposed."""
         self._is_leader.labels(lease).set(is_leader)
         if not is_leader:
-            self._desired.replicas.clear()
+            self._last.clear()
+
+    def watched(self, resource: str, stale: Callable[[], bool]) -> None:
+        """Expose whether the watch on a resource is stale, read at each scrape."""
+        self._watch_stale.labels(resource).set_function(lambda: float(stale()))
 
     def decided(
         self,
@@ -209,8 +244,14 @@ class Telemetry:
         # If the scale could not be written, the action is `none`.
         desired = current if scale_error is not None else scale_to
         self.reconciled(Action.of(current=current, desired=desired), error, seconds=seconds)
+        self._last.reasons[hpa.key] = decision.reason if scale_error is None else _SCALE_NOT_WRITTEN
         if not outcome.failed:
-            self._desired.replicas[hpa.key] = desired
+            self._last.replicas[hpa.key] = desired
+
+    def refused(self, key: HPAKey, *, seconds: float) -> None:
+        """Count one reconciliation of an HPA that is invalid."""
+        self._last.reasons[key] = INVALID_SPEC
+        self.reconciled(Action.NONE, ErrorKind.SPEC, seconds=seconds)
 
     def reconciled(self, action: Action, error: ErrorKind, *, seconds: float) -> None:
         """Count one reconciliation."""
@@ -237,7 +278,7 @@ class Telemetry:
 
     def forget(self, key: HPAKey) -> None:
         """Remove the series of an HPA that was deleted."""
-        self._desired.replicas.pop(key, None)
+        self._last.remove(key)
         self.no_longer_compared(key)
 
     @property

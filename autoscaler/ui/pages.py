@@ -22,19 +22,17 @@ from kube.web.templates import Templates
 
 
 class UIPages:
-    """Responds to requests for the pages."""
+    """Responds to requests for the pages; see kube.web.requests.Pages."""
 
     def __init__(self, sources: Sources, access: NamespaceAccess) -> None:
         self._sources = sources
         self._access = access
-        self._static = StaticFiles(["kube.web", "autoscaler.ui"], {"plotly.min.js": get_plotlyjs().encode()})
-        self._templates = Templates("autoscaler.ui", static=self._static.url)
+        self.static = StaticFiles(["kube.web", "autoscaler.ui"], {"plotly.min.js": get_plotlyjs().encode()})
+        self.templates = Templates("autoscaler.ui", process="autoscaler", static=self.static.url)
 
     async def respond(self, request: PageRequest) -> web.StreamResponse:
         """Return the response. Raises StatusError."""
         match request.segments:
-            case ("static", *_):
-                return self._static.respond(request)
             case ():
-                return self._templates.page("list.html", hpas=self._sources.hpas())
+                return self.templates.page("list.html", hpas=self._sources.hpas())
         raise not_found("there is no such page")

@@ -6,6 +6,7 @@ own port.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
@@ -19,10 +20,13 @@ _SHUTDOWN_SECONDS = 0.5
 
 
 def application(metrics: Callable[[], bytes], health: Health, *, pages: Iterable[web.RouteDef] = ()) -> web.Application:
-    """Return the endpoint's routes, with further `pages`; `metrics` returns Prometheus' text format."""
+    """Return the endpoint's routes, with further `pages`.
+
+    `metrics` returns Prometheus' text format. It is called in a thread: 10,000 HPAs have 20,000 lines.
+    """
 
     async def show_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=metrics(), headers={"Content-Type": _CONTENT_TYPE})
+        return web.Response(body=await asyncio.to_thread(metrics), headers={"Content-Type": _CONTENT_TYPE})
 
     async def show_health_metrics(_: web.Request) -> web.Response:
         return web.Response(body=health.render(), headers={"Content-Type": _CONTENT_TYPE})

@@ -10,8 +10,11 @@ from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import KUBERNETES, MILLISCALE
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.ui.sources import WhatIf
 from kube.election import ElectionSettings
 from kube.sharding import Shard
+from kube.web.options import UIAddress
+from replay.what_if import what_if
 
 
 class Controller:
@@ -19,9 +22,11 @@ class Controller:
 
     def __init__(self) -> None:
         self.options: Options | None = None
+        self.what_if: WhatIf | None = None
 
-    async def __call__(self, options: Options) -> None:
+    async def __call__(self, options: Options, *, what_if: WhatIf | None) -> None:
         self.options = options
+        self.what_if = what_if
 
 
 @pytest.fixture
@@ -177,6 +182,19 @@ def test_modes_other_than_act_take_no_lease_and_save_no_history(mode: str, contr
     assert controller.options is not None
     assert controller.options.mode is Mode(mode)
     assert controller.options.availability == Availability(shard=Shard(index=1, count=3))
+
+
+def test_pages_have_an_address_and_what_if(controller: Controller) -> None:
+    assert run("--ui-address=localhost:8081").exit_code == 0
+    assert controller.options is not None
+    assert controller.options.ui_address == UIAddress("127.0.0.1", 8081)
+    assert controller.what_if is what_if
+
+
+def test_without_ui_address_no_pages_are_served(controller: Controller) -> None:
+    assert run().exit_code == 0
+    assert controller.options is not None
+    assert (controller.options.ui_address, controller.what_if) == (None, None)
 
 
 def test_help_shows_each_default_once() -> None:

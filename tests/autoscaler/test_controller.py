@@ -396,6 +396,7 @@ async def test_health_and_metrics_while_it_runs(cluster: Cluster, caplog: pytest
         assert await shown("# TYPE rest_client_request_retries_total counter")
         desired = f'{prefix}_desired_replicas{{hpa_name="web",namespace="default"}} 1.0'
         await eventually(lambda: shown(desired), within=SOON, every=0.01)
+        assert not await shown(f"{prefix}_event_loop_lag_seconds_count 0.0")
         await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web")
         await eventually(lambda: shown(f"{prefix}_num_horizontal_pod_autoscalers 0.0"), within=SOON, every=0.01)
 

@@ -161,6 +161,10 @@ async def test_one_dead_watch_is_enough_to_scale_nothing_down(resource: str, tmp
     async with environment(tmp_path) as (cluster, proxy, process):
         proxy.silence(watches_only=True, resource=resource)
         await readyz_says(process, "[-]pods failed:" if resource == "pods" else "[-]hpas failed:")
+        metrics = await process.get("/metrics")
+        for each in ("pods", "horizontalpodautoscalers", "replicasets"):
+            stale = 1.0 if each == resource else 0.0
+            assert f'horizontal_pod_autoscaler_controller_watch_stale{{resource="{each}"}} {stale}\n' in metrics
         cluster.metrics.value = "5"
         await eventually(partial(scale_down_prevented, process), within=PATIENCE, every=0.05)
         syncs = cluster.syncs()

@@ -42,14 +42,51 @@ def test_a_deleted_hpa_has_no_series() -> None:
     decide(telemetry)
     telemetry.forget(HPAKey("default", "web"))
     telemetry.forget(HPAKey("default", "never-known"))
-    assert not any(line.startswith(f"{PREFIX}_desired_replicas{{") for line in lines(telemetry))
+    assert not any('hpa_name="web"' in line for line in lines(telemetry))
 
 
-def test_a_standby_process_shows_no_desired_replicas() -> None:
+def test_a_standby_process_shows_no_decisions() -> None:
     telemetry = Telemetry()
     decide(telemetry)
     telemetry.leader_changed("lease", is_leader=False)
-    assert not any(line.startswith(f"{PREFIX}_desired_replicas{{") for line in lines(telemetry))
+    assert not any('hpa_name="web"' in line for line in lines(telemetry))
+
+
+def last_decisions(telemetry: Telemetry) -> list[str]:
+    return [line.partition("{")[2] for line in lines(telemetry) if line.startswith(f"{PREFIX}_last_decision_info{{")]
+
+
+def test_each_hpa_has_the_reason_of_its_last_decision_only() -> None:
+    telemetry = Telemetry()
+    decide(telemetry, "unavailable")
+    assert last_decisions(telemetry) == ['hpa_name="web",namespace="default",reason="FailedGetPodsMetric"} 1.0']
+    decide(telemetry, 1000)
+    assert last_decisions(telemetry) == ['hpa_name="web",namespace="default",reason="ScaleUpLimit"} 1.0']
+
+
+def test_a_scale_that_cannot_be_written_is_the_reason_of_the_last_decision() -> None:
+    telemetry = Telemetry()
+    simulated = SimulatedCluster(hpa(), replicas=3)
+    outcome = simulated.reconcile(200, scale_error="denied")
+    assert simulated.decision is not None
+    telemetry.decided(simulated.decision, outcome, scale_error="denied", metric_seconds=(), seconds=0.1)
+    assert last_decisions(telemetry) == ['hpa_name="web",namespace="default",reason="FailedUpdateScale"} 1.0']
+
+
+def test_an_invalid_hpa_has_the_reason_of_its_condition() -> None:
+    telemetry = Telemetry()
+    telemetry.refused(HPAKey("default", "web", "milliscale.io"), seconds=0.1)
+    labels = 'hpa_name="web (milliscale.io)",namespace="default",reason="InvalidSpec"'
+    assert last_decisions(telemetry) == [f"{labels}}} 1.0"]
+    assert f'{PREFIX}_reconciliations_total{{action="none",error="spec"}} 1.0' in lines(telemetry)
+
+
+def test_stale_watches_are_read_at_each_scrape() -> None:
+    telemetry, stale = Telemetry(), set[str]()
+    telemetry.watched("pods", lambda: "pods" in stale)
+    assert f'{PREFIX}_watch_stale{{resource="pods"}} 0.0' in lines(telemetry)
+    stale.add("pods")
+    assert f'{PREFIX}_watch_stale{{resource="pods"}} 1.0' in lines(telemetry)
 
 
 def test_hpas_of_both_apis_have_separate_series() -> None:
