@@ -231,6 +231,7 @@ class Controller:
             config=self._options.config,
             sync_period=self._options.sync_period,
             what_if=self._what_if,
+            problem=lambda: self._hpas.problem,
         )
         pages = UIPages(sources, NamespaceAccess("horizontalpodautoscalers", None))
         server = PageServer(

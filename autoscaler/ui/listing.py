@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -36,18 +37,24 @@ class Entry:
     Attributes:
         hpa: the HPA.
         key: its key.
+        group_namespace: what a user must have the right to see.
         mode: its effective mode.
+        is_foreign: whether another controller writes its status.
         states: see `states_of`.
     """
 
-    __slots__ = ("_ratio", "_text", "hpa", "key", "mode", "states")
+    __slots__ = ("_ratio", "_text", "group_namespace", "hpa", "is_foreign", "key", "mode", "states")
 
-    def __init__(self, hpa: HPA, mode: Mode) -> None:
+    def __init__(self, hpa: HPA, mode: Mode, *, is_foreign: bool, before: Entry | None = None) -> None:
         self.hpa = hpa
         self.key = hpa.key
+        self.group_namespace: GroupNamespace = (self.key.group, self.key.namespace)
         self.mode = mode
+        self.is_foreign = is_foreign
         self.states = states_of(hpa)
         self._text: str | None = None
+        if before is not None and before.hpa.spec == hpa.spec:
+            self._text = before._text
         self._ratio: float | None = None
 
     @property
@@ -72,20 +79,25 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of the list. With `value`, that is its order, the HPAs' names among equals; else the names are.
+    """A column of the list.
 
-    `descending`: the order at the first click.
+    Attributes:
+        title: its heading.
+        value: by which the column is sorted, equal ones by name; None: by name.
+        descending: the order at the first click.
+        seconds: between changes of the order.
     """
 
     title: str
     value: Callable[[Entry], Any] | None = None
     descending: bool = False
+    seconds: float = 1.0
 
 
 COLUMNS: Final[Mapping[str, Column]] = {
     "name": Column(title="HPA"),
     "mode": Column(title="Mode", value=lambda entry: entry.mode.value),
-    "metrics": Column(title="Metrics", value=lambda entry: entry.ratio, descending=True),
+    "metrics": Column(title="Metrics", value=lambda entry: entry.ratio, descending=True, seconds=5.0),
     "replicas": Column(title="Replicas", value=lambda entry: entry.hpa.status.current_replicas, descending=True),
     "scaled": Column(title="Last scale", value=lambda entry: entry.hpa.status.last_scale_ms or 0, descending=True),
     "conditions": Column(title="Conditions", value=lambda entry: entry.severity, descending=True),
@@ -118,11 +130,9 @@ class ListQuery:
             raise bad_request(f"show must be one of {', '.join(STATES)}")
         if sort.removeprefix("-") not in COLUMNS:
             raise bad_request(f"sort must be one of {', '.join(COLUMNS)}, after a - if descending")
-        if not (page.isascii() and page.isdigit() and 0 < int(page[:9])):
+        if not (page.isascii() and page.isdigit() and int(page[:9]) > 0):
             raise bad_request("page must be a number from 1 on")
-        return cls(
-            q=query.get("q").strip(), namespace=query.get("namespace"), show=show, sort=sort, page=int(page[:9])
-        )
+        return cls(q=query.get("q").strip(), namespace=query.get("namespace"), show=show, sort=sort, page=int(page[:9]))
 
     @property
     def column(self) -> str:
@@ -186,63 +196,107 @@ class HPAIndex:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._entries: dict[HPAKey, Entry] = {}
+        self._is_sorted = True
+        self._namespaces: Counter[GroupNamespace] = Counter()
+        self._subscribed = ExitStack()
         self._changed: Subscription | None = None
+        self._is_listed = False
+        self._outdated: list[HPAKey] = []
         self._lock = asyncio.Lock()
 
-    async def entries(self) -> Sequence[Entry]:
-        """Return the entries of all HPAs; those that were in the first list are sorted by name."""
+    async def update(self) -> None:
+        """Bring the entries up to date."""
         async with self._lock:
+            # A request may be cancelled at each yield, and must lose no change.
             if self._changed is None:
-                self._changed = self._sources.changes.subscribe().__enter__()
-                keys = sorted(hpa.key for hpa in self._sources.hpas())
-            else:
-                keys = list(self._changed.take())
-            async for some in slices(keys):
-                for key in some:
-                    hpa = self._sources.hpa(key)
-                    if hpa is None:
-                        self._entries.pop(key, None)
-                    else:
-                        self._entries[key] = Entry(hpa, self._sources.mode_of(hpa))
+                self._changed = self._subscribed.enter_context(self._sources.changes.subscribe())
+            if not self._is_listed:
+                async for hpas in slices(self._sources.hpas()):
+                    self._outdated += (hpa.key for hpa in hpas)
+                self._is_listed = True
+            self._outdated += self._changed.take()
+            while self._outdated:
+                for _ in range(min(_SLICE, len(self._outdated))):
+                    self._update(self._outdated.pop())
+                await asyncio.sleep(0)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: HPAKey) -> Entry | None:
+        """Return the entry of an HPA; None: it was deleted."""
+        return self._entries.get(key)
+
+    def entries(self) -> Sequence[Entry]:
+        """Return all entries, sorted by name."""
+        if not self._is_sorted:
+            self._entries = dict(sorted(self._entries.items(), key=_name))
+            self._is_sorted = True
         return list(self._entries.values())
 
+    def namespaces(self) -> frozenset[GroupNamespace]:
+        """Return the namespaces that have an HPA."""
+        return frozenset(self._namespaces)
 
-async def select(entries: Sequence[Entry], query: ListQuery, visible: frozenset[GroupNamespace]) -> Selection:
-    """Return the rows of a page among the HPAs of the visible namespaces."""
-    words = query.q.lower().split()
-    found: list[Entry] = []
-    column = COLUMNS[query.column]
-    async for some in slices(entries):
-        for each in some:
-            key = each.key
-            if (key.group, key.namespace) not in visible or (query.namespace and key.namespace != query.namespace):
-                continue
-            if words and not all(word in each.text for word in words):
-                continue
-            found.append(each)
-            if column.value is not None:
-                column.value(each)  # entries remember what takes long
+    def _update(self, key: HPAKey) -> None:
+        hpa, old = self._sources.hpa(key), self._entries.get(key)
+        if hpa is not None:
+            new = Entry(hpa, self._sources.mode_of(hpa), is_foreign=self._sources.is_foreign(key), before=old)
+            self._entries[key] = new
+            if old is None:
+                self._is_sorted = False
+                self._namespaces[new.group_namespace] += 1
+        elif old is not None:
+            del self._entries[key]
+            self._namespaces -= Counter([old.group_namespace])
+
+
+async def select(entries: Sequence[Entry], query: ListQuery, visible: frozenset[GroupNamespace] | None) -> Selection:
+    """Return the rows of a page.
+
+    Args:
+        entries: all entries, sorted by name.
+        query: the choice.
+        visible: only HPAs of these namespaces; None: of all.
+    """
+    found, column = entries, COLUMNS[query.column]
+    if visible is not None or query.namespace or query.q:
+        found, words = [], query.q.lower().split()
+        async for some in slices(entries):
+            found += (each for each in some if _matches(each, query.namespace, words, visible))
     states = Counter(each.states for each in found)
-    counts = {state: sum(count for in_, count in states.items() if state in in_) for state in STATES}
-    rows = [each for each in found if query.show in each.states] if query.show else found
-    rows.sort(key=_name, reverse=column.value is None and query.is_descending)
+    counts: dict[str, int] = {"": len(found)}
+    counts |= {state: sum(count for in_, count in states.items() if state in in_) for state in STATES}
+    rows = [each for each in found if not query.show or query.show in each.states]
     if column.value is not None:
-        rows.sort(key=column.value, reverse=query.is_descending)
+        values: list[Any] = []
+        async for some in slices(rows):
+            values += map(column.value, some)
+        rows = [rows[index] for index in sorted(range(len(rows)), key=values.__getitem__, reverse=query.is_descending)]
+    elif query.is_descending:
+        rows.reverse()
     page = min(query.page, _pages(len(rows)))
-    return Selection(
-        entries=rows[(page - 1) * ROWS : page * ROWS], page=page, total=len(rows), counts={"": len(found), **counts}
-    )
+    return Selection(entries=rows[(page - 1) * ROWS : page * ROWS], page=page, total=len(rows), counts=counts)
 
 
-async def slices(items: Sequence[_T]) -> AsyncIterator[Sequence[_T]]:
+def _matches(entry: Entry, namespace: str, words: Sequence[str], visible: frozenset[GroupNamespace] | None) -> bool:
+    if visible is not None and entry.group_namespace not in visible:
+        return False
+    if namespace and entry.key.namespace != namespace:
+        return False
+    return all(word in entry.text for word in words)
+
+
+async def slices(items: Sequence[_T], length: int = _SLICE) -> AsyncIterator[Sequence[_T]]:
     """Yield the items in slices, and let the event loop do other work in between."""
-    for start in range(0, len(items), _SLICE):
-        yield items[start : start + _SLICE]
+    for start in range(0, len(items), length):
+        yield items[start : start + length]
         await asyncio.sleep(0)
 
 
-def _name(entry: Entry) -> tuple[str, str, str]:
-    return entry.key.namespace, entry.key.name, entry.key.group
+def _name(item: tuple[HPAKey, Entry]) -> tuple[str, str, str]:
+    key, _ = item
+    return key.namespace, key.name, key.group
 
 
 def _pages(total: int) -> int:

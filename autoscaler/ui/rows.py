@@ -1,7 +1,7 @@
 """One row of the list: an HPA with its metrics, replicas and conditions, from the object as the API server has it.
 
-So a row is right for HPAs of other shards, of other controllers, and of a process that is not the leader. Levels are the
-CSS classes of kube.web: "ok", "warn", "bad", or "" for neither.
+So a row is right for HPAs of other shards, of other controllers, and of a process that is not the leader. Levels are
+the CSS classes of kube.web: "ok", "warn", "bad", or "" for neither.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 
-from autoscaler.core.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, SCALING_LIMITED
+from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED
 from autoscaler.core.config import Config, Mode, Pause
 from autoscaler.core.model import HPA, KUBERNETES, Condition, HPAKey, InvalidMetric, MetricSpec, MetricTarget
 from autoscaler.core.status import rfc3339
@@ -177,13 +177,12 @@ _STATES: Final = {
 
 def condition_level(condition: Condition) -> Level:
     """Return "bad" if nothing is scaled because of the condition, "warn" if less or more than the metrics propose."""
-    match condition.type, condition.status:
-        case ("AbleToScale" | "ScalingActive"), "True":
+    if condition.type in (ABLE_TO_SCALE, SCALING_ACTIVE):
+        if condition.status == "True":
             return "ok"
-        case ("AbleToScale" | "ScalingActive"), _:
-            return "warn" if condition.reason == _SCALING_DISABLED else "bad"
-        case "ScalingLimited", status:
-            return "ok" if status == "False" else "warn"
+        return "warn" if condition.reason == _SCALING_DISABLED else "bad"
+    if condition.type == SCALING_LIMITED:
+        return "ok" if condition.status == "False" else "warn"
     return ""
 
 
