@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
-from urllib.parse import quote
 
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED
 from autoscaler.core.config import Config, Mode, Pause
@@ -19,6 +18,7 @@ from autoscaler.objects.hpa import FOREIGN_MANAGER
 from autoscaler.records.build import metric_record
 from autoscaler.records.record import Measure, MetricRecord
 from autoscaler.records.sentence import measure_text, metric_name, target_text
+from autoscaler.ui.links import hpa_url
 from kube.quantity import milli_value
 
 Level: TypeAlias = Literal["ok", "warn", "bad", ""]
@@ -137,12 +137,6 @@ def row(hpa: HPA, mode: Mode, config: Config, *, is_foreign: bool, is_owned: boo
         conditions=tuple(map(_condition_text, hpa.status.conditions)),
         notes=tuple(_notes(hpa)),
     )
-
-
-def hpa_url(key: HPAKey) -> str:
-    """Return the path of the page of an HPA."""
-    group = "" if key.group == KUBERNETES.group else f"?group={quote(key.group, safe='')}"
-    return f"/hpas/{quote(key.namespace, safe='')}/{quote(key.name, safe='')}{group}"
 
 
 def states_of(hpa: HPA) -> frozenset[State]:

@@ -123,6 +123,8 @@ class EventStreams:
                     return
                 following = None
                 await stream.write(event.encode())
+        except ConnectionResetError:  # before this task is cancelled for it
+            return
         finally:
             self._open -= 1
             stopping.cancel()

@@ -71,6 +71,7 @@ class PageServer:
         registry: the metrics registry.
         metrics_prefix: of the names of the metrics of connections.
         limits: see ServerLimits.
+        streams: sends event streams; by default with its own limit.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class PageServer:
         registry: CollectorRegistry,
         metrics_prefix: str,
         limits: ServerLimits = _LIMITS,
+        streams: EventStreams | None = None,
     ) -> None:
         if auth is None and not address.is_loopback:
             raise ValueError("pages on an address that is not a loopback one need authentication")
@@ -90,7 +92,7 @@ class PageServer:
         self._auth = auth
         self._limits = limits
         self._slots = FairSemaphore(limits.in_flight, max_waiting=_MAX_WAITING)
-        self._streams = EventStreams()
+        self._streams = EventStreams() if streams is None else streams
         self._listener = Listener(
             self._respond,
             None if auth is None else auth.tls.context,

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry
 
-from kube.web.options import UIAddress
-from kube.web.server import PageServer
 from tests.kube.web.pages import ScriptedPages
-
-
-@asynccontextmanager
-async def served(pages: ScriptedPages) -> AsyncIterator[str]:
-    """Yields the URL, which ends in a slash."""
-    server = PageServer(
-        pages, UIAddress("127.0.0.1", 0), auth=None, registry=CollectorRegistry(), metrics_prefix="test"
-    )
-    listening = server.bind()
-    await server.start(listening)
-    try:
-        yield server.url(listening)
-    finally:
-        await server.stop()
+from tests.kube.web.serving import served
 
 
 @pytest.fixture
