@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED
 from autoscaler.core.config import Config, Mode, Pause
-from autoscaler.core.model import HPA, KUBERNETES, Condition, HPAKey, InvalidMetric, MetricSpec, MetricTarget
+from autoscaler.core.model import HPA, KUBERNETES, Condition, InvalidMetric, MetricSpec, MetricTarget
 from autoscaler.core.status import rfc3339
 from autoscaler.objects.hpa import FOREIGN_MANAGER
 from autoscaler.records.build import metric_record
