@@ -18,18 +18,20 @@ from adapter.commands.flags import (
     catalog_flags,
     kubernetes_flags,
     prometheus_flags,
+    ui_flag,
 )
 from adapter.commands.ignored_flags import IGNORED
 from adapter.commands.serve import serve as run_server
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
 from kube.client import KubeConfigError
-from kube.flags import CONTEXT_SETTINGS, GoCommand, flag_section, ignored_options, verbosity_option
+from kube.flags import CONTEXT_SETTINGS, GoCommand, flag_section, ignored_options, option_group, verbosity_option
 from kube.process import installed_version, run, setup_logging
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError
-from kube.serving.flags import authorization_flags, serving_flags, token_ttl_flag, trust_flags
+from kube.serving.flags import authorization_flags, serving_flags, tls_flags, token_ttl_flag, trust_flags
 from kube.serving.listener import ListenError
+from kube.serving.options import AuthOptions
 
 _log = logging.getLogger(__name__)
 
@@ -77,11 +79,15 @@ main.add_command(explain)
 @kubernetes_flags
 @flag_section("Secure serving flags")
 @serving_flags
+@tls_flags
 @flag_section("Authentication flags")
 @trust_flags
 @token_ttl_flag
 @flag_section("Authorization flags")
 @authorization_flags
+@option_group("auth", AuthOptions)
+@flag_section("Web pages flags")
+@ui_flag
 @flag_section("Global flags")
 @verbosity_option
 @ignored_options(IGNORED)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from autoscaler.commands.explain import explain
-from autoscaler.commands.flags import availability_options, config_options, decision_log_options
+from autoscaler.commands.flags import availability_options, config_options, decision_log_options, ui_options
 from autoscaler.commands.migrate import migrate
 from autoscaler.commands.shadow_report import shadow_report
 from autoscaler.core.annotations import PREFIX
@@ -24,11 +24,12 @@ from autoscaler.records.audit import AuditLogError
 from autoscaler.ui.sources import WhatIf
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION
-from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, Parsed, bool_option, verbosity_option
+from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, GoCommand, Parsed, bool_option, flag_section, verbosity_option
 from kube.process import installed_version, setup_logging
 from kube.process import run as run_process
+from kube.security.tls import TLSError
+from kube.security.trust import TrustError
 from kube.serving.listener import ListenError
-from kube.web.options import UIAddress
 
 _DEFAULTS = Options()
 
@@ -68,7 +69,7 @@ def main() -> None:
     """Milliscale's HorizontalPodAutoscaler controller."""
 
 
-@main.command()
+@main.command(cls=GoCommand)
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
@@ -147,15 +148,11 @@ def main() -> None:
     default=_DEFAULTS.metrics_port,
     help="Port on --bind-address; 0: a free one.",
 )
-@click.option(
-    "--ui-address",
-    type=Parsed("address", UIAddress.parse),
-    help="HOST:PORT on which to serve web pages about HPAs and decisions, such as 127.0.0.1:8081 for kubectl "
-    "port-forward.  [default: none]",
-)
 @availability_options
 @decision_log_options
 @verbosity_option
+@flag_section("Web page flags")
+@ui_options
 def run(
     *,
     hpa_apis: tuple[HPAApi, ...] | None,
@@ -177,7 +174,7 @@ def run(
     )
     try:
         run_process(run_controller(options, what_if=None if options.ui_address is None else _what_if()))
-    except (KubeConfigError, AuditLogError, ListenError) as error:
+    except (KubeConfigError, AuditLogError, ListenError, TLSError, TrustError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         flags = f"--bind-address={options.bind_address} --metrics-port={options.metrics_port}"

@@ -105,7 +105,9 @@ def list_option(name: str, *, default: Sequence[str] = (), **attributes: Any) ->
     return click.option(name, multiple=True, default=tuple(default), callback=split, **attributes)
 
 
-def option_group(argument: str, build: Callable[..., object], *options: Callable[[F], F]) -> Callable[[F], F]:
+def option_group(
+    argument: str, build: Callable[..., object], *options: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Callable[[F], F]:
     """Return a decorator that adds `options` to a command, and passes `build` of their values on as `argument`.
 
     The parameters of `build` have the names that the options give to their values.

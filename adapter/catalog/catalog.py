@@ -67,6 +67,7 @@ class Catalog:
         relist_interval: float,
         max_age: float,
         telemetry: RuleTelemetry | None = None,
+        logs: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """List nothing before `run`.
@@ -78,6 +79,7 @@ class Catalog:
             relist_interval: seconds.
             max_age: seconds; series without a sample in this period are ignored, unless the rule has its own maxAge.
             telemetry: counts lists and failures.
+            logs: log problems; False for rules that are only tried.
             clock: returns seconds since the epoch.
         """
         self._rules = rules
@@ -86,11 +88,13 @@ class Catalog:
         self._relist_interval = relist_interval
         self._max_age = max_age
         self._telemetry = telemetry
+        self._logs = logs
         self._clock = clock
         self._listings = self._grouped()
         # The metrics of each rule, and why a rule's last list failed, by the rules' keys.
         self._parts: dict[str, RulePart] = {}
         self._failures: dict[str, str] = {}
+        self._listed_at: dict[str, float] = {}
         self._logged: set[str] = set()
         self._snapshot = Snapshot()
         self._building = asyncio.Lock()
@@ -116,6 +120,10 @@ class Catalog:
     def failure(self, rule: AnyRule) -> str:
         """Return why the last list of a rule failed; "" if it did not."""
         return self._failures.get(rule.key, "")
+
+    def listed_at(self, rule: AnyRule) -> float | None:
+        """Return when a rule was last listed with success, in seconds since the epoch; None: not yet."""
+        return self._listed_at.get(rule.key)
 
     def max_age(self, rule: AnyRule) -> float:
         """Return how old the series of a rule may be, in seconds."""
@@ -295,20 +303,22 @@ class Catalog:
             self._failures[rule.key] = why
             if self._telemetry is not None:
                 self._telemetry.relist_errors.labels(rule.key).inc()
-            _log.log(
-                logging.WARNING if is_new else logging.DEBUG,
-                "%s cannot be listed, and keeps its last list: %s",
-                rule,
-                why,
-            )
+            if self._logs:
+                _log.log(
+                    logging.WARNING if is_new else logging.DEBUG,
+                    "%s cannot be listed, and keeps its last list: %s",
+                    rule,
+                    why,
+                )
         self._set_events()
 
     def _record_success(self, rule: AnyRule) -> None:
         why = self._failures.pop(rule.key, None)
-        if why is not None and why not in self._failures.values():
+        if why is not None and why not in self._failures.values() and self._logs:
             _log.info("%s is listed again", rule)
+        self._listed_at[rule.key] = now = self._clock()
         if self._telemetry is not None:
-            self._telemetry.relisted.labels(rule.key).set(self._clock())
+            self._telemetry.relisted.labels(rule.key).set(now)
 
     def _log_overlaps(self, snapshot: Snapshot) -> None:
         for loses, wins in snapshot.overlaps:
@@ -331,6 +341,6 @@ class Catalog:
 
     def _log_once(self, subject: str, text: str) -> None:
         """Log a warning once for a subject: of a hundred metrics with the same problem, one is named."""
-        if subject not in self._logged:
+        if self._logs and subject not in self._logged:
             self._logged.add(subject)
             _log.warning("%s", text)

@@ -67,7 +67,7 @@ class RuleTelemetry:
             "When the active rules were loaded.",
         )
         self._config = gauge("milliscale_adapter_config_info", "The SHA-256 of the active rules file.", ("hash",))
-        self._latency = Histogram(
+        self.latency = Histogram(
             "prometheus_adapter_prometheus_client_request_duration_seconds",
             "Time of requests to Prometheus, by path and server: its name in the rules file, or default.",
             ("path", "server"),
@@ -101,13 +101,13 @@ class RuleTelemetry:
 
     def queried(self, server: str, path: str, seconds: float) -> None:
         """Observe a request to a Prometheus."""
-        self._latency.labels(path, server).observe(seconds)
+        self.latency.labels(path, server).observe(seconds)
 
     def server_gone(self, server: str) -> None:
         """Remove a Prometheus that no rule names any more."""
         for path in ("/api/v1/query", "/api/v1/series"):
             with contextlib.suppress(KeyError):
-                self._latency.remove(path, server)
+                self.latency.remove(path, server)
 
     def observe_freshness(self, group: str, ages: Sequence[float]) -> None:
         """Observe the ages of the values in a response, in seconds; most often they are the same."""

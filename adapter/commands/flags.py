@@ -23,9 +23,8 @@ from adapter.upstream import header
 from kube.config import RestConfigError, load_config
 from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import FILE, Parsed, bool_option, option_group
-from kube.security.authorization import AuthorizationOptions
-from kube.security.trust import TrustOptions
-from kube.serving.options import ServingOptions
+from kube.serving.options import AuthOptions, ServingOptions
+from kube.web.options import UIAddress
 
 Command = Callable[..., None]
 """A function that click's decorators take and return."""
@@ -109,16 +108,15 @@ class KubernetesOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """The options of `serve`. `token_ttl` is how many seconds the results of TokenReviews are cached."""
+    """The options of `serve`; `ui_address` is None for no pages."""
 
     config: Path
     prometheus: PrometheusAccess
     catalog: CatalogOptions
     kubernetes: KubernetesOptions
     serving: ServingOptions
-    trust: TrustOptions
-    token_ttl: float
-    authorization: AuthorizationOptions
+    auth: AuthOptions
+    ui_address: UIAddress | None = None
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -285,4 +283,13 @@ kubernetes_flags = option_group(
         type=FILE,
         help="Kubeconfig for SubjectAccessReviews.  [default: the pod's service account]",
     ),
+)
+
+ui_flag = click.option(
+    "--ui-address",
+    type=Parsed("address", UIAddress.parse),
+    show_default="no pages",
+    help="HOST:PORT on which to serve web pages about rules and metrics. A loopback address, such as 127.0.0.1:8082 "
+    "for kubectl port-forward: over HTTP, to everyone. Any other address: over TLS, to users who may get the path "
+    "/debug/rules, with the certificate and the authentication of --secure-port.",
 )

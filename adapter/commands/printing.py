@@ -103,14 +103,7 @@ def _print_findings(console: Console, rule: str, findings: list[Finding], *, pla
 def print_explanation(explanation: Explanation, *, plain: bool) -> None:
     """Print where the metric comes from and its value, or why it is missing."""
     console = _console(plain=plain)
-    if explanation.rule:
-        of = f" of series {explanation.series}" if explanation.series else ""
-        console.print(Text(f"{explanation.target} is made by {explanation.rule}{of}"), soft_wrap=True)
-    elif explanation.forwarded_to:
-        other = f"the adapter of forwardExternal ({explanation.forwarded_to})"
-        console.print(Text(f"{explanation.target} is made by no rule, and {other} has it"), soft_wrap=True)
-    else:
-        console.print(Text(f"{explanation.target} not found"), soft_wrap=True)
+    console.print(Text(explanation.headline), soft_wrap=True)
     for rule in explanation.hidden:
         console.print(Text(f"  {rule} also makes it and loses: the later rule wins"), soft_wrap=True)
     if explanation.example is not None:

@@ -51,8 +51,13 @@ class RulesReloader:
         self._problem: str | None = None
         self._hangup = asyncio.Event()
 
+    @property
+    def problem(self) -> str | None:
+        """Why the current file cannot be used; None if it is in use."""
+        return self._problem
+
     def note(self) -> str | None:
-        """Return why the current file is not in use; None if it is."""
+        """Return the problem, and what is in use instead; None if there is no problem."""
         return f"the last good rules stay in use: {self._problem}" if self._problem is not None else None
 
     async def run(self) -> None:

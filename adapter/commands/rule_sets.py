@@ -86,6 +86,7 @@ class RuleSet:
     forwarder: Forwarder
     coalescer: MetricsQueryCoalescer | None
     router: Router
+    probe: Probe
 
     @classmethod
     def of(cls, rules: RulesFile, shared: Shared) -> RuleSet:
@@ -123,7 +124,15 @@ class RuleSet:
             health=shared.health,
             telemetry=shared.telemetry,
         )
-        return cls(rules=rules, catalog=catalog, cache=cache, forwarder=forwarder, coalescer=coalescer, router=router)
+        return cls(
+            rules=rules,
+            catalog=catalog,
+            cache=cache,
+            forwarder=forwarder,
+            coalescer=coalescer,
+            router=router,
+            probe=probe,
+        )
 
     async def run(self, running: asyncio.Event, *, previous: RuleSet | None = None) -> None:
         """Run the background tasks until cancelled. Start with the lists of the previous version.
@@ -147,7 +156,12 @@ class RuleSet:
 
 
 class RuleSets:
-    """The active rule set, and its replacement by the next one."""
+    """The active rule set, and its replacement by the next one.
+
+    Attributes:
+        applied_at: when the active rule set became active, in seconds since the epoch.
+        gone: the metrics that the last reload removed, by API group.
+    """
 
     def __init__(
         self,
@@ -169,6 +183,8 @@ class RuleSets:
         self._first_lists_seconds = first_lists_seconds
         self._clock = clock
         self._current = RuleSet.of(rules, shared)
+        self.applied_at = 0.0
+        self.gone: dict[str, list[str]] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._background: list[asyncio.Task[None]] = []
         self._begin(self._current)
@@ -231,10 +247,11 @@ class RuleSets:
 
     def _begin(self, rule_set: RuleSet) -> None:
         rules, coalescer = rule_set.rules, rule_set.coalescer
+        self.applied_at, self.gone = self._clock(), {}
         self._shared.rule_telemetry.begin(
             [rule.key for rule in rules.all_rules],
             digest=rules.digest,
-            now=self._clock(),
+            now=self.applied_at,
             paused=lambda: [(rule, why.value) for rule, why in coalescer.paused()] if coalescer is not None else [],
         )
 
@@ -246,6 +263,7 @@ class RuleSets:
             CUSTOM_GROUP: [str(old.custom[key].info) for key in old.custom if key not in new.custom],
             EXTERNAL_GROUP: [name for name in old.external if name not in new.external],
         }
+        self.gone = {group: sorted(names) for group, names in gone.items() if names}
         counts = {CUSTOM_GROUP: len(old.custom), EXTERNAL_GROUP: len(old.external)}
         for group, names in gone.items():
             self._shared.rule_telemetry.gone.labels(group).set(len(names))

@@ -5,6 +5,7 @@
     rule sets      one per version of the rules: catalog, queries and router
     objects        watches pods and other objects that requests select
     listener       serves requests with the current rule set
+    pages          serve what the other parts know to browsers (--ui-address)
 
 All parts start concurrently: the listener serves at once, discovery lists the catalog's present metrics, and readyz
 names the parts that are not ready. One TaskGroup owns the tasks: if one fails, the process ends and is restarted.
@@ -27,6 +28,7 @@ import aiohttp
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.commands.flags import ServeOptions
+from adapter.commands.pages import pages_served
 from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.metrics.watched_objects import WatchedObjects
@@ -94,10 +96,7 @@ class _Adapter:
         serving = options.serving
         lister, authentication, authorization = (clients[kubeconfig] for kubeconfig in options.kubernetes.purposes)
         self._auth = DelegatedAuth(
-            serving,
-            options.trust,
-            options.authorization,
-            token_ttl=options.token_ttl,
+            options.auth,
             authentication_client=authentication,
             authorization_client=authorization,
         )
@@ -106,20 +105,18 @@ class _Adapter:
         self._shutdown_delay = serving.shutdown_delay
         self._socket = listening
         self._telemetry = telemetry
-        self._rule_sets = RuleSets(
-            rules,
-            Shared(
-                options=options.catalog,
-                prometheus=prometheus,
-                http=http,
-                mapper=RestMapper(lister),
-                objects=self._objects,
-                rule_telemetry=rule_telemetry,
-                telemetry=telemetry,
-                health=self._health(),
-                port=listening.getsockname()[1],
-            ),
+        shared = Shared(
+            options=options.catalog,
+            prometheus=prometheus,
+            http=http,
+            mapper=RestMapper(lister),
+            objects=self._objects,
+            rule_telemetry=rule_telemetry,
+            telemetry=telemetry,
+            health=self._health(),
+            port=listening.getsockname()[1],
         )
+        self._rule_sets = RuleSets(rules, shared)
         self._rules_file = RulesReloader(options.config, rules, self._rule_sets.apply, telemetry=rule_telemetry)
         server = RequestServer(
             authenticator=self._auth.authenticator,
@@ -136,11 +133,14 @@ class _Adapter:
             registry=telemetry.registry,
             metrics_prefix="milliscale_adapter",
         )
+        self._pages = pages_served(
+            options, shared, self._rule_sets, self._rules_file, auth=self._auth, registry=telemetry.registry
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set and the shutdown delay is over."""
         await self._auth.trust.load_files()
-        async with asyncio.TaskGroup() as tasks:
+        async with self._pages, asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(self._auth.run(), name="certificates and CAs"),
                 tasks.create_task(self._rule_sets.run(), name="rule sets"),

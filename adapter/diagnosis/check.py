@@ -13,12 +13,12 @@ from adapter.catalog.inventory import CustomSource, Source
 from adapter.diagnosis.lint import in_order, lint
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, error, warning
-from adapter.diagnosis.rule_results import RuleResult, rule_results
+from adapter.diagnosis.rule_results import RuleResult, rule_result, rule_results
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.coalescing_costs import BENEFIT_OF_THE_DOUBT, Pause
 from adapter.planning.metric_queries import coalesced_query
 from adapter.prometheus import PrometheusError, Vector
-from adapter.rules import Merge, ResourceRules, Rule
+from adapter.rules import AnyRule, Merge, ResourceRules, Rule
 from kube.mapping import GroupResource, ResourceLookup
 
 _CONCURRENT_EXAMPLES = 8
@@ -44,20 +44,33 @@ async def check(
     findings = await lint(rules, lookup, knows_cluster=knows_cluster)
     if probe is None:
         return Report(asked_prometheus=False, findings=findings)
-    results = rule_results(catalog)
+    results = await asyncio.to_thread(rule_results, catalog)
     limit = asyncio.Semaphore(_CONCURRENT_EXAMPLES)
     async with asyncio.TaskGroup() as tasks:
         reports = [tasks.create_task(_with_examples(one, probe, examples, limit)) for one in results]
     rule_reports = [task.result() for task in reports]
     online = [one async for one in _merge_findings(results, rule_reports, probe)]
     if examples:
-        rule_reports += await _resource_reports(rules.resource, probe)
+        rule_reports += await resource_reports(rules.resource, probe)
     # With series, rule_results reports the actual overlaps.
     findings = tuple(one for one in findings if one.code != "may-overlap")
     known = {(one.code, one.where) for one in (*findings, *online) if one.code != "overlap"}
     online += [one for result in results for one in result.findings if (one.code, one.where) not in known]
     online += chain.from_iterable(map(_example_findings, rule_reports))
     return Report(asked_prometheus=True, findings=in_order((*findings, *online), rules), rules=tuple(rule_reports))
+
+
+async def check_rule(
+    catalog: Catalog, rule: AnyRule, probe: Probe, *, examples: int
+) -> tuple[RuleReport, tuple[Finding, ...]]:
+    """Return the series, metrics and example values of one rule, and the findings about these.
+
+    `lint` has the findings about its text.
+    """
+    result = await asyncio.to_thread(rule_result, catalog, rule)
+    report = await _with_examples(result, probe, examples, asyncio.Semaphore(1))
+    merges = [one async for one in _merge_findings([result], [report], probe)]
+    return report, (*result.findings, *merges, *_example_findings(report))
 
 
 def paused_findings(paused: Iterable[tuple[str, Pause]]) -> list[Finding]:
@@ -93,7 +106,7 @@ def _example_metrics(result: RuleResult, count: int) -> Sequence[int]:
     return sorted(round_robin[:count])
 
 
-async def _resource_reports(rules: ResourceRules | None, probe: Probe) -> list[RuleReport]:
+async def resource_reports(rules: ResourceRules | None, probe: Probe) -> list[RuleReport]:
     """Return the queries of resourceRules with an example each; they have no series to list."""
     reports = []
     for source in resource_sources(rules) if rules is not None else ():

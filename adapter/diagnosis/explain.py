@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -63,7 +64,7 @@ async def explain(
     Raises:
         KubeUnreachable, StatusError: the API server cannot list its resources.
     """
-    results = rule_results(catalog)
+    results = await asyncio.to_thread(rule_results, catalog)
     source: Source | None
     if not target.resource:
         source = catalog.find_external(target.metric)
@@ -96,12 +97,14 @@ async def _missing(
     forwarded = await probe.forwarded(target.metric, selection) if not target.resource else None
     if forwarded is not None and forwarded.values:
         return Explanation(target=str(target), forwarded_to=_other_adapter(catalog), example=forwarded)
-    reasons = list(dict.fromkeys(_why_missing(target, catalog, _same_section(target, results))))
+    # In a thread, because there may be tens of thousands of metrics.
+    suggestions = await asyncio.to_thread(_suggestions, target, results)
+    reasons = await asyncio.to_thread(_reasons, target, catalog, results)
     if not reasons:
         reasons = await _unrelated_series(target, probe)
     if forwarded is not None:
         reasons += _why_not_forwarded(target, catalog, forwarded)
-    return Explanation(target=str(target), reasons=tuple(reasons), suggestions=_suggestions(target, results))
+    return Explanation(target=str(target), reasons=tuple(reasons), suggestions=suggestions)
 
 
 def _same_section(target: Target, results: Iterable[RuleResult]) -> list[RuleResult]:
@@ -115,6 +118,10 @@ def _hidden(name: str, results: Iterable[RuleResult]) -> Iterator[str]:
         for metric in one.report.metrics:
             if metric.metric == name and metric.hidden_by:
                 yield f"{one.rule.key} (of {metric.series})" if metric.series else one.rule.key
+
+
+def _reasons(target: Target, catalog: Catalog, results: Sequence[RuleResult]) -> list[str]:
+    return list(dict.fromkeys(_why_missing(target, catalog, _same_section(target, results))))
 
 
 def _why_missing(target: Target, catalog: Catalog, results: Sequence[RuleResult]) -> Iterator[str]:

@@ -157,6 +157,16 @@ class Explanation(_Json, frozen=True):
     suggestions: tuple[str, ...] = ()
 
     @property
+    def headline(self) -> str:
+        """Where the metric comes from, in one sentence."""
+        if self.rule:
+            of = f" of series {self.series}" if self.series else ""
+            return f"{self.target} is made by {self.rule}{of}"
+        if self.forwarded_to:
+            return f"{self.target} is made by no rule, and the adapter of forwardExternal ({self.forwarded_to}) has it"
+        return f"{self.target} not found"
+
+    @property
     def has_value(self) -> bool:
         """True if there is a value."""
         return self.example is not None and bool(self.example.values)

@@ -16,6 +16,7 @@ from adapter.catalog.inventory import (
 from adapter.catalog.snapshot import RulePart
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, error, warning
+from adapter.gil import releasing_gil
 from adapter.planning.metric_queries import coalesced_query
 from adapter.rules import AnyRule, QueryRule, Rule
 from kube.durations import format_duration
@@ -32,14 +33,18 @@ class RuleResult:
 
 
 def rule_results(catalog: Catalog) -> tuple[RuleResult, ...]:
-    """Return the result of every rule, in the order of the file."""
-    return tuple(_result(catalog, rule) for rule in catalog.rules.all_rules)
+    """Return the result of every rule, in the order of the file.
+
+    Thousands of series take long: call it in a thread.
+    """
+    return tuple(rule_result(catalog, rule) for rule in catalog.rules.all_rules)
 
 
-def _result(catalog: Catalog, rule: AnyRule) -> RuleResult:
+def rule_result(catalog: Catalog, rule: AnyRule) -> RuleResult:
+    """Return the result of one rule. Call it in a thread."""
     part, failure = catalog.part(rule) or RulePart(rule), catalog.failure(rule)
     is_listed = catalog.part(rule) is not None
-    sources = part.sources
+    sources, merges = part.sources, _Merges()
     uses: Sequence[SeriesUse] = ()
     if isinstance(rule, Rule) and rule.external:
         uses = external_uses(rule, part.series)
@@ -50,9 +55,9 @@ def _result(catalog: Catalog, rule: AnyRule) -> RuleResult:
             metric=str(source),
             series=source.series,
             hidden_by=_winner(catalog, source),
-            merges=bool(coalesced_query(source)),
+            merges=merges.of(source),
         )
-        for source in sources
+        for source in releasing_gil(sources)
     )
     findings: list[Finding] = []
     if failure:
@@ -65,10 +70,31 @@ def _result(catalog: Catalog, rule: AnyRule) -> RuleResult:
         about=about(rule),
         failure=failure,
         listed=isinstance(rule, QueryRule) or is_listed,
-        series=tuple(map(_series_report, uses)),
+        series=tuple(map(_series_report, releasing_gil(uses))),
         metrics=metrics,
     )
     return RuleResult(rule, report, sources, tuple(findings))
+
+
+class _Merges:
+    """Whether a rule's metrics have a coalesced query, which takes long to find out for each of them.
+
+    It depends on the labels. If the template only inserts the series' name, it is the same for all series.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[object, bool] = {}
+
+    def of(self, source: Source) -> bool:
+        rule = source.rule
+        series = "" if isinstance(rule, Rule) and rule.query.only_writes("Series") else source.series
+        labels: tuple[object, ...] = (source.namespace_label,)
+        if isinstance(source, CustomSource):
+            labels += (source.resource_label, source.group_by, source.info.namespaced)
+        known = self._known.get((series, labels))
+        if known is None:
+            known = self._known[series, labels] = bool(coalesced_query(source))
+        return known
 
 
 def _series_findings(rule: Rule, uses: Sequence[SeriesUse], *, max_age: float) -> Iterator[Finding]:

@@ -185,8 +185,7 @@ class _Parser:
             raise action.error(f"{name} takes {wanted} arguments, not {len(arguments)}")
         if name in ("and", "or"):
             return program.logic(arguments, until=name == "or")
-        call = FUNCTIONS[name].call
-        return lambda frame: call(*[argument(frame) for argument in arguments])
+        return program.call(FUNCTIONS[name].call, arguments)
 
     def _operand(self, action: Action) -> Expression:
         token = action.take()

@@ -6,17 +6,34 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from adapter.gotemplate import functions
-from adapter.gotemplate.functions import Value
+from adapter.gotemplate.functions import TemplateError, Value
+
+# What one rendering may read and write, in characters. Without a limit, a template of a few lines could double a text
+# until memory ends, or nest loops that take hours. Lists of ten thousand names have less than a million.
+_MAX_CHARACTERS = 32 * 1024 * 1024
+# What an iteration of a loop counts.
+_ITERATION = 50_000
 
 
 @dataclass(slots=True)
 class Frame:
-    """The state of one rendering: the data, the dot, the variables by slot, and the text so far."""
+    """The state of one rendering: the data, the dot, the variables by slot, the text so far, and the rest to use."""
 
     data: Value
     dot: Value
     variables: list[Value]
     out: list[str] = field(default_factory=list)
+    left: int = _MAX_CHARACTERS
+
+    def use(self, characters: int) -> None:
+        """Count characters that are read or written.
+
+        Raises:
+            TemplateError: they are too many.
+        """
+        self.left -= characters
+        if self.left < 0:
+            raise TemplateError("it makes too long a text, or repeats too often")
 
 
 Expression = Callable[[Frame], Value]
@@ -43,7 +60,19 @@ class Program:
         """
         frame = Frame(data, data, [None] * self.slots)
         self.statement(frame)
+        frame.use(sum(map(len, frame.out)))
         return "".join(frame.out)
+
+
+def call(function: Callable[..., Value], arguments: Sequence[Expression]) -> Expression:
+    """Return an expression that calls a function."""
+
+    def evaluate(frame: Frame) -> Value:
+        values = [argument(frame) for argument in arguments]
+        frame.use(sum(len(value) for value in values if isinstance(value, str)))
+        return function(*values)
+
+    return evaluate
 
 
 def logic(arguments: Sequence[Expression], *, until: bool) -> Expression:
@@ -95,6 +124,7 @@ def loop(slots: Sequence[int], over: Expression, body: Statement, otherwise: Sta
     def run(frame: Frame) -> None:
         elements, outer = functions.elements(over(frame)), frame.dot
         for pair in elements:
+            frame.use(_ITERATION)
             for slot, value in zip(slots, pair[2 - len(slots) :], strict=True):
                 frame.variables[slot] = value
             frame.dot = pair[1]

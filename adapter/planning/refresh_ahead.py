@@ -59,6 +59,25 @@ class _Entry(Generic[T]):
     timer: asyncio.TimerHandle | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CacheFigures:
+    """The use of a cache since it was opened.
+
+    Attributes:
+        hits: callers that got a cached value.
+        misses: callers that waited for a call; several can share one.
+        refreshes: calls before an entry with hits expired.
+        entries: keys now, with those of expired values that are not evicted yet.
+        size: of all entries, in bytes.
+    """
+
+    hits: int
+    misses: int
+    refreshes: int
+    entries: int
+    size: int
+
+
 class _DeadlinePassed(Exception):
     """A call failed at its deadline, so callers with a later one try again; `__cause__` is the failure."""
 
@@ -100,6 +119,7 @@ class RefreshAheadCache(Generic[T]):
         self._prefetching: dict[Hashable, asyncio.Task[None]] = {}
         self._tasks = asyncio.TaskGroup()
         self._is_open = False
+        self._hits = self._misses = self._refreshes = 0
         self._time: Callable[[], float] = lambda: 0.0
 
     async def __aenter__(self) -> Self:
@@ -122,6 +142,11 @@ class RefreshAheadCache(Generic[T]):
             self._evict(key)
         self._is_open = False
 
+    @property
+    def figures(self) -> CacheFigures:
+        """The use of the cache."""
+        return CacheFigures(self._hits, self._misses, self._refreshes, len(self._entries), self._bytes)
+
     def cached(self, key: Hashable) -> T | None:
         """Return the cached value; None on a miss and for a cached failure."""
         entry = self._entries.get(key)
@@ -129,6 +154,7 @@ class RefreshAheadCache(Generic[T]):
             return None
         if entry.expires > self._time():
             entry.hit = True
+            self._hits += 1
             return entry.value
         entry.missed = True
         return None
@@ -146,6 +172,7 @@ class RefreshAheadCache(Generic[T]):
         entry = self._entries.get(key)
         if entry is not None and entry.failure is not None:
             raise entry.failure.with_traceback(None)
+        self._misses += 1
         deadlines = self._deadlines.setdefault(key, [])
         deadlines.append(deadline)
         try:
@@ -222,6 +249,7 @@ class RefreshAheadCache(Generic[T]):
         entry = self._entries[key]
         entry.timer = asyncio.get_running_loop().call_at(entry.expires, self._expire, key)
         if entry.hit:
+            self._refreshes += 1
             self.prefetch(key, entry.fetch)
 
     def _expire(self, key: Hashable) -> None:

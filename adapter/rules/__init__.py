@@ -24,7 +24,7 @@ from adapter.rules.model import (
     Rule,
     RulesFile,
 )
-from adapter.rules.reading import load_rules, parse_rules
+from adapter.rules.reading import load_rules, parse_rule, parse_rules
 from adapter.rules.strictyaml import RulesError
 
 __all__ = [
@@ -39,5 +39,6 @@ __all__ = [
     "RulesError",
     "RulesFile",
     "load_rules",
+    "parse_rule",
     "parse_rules",
 ]

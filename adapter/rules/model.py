@@ -8,7 +8,7 @@ file, but set by `reading`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -224,6 +224,8 @@ class RulesFile:
         resource: `resourceRules`.
         forward: `forwardExternal`.
         digest: the SHA-256 of the text that it was read from.
+        prometheus_servers: `prometheusServers`, by name.
+        entries: the rules as they are written, by key: "rules[2]".
     """
 
     custom: tuple[AnyRule, ...] = ()
@@ -231,6 +233,8 @@ class RulesFile:
     resource: ResourceRules | None = None
     forward: ForwardOptions | None = None
     digest: str = field(default="", compare=False)
+    prometheus_servers: Mapping[str, PrometheusOptions] = field(default_factory=dict, compare=False)
+    entries: Mapping[str, Mapping[str, object]] = field(default_factory=dict, compare=False)
 
     @property
     def all_rules(self) -> tuple[AnyRule, ...]:

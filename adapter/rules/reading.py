@@ -100,6 +100,44 @@ def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
         resource=_resource_rules(_Part(source, "resourceRules"), file.resource_rules, servers),
         forward=_forward(_Part(source, "forwardExternal"), file.forward_external),
         digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+        prometheus_servers=servers,
+        entries={
+            f"{section}[{index}]": entry
+            for section, entries in (("rules", file.rules), ("externalRules", file.external_rules))
+            for index, entry in enumerate(entries)
+        },
+    )
+
+
+def parse_rule(text: str, *, section: str, servers: Mapping[str, PrometheusOptions], source: str) -> RulesFile:
+    """Read one rule: as a mapping, as a list of one, or as a rules file that has one rule and nothing else.
+
+    Args:
+        text: YAML.
+        section: "rules" or "externalRules", unless the text says which.
+        servers: what the rule can name as `prometheus`. The text cannot define any, since it may come from somebody who
+            may not read the files that credentials are in.
+        source: names the text in messages.
+
+    Raises:
+        RulesError: the text is invalid, or not one rule.
+    """
+    documents = strictyaml.parse(text, source=source)
+    if len(documents) != 1:
+        raise RulesError(f"{source}: expected one rule, but found {len(documents)} documents")
+    tree = documents[0]
+    if isinstance(tree, dict) and tree.keys() & {"rules", "externalRules"}:
+        if other := tree.keys() - {"rules", "externalRules"}:
+            raise RulesError(f"{source}: only rules and externalRules can be tried, not {min(other)}")
+        file = _Part(source).decode(tree, FileSpec)
+    else:
+        entries = tree if isinstance(tree, list) else [tree]
+        file = _Part(source).decode({section: entries}, FileSpec)
+    if (count := len(file.rules) + len(file.external_rules)) != 1:
+        raise RulesError(f"{source}: expected one rule, but found {count}")
+    return RulesFile(
+        custom=_rules(source, "rules", file.rules, servers),
+        external=_rules(source, "externalRules", file.external_rules, servers),
     )
 
 

@@ -23,7 +23,10 @@ from kube.election import ElectionSettings
 from kube.election_flags import election_options
 from kube.flags import FINITE, Parsed, option_group, parse_bool
 from kube.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
+from kube.serving.flags import review_flags, tls_flags, token_ttl_flag, trust_flags
+from kube.serving.options import AuthOptions
 from kube.sharding import Shard, pod_ordinal
+from kube.web.options import UIAddress
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -176,6 +179,24 @@ _sharding_options = option_group(
 def availability_options(command: _F) -> _F:
     """Add the flags about several processes; passed on as `availability`."""
     return _election_options(_sharding_options(command))
+
+
+# --- web pages -----------------------------------------------------------------------------------------------------
+
+_ui_address = click.option(
+    "--ui-address",
+    type=Parsed("address", UIAddress.parse),
+    show_default="no pages",
+    help="HOST:PORT on which to serve web pages about HPAs and decisions. A loopback address, such as 127.0.0.1:8081 "
+    "for kubectl port-forward: over HTTP, to everyone. Any other address: over TLS, to users who may get "
+    "horizontalpodautoscalers, with the flags below.",
+)
+
+
+def ui_options(command: _F) -> _F:
+    """Add the flags about web pages; passed on as `ui_address` and `ui_auth`."""
+    auth = tls_flags(trust_flags(token_ttl_flag(review_flags(option_group("ui_auth", AuthOptions)(command)))))
+    return _ui_address(auth)
 
 
 # --- records of decisions ------------------------------------------------------------------------------------------

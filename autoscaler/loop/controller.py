@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
@@ -31,6 +31,7 @@ from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.options import Options
+from autoscaler.loop.pages import pages_served
 from autoscaler.loop.pod_owners import PodIndex, ReplicaSets
 from autoscaler.loop.reconcile import Reconciler, object_reference
 from autoscaler.loop.saved_history import SavedHistoryStore
@@ -54,8 +55,6 @@ from kube.serving.probes import application, serving
 from kube.sharding import ShardLeases
 from kube.store import Store
 from kube.tasks import done_before
-from kube.web.access import NamespaceAccess
-from kube.web.server import PageServer
 from kube.workqueue import WorkQueue, run_workers
 
 _log = logging.getLogger(__name__)
@@ -83,6 +82,7 @@ class Controller:
         telemetry: Telemetry | None = None,
         what_if: WhatIf | None = None,
     ) -> None:
+        self._client = client
         self._options = options
         self._shard = options.availability.shard
         self._telemetry = telemetry or Telemetry()
@@ -177,7 +177,8 @@ class Controller:
         """Reconcile until `stop` is set.
 
         Raises:
-            OSError: the endpoint's address cannot be bound.
+            OSError: the endpoint's address, or the pages', cannot be bound.
+            TLSError, TrustError: the certificates of the pages cannot be used.
         """
         options = self._options
         health = Health(
@@ -209,16 +210,10 @@ class Controller:
                     task.cancel()
         _log.info("stopped")
 
-    @asynccontextmanager
-    async def _pages_served(self) -> AsyncIterator[None]:
+    def _pages_served(self) -> AbstractAsyncContextManager[None]:
         """Serve the web pages, if they have an address."""
-        address = self._options.ui_address
-        if address is None or self._what_if is None:
-            yield
-            return
-        # Imported only here: templates and charts take memory.
-        from autoscaler.ui.pages import UIPages
-
+        if self._options.ui_address is None or self._what_if is None:
+            return nullcontext()
         sources = Sources(
             hpas=self._hpas.list,
             hpa=self._hpas.get,
@@ -231,22 +226,15 @@ class Controller:
             config=self._options.config,
             sync_period=self._options.sync_period,
             what_if=self._what_if,
+            problem=lambda: self._hpas.problem,
         )
-        pages = UIPages(sources, NamespaceAccess("horizontalpodautoscalers", None))
-        server = PageServer(
-            pages.respond,
-            address,
-            auth=None,
+        return pages_served(
+            sources,
+            self._options.ui_address,
+            self._options.ui_auth,
+            client=self._client,
             registry=self._telemetry.registry,
-            metrics_prefix="milliscale_autoscaler_ui",
         )
-        listening = server.bind()
-        await server.start(listening)
-        _log.info("pages on http://%s port %d", *listening.getsockname()[:2])
-        try:
-            yield
-        finally:
-            await server.stop()
 
     async def _wait_synced(self) -> None:
         await self._hpas.wait_synced()
@@ -397,7 +385,7 @@ async def run(options: Options, *, what_if: WhatIf | None = None) -> None:
     Raises:
         KubeConfigError: there is no usable configuration.
         AuditLogError: the audit file cannot be opened.
-        OSError: the endpoint's address cannot be bound.
+        OSError, TLSError, TrustError: as Controller.run.
     """
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:

@@ -12,6 +12,7 @@ from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.audit import AuditSettings
 from kube.client import BOOKMARK_SECONDS
 from kube.election import ElectionSettings
+from kube.serving.options import AuthOptions
 from kube.sharding import Shard
 from kube.web.options import UIAddress
 
@@ -75,6 +76,8 @@ class Options:
     metrics_port: int = 8080
     ui_address: UIAddress | None = None
     """The address of the web pages; None: there are none."""
+    ui_auth: AuthOptions = field(default_factory=AuthOptions)
+    """TLS, authentication and authorization of web pages on an address that is not a loopback one."""
     availability: Availability = field(default_factory=Availability)
     decision_log: DecisionLogOptions = field(default_factory=DecisionLogOptions)
     config: Config = field(default_factory=Config)

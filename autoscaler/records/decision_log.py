@@ -106,6 +106,11 @@ class DecisionLog:
         """True if records are kept or passed on, and therefore must be built."""
         return self._max_per_hpa > 0 or self._on_record is not None
 
+    @property
+    def keeps(self) -> bool:
+        """True if records are kept."""
+        return self._max_per_hpa > 0
+
     def add(self, record: DecisionRecord) -> None:
         """Keep a record, and drop older ones beyond the limits."""
         if self._on_record is not None:

@@ -10,16 +10,18 @@ from autoscaler.core.model import HPAKey
 
 
 class Subscription:
-    """The HPAs that have changed since they were last taken."""
+    """The HPAs that have changed since they were last taken; of all HPAs, or `only` of one."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: HPAKey | None = None) -> None:
+        self._only = only
         self._keys: set[HPAKey] = set()
         self._changed = asyncio.Event()
 
     def add(self, key: HPAKey) -> None:
         """Note a changed HPA."""
-        self._keys.add(key)
-        self._changed.set()
+        if self._only in (None, key):
+            self._keys.add(key)
+            self._changed.set()
 
     async def wait(self) -> None:
         """Wait until an HPA has changed that was not taken yet."""
@@ -44,9 +46,9 @@ class Changes:
             subscription.add(key)
 
     @contextmanager
-    def subscribe(self) -> Iterator[Subscription]:
-        """Subscribe for the duration of the context."""
-        subscription = Subscription()
+    def subscribe(self, only: HPAKey | None = None) -> Iterator[Subscription]:
+        """Subscribe for the duration of the context, to the changes of all HPAs or of one."""
+        subscription = Subscription(only)
         self._subscriptions.add(subscription)
         try:
             yield subscription

@@ -10,31 +10,60 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from aiohttp import web
 from plotly.offline import get_plotlyjs
 
+from autoscaler.core.model import HPA_APIS, KUBERNETES, HPAKey
+from autoscaler.ui.hpa_page import HPAPage
+from autoscaler.ui.list_page import ListPage
 from autoscaler.ui.sources import Sources
 from kube.status import not_found
 from kube.web.access import NamespaceAccess
+from kube.web.event_stream import respond_with_events
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
 
+_STYLE_ID: Final = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
+"""In plotly.js: the id of a style element, which it adds unless there is an element of this id."""
+
 
 class UIPages:
-    """Responds to requests for the pages."""
+    """Responds to requests for the pages; see kube.web.requests.Pages."""
 
     def __init__(self, sources: Sources, access: NamespaceAccess) -> None:
         self._sources = sources
         self._access = access
-        self._static = StaticFiles(["kube.web", "autoscaler.ui"], {"plotly.min.js": get_plotlyjs().encode()})
-        self._templates = Templates("autoscaler.ui", static=self._static.url)
+        plotly = get_plotlyjs()
+        self.static = StaticFiles(["kube.web", "autoscaler.ui"], {"plotly.min.js": plotly.encode()})
+        self.templates = Templates(
+            "autoscaler.ui",
+            process="autoscaler",
+            static=self.static.url,
+            plotly_style_ids=sorted(set(_STYLE_ID.findall(plotly))),
+        )
+        self._list = ListPage(sources, access, self.templates)
+        self._hpa = HPAPage(sources, access, self.templates)
 
     async def respond(self, request: PageRequest) -> web.StreamResponse:
         """Return the response. Raises StatusError."""
         match request.segments:
-            case ("static", *_):
-                return self._static.respond(request)
             case ():
-                return self._templates.page("list.html", hpas=self._sources.hpas())
+                return await self._list.respond(request)
+            case ("events",):
+                return await respond_with_events(request, self._list.events(request))
+            case ("hpas", namespace, name):
+                return await self._hpa.respond(request, _key(request, namespace, name))
+            case ("hpas", namespace, name, "events"):
+                return await self._hpa.respond_with_events(request, _key(request, namespace, name))
         raise not_found("there is no such page")
+
+
+def _key(request: PageRequest, namespace: str, name: str) -> HPAKey:
+    group = request.query.get("group", KUBERNETES.group)
+    if group not in (api.group for api in HPA_APIS):
+        raise not_found(f"there is no API group {group} of HPAs")
+    return HPAKey(namespace, name, group)

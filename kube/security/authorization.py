@@ -93,15 +93,26 @@ class Authorizer:
         """
         if _PRIVILEGED_GROUP in user.groups:
             return
-        key = (user, info)
+        decision = await self._decide((user, info))
+        if not decision.allowed:
+            raise _refusal(user, info, decision.reason)
+
+    async def allows(self, user: User, info: RequestInfo) -> bool:
+        """Return whether the user may do this.
+
+        Raises:
+            StatusError: 500 or 503 if the API server did not decide.
+        """
+        return _PRIVILEGED_GROUP in user.groups or (await self._decide((user, info))).allowed
+
+    async def _decide(self, key: _Attributes) -> _Decision:
         try:
             decision = self._decisions[key]
         except KeyError:
             decision = None
         if decision is None or decision.until <= self._clock():
             decision = await self._reviews.do(key, lambda: self._review(key))
-        if not decision.allowed:
-            raise _refusal(user, info, decision.reason)
+        return decision
 
     async def _review(self, key: _Attributes) -> _Decision:
         spec = _review_spec(*key)

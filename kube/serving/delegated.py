@@ -10,20 +10,17 @@ import datetime
 
 from kube.client import KubeClient
 from kube.security.authentication import Authenticator, TokenReviewer
-from kube.security.authorization import AuthorizationOptions, Authorizer
+from kube.security.authorization import Authorizer
 from kube.security.tls import ServingTLS, self_signed_files
-from kube.security.trust import TrustOptions, TrustReloader
-from kube.serving.options import ServingOptions
+from kube.security.trust import TrustReloader
+from kube.serving.options import AuthOptions
 
 
 class DelegatedAuth:
     """TLS, authentication and authorization of one server.
 
     Args:
-        serving: the server's options.
-        trust: the CAs of clients.
-        authorization: the paths without review, and the TTLs of cached reviews.
-        token_ttl: seconds for which results of TokenReviews are cached.
+        options: see AuthOptions.
         authentication_client: the API server for TokenReviews and the CAs.
         authorization_client: the API server for SubjectAccessReviews.
 
@@ -39,22 +36,18 @@ class DelegatedAuth:
 
     def __init__(
         self,
-        serving: ServingOptions,
-        trust: TrustOptions,
-        authorization: AuthorizationOptions,
+        options: AuthOptions,
         *,
-        token_ttl: float,
         authentication_client: KubeClient,
         authorization_client: KubeClient,
     ) -> None:
-        files = serving.certificate or self_signed_files(serving.cert_dir, now=datetime.datetime.now(datetime.UTC))
-        self.tls = ServingTLS(
-            files, named=serving.named_certificates, minimum=serving.minimum_tls, ciphers=serving.ciphers
-        )
-        self.trust = TrustReloader(trust, authentication_client, lambda current: self.tls.trust(current.pem))
-        tokens = TokenReviewer(authentication_client, ttl=token_ttl)
+        tls = options.tls
+        files = tls.certificate or self_signed_files(tls.cert_dir, now=datetime.datetime.now(datetime.UTC))
+        self.tls = ServingTLS(files, named=tls.named_certificates, minimum=tls.minimum_tls, ciphers=tls.ciphers)
+        self.trust = TrustReloader(options.trust, authentication_client, lambda current: self.tls.trust(current.pem))
+        tokens = TokenReviewer(authentication_client, ttl=options.token_ttl)
         self.authenticator = Authenticator(lambda: self.trust.current, tokens)
-        self.authorizer = Authorizer(authorization_client, authorization)
+        self.authorizer = Authorizer(authorization_client, options.authorization)
 
     async def run(self) -> None:
         """Reload certificates and CAs when they change, until cancelled."""

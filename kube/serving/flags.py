@@ -1,6 +1,7 @@
-"""Flags of an HTTPS server: the listener, authentication and authorization.
+"""Flags of HTTPS servers: the listener, certificates, authentication and authorization.
 
-Names and defaults are mostly those of Kubernetes' library for API servers. See kube.flags.option_group for groups.
+Names and defaults are mostly those of Kubernetes' library for API servers. See kube.flags.option_group for groups. All
+groups but `serving_flags` have the names of the fields of AuthOptions.
 
 Upstream: options.SecureServingOptions, options.DelegatingAuthenticationOptions, options.DelegatingAuthorizationOptions
 """
@@ -16,9 +17,9 @@ from kube.flags import FILE, Parsed, bool_option, list_option, option_group
 from kube.security.authorization import AuthorizationOptions
 from kube.security.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles, NamedCertificate
 from kube.security.trust import TrustOptions
-from kube.serving.options import ServerLimits, ServingOptions
+from kube.serving.options import ServerLimits, ServingOptions, TLSOptions
 
-_SERVING, _TRUST, _AUTHORIZATION = ServingOptions(), TrustOptions(), AuthorizationOptions()
+_SERVING, _TLS, _TRUST, _AUTHORIZATION = ServingOptions(), TLSOptions(), TrustOptions(), AuthorizationOptions()
 
 
 def _named_certificate(text: str) -> NamedCertificate:
@@ -36,33 +37,14 @@ def _serving_options(
     *,
     bind_address: str,
     secure_port: int,
-    cert_dir: Path,
-    tls_cert_file: Path | None,
-    tls_private_key_file: Path | None,
-    tls_sni_cert_keys: tuple[NamedCertificate, ...],
-    tls_min_version: str,
-    tls_cipher_suites: tuple[str, ...],
     max_connections: int,
     max_requests_inflight: int,
     request_timeout: float,
     shutdown_delay_duration: float,
 ) -> ServingOptions:
-    certificate = None
-    if tls_cert_file is not None and tls_private_key_file is not None:
-        certificate = CertificateFiles(tls_cert_file, tls_private_key_file)
-    elif tls_cert_file is not None or tls_private_key_file is not None:
-        raise click.UsageError("--tls-cert-file and --tls-private-key-file must be given together")
-    unknown = [name for name in tls_cipher_suites if name not in CIPHER_SUITES]
-    if unknown:
-        raise click.UsageError(f"--tls-cipher-suites: unknown {unknown[0]}; known: {', '.join(CIPHER_SUITES)}")
     return ServingOptions(
         bind_address=bind_address,
         port=secure_port,
-        cert_dir=cert_dir,
-        certificate=certificate,
-        named_certificates=tls_sni_cert_keys,
-        minimum_tls=MINIMUM_VERSIONS[tls_min_version],
-        ciphers=tuple(CIPHER_SUITES[name] for name in tls_cipher_suites),
         limits=ServerLimits(
             connections=max_connections, in_flight=max_requests_inflight, request_seconds=request_timeout
         ),
@@ -85,33 +67,6 @@ serving_flags = option_group(
         default=_SERVING.port,
         show_default=True,
         help="Port to serve HTTPS on; 0 is any free port, which is logged.",
-    ),
-    click.option(
-        "--cert-dir",
-        type=click.Path(path_type=Path),
-        default=_SERVING.cert_dir,
-        show_default=True,
-        help="Directory of the self-signed certificate; ignored with --tls-cert-file.",
-    ),
-    click.option("--tls-cert-file", type=FILE, help="Serving certificate; reloaded when it changes."),
-    click.option("--tls-private-key-file", type=FILE, help="Private key of the serving certificate."),
-    click.option(
-        "--tls-sni-cert-key",
-        "tls_sni_cert_keys",
-        type=Parsed("cert,key[:names]", _named_certificate),
-        multiple=True,
-        help="Certificate and key for certain server names, such as a.crt,a.key:*.example.com,example.com; without "
-        "names for those in the certificate. Can be repeated.",
-    ),
-    click.option(
-        "--tls-min-version",
-        type=click.Choice(list(MINIMUM_VERSIONS)),
-        default="VersionTLS12",
-        show_default=True,
-        help="Minimum TLS version.",
-    ),
-    list_option(
-        "--tls-cipher-suites", help="Comma-separated TLS 1.2 cipher suites, by IANA name.  [default: OpenSSL's]"
     ),
     click.option(
         "--max-connections",
@@ -145,17 +100,80 @@ serving_flags = option_group(
     ),
 )
 
+
+def _tls_options(
+    *,
+    cert_dir: Path,
+    tls_cert_file: Path | None,
+    tls_private_key_file: Path | None,
+    tls_sni_cert_keys: tuple[NamedCertificate, ...],
+    tls_min_version: str,
+    tls_cipher_suites: tuple[str, ...],
+) -> TLSOptions:
+    certificate = None
+    if tls_cert_file is not None and tls_private_key_file is not None:
+        certificate = CertificateFiles(tls_cert_file, tls_private_key_file)
+    elif tls_cert_file is not None or tls_private_key_file is not None:
+        raise click.UsageError("--tls-cert-file and --tls-private-key-file must be given together")
+    unknown = [name for name in tls_cipher_suites if name not in CIPHER_SUITES]
+    if unknown:
+        raise click.UsageError(f"--tls-cipher-suites: unknown {unknown[0]}; known: {', '.join(CIPHER_SUITES)}")
+    return TLSOptions(
+        cert_dir=cert_dir,
+        certificate=certificate,
+        named_certificates=tls_sni_cert_keys,
+        minimum_tls=MINIMUM_VERSIONS[tls_min_version],
+        ciphers=tuple(CIPHER_SUITES[name] for name in tls_cipher_suites),
+    )
+
+
+tls_flags = option_group(
+    "tls",
+    _tls_options,
+    click.option(
+        "--cert-dir",
+        type=click.Path(path_type=Path),
+        default=_TLS.cert_dir,
+        show_default=True,
+        help="Directory of the self-signed certificate; ignored with --tls-cert-file.",
+    ),
+    click.option("--tls-cert-file", type=FILE, help="Serving certificate; reloaded when it changes."),
+    click.option("--tls-private-key-file", type=FILE, help="Private key of the serving certificate."),
+    click.option(
+        "--tls-sni-cert-key",
+        "tls_sni_cert_keys",
+        type=Parsed("cert,key[:names]", _named_certificate),
+        multiple=True,
+        help="Certificate and key for certain server names, such as a.crt,a.key:*.example.com,example.com; without "
+        "names for those in the certificate. Can be repeated.",
+    ),
+    click.option(
+        "--tls-min-version",
+        type=click.Choice(list(MINIMUM_VERSIONS)),
+        default="VersionTLS12",
+        show_default=True,
+        help="Minimum TLS version.",
+    ),
+    list_option(
+        "--tls-cipher-suites",
+        show_default="OpenSSL's",
+        help="Comma-separated TLS 1.2 cipher suites, by IANA name.",
+    ),
+)
+
 trust_flags = option_group(
     "trust",
     TrustOptions,
     click.option(
         "--requestheader-client-ca-file",
         type=FILE,
-        help="CA bundle that verifies the front proxy's client certificate.  [default: from the cluster]",
+        show_default="from the cluster",
+        help="CA bundle that verifies the front proxy's client certificate.",
     ),
     list_option(
         "--requestheader-allowed-names",
-        help="Common names allowed in the front proxy's client certificate.  [default: any]",
+        show_default="any",
+        help="Common names allowed in the front proxy's client certificate.",
     ),
     list_option(
         "--requestheader-username-headers",
@@ -179,7 +197,8 @@ trust_flags = option_group(
     click.option(
         "--client-ca-file",
         type=FILE,
-        help="CA bundle that verifies the client certificates of users.  [default: from the cluster]",
+        show_default="from the cluster",
+        help="CA bundle that verifies the client certificates of users.",
     ),
     bool_option("--authentication-skip-lookup", "skip_lookup", help="Do not read missing CAs from the cluster."),
 )
@@ -210,15 +229,22 @@ def _authorization_options(
     )
 
 
-authorization_flags = option_group(
-    "authorization",
-    _authorization_options,
-    list_option(
-        "--authorization-always-allow-paths",
-        default=_AUTHORIZATION.always_allow_paths,
-        show_default=True,
-        help="HTTP paths that need no authorization, also for unauthenticated clients. A trailing * is a wildcard.",
-    ),
+def _review_options(
+    *, authorization_webhook_cache_authorized_ttl: float, authorization_webhook_cache_unauthorized_ttl: float
+) -> AuthorizationOptions:
+    return AuthorizationOptions(
+        authorized_ttl=authorization_webhook_cache_authorized_ttl,
+        unauthorized_ttl=authorization_webhook_cache_unauthorized_ttl,
+    )
+
+
+_ALWAYS_ALLOW_PATHS = list_option(
+    "--authorization-always-allow-paths",
+    default=_AUTHORIZATION.always_allow_paths,
+    show_default=True,
+    help="HTTP paths that need no authorization, also for unauthenticated clients. A trailing * is a wildcard.",
+)
+_REVIEW_TTLS = (
     click.option(
         "--authorization-webhook-cache-authorized-ttl",
         type=DURATION,
@@ -234,3 +260,7 @@ authorization_flags = option_group(
         help="Duration to cache 'unauthorized' results of SubjectAccessReviews.",
     ),
 )
+
+authorization_flags = option_group("authorization", _authorization_options, _ALWAYS_ALLOW_PATHS, *_REVIEW_TTLS)
+review_flags = option_group("authorization", _review_options, *_REVIEW_TTLS)
+"""Those of a server that has no health endpoints."""

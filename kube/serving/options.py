@@ -1,4 +1,4 @@
-"""The options of an HTTPS server: its address, certificates and limits."""
+"""The options of an HTTPS server: its address, certificates, limits, authentication and authorization."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kube.security.authorization import AuthorizationOptions
 from kube.security.tls import CertificateFiles, NamedCertificate
+from kube.security.trust import TrustOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +56,47 @@ class ServingOptions:
     Attributes:
         bind_address: the address to listen on; 0.0.0.0, :: and "" are all addresses of both families.
         port: the port; 0 is any free one.
-        cert_dir: directory of the self-signed certificate, if `certificate` is None.
-        certificate: the serving certificate.
-        named_certificates: certificates for certain server names (SNI).
-        minimum_tls: the minimum TLS version.
-        ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for OpenSSL's choice.
         limits: on connections and requests.
         shutdown_delay: seconds that requests are still served after SIGTERM.
     """
 
     bind_address: str = "0.0.0.0"  # noqa: S104  (an API server is there for the whole cluster)
     port: int = 6443
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    shutdown_delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TLSOptions:
+    """The certificates of a server.
+
+    Attributes:
+        cert_dir: directory of the self-signed certificate, if `certificate` is None.
+        certificate: the serving certificate.
+        named_certificates: certificates for certain server names (SNI).
+        minimum_tls: the minimum TLS version.
+        ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for OpenSSL's choice.
+    """
+
     cert_dir: Path = Path("apiserver.local.config/certificates")
     certificate: CertificateFiles | None = None
     named_certificates: tuple[NamedCertificate, ...] = ()
     minimum_tls: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     ciphers: tuple[str, ...] = ()
-    limits: ServerLimits = field(default_factory=ServerLimits)
-    shutdown_delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthOptions:
+    """TLS, and delegated authentication and authorization.
+
+    Attributes:
+        tls: the server's certificates.
+        trust: the CAs of clients.
+        token_ttl: seconds for which results of TokenReviews are cached.
+        authorization: the paths without review, and the TTLs of cached reviews.
+    """
+
+    tls: TLSOptions = field(default_factory=TLSOptions)
+    trust: TrustOptions = field(default_factory=TrustOptions)
+    token_ttl: float = 10.0
+    authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)

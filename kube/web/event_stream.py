@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Final
 
 from aiohttp import hdrs, web
 
+from kube.status import StatusError, service_unavailable
 from kube.web.requests import PageRequest
+
+_log = logging.getLogger(__name__)
+
+_HEARTBEAT_SECONDS: Final = 15.0
+_MAX_STREAMS: Final = 100
+_RETRY_AFTER_SECONDS: Final = 10
+_KNOWN: Final = ("replace", "reload")
+_LINE_END: Final = re.compile("\r\n|\r|\n")
+_GONE: Final = (401, 403, 404)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +37,105 @@ class ServerEvent:
     event: str
     data: str
 
+    def encode(self) -> bytes:
+        """Return the event as it is sent. Browsers know names only of listeners, so live.js gets others as data."""
+        name, data = (self.event, self.data) if self.event in _KNOWN else ("custom", f"{self.event}\n{self.data}")
+        lines = "".join(f"data: {line}\n" for line in _LINE_END.split(data))
+        return f"event: {name}\n{lines}\n".encode()
+
+
+_HEARTBEAT: Final = b"event: heartbeat\ndata:\n\n"
+
+
+class EventStream(web.StreamResponse):
+    """The response with events; `EventStreams.send` sends it."""
+
+    def __init__(self, events: AsyncIterator[ServerEvent]) -> None:
+        super().__init__(headers={hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8"})
+        self.events = events
+
 
 async def respond_with_events(request: PageRequest, events: AsyncIterator[ServerEvent]) -> web.StreamResponse:
-    """Send events until the client disconnects, or the iterator ends."""
-    response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "text/event-stream", hdrs.CACHE_CONTROL: "no-store"})
-    await response.prepare(request.raw)
-    async for event in events:
-        lines = "".join(f"data: {line}\n" for line in event.data.split("\n"))
-        await response.write(f"event: {event.event}\n{lines}\n".encode())
-    return response
+    """Return a response that sends events until the client disconnects, the server stops, or the iterator ends.
+
+    The iterator should begin with the present state of what the page shows: browsers reconnect. It is closed in every
+    case, so an async generator may hold a subscription.
+    """
+    del request
+    return EventStream(events)
+
+
+class EventStreams:
+    """Sends event streams, with heartbeats, and limits their number."""
+
+    def __init__(self, *, limit: int = _MAX_STREAMS, heartbeat_seconds: float = _HEARTBEAT_SECONDS) -> None:
+        self._limit = limit
+        self._heartbeat = heartbeat_seconds
+        self._stopping = asyncio.Event()
+        self._open = 0
+
+    def __len__(self) -> int:
+        return self._open
+
+    def stop(self) -> None:
+        """End all streams, and refuse new ones."""
+        self._stopping.set()
+
+    async def send(self, request: web.BaseRequest, stream: EventStream) -> None:
+        """Send the events of a stream until it ends; returns at once for a HEAD request.
+
+        If the iterator raises a StatusError that says that there is no such page, or none for this user, the page loads
+        itself again, and shows it. After other errors the client connects again.
+
+        Raises:
+            StatusError: 503, there are too many streams, or the process is stopping.
+        """
+        if request.method == hdrs.METH_HEAD:
+            await _close(stream.events)
+            return
+        if self._open >= self._limit or self._stopping.is_set():
+            await _close(stream.events)
+            raise service_unavailable("too many pages are open", retry_after=_RETRY_AFTER_SECONDS)
+        self._open += 1
+        stopping = asyncio.create_task(self._stopping.wait())
+        following: asyncio.Task[ServerEvent] | None = None
+        try:
+            await stream.prepare(request)
+            while True:
+                # Not cancelled by a timeout: that would end a generator.
+                following = following or asyncio.ensure_future(anext(stream.events))
+                await asyncio.wait((following, stopping), timeout=self._heartbeat, return_when=asyncio.FIRST_COMPLETED)
+                if stopping.done():
+                    return
+                if not following.done():
+                    await stream.write(_HEARTBEAT)
+                    continue
+                try:
+                    event = following.result()
+                except StopAsyncIteration:
+                    return
+                except StatusError as error:
+                    if error.code in _GONE:
+                        await stream.write(ServerEvent("reload", "").encode())
+                    return
+                except Exception:  # noqa: BLE001  # a bug in a page: the process has other work
+                    _log.exception("the event stream %s failed", request.raw_path)
+                    return
+                following = None
+                await stream.write(event.encode())
+        except ConnectionResetError:  # before this task is cancelled for it
+            return
+        finally:
+            self._open -= 1
+            stopping.cancel()
+            if following is not None:
+                following.cancel()
+                await asyncio.wait((following,))
+            await _close(stream.events)
+
+
+async def _close(events: AsyncIterator[ServerEvent]) -> None:
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        with contextlib.suppress(Exception):
+            await close()

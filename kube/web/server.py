@@ -1,22 +1,64 @@
-"""Serve pages: on loopback over HTTP, elsewhere over TLS with authentication."""
+"""Serve pages: on loopback over HTTP, elsewhere over TLS with authentication.
+
+The process has other work, which pages must not delay: few requests run at a time, further ones wait, and an error of a
+page is a line in the log.
+
+A page is for its own origin only: a Content-Security-Policy without exceptions, and on loopback no Host header but
+those of loopback, because a site on the Internet may give its own name the address 127.0.0.1 (DNS rebinding).
+"""
 
 from __future__ import annotations
 
-import html
+import asyncio
+import logging
 import socket
+from collections.abc import Mapping
+from ipaddress import ip_address
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from prometheus_client import CollectorRegistry
 
+from kube.fairness import FairSemaphore, QueueFullError
+from kube.security.authentication import ANONYMOUS, User
 from kube.security.request_info import Target
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.listener import Listener, bind
-from kube.serving.options import ServerLimits
-from kube.status import StatusError
+from kube.serving.options import ConnectionLimits, ServerLimits
+from kube.status import (
+    StatusError,
+    forbidden,
+    internal_error,
+    method_not_allowed,
+    not_found,
+    timeout,
+    too_many_requests,
+    unauthorized,
+)
+from kube.web.event_stream import EventStream, EventStreams
 from kube.web.options import UIAddress
 from kube.web.requests import PageRequest, Pages
 
-_LIMITS = ServerLimits(connections=200)
+_log = logging.getLogger(__name__)
+
+_LIMITS: Final = ServerLimits(
+    connections=200, in_flight=8, request_seconds=60.0, shutdown_seconds=1.0, connection=ConnectionLimits(read=30.0)
+)
+_MAX_WAITING: Final = 64  # requests of one user
+_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "same-origin",
+        "X-Content-Type-Options": "nosniff",
+        hdrs.CACHE_CONTROL: "no-store",
+        hdrs.SERVER: "milliscale",
+    }
+)
 
 
 class PageServer:
@@ -28,6 +70,8 @@ class PageServer:
         auth: authentication and authorization, required unless the address is a loopback one.
         registry: the metrics registry.
         metrics_prefix: of the names of the metrics of connections.
+        limits: see ServerLimits.
+        streams: sends event streams; by default with its own limit.
     """
 
     def __init__(
@@ -38,15 +82,22 @@ class PageServer:
         auth: DelegatedAuth | None,
         registry: CollectorRegistry,
         metrics_prefix: str,
+        limits: ServerLimits = _LIMITS,
+        streams: EventStreams | None = None,
     ) -> None:
+        if auth is None and not address.is_loopback:
+            raise ValueError("pages on an address that is not a loopback one need authentication")
         self._pages = pages
         self._address = address
         self._auth = auth
+        self._limits = limits
+        self._slots = FairSemaphore(limits.in_flight, max_waiting=_MAX_WAITING)
+        self._streams = EventStreams() if streams is None else streams
         self._listener = Listener(
             self._respond,
             None if auth is None else auth.tls.context,
-            error_response=_error_page,
-            limits=_LIMITS,
+            error_response=self._error,
+            limits=limits,
             registry=registry,
             metrics_prefix=metrics_prefix,
         )
@@ -58,21 +109,83 @@ class PageServer:
     async def start(self, listening: socket.socket) -> None:
         """Begin to serve on a bound socket."""
         await self._listener.start(listening)
+        _log.info("pages on %s", self.url(listening))
 
     async def stop(self) -> None:
-        """Close all connections."""
+        """End the event streams and close all connections."""
+        self._streams.stop()
         await self._listener.stop()
+
+    def url(self, listening: socket.socket) -> str:
+        """Return the URL of the first page."""
+        host, port = listening.getsockname()[:2]
+        return f"{'http' if self._auth is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}/"
 
     async def _respond(self, request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
         try:
-            target = Target.parse(request.raw_path)
-            user = None
-            if self._auth is not None:
-                user = await self._auth.authenticator.authenticate(certificate, request.raw_headers)
-            return await self._pages(PageRequest(segments=target.segments, query=target.query, user=user, raw=request))
+            response = await self._page(request, certificate)
         except StatusError as error:
-            return _error_page(error)
+            response = self._error(error)
+        except Exception:  # noqa: BLE001  # a bug in a page: the process has other work
+            _log.exception("could not respond to %s %s", request.method, request.raw_path)
+            response = self._error(internal_error("see the log of the server"))
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        if isinstance(response, EventStream):
+            try:
+                await self._streams.send(request, response)
+            except StatusError as error:
+                return self._error(error)
+        return response
+
+    async def _page(self, request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
+        if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
+            raise method_not_allowed("pages can only be read: use GET")
+        if self._auth is None and not _is_loopback(request.headers.get(hdrs.HOST, "")):
+            raise forbidden(
+                "these pages are only served to this host: open them as http://localhost:PORT, such as with kubectl "
+                "port-forward"
+            )
+        target = Target.parse(request.raw_path)
+        match target.segments:
+            case ("static", *rest):
+                if len(rest) != 1:
+                    raise not_found("there is no such file")
+                return self._pages.static.respond(rest[0])
+        user = None if self._auth is None else await _authenticated(self._auth, request, certificate)
+        page = PageRequest(segments=target.segments, query=target.query, user=user, raw=request)
+        try:
+            async with (
+                asyncio.timeout(self._limits.request_seconds),
+                self._slots.slot("" if user is None else user.name),
+            ):
+                return await self._pages.respond(page)
+        except TimeoutError:
+            raise timeout("Timeout: request did not complete within the allotted timeout") from None
+        except QueueFullError:
+            raise too_many_requests("Too many requests, please try again later.", retry_after=1) from None
+
+    def _error(self, error: StatusError) -> web.Response:
+        response = self._pages.templates.error(error)
+        response.headers.update(_HEADERS)
+        if error.retry_after is not None:
+            response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
+        if error.code == 401:
+            response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
+        return response
 
 
-def _error_page(error: StatusError) -> web.Response:
-    return web.Response(text=f"<p>{html.escape(str(error))}</p>", status=error.code, content_type="text/html")
+async def _authenticated(auth: DelegatedAuth, request: web.BaseRequest, certificate: bytes | None) -> User:
+    user = await auth.authenticator.authenticate(certificate, request.raw_headers)
+    if user == ANONYMOUS:
+        raise unauthorized()
+    return user
+
+
+def _is_loopback(host_header: str) -> bool:
+    """Return True if a Host header names this host itself."""
+    try:
+        name = urlsplit(f"//{host_header}").hostname or ""
+        return name == "localhost" or name.endswith(".localhost") or ip_address(name).is_loopback
+    except ValueError:
+        return False

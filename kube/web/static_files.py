@@ -11,7 +11,6 @@ from importlib.resources import files
 from aiohttp import hdrs, web
 
 from kube.status import not_found
-from kube.web.requests import PageRequest
 
 
 class StaticFiles:
@@ -40,10 +39,10 @@ class StaticFiles:
         """Return the URL of a file for a page; KeyError: there is no such file."""
         return f"/static/{self._names[name]}"
 
-    def respond(self, request: PageRequest) -> web.Response:
+    def respond(self, name: str) -> web.Response:
         """Respond to /static/NAME. Raises StatusError (404)."""
-        found = self._files.get(request.segments[-1])
-        if found is None or len(request.segments) != 2:
+        found = self._files.get(name)
+        if found is None:
             raise not_found("there is no such file")
         kind, content = found
         headers = {

@@ -39,7 +39,7 @@ from kube.selectors import LabelSelector
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.health import Health
 from kube.serving.listener import Listener
-from kube.serving.options import ServerLimits, ServingOptions
+from kube.serving.options import AuthOptions, ServerLimits, TLSOptions
 from kube.status import not_found
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities, write_pair
@@ -303,10 +303,12 @@ async def served_adapter(
     async with scripted_server() as api_server, connected(api_server, directory) as client:
         api.script(api_server)
         auth = DelegatedAuth(
-            ServingOptions(certificate=files),
-            trust or TrustOptions(),
-            authorization or AuthorizationOptions(),
-            token_ttl=token_ttl,
+            AuthOptions(
+                tls=TLSOptions(certificate=files),
+                trust=trust or TrustOptions(),
+                token_ttl=token_ttl,
+                authorization=authorization or AuthorizationOptions(),
+            ),
             authentication_client=client,
             authorization_client=client,
         )

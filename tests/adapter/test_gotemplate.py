@@ -202,3 +202,17 @@ def test_only_writes_is_true_for_printed_fields(source: str) -> None:
 )
 def test_only_writes_is_false_for_examined_fields(source: str) -> None:
     assert not Template(source, fields=DATA).only_writes("LabelMatchers")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("<<$x := .LabelMatchers>>" + '<<$x = printf "%s%s" $x $x>>' * 40, id="doubled-text"),
+        pytest.param("<<range $.GroupBySlice>>" * 40 + "x" + "<<end>>" * 40, id="nested-loops"),
+        pytest.param("<<$x := printf `%s` .Series>>" + '<<$x = printf "%s%s" $x $x>>' * 16 + "<<$x>>" * 700, id="long"),
+    ],
+)
+def test_template_that_grows_without_bounds_is_an_error(source: str) -> None:
+    template = Template(source, fields=("LabelMatchers", "GroupBySlice", "Series"))
+    with pytest.raises(TemplateError, match="it makes too long a text, or repeats too often"):
+        template.render({"LabelMatchers": "a" * 10, "GroupBySlice": ("a", "b"), "Series": "series"})

@@ -19,10 +19,8 @@ from adapter.commands.flags import CatalogOptions, KubernetesOptions, Prometheus
 from adapter.commands.serve import serve
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
-from kube.security.authorization import AuthorizationOptions
-from kube.security.trust import TrustOptions
 from kube.serving.listener import delayed
-from kube.serving.options import ServingOptions
+from kube.serving.options import AuthOptions, ServingOptions, TLSOptions
 from playground.ports import LOOPBACK, free_port
 from tests.adapter.front_proxy import Connection, front_proxy
 from tests.adapter.metrics_env import RESOURCES, RULES
@@ -151,12 +149,8 @@ async def running(
             kubernetes=KubernetesOptions(
                 lister_kubeconfig=kubeconfig, authentication_kubeconfig=kubeconfig, authorization_kubeconfig=kubeconfig
             ),
-            serving=ServingOptions(
-                bind_address=LOOPBACK, port=client.port, certificate=pair, shutdown_delay=shutdown_delay
-            ),
-            trust=TrustOptions(),
-            token_ttl=10.0,
-            authorization=AuthorizationOptions(),
+            serving=ServingOptions(bind_address=LOOPBACK, port=client.port, shutdown_delay=shutdown_delay),
+            auth=AuthOptions(tls=TLSOptions(certificate=pair)),
         )
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(serve(options, load_rules(options.config)))

@@ -10,8 +10,14 @@ from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import KUBERNETES, MILLISCALE
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.ui.sources import WhatIf
 from kube.election import ElectionSettings
+from kube.security.authorization import AuthorizationOptions
+from kube.security.trust import TrustOptions
+from kube.serving.options import AuthOptions, TLSOptions
 from kube.sharding import Shard
+from kube.web.options import UIAddress
+from replay.what_if import what_if
 
 
 class Controller:
@@ -19,9 +25,11 @@ class Controller:
 
     def __init__(self) -> None:
         self.options: Options | None = None
+        self.what_if: WhatIf | None = None
 
-    async def __call__(self, options: Options) -> None:
+    async def __call__(self, options: Options, *, what_if: WhatIf | None) -> None:
         self.options = options
+        self.what_if = what_if
 
 
 @pytest.fixture
@@ -139,6 +147,8 @@ def test_feature_gate_can_be_false(text: str, controller: Controller) -> None:
         ("--kube-api-qps=inf", "not a finite number"),
         ("--kube-api-burst=0", "x>=1"),
         ("--metrics-port=65536", "0<=x<=65535"),
+        ("--ui-address=8081", "'8081' must be HOST:PORT, such as 127.0.0.1:8081"),
+        ("--ui-address=pod.example:8081", "must be an IP address or localhost"),
         ("--hpa-apis=keda", "unknown API 'keda'; known: kubernetes, milliscale"),
         ("--hpa-apis=", "unknown API ''; known: kubernetes, milliscale"),
         ("--feature-gates=Scale=true", "unknown feature gate 'Scale'; known: HPAScaleToZero"),
@@ -177,6 +187,43 @@ def test_modes_other_than_act_take_no_lease_and_save_no_history(mode: str, contr
     assert controller.options is not None
     assert controller.options.mode is Mode(mode)
     assert controller.options.availability == Availability(shard=Shard(index=1, count=3))
+
+
+def test_pages_have_an_address_and_what_if(controller: Controller) -> None:
+    assert run("--ui-address=localhost:8081").exit_code == 0
+    assert controller.options is not None
+    assert controller.options.ui_address == UIAddress("127.0.0.1", 8081)
+    assert controller.what_if is what_if
+
+
+def test_flags_of_authentication_are_those_of_api_servers(controller: Controller, tmp_path: Path) -> None:
+    ca = tmp_path / "ca.crt"
+    ca.touch()
+    result = run(
+        "--ui-address=:8443",
+        f"--cert-dir={tmp_path}",
+        f"--client-ca-file={ca}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--authentication-skip-lookup",
+        "--authentication-token-webhook-cache-ttl=1m",
+        "--authorization-webhook-cache-authorized-ttl=5m",
+        "--authorization-webhook-cache-unauthorized-ttl=30s",
+    )
+    assert result.exit_code == 0, result.output
+    assert controller.options is not None
+    assert controller.options.ui_address == UIAddress("::", 8443)
+    assert controller.options.ui_auth == AuthOptions(
+        tls=TLSOptions(cert_dir=tmp_path),
+        trust=TrustOptions(client_ca_file=ca, requestheader_allowed_names=("front-proxy-client",), skip_lookup=True),
+        token_ttl=60.0,
+        authorization=AuthorizationOptions(authorized_ttl=300.0, unauthorized_ttl=30.0),
+    )
+
+
+def test_without_ui_address_no_pages_are_served(controller: Controller) -> None:
+    assert run().exit_code == 0
+    assert controller.options is not None
+    assert (controller.options.ui_address, controller.what_if) == (None, None)
 
 
 def test_help_shows_each_default_once() -> None:

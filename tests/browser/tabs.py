@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
@@ -14,7 +14,10 @@ from playground.chromium import Chromium
 
 Scheme = Literal["light", "dark"]
 
-_LOOPBACK_ONLY = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
+PHONE: Final = {"width": 360, "height": 740}
+"""The size of a small phone's window."""
+
+_LOOPBACK_ONLY: Final = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
 
 
 @asynccontextmanager
@@ -49,6 +52,10 @@ class Tab:
     async def texts(self, selector: str) -> list[str]:
         """Return the text of all elements of a CSS selector."""
         return await self.page.locator(selector).all_text_contents()
+
+    def foreign_requests(self, origin: str) -> list[str]:
+        """Return the requests to other origins; `origin` ends in a slash."""
+        return [url for url in self.requests if not url.startswith((origin, "data:"))]
 
 
 @asynccontextmanager

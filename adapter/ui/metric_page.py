@@ -1,0 +1,100 @@
+"""The page of one metric: what `explain` says about it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from adapter.diagnosis.explain import Target, TargetError
+from adapter.diagnosis.probe import Selection
+from adapter.diagnosis.report import Explanation
+from adapter.ui.live import CheckAccess, changed_parts
+from adapter.ui.reports import Reports
+from kube.security.request_info import Query
+from kube.selectors import LabelSelector, SelectorError
+from kube.status import StatusError
+from kube.web.event_stream import ServerEvent
+from kube.web.templates import Templates
+
+_TICK_SECONDS: Final = 10.0
+_FIELDS: Final = ("metric", "namespace", "name", "labelSelector", "metricLabelSelector")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricForm:
+    """The form.
+
+    Attributes:
+        texts: what was entered in each field, by parameter.
+        target: the metric; None if there is none, or a field is wrong.
+        selection: the objects.
+        errors: what is wrong, by parameter.
+    """
+
+    texts: Mapping[str, str]
+    target: Target | None
+    selection: Selection
+    errors: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, query: Query) -> MetricForm:
+        """Read the parameters of a request."""
+        texts = {field: query.get(field).strip() for field in _FIELDS}
+        errors: dict[str, str] = {}
+        target = None
+        if texts["metric"]:
+            try:
+                target = Target.parse(texts["metric"])
+            except TargetError as error:
+                errors["metric"] = str(error)
+        selectors = {}
+        for field in ("labelSelector", "metricLabelSelector"):
+            try:
+                selectors[field] = LabelSelector.parse(texts[field])
+            except SelectorError as error:
+                errors[field] = str(error)
+        if texts["name"] and texts["labelSelector"]:
+            errors.setdefault("labelSelector", "give a name or a label selector, not both")
+        if errors:
+            return cls(texts, None, Selection(), errors)
+        selection = Selection(
+            namespace=texts["namespace"],
+            name=texts["name"],
+            selector=selectors["labelSelector"] if texts["labelSelector"] else None,
+            metric_selector=selectors["metricLabelSelector"],
+        )
+        return cls(texts, target, selection, errors)
+
+
+class MetricPage:
+    """Renders the page and its events."""
+
+    def __init__(self, reports: Reports, templates: Templates, *, tick_seconds: float = _TICK_SECONDS) -> None:
+        self._reports = reports
+        self._templates = templates
+        self._tick_seconds = tick_seconds
+
+    async def page(self, form: MetricForm, *, events: str) -> str:
+        """Return the page; without a metric only the form."""
+        values = await self._values(form)
+        return self._templates.render("metric.html", form=form, events=events if form.target else "", **values)
+
+    async def events(self, form: MetricForm, *, check_access: CheckAccess) -> AsyncIterator[ServerEvent]:
+        """Yield what changes, from the present state on."""
+
+        async def parts() -> Mapping[str, str]:
+            return {"explanation": self._templates.render("_explanation.html", **await self._values(form))}
+
+        async for event in changed_parts(parts, check_access, tick_seconds=self._tick_seconds):
+            yield event
+
+    async def _values(self, form: MetricForm) -> Mapping[str, Any]:
+        explanation: Explanation | None = None
+        problem = ""
+        if form.target is not None:
+            try:
+                explanation = await self._reports.explanation(form.target, form.selection)
+            except StatusError as error:
+                problem = error.message
+        return {"explanation": explanation, "problem": problem}

@@ -1,0 +1,126 @@
+"""The reports of `check` and `explain` about the active rules, shared by all open pages.
+
+Open pages ask again and again, and each report costs time and queries. So a report is made once for all pages that want
+it, it is valid for some seconds, and few are made at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Final, TypeVar, cast
+
+from cachetools import TTLCache
+
+from adapter.diagnosis.check import check, check_rule, paused_findings, resource_reports
+from adapter.diagnosis.explain import Target, explain
+from adapter.diagnosis.lint import in_order
+from adapter.diagnosis.probe import Selection
+from adapter.diagnosis.report import Explanation, Finding, RuleReport
+from adapter.rules import AnyRule
+from adapter.ui.sources import ActiveRules, Sources
+from kube.client import KubeError
+from kube.single_flight import SingleFlight
+from kube.status import service_unavailable
+
+_T = TypeVar("_T")
+
+_EXAMPLES: Final = 3  # of each rule
+_AT_ONCE: Final = 2
+_VALID_SECONDS: Final = 10.0
+_KEPT: Final = 64
+
+
+class Reports:
+    """Makes reports. `clock` is monotonic, in seconds."""
+
+    def __init__(self, sources: Sources, *, clock: Callable[[], float]) -> None:
+        self._sources = sources
+        self._kept: TTLCache[Hashable, object] = TTLCache(_KEPT, _VALID_SECONDS, timer=clock)
+        self._flights: SingleFlight[Hashable, object] = SingleFlight()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        # The findings of the last version, with the version.
+        self._findings: tuple[Hashable, tuple[Finding, ...]] = (None, ())
+
+    async def findings(self) -> tuple[Finding, ...]:
+        """Return what `check` finds in all rules without querying values, in the order of the file.
+
+        It is made again when the file, the series or the failures of lists have changed.
+
+        Raises:
+            StatusError: 503, the API server cannot list its resources.
+        """
+        active = self._sources.active()
+        version = _version(active)
+        if self._findings[0] != version:
+            made = await self._shared(version, lambda: self._checked(active))
+            self._findings = version, made
+        paused = paused_findings(active.coalescer.paused()) if active.coalescer is not None else ()
+        return in_order((*self._findings[1], *paused), active.rules) if paused else self._findings[1]
+
+    async def rule(self, rule: AnyRule) -> tuple[RuleReport, tuple[Finding, ...]]:
+        """Return a rule's series, metrics and example values, and all findings about it."""
+        active = self._sources.active()
+        report, online = await self._valid(
+            (active.rules.digest, rule.key), lambda: check_rule(active.catalog, rule, active.probe, examples=_EXAMPLES)
+        )
+        found = [finding for finding in await self.findings() if finding.rule == rule.key]
+        known = {(finding.code, finding.where) for finding in found}
+        found += [finding for finding in online if (finding.code, finding.where) not in known]
+        return report, tuple(found)
+
+    async def resource_rules(self) -> list[RuleReport]:
+        """Return the queries of resourceRules, with an example of each."""
+        active = self._sources.active()
+        work = lambda: resource_reports(active.rules.resource, active.probe)  # noqa: E731
+        return await self._valid((active.rules.digest, "resourceRules"), work)
+
+    async def explanation(self, target: Target, selection: Selection) -> Explanation:
+        """Explain a metric.
+
+        Raises:
+            StatusError: 503, the API server cannot list its resources.
+        """
+        active = self._sources.active()
+
+        async def explained() -> Explanation:
+            try:
+                return await explain(
+                    target, selection, catalog=active.catalog, lookup=self._sources.lookup, probe=active.probe
+                )
+            except KubeError as error:
+                raise _unavailable() from error
+
+        return await self._valid((active.rules.digest, target, str(selection)), explained)
+
+    async def _checked(self, active: ActiveRules) -> tuple[Finding, ...]:
+        try:
+            report = await check(active.catalog, self._sources.lookup, active.probe, knows_cluster=True, examples=0)
+        except KubeError as error:
+            raise _unavailable() from error
+        return report.findings
+
+    async def _valid(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Return a report that was made in the last seconds."""
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = await self._shared(key, make)
+        return cast("_T", found)
+
+    async def _shared(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        async def limited() -> object:
+            async with self._slots:
+                return await make()
+
+        return cast("_T", await self._flights.do(key, limited))
+
+
+def _version(active: ActiveRules) -> Hashable:
+    """Identify everything that the findings depend on."""
+    catalog = active.catalog
+    failures = tuple(failure for rule in active.rules.all_rules if (failure := catalog.failure(rule)))
+    return (active.rules.digest, catalog.snapshot, failures)
+
+
+def _unavailable() -> Exception:
+    return service_unavailable("the API server, which knows the resources, does not respond")

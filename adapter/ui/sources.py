@@ -1,0 +1,91 @@
+"""What the pages read, at each request, from the adapter that runs in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from adapter.catalog.catalog import Catalog, SeriesSource
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.diagnosis.probe import Probe
+from adapter.metrics.forward import Forwarder
+from adapter.metrics.objects import ObjectNames
+from adapter.planning.coalescer import MetricsQueryCoalescer
+from adapter.planning.vector_cache import InstantQueries, VectorCache
+from adapter.prometheus import PrometheusOptions
+from adapter.rules import RulesFile
+from kube.mapping import ResourceLookup
+
+
+class ActiveRules(Protocol):
+    """One version of the rules, and what belongs to it; `coalescer` is None if nothing is cached."""
+
+    @property
+    def rules(self) -> RulesFile: ...  # noqa: D102
+
+    @property
+    def catalog(self) -> Catalog: ...  # noqa: D102
+
+    @property
+    def cache(self) -> VectorCache: ...  # noqa: D102
+
+    @property
+    def forwarder(self) -> Forwarder: ...  # noqa: D102
+
+    @property
+    def coalescer(self) -> MetricsQueryCoalescer | None: ...  # noqa: D102
+
+    @property
+    def probe(self) -> Probe: ...  # noqa: D102
+
+
+class Prometheus(SeriesSource, InstantQueries, Protocol):
+    """The Prometheus servers; see PrometheusServers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesFileState:
+    """The rules file.
+
+    Attributes:
+        path: the file.
+        applied_at: when its rules became active, in seconds since the epoch.
+        problem: why the current file cannot be used, so that the last good rules stay active; None: it is in use.
+        gone: the metrics that the last reload removed, by API group.
+    """
+
+    path: str
+    applied_at: float
+    problem: str | None
+    gone: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The adapter's state.
+
+    Attributes:
+        active: returns the active rules.
+        rules_file: returns the state of the rules file.
+        telemetry: the metrics of rules.
+        prometheus: for rules that are tried; active rules have their own access.
+        default_server: the Prometheus of --prometheus-url.
+        lookup: the cluster's resources.
+        objects: the cluster's objects.
+        relist_interval, max_age, freshness: see CatalogOptions.
+        clock: returns seconds since the epoch.
+    """
+
+    active: Callable[[], ActiveRules]
+    rules_file: Callable[[], RulesFileState]
+    telemetry: RuleTelemetry
+    prometheus: Prometheus
+    default_server: PrometheusOptions
+    lookup: ResourceLookup
+    objects: ObjectNames
+    relist_interval: float
+    max_age: float
+    freshness: float
+    clock: Callable[[], float] = time.time

@@ -1,0 +1,58 @@
+"""Short texts for the pages: ages, times, the names of metrics, and rules as they are written."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+
+_HEADERS: Final = "headers"
+
+
+def rounded_age(seconds: float) -> int:
+    """Return an age in seconds, rounded down so that a page does not change with every second."""
+    step = next((step for below, step in ((60, 10), (3600, 60), (86400, 3600)) if seconds < below), 86400)
+    return int(max(seconds, 0.0) // step * step)
+
+
+def age_text(seconds: float) -> str:
+    """Return an age in words: "just now", "40 s ago", "3 min ago"."""
+    age = rounded_age(seconds)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if age >= size:
+            return f"{age // size} {unit} ago"
+    return f"{age} s ago" if age else "just now"
+
+
+def time_text(at: float) -> str:
+    """Return a time in seconds since the epoch, as "2026-01-31 12:00:00 UTC"."""
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def metric_target(metric: str) -> str:
+    """Return the name of a report's metric as `explain` takes it: external metrics begin with "external/"."""
+    return metric if "/" in metric else f"external/{metric}"
+
+
+def element_id(key: str) -> str:
+    """Return the id of an element for a rule's key: "rules-2"."""
+    return key.replace("[", "-").replace("]", "")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as such."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def rule_yaml(entry: Mapping[str, object]) -> str:
+    """Return a rule as YAML. Its headers are left out, since they may have credentials."""
+    tree: dict[str, Any] = {key: value for key, value in entry.items() if key != _HEADERS}
+    return yaml.dump([tree], Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)

@@ -1,0 +1,61 @@
+"""Serve the web pages of a controller, with the authentication and authorization that their address needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from prometheus_client import CollectorRegistry
+
+from autoscaler.ui.sources import Sources
+from kube.client import KubeClient
+from kube.serving.delegated import DelegatedAuth
+from kube.serving.options import AuthOptions
+from kube.web.access import NamespaceAccess
+from kube.web.options import UIAddress
+from kube.web.server import PageServer
+
+
+@asynccontextmanager
+async def pages_served(
+    sources: Sources, address: UIAddress, auth_options: AuthOptions, *, client: KubeClient, registry: CollectorRegistry
+) -> AsyncIterator[None]:
+    """Serve the pages until the end of the context.
+
+    Args:
+        sources: what the pages show.
+        address: see UIAddress.
+        auth_options: for an address that is not a loopback one.
+        client: the API server, for TokenReviews, SubjectAccessReviews and the CAs.
+        registry: the metrics registry.
+
+    Raises:
+        ListenError: the address is taken, or is not one of this host.
+        TLSError: the serving certificate cannot be used or made.
+        TrustError: a CA file cannot be used.
+    """
+    # Imported only here: templates and charts take memory.
+    from autoscaler.ui.pages import UIPages
+
+    auth = None
+    if not address.is_loopback:
+        auth = DelegatedAuth(auth_options, authentication_client=client, authorization_client=client)
+        await auth.trust.load_files()
+    access = NamespaceAccess("horizontalpodautoscalers", None if auth is None else auth.authorizer)
+    server = PageServer(
+        UIPages(sources, access),
+        address,
+        auth=auth,
+        registry=registry,
+        metrics_prefix="milliscale_autoscaler_ui",
+    )
+    async with asyncio.TaskGroup() as tasks:
+        reloading = None if auth is None else tasks.create_task(auth.run(), name="certificates and CAs of the pages")
+        await server.start(server.bind())
+        try:
+            yield
+        finally:
+            await server.stop()
+            if reloading is not None:
+                reloading.cancel()

@@ -1,0 +1,103 @@
+"""The kept decisions of one HPA: all of them for the charts, and one page of them for the list."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.core.model import HPAKey
+from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.record import DecisionRecord
+from autoscaler.ui.figures import Point, scales
+from kube.security.request_info import Query
+
+PAGE_SIZE: Final = 30
+_SLICE_SECONDS: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which decisions the list shows: the newest ones that fulfil the conditions.
+
+    Attributes:
+        scaling_only: only decisions that change the replicas.
+        decision: the time of one, which is shown open, with those before it; empty: none.
+        before: only decisions before this time; empty: all.
+    """
+
+    scaling_only: bool = False
+    decision: str = ""
+    before: str = ""
+
+    @classmethod
+    def parse(cls, query: Query) -> Selection:
+        """Return the selection of a request."""
+        return cls(
+            scaling_only=query.get("show") == "scaling", decision=query.get("decision"), before=query.get("before")
+        )
+
+    @property
+    def is_newest(self) -> bool:
+        """True if the list begins with the newest decision."""
+        return not self.decision and not self.before
+
+    def includes(self, record: DecisionRecord) -> bool:
+        """Return True if the record may be shown. All times have the same format, so they compare as texts."""
+        if self.scaling_only and record.time != self.decision and not scales(record):
+            return False
+        return not (self.decision and record.time > self.decision) and not (self.before and record.time >= self.before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """The kept decisions.
+
+    Attributes:
+        points: {number in the log: point of the charts}, oldest first.
+        shown: one page, newest first, without their sentences.
+        has_older: there are more after this page.
+    """
+
+    points: dict[int, Point]
+    shown: Sequence[DecisionRecord]
+    has_older: bool
+
+
+async def read_decisions(
+    log: DecisionLog, key: HPAKey, selection: Selection, *, known: Decisions | None = None
+) -> Decisions:
+    """Read the kept decisions on an HPA.
+
+    Args:
+        log: the log.
+        key: the HPA.
+        selection: which of them to show.
+        known: what was read before. Only newer decisions are read then, and shown.
+    """
+    old = {} if known is None else known.points
+    last = max(old, default=0)
+    numbers = log.numbers(key)
+    points = {number: old[number] for number in numbers if number in old}
+    shown: deque[DecisionRecord] = deque(maxlen=PAGE_SIZE + 1)
+    async for number, record in _read(log, [each for each in numbers if each > last]):
+        points[number] = Point.of(record)
+        if selection.includes(record):
+            shown.append(record)
+    newest_first = list(reversed(shown))
+    return Decisions(points=points, shown=newest_first[:PAGE_SIZE], has_older=len(newest_first) > PAGE_SIZE)
+
+
+async def _read(log: DecisionLog, numbers: Sequence[int]) -> AsyncIterator[tuple[int, DecisionRecord]]:
+    """Yield the records that are still kept. There may be a thousand, so other tasks run every few milliseconds."""
+    started = time.monotonic()
+    for number in numbers:
+        record = log.get(number)
+        if record is not None:
+            yield number, record
+        if time.monotonic() - started > _SLICE_SECONDS:
+            await asyncio.sleep(0)
+            started = time.monotonic()

@@ -1,0 +1,158 @@
+"""The page of one HPA: its status, charts of its kept decisions, and the decisions with their explanations."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+from markupsafe import Markup
+
+from autoscaler.core.model import HPA, HPAKey
+from autoscaler.records.explanation import METRIC_HEADINGS, explain_record
+from autoscaler.records.record import DecisionRecord
+from autoscaler.records.sentence import with_sentence
+from autoscaler.ui.decisions import PAGE_SIZE, Decisions, Selection, read_decisions
+from autoscaler.ui.figures import figure, scales
+from autoscaler.ui.links import hpa_url
+from autoscaler.ui.settings import settings
+from autoscaler.ui.sources import Sources
+from kube.status import not_found
+from kube.web.access import NamespaceAccess
+from kube.web.event_stream import ServerEvent, respond_with_events
+from kube.web.requests import PageRequest
+from kube.web.templates import Templates
+
+_SLICE_SECONDS: Final = 0.005
+_UPDATE_SECONDS: Final = 0.5
+"""Between two updates of an open page."""
+
+
+class HPAPage:
+    """Responds with the page, and with the events that keep it current."""
+
+    def __init__(self, sources: Sources, access: NamespaceAccess, templates: Templates) -> None:
+        self._sources = sources
+        self._access = access
+        self._templates = templates
+
+    async def respond(self, request: PageRequest, key: HPAKey) -> web.StreamResponse:
+        """Return the page.
+
+        Raises:
+            StatusError: 403 if the user may not see the namespace, 404 if there is no such HPA.
+        """
+        hpa = await self._visible(request, key)
+        selection = Selection.parse(request.query)
+        decisions = await read_decisions(self._sources.decisions, key, selection)
+        show = "scaling" if selection.scaling_only else ""
+        older = decisions.shown[-1].time if decisions.has_older else ""
+        return self._templates.page(
+            "hpa.html",
+            **self._values(hpa, decisions),
+            selection=selection,
+            page_size=PAGE_SIZE,
+            decisions=await self._rendered(decisions.shown, key, selection),
+            found=not selection.decision or any(each.time == selection.decision for each in decisions.shown),
+            settings=[] if hpa.problem else list(settings(hpa, self._sources.config, self._sources.sync_period)),
+            links={
+                "all": hpa_url(key),
+                "scaling": hpa_url(key, show="scaling"),
+                "older": older and hpa_url(key, show=show, before=older),
+                "newest": hpa_url(key, show=show),
+                "what_if": hpa_url(key, "what-if"),
+            },
+            events=hpa_url(key, "events", show=show) if selection.is_newest else hpa_url(key, "events", list="no"),
+        )
+
+    async def respond_with_events(self, request: PageRequest, key: HPAKey) -> web.StreamResponse:
+        """Send the events of the page. Raises StatusError as `respond`."""
+        await self._visible(request, key)
+        return await respond_with_events(request, self._events(request, key))
+
+    async def _events(self, request: PageRequest, key: HPAKey) -> AsyncIterator[ServerEvent]:
+        """Yield the present state, which the page may have already, and then what changes."""
+        selection, with_list = Selection.parse(request.query), request.query.get("list") != "no"
+        decisions: Decisions | None = None
+        with self._sources.changes.subscribe(key) as subscription:
+            while True:
+                subscription.take()
+                hpa = await self._visible(request, key)
+                decisions = await read_decisions(self._sources.decisions, key, selection, known=decisions)
+                yield ServerEvent("replace", self._templates.render("hpa_live.html", **self._values(hpa, decisions)))
+                if with_list and decisions.shown:
+                    items = await self._rendered(decisions.shown, key, selection)
+                    yield ServerEvent("decisions", "".join(items))
+                await asyncio.sleep(_UPDATE_SECONDS)
+                await subscription.wait()
+
+    async def _visible(self, request: PageRequest, key: HPAKey) -> HPA:
+        await self._access.require(request.user, key.group, key.namespace)
+        hpa = self._sources.hpa(key)
+        if hpa is None:
+            raise not_found(f"there is no HPA {key}")
+        return hpa
+
+    def _values(self, hpa: HPA, decisions: Decisions) -> dict[str, Any]:
+        """Return what the parts of the page that change are rendered with."""
+        points = list(decisions.points.values())
+        return {
+            "hpa": hpa,
+            "mode": self._sources.mode_of(hpa),
+            "number": len(points),
+            "no_decisions": "" if points else self._why_none(hpa),
+            "figure": _script_json(figure(points)) if points else "",
+        }
+
+    def _why_none(self, hpa: HPA) -> str:
+        """Return why there is no decision on an HPA."""
+        sources = self._sources
+        if not sources.owns(hpa.key):
+            return "another shard of the autoscaler reconciles this HPA: open the pages of that shard's leader"
+        if not sources.is_leader():
+            return "this process is not the leader, so it makes no decisions: open the pages of the leader"
+        if hpa.problem:
+            return "the HPA is not reconciled, because its spec is invalid"
+        if not sources.decisions.keeps:
+            return "this process keeps no decisions: start it with --kept-decisions=20"
+        return "the HPA was not reconciled yet, or memory for its decisions was needed for newer ones of other HPAs"
+
+    async def _rendered(self, records: Iterable[DecisionRecord], key: HPAKey, selection: Selection) -> list[Markup]:
+        """Return the items of the list; other tasks run every few milliseconds."""
+        items = []
+        started = time.monotonic()
+        for record in records:
+            explanation = explain_record(with_sentence(record))
+            change, _, cause = explanation.sentence.partition(": ")
+            html = self._templates.render(
+                "decision.html",
+                time=record.time,
+                change=change,
+                cause=cause,
+                direction=_direction(record),
+                explanation=explanation,
+                headings=METRIC_HEADINGS,
+                link=hpa_url(key, decision=record.time),
+                is_open=record.time == selection.decision,
+            )
+            items.append(Markup(html))  # noqa: S704  # rendered, and so escaped
+            if time.monotonic() - started > _SLICE_SECONDS:
+                await asyncio.sleep(0)
+                started = time.monotonic()
+        return items
+
+
+def _direction(record: DecisionRecord) -> str:
+    if record.desired_replicas is None:
+        return "failed"
+    if not scales(record):
+        return "none"
+    return "up" if record.desired_replicas > (record.current_replicas or 0) else "down"
+
+
+def _script_json(value: object) -> Markup:
+    """Return JSON for a <script type="application/json">, in which no `<` may end the element."""
+    return Markup(msgspec.json.encode(value).decode().replace("<", "\\u003c"))  # noqa: S704

@@ -1,0 +1,61 @@
+"""What holds for each page: accessibility, the width of a phone, the keyboard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page
+
+_SERIOUS = ("serious", "critical")
+
+
+async def serious_faults(page: Page) -> list[str]:
+    """Return the faults that axe-core finds and calls serious or critical."""
+    found: dict[str, Any] = (await Axe().run(page)).response
+    return [
+        f"{rule['id']} ({rule['impact']}): {rule['help']}: {node['html']} {node.get('failureSummary', '')}"
+        for rule in found["violations"]
+        if rule["impact"] in _SERIOUS
+        for node in rule["nodes"]
+    ]
+
+
+async def wider_than_window(page: Page) -> list[str]:
+    """Return the elements that make the page scroll sideways."""
+    found: list[str] = await page.evaluate(
+        """() => {
+            const width = document.documentElement.clientWidth;
+            if (document.documentElement.scrollWidth <= width) return [];
+            return [...document.body.querySelectorAll("*")]
+                .filter((element) => element.getBoundingClientRect().right > width + 1)
+                .map((element) => element.outerHTML.slice(0, 200));
+        }"""
+    )
+    return found
+
+
+async def focus_order(page: Page, *, at_most: int) -> list[str]:
+    """Press Tab from the beginning of the page, and return the names of the elements that get the focus.
+
+    An element without a visible focus is returned as "NAME (focus not visible)".
+    """
+    names: list[str] = []
+    for _ in range(at_most):
+        await page.keyboard.press("Tab")
+        name = await page.evaluate(
+            """() => {
+                const element = document.activeElement;
+                if (!element || element === document.body) return "";
+                const label = element.labels?.[0]?.textContent ?? element.getAttribute("aria-label");
+                const name = (label ?? element.textContent ?? element.tagName).trim().replace(/\\s+/g, " ");
+                const style = getComputedStyle(element);
+                const visible = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0)
+                    || style.boxShadow !== "none";
+                return visible ? name : `${name} (focus not visible)`;
+            }"""
+        )
+        if not name:  # the end of the page
+            break
+        names.append(name)
+    return names

@@ -1,0 +1,34 @@
+"""Pages for tests: a text, an event stream, an error."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from aiohttp import web
+
+from kube.status import not_found
+from kube.web.event_stream import ServerEvent, respond_with_events
+from kube.web.requests import PageRequest
+from kube.web.static_files import StaticFiles
+from kube.web.templates import Templates
+
+Events = Callable[[], AsyncIterator[ServerEvent]]
+
+
+class ScriptedPages:
+    """/ shows the user; /events sends `events`; /broken raises an exception; anything else is not found."""
+
+    def __init__(self, events: Events | None = None) -> None:
+        self.static = StaticFiles(["kube.web"])
+        self.templates = Templates("kube.web", process="test", static=self.static.url)
+        self._events = events
+
+    async def respond(self, request: PageRequest) -> web.StreamResponse:
+        match request.segments:
+            case ():
+                return web.Response(text=f"user {request.user.name}" if request.user else "everyone")
+            case ("events",) if self._events is not None:
+                return await respond_with_events(request, self._events())
+            case ("broken",):
+                raise RuntimeError("a bug")
+        raise not_found('there is no page "<i>"')

@@ -1,0 +1,142 @@
+"""Server-sent events: their form, and how a stream ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from kube.status import StatusError, forbidden, service_unavailable
+from kube.web.event_stream import EventStreams, ServerEvent
+from tests.kube.web.pages import ScriptedPages
+from tests.kube.web.serving import served
+
+
+class Events:
+    """Sends what is put into the queue; `closed` is set when the iterator is closed."""
+
+    def __init__(self, *events: ServerEvent | Exception) -> None:
+        self.queue: asyncio.Queue[ServerEvent | Exception] = asyncio.Queue()
+        for event in events:
+            self.queue.put_nowait(event)
+        self.closed = asyncio.Event()
+
+    async def __call__(self) -> AsyncIterator[ServerEvent]:
+        try:
+            while True:
+                event = await self.queue.get()
+                if isinstance(event, Exception):
+                    raise event
+                yield event
+        finally:
+            self.closed.set()
+
+
+async def read_event(response: aiohttp.ClientResponse) -> str:
+    """Return the lines of the next event; "" at the end of the stream."""
+    return (await response.content.readuntil(b"\n\n")).decode() if not response.content.at_eof() else ""
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+@pytest.mark.parametrize(
+    ("event", "encoded"),
+    [
+        (ServerEvent("replace", "<p>a</p>\n<p>b</p>"), "event: replace\ndata: <p>a</p>\ndata: <p>b</p>\n\n"),
+        (ServerEvent("reload", ""), "event: reload\ndata: \n\n"),
+        (ServerEvent("chart", "{}"), "event: custom\ndata: chart\ndata: {}\n\n"),
+        # Lines end in CR, too; other line separators are text.
+        (ServerEvent("replace", "a\r\nb\rc\u2028d"), "event: replace\ndata: a\ndata: b\ndata: c\u2028d\n\n"),
+    ],
+)
+def test_an_event_is_encoded_line_by_line(event: ServerEvent, encoded: str) -> None:
+    assert event.encode().decode() == encoded
+
+
+async def test_events_are_sent_as_they_come(http: aiohttp.ClientSession) -> None:
+    events = Events(ServerEvent("replace", "one"))
+    async with served(ScriptedPages(events)) as url, http.get(url + "events") as response:
+        assert response.content_type == "text/event-stream"
+        assert response.headers["Cache-Control"] == "no-store"
+        assert await read_event(response) == "event: replace\ndata: one\n\n"
+        events.queue.put_nowait(ServerEvent("replace", "two"))
+        assert await read_event(response) == "event: replace\ndata: two\n\n"
+
+
+async def test_a_stream_without_events_has_heartbeats(http: aiohttp.ClientSession) -> None:
+    events = Events()
+    async with (
+        served(ScriptedPages(events), streams=EventStreams(heartbeat_seconds=0.001)) as url,
+        http.get(url + "events") as response,
+    ):
+        for _ in range(3):
+            assert await read_event(response) == "event: heartbeat\ndata:\n\n"
+        events.queue.put_nowait(ServerEvent("replace", "one"))
+        while (event := await read_event(response)).startswith("event: heartbeat"):
+            pass
+        assert event == "event: replace\ndata: one\n\n"
+
+
+async def test_a_stream_ends_when_the_client_disconnects(http: aiohttp.ClientSession) -> None:
+    events, streams = Events(ServerEvent("replace", "one")), EventStreams()
+    async with served(ScriptedPages(events), streams=streams) as url:
+        async with http.get(url + "events") as response:
+            await read_event(response)
+            assert len(streams) == 1
+        await events.closed.wait()
+        assert len(streams) == 0
+
+
+async def test_streams_end_when_the_server_stops(http: aiohttp.ClientSession) -> None:
+    events = Events(ServerEvent("replace", "one"))
+    async with served(ScriptedPages(events)) as url:
+        response = await http.get(url + "events")
+        await read_event(response)
+    assert events.closed.is_set()
+    assert await response.content.read() == b""  # the stream ended as HTTP wants it: no connection error
+
+
+async def test_more_streams_than_the_limit_are_refused_with_503(http: aiohttp.ClientSession) -> None:
+    events = Events(ServerEvent("replace", "one"))
+    async with served(ScriptedPages(events), streams=EventStreams(limit=1)) as url:
+        async with http.get(url + "events") as first:
+            await read_event(first)
+            async with http.get(url + "events") as second:
+                assert (second.status, second.headers["Retry-After"]) == (503, "10")
+            async with http.get(url) as page:
+                assert page.status == 200
+        await events.closed.wait()
+        events.queue.put_nowait(ServerEvent("replace", "two"))
+        async with http.get(url + "events") as again:
+            assert await read_event(again) == "event: replace\ndata: two\n\n"
+
+
+async def test_a_page_that_may_no_longer_be_seen_is_loaded_again(http: aiohttp.ClientSession) -> None:
+    events = Events(ServerEvent("replace", "one"), forbidden("the Role is gone"))
+    async with served(ScriptedPages(events)) as url, http.get(url + "events") as response:
+        assert "one" in await read_event(response)
+        assert await response.text() == "event: reload\ndata: \n\n"
+
+
+@pytest.mark.parametrize("error", [service_unavailable("access cannot be checked now"), RuntimeError("a bug")])
+async def test_after_another_error_the_client_has_to_connect_again(
+    http: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    events = Events(ServerEvent("replace", "one"), error)
+    async with served(ScriptedPages(events)) as url, http.get(url + "events") as response:
+        assert "one" in await read_event(response)
+        assert await response.text() == ""
+    assert ("the event stream /events failed" in caplog.text) is not isinstance(error, StatusError)
+
+
+async def test_head_of_a_stream_sends_no_events(http: aiohttp.ClientSession) -> None:
+    events = Events(ServerEvent("replace", "one"))
+    async with served(ScriptedPages(events)) as url, http.head(url + "events") as response:
+        assert response.content_type == "text/event-stream"
+    assert events.queue.qsize() == 1

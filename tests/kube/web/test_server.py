@@ -1,0 +1,97 @@
+"""Pages on a loopback address: who may connect, what the responses allow, and what errors look like."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from tests.kube.web.pages import ScriptedPages
+from tests.kube.web.serving import served
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async with served(ScriptedPages()) as url:
+        yield url
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def test_everyone_on_loopback_sees_the_pages(url: str, http: aiohttp.ClientSession) -> None:
+    async with http.get(url) as response:
+        assert (response.status, await response.text()) == (200, "everyone")
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:8081", "127.0.0.1:80", "127.1.2.3", "[::1]:8081", "a.localhost"]
+)
+async def test_host_headers_of_loopback_are_allowed(url: str, http: aiohttp.ClientSession, host: str) -> None:
+    async with http.get(url, headers={"Host": host}) as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["", "evil.example", "localhost.evil.example", "10.0.0.1", "[::2]", "[", "127.0.0.1@evil"]
+)
+async def test_other_host_headers_are_forbidden(url: str, http: aiohttp.ClientSession, host: str) -> None:
+    for path in ("", "static/nothing"):
+        async with http.get(url + path, headers={"Host": host}) as response:
+            assert response.status == 403
+            assert "kubectl port-forward" in await response.text()
+
+
+async def test_every_response_has_the_headers_that_restrict_it_to_its_origin(
+    url: str, http: aiohttp.ClientSession
+) -> None:
+    for path, status in (("", 200), ("nothing", 404), ("broken", 500)):
+        async with http.get(url + path) as response:
+            assert response.status == status
+            policy = response.headers["Content-Security-Policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+            assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+            assert response.headers["Cache-Control"] == "no-store"
+
+
+async def test_static_files_are_cached_and_pages_are_not(url: str, http: aiohttp.ClientSession) -> None:
+    css = ScriptedPages().static.url("base.css")
+    async with http.get(url.rstrip("/") + css) as response:
+        assert response.content_type == "text/css"
+        assert "immutable" in response.headers["Cache-Control"]
+        assert "--bg" in await response.text()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+async def test_pages_can_only_be_read(url: str, http: aiohttp.ClientSession, method: str) -> None:
+    async with http.request(method, url) as response:
+        assert response.status == 405
+
+
+async def test_head_has_no_body(url: str, http: aiohttp.ClientSession) -> None:
+    async with http.head(url) as response:
+        assert (response.status, await response.read()) == (200, b"")
+
+
+async def test_an_error_page_escapes_its_message(url: str, http: aiohttp.ClientSession) -> None:
+    async with http.get(url + "nothing") as response:
+        text = await response.text()
+    assert "<h1>404 Not found</h1>" in text
+    assert "there is no page &#34;&lt;i&gt;&#34;" in text
+
+
+async def test_an_exception_in_a_page_is_logged_and_the_server_goes_on(
+    url: str, http: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with http.get(url + "broken") as response:
+        assert response.status == 500
+        assert "a bug" not in await response.text()
+    assert "could not respond to GET /broken" in caplog.text
+    async with http.get(url) as response:
+        assert response.status == 200
