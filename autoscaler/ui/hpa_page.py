@@ -48,6 +48,7 @@ class HPAPage:
         hpa = await self._visible(request, key)
         selection = Selection.parse(request.query)
         decisions = await read_decisions(self._sources.decisions, key, selection)
+        items = await self._rendered(decisions.shown, key, selection)
         show = "scaling" if selection.scaling_only else ""
         older = decisions.shown[-1].time if decisions.has_older else ""
         return self._templates.page(
@@ -55,7 +56,7 @@ class HPAPage:
             **self._values(hpa, decisions),
             selection=selection,
             page_size=PAGE_SIZE,
-            decisions=await self._rendered(decisions.shown, key, selection),
+            decisions=items,
             found=not selection.decision or any(each.time == selection.decision for each in decisions.shown),
             settings=[] if hpa.problem else list(settings(hpa, self._sources.config, self._sources.sync_period)),
             links={
@@ -142,6 +143,7 @@ class HPAPage:
             if time.monotonic() - started > _SLICE_SECONDS:
                 await asyncio.sleep(0)
                 started = time.monotonic()
+        await asyncio.sleep(0)
         return items
 
 
