@@ -21,6 +21,7 @@ from adapter.commands.flags import PrometheusAccess
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, RulesFile
 from adapter.rules.manifests import load_manifest_rules
+from autoscaler.commands.debug_client import fetch_decisions
 from autoscaler.core.config import Config
 from kube.client import KubeClient
 from kube.flags import GoCommand
@@ -30,6 +31,7 @@ from replay.compare import compare
 from replay.csv_source import read_csv
 from replay.flags import HPAReference, LoadOptions, ModelOptions, Moment, hpa_option, input_flags
 from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
+from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
 from replay.output.comparison import Comparison, counter_notes
 from replay.output.documents import CSVDocument, Document, JSONDocument
@@ -104,6 +106,9 @@ def replay(
     \b
       # Load from a file
       python -m autoscaler replay --hpa hpa.yaml --csv load.csv
+    \b
+      # The decisions that a running autoscaler keeps
+      python -m autoscaler replay --hpa new.yaml --server http://127.0.0.1:8080
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
     with errors_of_users():
         inputs = read_inputs(
@@ -154,6 +159,8 @@ def read_inputs(
     requests = {**_requests(files), **model.requests}
     if source.csv is not None:
         load = _csv_load(source, source.csv, files)
+    elif source.server is not None:
+        load = _kept_load(source, source.server, files)
     else:
         uses_cluster = kubeconfig is not None or context is not None or any(one.cluster for one in hpas)
         connect = functools.partial(connected, kubeconfig, context) if uses_cluster else None
@@ -244,11 +251,17 @@ def _document(output: str, files: Sequence[HPAFile]) -> Document | None:
 
 
 def _check_sources(source: LoadOptions) -> None:
-    given = click.get_current_context().get_parameter_source("prometheus_url") is not ParameterSource.DEFAULT
-    if (source.csv is not None) == given:
-        raise click.UsageError("give the load: either --prometheus-url or --csv")
+    if [source.csv is not None, source.server is not None, _is_given("prometheus_url")].count(True) != 1:
+        raise click.UsageError("give the load: one of --prometheus-url, --csv and --server")
     if source.csv is not None and source.config is not None:
         raise click.UsageError("--config has no effect with --csv; leave one out")
+    for name in ("config_file", "step", "offset"):
+        if source.server is not None and _is_given(name):
+            raise click.UsageError(f"--{name.removesuffix('_file')} has no effect with --server; leave one out")
+
+
+def _is_given(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _requests(files: Sequence[HPAFile]) -> dict[str, int]:
@@ -267,6 +280,20 @@ def _csv_load(source: LoadOptions, path: Path, files: Sequence[HPAFile]) -> Load
     if end is None:
         end = read_csv(path, metrics).end_ms
     return read_csv(path, metrics, from_ms=source.start.resolve(end), to_ms=end)
+
+
+def _kept_load(source: LoadOptions, server: str, files: Sequence[HPAFile]) -> Load:
+    """Return the load of an autoscaler's kept decisions on the first HPA; the others have the same target."""
+    hpa = files[0].hpa
+    page = run(fetch_decisions(server, namespace=hpa.namespace, name=hpa.name))
+    end_ms = source.end.resolve(_now_ms())
+    return kept_load(
+        hpa.key,
+        hpa.target,
+        page.decisions,
+        from_ms=None if source.start is None else source.start.resolve(end_ms),
+        to_ms=None if source.end == Moment() else end_ms,  # the server's clock may be ahead
+    )
 
 
 def _prometheus_load(

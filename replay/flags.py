@@ -14,6 +14,7 @@ import click
 
 from adapter.commands.flags import prometheus_flags
 from adapter.rules.goregex import GoRegex, GoRegexError
+from autoscaler.commands.debug_client import SERVER_URL
 from autoscaler.commands.flags import config_options
 from kube.durations import DURATION, POSITIVE_DURATION, DurationError, parse_duration
 from kube.flags import flag_section, kubeconfig_options, option_group
@@ -143,7 +144,8 @@ class LoadOptions:
     """Where the load comes from.
 
     Attributes:
-        csv: the CSV file; None for Prometheus.
+        csv: the CSV file.
+        server: the URL of a running autoscaler. Without both, the load is Prometheus'.
         config: the rules file.
         start: `--from`.
         end: `--to`.
@@ -152,6 +154,7 @@ class LoadOptions:
     """
 
     csv: Path | None
+    server: str | None
     config: Path | None
     start: Moment | None
     end: Moment
@@ -183,19 +186,26 @@ class ModelOptions:
 def _load_options(
     *,
     csv: Path | None,
+    server: str | None,
     config_file: Path | None,
     start: Moment | None,
     end: Moment,
     pods: str | None,
     cache_dir: Path | None,
 ) -> LoadOptions:
-    return LoadOptions(csv=csv, config=config_file, start=start, end=end, pods=pods, cache=cache_dir)
+    return LoadOptions(csv=csv, server=server, config=config_file, start=start, end=end, pods=pods, cache=cache_dir)
 
 
 _load_flags = option_group(
     "source",
     _load_options,
     click.option("--csv", type=_FILE, help="Recorded load as CSV, gzipped or not: timestamp, and a column per metric."),
+    click.option(
+        "--server",
+        type=SERVER_URL,
+        help="URL of a running autoscaler, such as http://127.0.0.1:8080 behind kubectl port-forward: its kept "
+        "decisions on the HPA are the load.",
+    ),
     click.option(
         "--config",
         "config_file",
@@ -207,7 +217,7 @@ _load_flags = option_group(
         "--from",
         "start",
         type=_Moment(),
-        show_default="24h; all of a CSV file",
+        show_default="24h; all of a CSV file, all kept decisions",
         help="Start of the load: a time, or how long before --to, such as 24h or 2w.",
     ),
     click.option("--to", "end", type=_Moment(), default="now", help="End of the load: a time, or how long ago."),

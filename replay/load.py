@@ -10,14 +10,16 @@ import itertools
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from autoscaler.core.history import History
 from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import InvalidMetric, MetricSource, ObjectMetric, ResourceMetric
 from autoscaler.core.status import rfc3339
 from kube.selectors import SelectorError
+from replay.recorded import Reconciliation
 
 _COUNTER_SUFFIXES: Final = ("_total", "_count", "_sum", "_bucket")
 _MIN_INCREASES: Final = 3
@@ -90,6 +92,12 @@ class Load:
     """The real replicas, if recorded."""
     ready_replicas: Series | None = None
     """The real ready replicas, if recorded."""
+    reconciliations: Sequence[Reconciliation] = ()
+    """The real reconciliations, if recorded; then these are replayed, at their times."""
+    history: History = field(default_factory=History)
+    """Of the HPA, at the first of the reconciliations."""
+    notes: Sequence[str] = ()
+    """What the source of the load assumes, one sentence each."""
 
 
 def metric_key(source: MetricSource) -> str:

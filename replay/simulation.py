@@ -1,14 +1,16 @@
 """Replay an HPA on recorded load: the controller's decisions, one reconciliation after the other.
 
 Each step is an `Observation` of the model's pods and the recorded values, decided by `autoscaler.core.reconcile` with
-the history and the status of the step before. The scale is applied at once.
+the history and the status of the step before. The scale is applied at once. Recorded reconciliations are repeated as
+they were, for as long as the replicas are the real ones (`replay.recorded`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,12 +18,12 @@ from msgspec.structs import replace
 
 from autoscaler.core.conditions import SCALED_TO_ZERO, Conditions
 from autoscaler.core.config import Config
-from autoscaler.core.history import History
 from autoscaler.core.model import HPA, MetricSpec, ResourceMetric, Status
 from autoscaler.core.observation import Observation
 from autoscaler.core.observation import Scale as ObservedScale
 from autoscaler.core.reconcile import conclude, decide
 from replay.load import Load, ReplayError, Series, check_length, metric_key, metric_name
+from replay.recorded import Recording
 from replay.responses import responder
 from replay.results import Replayed, Scale, Step, Totals, sentence
 from replay.workload import Workload, integrate_overload, overload_at
@@ -99,12 +101,14 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
     Raises:
         ReplayError: a metric is not in the load, or there is no reconciliation in it.
     """
-    config = _as_live(hpa.overrides.apply_to(settings.config))
-    start_ms, step_ms = load.start_ms + settings.offset_ms, _step_ms(hpa, settings)
-    check_length(start_ms, load.end_ms, step_ms)
-    recorded = [_series(load, metric_key(spec.source)) for spec in hpa.spec.metrics]
+    config = hpa.overrides.apply_to(settings.config)
+    if not load.reconciliations:
+        config = _as_live(config)
+    start_ms = load.start_ms + settings.offset_ms
+    sources = [(metric_key(spec.source), spec.source) for spec in hpa.spec.metrics]
+    series = [_series(load, key) for key, _ in sources]
     with_capacity = [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
-    responders = [responder(spec.source, series) for spec, series in zip(hpa.spec.metrics, recorded, strict=True)]
+    responders = [responder(source, values) for (_, source), values in zip(sources, series, strict=True)]
     replicas = _initial_replicas(hpa, load, settings, start_ms)
     workload = Workload(
         namespace=hpa.namespace,
@@ -114,24 +118,35 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         startup_ms=settings.pod_startup_ms,
         now_ms=start_ms,
     )
-    hpa, history = replace(hpa, status=_initial_status(hpa, config, replicas, start_ms)), History()
-    for now_ms in range(start_ms, load.end_ms, step_ms):
+    recording = Recording(load.reconciliations, sources, workload.template)
+    hpa, history = replace(hpa, status=_initial_status(hpa, config, replicas, start_ms)), load.history
+    for now_ms, end_ms in _times(hpa, load, settings):
         workload.advance(now_ms)
         ready = workload.ready
+        recorded = recording.at(now_ms, replicas)
+        observed = None if recorded is None else recording.observed(recorded)
+        if observed is None:
+            observed = workload.pods, tuple([respond(workload, now_ms) for respond in responders])
         observation = Observation(
             hpa=hpa,
             config=config,
-            scale=ObservedScale(spec_replicas=replicas, status_replicas=replicas, selector=_SELECTOR),
-            pods=workload.pods,
-            responses=tuple([respond(workload, now_ms) for respond in responders]),
+            scale=ObservedScale(
+                spec_replicas=replicas,
+                status_replicas=replicas if recorded is None else recorded.status_replicas,
+                selector=_SELECTOR,
+            ),
+            pods=observed[0],
+            responses=observed[1],
+            stale=() if recorded is None else recorded.stale,
         )
         decision = decide(observation, history, now_ms)
-        outcome = conclude(decision)
+        failed = recorded is not None and recorded.desired_replicas == decision.scale_to and recorded.scale_error
+        outcome = conclude(decision, scale_error=failed or None)
         history = outcome.history
         if outcome.status is not None:
             hpa = replace(hpa, status=outcome.status)
-        desired, end_ms = replicas, min(now_ms + step_ms, load.end_ms)
-        if decision.scale_to is not None:
+        desired = replicas
+        if decision.scale_to is not None and not failed:
             desired = decision.scale_to
             workload.scale(desired, now_ms)
         overload = integrate_overload(with_capacity, workload.ready_over(now_ms, end_ms))
@@ -141,7 +156,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
             replicas=replicas,
             ready=ready,
             desired_replicas=desired,
-            values=tuple([series.at(now_ms) for series in recorded]),
+            values=tuple([each.at(now_ms) for each in series]),
             overload=overload_at(with_capacity[0][0].at(now_ms), ready, with_capacity[0][1])
             if with_capacity
             else math.nan,
@@ -254,9 +269,16 @@ def _recorded_ready(series: Series | None, start_ms: int, end_ms: int, replicas:
     ]
 
 
-def _step_ms(hpa: HPA, settings: Settings) -> int:
+def _times(hpa: HPA, load: Load, settings: Settings) -> Iterable[tuple[int, int]]:
+    """Return (time, time of the next one, or the end) of each reconciliation."""
+    start_ms, end_ms = load.start_ms + settings.offset_ms, load.end_ms
+    recorded = [each.time_ms for each in load.reconciliations if start_ms <= each.time_ms < end_ms]
+    if load.reconciliations:
+        return itertools.pairwise([*recorded, end_ms])
     seconds = hpa.overrides.sync_period
-    return settings.step_ms if seconds is None else round(seconds * 1000)
+    step_ms = settings.step_ms if seconds is None else round(seconds * 1000)
+    check_length(start_ms, end_ms, step_ms)
+    return itertools.pairwise(itertools.chain(range(start_ms, end_ms, step_ms), [end_ms]))
 
 
 def _as_live(config: Config) -> Config:

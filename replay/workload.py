@@ -57,6 +57,11 @@ class Workload:
         return len(self._pods) - len(self._ready_ms)
 
     @property
+    def template(self) -> Pod:
+        """A pod, for what all have in common."""
+        return self._pod("", 0, ready=True, ready_ms=0)
+
+    @property
     def pods(self) -> tuple[Pod, ...]:
         """The pods, oldest first. The same object until something changes."""
         if self._snapshot is None:

@@ -50,20 +50,20 @@ SERVER_URL: Final = Parsed("url", _server)
 """The type of the flag --server."""
 
 
-async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) -> DecisionsPage:
+async def fetch_decisions(server: str, *, namespace: str, name: str, last: int | None = None) -> DecisionsPage:
     """Return the last decisions on an HPA, oldest first; at least one.
 
     Args:
         server: the autoscaler's URL, http://HOST:PORT.
         namespace: the HPA's.
         name: the HPA's.
-        last: the number of decisions at most.
+        last: the number of decisions at most; None: all that are kept.
 
     Raises:
         click.ClickException: the page cannot be read, or has no decisions.
     """
     url = f"{server}{INDEX_PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
-    content = await get_page(url, {"last": str(last)})
+    content = await get_page(url, None if last is None else {"last": str(last)})
     version = _decode(url, content, _Header).version
     if version != VERSION:
         raise click.ClickException(f"{url} has version {version}; this program reads version {VERSION}")

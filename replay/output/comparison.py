@@ -75,7 +75,11 @@ def notes(comparison: Comparison) -> list[str]:
     """Return the time, the gaps and the assumptions of the replays, one sentence each."""
     load, settings = comparison.load, comparison.settings
     every = format_duration(settings.step_ms / 1000)
-    texts = [f"From {time_text(load.start_ms)} to {time_text(load.end_ms)} UTC, a reconciliation every {every}."]
+    rate = f"{len(load.reconciliations)} kept decisions" if load.reconciliations else f"a reconciliation every {every}"
+    texts = [f"From {time_text(load.start_ms)} to {time_text(load.end_ms)} UTC, {rate}."]
+    if load.reconciliations:
+        texts += [_difference_note(replayed, load) for replayed in comparison.replays]
+    texts += load.notes
     for replayed in comparison.replays:
         texts += _gap_notes(replayed)
     texts += counter_notes(load)
@@ -105,6 +109,25 @@ def counter_notes(load: Load) -> list[str]:
 def time_text(time_ms: int) -> str:
     """Return a time in UTC for people: `2026-05-04 07:00:15`."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _difference_note(replayed: Replayed, load: Load) -> str:
+    """Return when the decisions of a replay begin to differ from the autoscaler's, as a sentence."""
+    changes = {scale.time_ms: scale.desired_replicas for scale in replayed.scales}
+    replicas = replayed.initial_replicas
+    used = [each for each in load.reconciliations if replayed.start_ms <= each.time_ms < replayed.end_ms]
+    for recorded in used:
+        when = f"{replayed.name}: from {time_text(recorded.time_ms)} on"
+        if recorded.replicas != replicas:
+            return (
+                f"{when}, the real replicas differ, {recorded.replicas} instead of {replicas}, for another reason than "
+                "decisions: a decision was not written, or something else scaled the workload."
+            )
+        decided = recorded.replicas_after
+        replicas = changes.get(recorded.time_ms, replicas)
+        if replicas != decided:
+            return f"{when}, the decisions differ from the autoscaler's: {replicas} replicas instead of {decided}."
+    return f"{replayed.name}: all {len(used)} decisions are the same as the autoscaler's."
 
 
 def _gap_notes(replayed: Replayed) -> list[str]:

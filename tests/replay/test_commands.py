@@ -8,10 +8,11 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from aiohttp import web
@@ -20,7 +21,9 @@ from click.testing import CliRunner, Result
 from autoscaler.cli import main
 from playground.prometheus import PrometheusServer
 from replay.flags import Moment
+from replay.hpa_files import read_hpa_file
 from tests.kube.scripted import ScriptedServer, scripted_server
+from tests.replay.live import Live
 from tests.replay.prometheus_environment import NAMESPACE, RULES, SECONDS, START, pods_metric, running_prometheus
 
 HPA: dict[str, Any] = {
@@ -155,8 +158,12 @@ def test_several_hpas_are_compared(tmp_path: Path, hpa: Path, load: Path) -> Non
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ([], "give the load: either --prometheus-url or --csv"),
-        (["--csv", "LOAD", "--prometheus-url", "http://localhost:9090"], "either --prometheus-url or --csv"),
+        ([], "give the load: one of --prometheus-url, --csv and --server"),
+        (["--csv", "LOAD", "--prometheus-url", "http://localhost:9090"], "one of --prometheus-url, --csv and --server"),
+        (["--csv", "LOAD", "--server", "http://localhost:8080"], "one of --prometheus-url, --csv and --server"),
+        (["--server", "localhost"], "'localhost' must be the autoscaler's URL"),
+        (["--server", "http://localhost:8080", "--step", "30s"], "--step has no effect with --server"),
+        (["--server", "http://localhost:8080", "--config", "LOAD"], "--config has no effect with --server"),
         (["--csv", "LOAD", "--config", "LOAD"], "--config has no effect with --csv"),
         (["--csv", "LOAD", "--from", "yesterday"], "'yesterday' is no time: write 24h, 2w, 2026-01-31T12:00:00Z"),
         (["--csv", "LOAD", "--from", "2026-01-05"], "'2026-01-05' has no time zone: write 2026-01-05T00:00:00Z"),
@@ -384,3 +391,52 @@ async def test_cluster_that_cannot_be_reached(tmp_path: Path, load: Path) -> Non
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: HPA shop/web: ")
     assert "check --kubeconfig and --context" in result.stderr
+
+
+# --- kept decisions
+
+
+@pytest.fixture
+async def autoscaler(hpa: Path) -> AsyncIterator[tuple[str, Live]]:
+    """The URL of an autoscaler that has kept some decisions on the HPA."""
+    live = Live(read_hpa_file(hpa)[0].hpa, seed=1)
+    live.run([50.0] * 5 + [300.0] * 55)
+
+    async def decisions(_: web.Request) -> web.Response:
+        page = live.log.page("shop", "web")
+        return web.Response(body=msgspec.json.encode(page), content_type="application/json")
+
+    async with scripted_server() as server:
+        server.handlers["/debug/decisions/shop/web"] = decisions
+        yield server.url, live
+
+
+async def test_load_of_kept_decisions(autoscaler: tuple[str, Live], hpa: Path, tmp_path: Path) -> None:
+    url, live = autoscaler
+    spec = {**HPA["spec"], "maxReplicas": 4}
+    changed = written(tmp_path / "changed.yaml", {**HPA, "spec": spec})
+
+    result = await asyncio.to_thread(replay, "--hpa", hpa, "--hpa", changed, "--server", url)
+
+    assert result.exit_code == 0, result.output
+    assert f"shop/web ({hpa}): all 60 decisions are the same as the autoscaler's." in result.stdout
+    assert "the decisions differ from the autoscaler's: 4 replicas instead of " in result.stdout
+    rows = await asyncio.to_thread(replay, "--hpa", hpa, "--server", url, "-o", "csv")
+    replicas = [(row["timestamp"], row["desiredReplicas"]) for row in csv.DictReader(rows.stdout.splitlines())]
+    assert replicas == [(each.time, str(each.desired_replicas)) for each in live.records]
+
+
+async def test_time_flags_narrow_kept_decisions(autoscaler: tuple[str, Live], hpa: Path) -> None:
+    url, live = autoscaler
+    first, last = live.records[10].time, live.records[20].time
+    result = await asyncio.to_thread(replay, "--hpa", hpa, "--server", url, "--from", first, "--to", last, "-o", "csv")
+    times = [row["timestamp"] for row in csv.DictReader(result.stdout.splitlines())]
+    assert times == [each.time for each in live.records[10:20]]
+
+
+async def test_kept_decisions_that_cannot_be_read(autoscaler: tuple[str, Live], tmp_path: Path) -> None:
+    url, _ = autoscaler
+    other = written(tmp_path / "other.yaml", {**HPA, "metadata": {"name": "other", "namespace": "shop"}})
+    result = await asyncio.to_thread(replay, "--hpa", other, "--server", url)
+    assert result.exit_code == 1
+    assert f"Error: {url}/debug/decisions/shop/other: " in result.stderr

@@ -1,0 +1,241 @@
+"""Recorded load from the decisions that a running autoscaler keeps (`--server`, and the what-if of its pages).
+
+Each record is one reconciliation, with its time, the replicas, and the value of each metric. Values of pods are
+averages there; the total is the average x the pods that counted. Reconciliations are replayed at their recorded times.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from autoscaler.core.history import History, Recommendation
+from autoscaler.core.model import (
+    ContainerResourceMetric,
+    CrossVersionObjectReference,
+    ExternalMetric,
+    HPAKey,
+    InvalidMetric,
+    MetricIdentifier,
+    MetricSource,
+    ObjectMetric,
+    PodsMetric,
+    ResourceMetric,
+)
+from autoscaler.records.record import DecisionRecord, MetricRecord
+from kube.quantity import milli_value, quantity_text
+from replay.load import Load, ReplayError, Series, metric_key
+from replay.recorded import PodCounts, Reconciliation, RecordedMetric
+from replay.recorded_usage import calculate_requests, total_usage
+
+_HOLD: Final = 1.5
+_MIN_HOLD_MS: Final = 30_000
+_MILLI: Final = 1000
+_API: Final = "metrics API: "
+"""Before the error of the metrics API, in the messages of failures."""
+
+
+def kept_load(
+    key: HPAKey, target: str, records: Iterable[DecisionRecord], *, from_ms: int | None = None, to_ms: int | None = None
+) -> Load:
+    """Return the load of the kept decisions on an HPA.
+
+    Args:
+        key: the HPA.
+        target: its scale target, KIND/NAMESPACE/NAME. Decisions on an earlier target are left out.
+        records: oldest first; those of another HPA are left out. They need no sentences.
+        from_ms: the first time; None: the first record's.
+        to_ms: a time after the last one; None: any.
+
+    Raises:
+        ReplayError: there are less than two decisions.
+    """
+    every = [each for each in records if each.key == key]
+    of_target = [each for each in every if each.target == target and each.current_replicas is not None]
+    used = [
+        (time, record)
+        for time, record in _ascending(of_target)
+        if (from_ms is None or from_ms <= time) and (to_ms is None or time < to_ms)
+    ]
+    if every and not of_target:
+        targets = " and ".join(sorted({each.target for each in every}))
+        raise ReplayError(f"the kept decisions on {key} are about {targets}, and the HPA's target is {target}")
+    if len(used) < 2:
+        where = "" if from_ms is None and to_ms is None else " between --from and --to"
+        raise ReplayError(f"there are {len(used)} kept decisions on {key}{where}, and a replay needs two or more")
+    times = array("q", [time for time, _ in used])
+    distance = round(statistics.median(after - before for before, after in itertools.pairwise(times)))
+    hold_ms = max(math.ceil(distance * _HOLD), _MIN_HOLD_MS)
+    requests = calculate_requests(metric for _, record in used for metric in record.metrics)
+    reconciliations = [_reconciliation(time, record, requests) for time, record in used]
+    return Load(
+        start_ms=times[0],
+        end_ms=times[-1] + distance,
+        series=_series(reconciliations, hold_ms),
+        requests=requests,
+        replicas=_replicas(used, hold_ms),
+        ready_replicas=_ready(reconciliations, hold_ms),
+        reconciliations=reconciliations,
+        history=_history(used),
+        notes=list(_notes(used, requests)),
+    )
+
+
+def _ascending(records: Iterable[DecisionRecord]) -> Iterator[tuple[int, DecisionRecord]]:
+    """Yield (time in milliseconds, record) without those from before the wall clock was set back."""
+    kept: list[tuple[int, DecisionRecord]] = []
+    for record in records:
+        time = round(datetime.fromisoformat(record.time).timestamp() * _MILLI)
+        while kept and kept[-1][0] >= time:
+            kept.pop()
+        kept.append((time, record))
+    yield from kept
+
+
+def _reconciliation(time_ms: int, record: DecisionRecord, requests: Mapping[str, int]) -> Reconciliation:
+    assert record.current_replicas is not None
+    return Reconciliation(
+        time_ms=time_ms,
+        replicas=record.current_replicas,
+        status_replicas=record.current_replicas if record.scale is None else record.scale.status_replicas,
+        desired_replicas=record.desired_replicas,
+        scale_error=None if record.written is None else record.written.scale_error,
+        stale=() if record.blocked is None else record.blocked.stale,
+        metrics={metric_key(_source(metric)): _metric(metric, requests) for metric in record.metrics},
+    )
+
+
+def _source(metric: MetricRecord) -> MetricSource:
+    """Return the metric of a record, without its target."""
+    identifier = MetricIdentifier(metric.name, metric.selector)
+    match metric.type:
+        case "Pods":
+            return PodsMetric(identifier)
+        case "External":
+            return ExternalMetric(identifier)
+        case "Object":
+            return ObjectMetric(identifier, metric.described_object or CrossVersionObjectReference())
+        case "Resource":
+            return ResourceMetric(metric.name)
+        case "ContainerResource":
+            return ContainerResourceMetric(metric.name, container=metric.container or "")
+    return InvalidMetric(metric.type)
+
+
+def _metric(metric: MetricRecord, requests: Mapping[str, int]) -> RecordedMetric:
+    if metric.current is None:
+        failure = metric.failure
+        return RecordedMetric(error="" if failure is None else failure.message.rpartition(_API)[2])
+    pods = None
+    if metric.pods is not None:
+        groups = metric.pods
+        pods = PodCounts(
+            ready=groups.ready.count,
+            unready=groups.unready.count,
+            missing=groups.missing.count,
+            ignored=groups.ignored.count,
+        )
+    if metric.total is not None:
+        return RecordedMetric(total=milli_value(metric.total), pods=pods)
+    return RecordedMetric(total=None if pods is None else total_usage(metric, pods, requests), pods=pods)
+
+
+# --- the load ------------------------------------------------------------------------------------------------------
+
+
+def _series(reconciliations: Sequence[Reconciliation], hold_ms: int) -> dict[str, Series]:
+    """Return the values of each metric. One that was not evaluated, because the bounds decided, keeps its value."""
+    keys = dict.fromkeys(key for each in reconciliations for key in each.metrics)
+    series = {}
+    for key in keys:
+        points = [
+            (each.time_ms, _value(each.metrics.get(key)))
+            for each in reconciliations
+            if key in each.metrics or each.desired_replicas is None
+        ]
+        times, values = zip(*points, strict=True)
+        series[key] = Series(times_ms=array("q", times), values=array("d", values), hold_ms=hold_ms)
+    return series
+
+
+def _value(metric: RecordedMetric | None) -> float:
+    return math.nan if metric is None or metric.total is None else metric.total / _MILLI
+
+
+def _replicas(used: Sequence[tuple[int, DecisionRecord]], hold_ms: int) -> Series:
+    """Return the real replicas: before each decision, and after it if it was written."""
+    times, values = array("q"), array("d")
+    for time, record in used:
+        times.append(time)
+        values.append(float(record.current_replicas or 0))
+        written = None if record.written is None else record.written.replicas
+        if written is not None and written != record.current_replicas:
+            times.append(time + 1)
+            values.append(float(written))
+    return Series(times_ms=times, values=values, hold_ms=hold_ms)
+
+
+def _ready(reconciliations: Sequence[Reconciliation], hold_ms: int) -> Series | None:
+    """Return the real ready replicas, where a metric shows them; the pods of metrics of cpu may be ready earlier."""
+    times, values = array("q"), array("d")
+    for each in reconciliations:
+        counts = [metric.pods.ready for metric in each.metrics.values() if metric.pods is not None]
+        times.append(each.time_ms)
+        values.append(max(counts, default=math.nan))
+    return None if all(map(math.isnan, values)) else Series(times_ms=times, values=values, hold_ms=hold_ms)
+
+
+def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:
+    """Return what is known of the recommendations before: those that changed a kept decision.
+
+    The first decision's proposal stands for all others: each of them that mattered to it is in its record.
+    """
+    start_ms, first = used[0]
+    found = []
+    if first.stabilization is not None:
+        found.append(Recommendation(first.stabilization.proposed_replicas, start_ms))
+    for _, record in used:
+        earlier = None if record.stabilization is None else record.stabilization.recommendation
+        if earlier is not None:
+            time = round(datetime.fromisoformat(earlier.time).timestamp() * _MILLI)
+            if time <= start_ms:
+                found.append(Recommendation(earlier.replicas, time))
+    return History(recommendations=tuple(dict.fromkeys(found)))
+
+
+# --- notes ---------------------------------------------------------------------------------------------------------
+
+
+def _notes(used: Sequence[tuple[int, DecisionRecord]], requests: Mapping[str, int]) -> Iterator[str]:
+    """Yield a sentence about each thing that the records do not show exactly."""
+    if requests:
+        found = ", ".join(f"{name} {_quantity(name, milli)}" for name, milli in requests.items())
+        yield f"What a pod requests is calculated from the recorded usage and utilization: {found}."
+    latest = _spec_of(used[-1][1], None)
+    for _, record in reversed(used):
+        if _spec_of(record, latest) != latest:
+            yield f"The HPA was changed after {record.time}: the real decisions until then are those of another spec."
+            break
+    _, first = used[0]
+    limits = [limit for limit in (first.scale_up_limit, first.scale_down_limit) if limit is not None]
+    if any(limit.period_start_replicas not in (None, first.current_replicas) for limit in limits):
+        yield (
+            "The HPA was scaled shortly before the first kept decision: scaling policies ignore that, because the size "
+            "of that scale is not kept."
+        )
+
+
+def _spec_of(record: DecisionRecord, latest: Mapping[str, object] | None) -> dict[str, object]:
+    """Return what a record shows of the spec; what it does not show is as in `latest`."""
+    metrics = [(metric_key(_source(metric)), metric.target) for metric in record.metrics]
+    shown = {"bounds": record.bounds, "metrics": metrics or None, "tolerance": record.tolerance}
+    return {name: latest[name] if value is None and latest is not None else value for name, value in shown.items()}
+
+
+def _quantity(name: str, milli: int) -> str:
+    return quantity_text(milli, binary=name.endswith("memory"))

@@ -1,0 +1,237 @@
+"""The load of kept decisions: with the same spec, a replay makes the same decisions."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from autoscaler.core.model import HPA
+from autoscaler.records.record import DecisionRecord
+from replay.kept_decisions import kept_load
+from replay.load import Load, ReplayError
+from replay.output.comparison import Comparison, notes
+from replay.results import Replayed
+from replay.simulation import Settings, replay, replay_reality
+from tests.replay.builders import cpu_metric, external_metric, make_hpa, object_metric, pods_metric
+from tests.replay.live import REQUESTS, Live
+
+BEHAVIOR = {
+    "scaleUp": {
+        "stabilizationWindowSeconds": 30,
+        "policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}],
+        "tolerance": "0.05",
+    },
+    "scaleDown": {
+        "stabilizationWindowSeconds": 120,
+        "policies": [{"type": "Percent", "value": 20, "periodSeconds": 90}],
+    },
+}
+MEMORY = {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "90"}}}
+
+
+def wave(count: int, *, low: float, high: float, period: int = 40) -> list[float]:
+    middle, size = (low + high) / 2, (high - low) / 2
+    return [middle + size * math.sin(2 * math.pi * index / period) for index in range(count)]
+
+
+def load_of(live: Live, records: list[DecisionRecord] | None = None) -> Load:
+    return kept_load(live.hpa.key, live.hpa.target, live.records if records is None else records)
+
+
+def replayed(live: Live, load: Load, hpa: HPA | None = None) -> Replayed:
+    return replay(hpa or live.hpa, load, Settings(config=live.config), name="present")
+
+
+def notes_of(live: Live, load: Load, hpa: HPA | None = None) -> list[str]:
+    settings = Settings(config=live.config)
+    replays = [replayed(live, load, hpa)]
+    return notes(Comparison(load=load, settings=settings, hpas=[hpa or live.hpa], replays=replays))
+
+
+def real_scales(records: list[DecisionRecord]) -> list[tuple[str, int, int | None]]:
+    scaled = [each for each in records if each.written is not None and each.written.replicas is not None]
+    return [(each.time, each.current_replicas or 0, each.desired_replicas) for each in scaled]
+
+
+def scales(replayed: Replayed, records: list[DecisionRecord]) -> list[tuple[str, int, int | None]]:
+    times = {round(1000 * _seconds(each.time)): each.time for each in records}
+    return [(times[each.time_ms], each.replicas, each.desired_replicas) for each in replayed.scales]
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+# --- the same spec
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("behavior", [None, BEHAVIOR], ids=["defaults", "behavior"])
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        [pods_metric(average="100")],
+        [object_metric(value="100")],
+        [external_metric(averageValue="100")],
+        [cpu_metric(50)],
+        [MEMORY],
+        [pods_metric(average="100"), cpu_metric(60), external_metric(value="150"), object_metric(value="200")],
+    ],
+    ids=["Pods", "Object", "External", "cpu", "memory", "several"],
+)
+def test_same_spec_makes_the_same_decisions(metrics: list[dict[str, Any]], behavior: Any, seed: int) -> None:
+    live = Live(make_hpa(*metrics, behavior=behavior), seed=seed, failures=0.03)
+    live.run(wave(150, low=100, high=1500))
+    load = load_of(live)
+
+    again = replayed(live, load)
+
+    assert len(again.scales) > 5
+    assert scales(again, live.records) == real_scales(live.records)
+    assert "present: all 150 decisions are the same as the autoscaler's." in notes_of(live, load)
+
+
+def test_scale_that_could_not_be_written_is_repeated() -> None:
+    live = Live(make_hpa(), seed=4, refusals=0.3)
+    live.run(wave(80, low=100, high=1500))
+    assert any(each.written is not None and each.written.scale_error for each in live.records)
+    load = load_of(live)
+    assert scales(replayed(live, load), live.records) == real_scales(live.records)
+    assert "present: all 80 decisions are the same as the autoscaler's." in notes_of(live, load)
+
+
+@pytest.mark.parametrize("first", [5, 20, 33, 50, 71])
+def test_later_beginning_has_the_recommendations_that_mattered(first: int) -> None:
+    live = Live(make_hpa(), seed=5)
+    live.run(wave(120, low=100, high=1500))
+    records = live.records[first:]
+    again = replayed(live, load_of(live, records))
+    assert scales(again, records) == real_scales(records)
+
+
+# --- another spec
+
+
+def test_other_spec_gets_the_recorded_pods_until_the_replicas_differ_and_then_those_of_the_model() -> None:
+    live = Live(make_hpa(pods_metric(average="100")), seed=6)
+    live.run([200.0] * 10 + [600.0] * 30)
+    load = load_of(live)
+    changed = make_hpa(pods_metric(average="50"))
+
+    again = replayed(live, load, changed)
+
+    assert (again.scales[0].replicas, again.scales[0].desired_replicas) == (2, 4)
+    assert again.scales[-1].desired_replicas == 12
+    first = load.reconciliations[0]
+    assert again.scales[0].time_ms == first.time_ms
+    assert notes_of(live, load, changed)[1].endswith(
+        "on, the decisions differ from the autoscaler's: 4 replicas instead of 2."
+    )
+
+
+def test_reality_is_the_recorded_replicas() -> None:
+    live = Live(make_hpa(), seed=7)
+    live.run(wave(60, low=100, high=1500))
+    reality = replay_reality(load_of(live), Settings())
+    assert reality is not None
+    assert reality.initial_replicas == 2
+    # A scale is written just after its decision.
+    assert [(each.time_ms - 1, each.replicas, each.desired_replicas) for each in reality.scales] == [
+        (round(1000 * _seconds(time)), before, after) for time, before, after in real_scales(live.records)
+    ]
+
+
+def test_metric_that_failed_is_a_gap() -> None:
+    live = Live(make_hpa(), seed=8, failures=0.2)
+    live.run([200.0] * 40)
+    series = load_of(live).series["rps"]
+    failed = [each.metrics[0].failure is not None for each in live.records]
+    assert any(failed)
+    assert [math.isnan(series.at(time)) for time in series.times_ms] == failed
+
+
+def test_metric_keeps_its_value_while_the_bounds_decide() -> None:
+    live = Live(make_hpa(min_replicas=5), seed=9)
+    live.run([500.0] * 3)
+    assert [bool(each.metrics) for each in live.records] == [False, True, True]
+    load = load_of(live)
+    assert list(load.series["rps"].times_ms) == [each.time_ms for each in load.reconciliations[1:]]
+    assert replayed(live, load).scales[0].desired_replicas == 5
+
+
+def test_request_is_the_roundest_number_that_fits_usage_and_utilization() -> None:
+    target = {"type": "Utilization", "averageUtilization": 50}
+    memory = {"type": "Resource", "resource": {"name": "memory", "target": target}}
+    live = Live(make_hpa(cpu_metric(50), memory), seed=10)
+    live.run([each * 2**20 for each in wave(80, low=100, high=1500)])
+    with_cpu = Live(make_hpa(cpu_metric(50)), seed=10)
+    with_cpu.run(wave(80, low=100, high=1500))
+    assert load_of(live).requests["memory"] == REQUESTS["memory"]
+    load = load_of(with_cpu)
+    assert load.requests == {"cpu": REQUESTS["cpu"]}
+    assert load.notes == ["What a pod requests is calculated from the recorded usage and utilization: cpu 250m."]
+
+
+# --- notes and errors
+
+
+def test_note_says_that_the_replicas_were_changed_by_others() -> None:
+    live = Live(make_hpa(), seed=11, mode="dry-run")
+    live.run([200.0] * 5 + [900.0] * 20)
+    (note,) = [each for each in notes_of(live, load_of(live)) if each.startswith("present: ")]
+    assert "the real replicas differ, 2 instead of 4, for another reason than decisions" in note
+
+
+def test_note_says_that_the_spec_was_changed() -> None:
+    live = Live(make_hpa(pods_metric(average="100")), seed=12)
+    live.run([200.0] * 5)
+    before = live.records[-1].time
+    live.hpa = replace(live.hpa, spec=make_hpa(pods_metric(average="50")).spec)
+    live.run([200.0] * 5)
+    assert load_of(live).notes == [
+        f"The HPA was changed after {before}: the real decisions until then are those of another spec."
+    ]
+
+
+def test_note_says_that_earlier_scale_events_are_not_known() -> None:
+    live = Live(make_hpa(behavior=BEHAVIOR), seed=13)
+    live.run([200.0] * 5 + [900.0] * 20)
+    scaled = next(index for index, each in enumerate(live.records) if each.written and each.written.replicas)
+    (note,) = load_of(live, live.records[scaled + 1 :]).notes
+    assert "scaling policies ignore that" in note
+    assert load_of(live).notes == []
+
+
+def test_decisions_from_before_the_clock_was_set_back_are_left_out() -> None:
+    live = Live(make_hpa(), seed=14)
+    live.run([200.0] * 6)
+    load = load_of(live, [*live.records[3:], *live.records[:3]])
+    assert len(load.reconciliations) == 3
+
+
+def test_too_few_decisions_are_an_error() -> None:
+    live = Live(make_hpa(), seed=15)
+    live.run([200.0])
+    with pytest.raises(ReplayError, match="there are 1 kept decisions on shop/web, and a replay needs two or more"):
+        load_of(live)
+    live.run([200.0] * 5)
+    with pytest.raises(ReplayError, match="0 kept decisions on shop/web between --from and --to"):
+        kept_load(live.hpa.key, live.hpa.target, live.records, to_ms=0)
+
+
+def test_decisions_on_another_target_are_an_error() -> None:
+    live = Live(make_hpa(), seed=16)
+    live.run([200.0] * 3)
+    with pytest.raises(ReplayError, match="are about Deployment/shop/web, and the HPA's target is Deployment/shop/b"):
+        kept_load(live.hpa.key, "Deployment/shop/b", live.records)
+
+
+def test_metric_that_was_not_recorded_is_an_error() -> None:
+    live = Live(make_hpa(), seed=17)
+    live.run([200.0] * 3)
+    with pytest.raises(ReplayError, match="the load has no metric queue; it has: rps"):
+        replayed(live, load_of(live), make_hpa(external_metric(value="3")))
