@@ -226,6 +226,7 @@ class Controller:
             config=self._options.config,
             sync_period=self._options.sync_period,
             what_if=self._what_if,
+            problem=lambda: self._hpas.problem,
         )
         return pages_served(
             sources,

@@ -16,7 +16,14 @@ from msgspec.structs import asdict, replace
 
 from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.metrics import Evaluation, metric_quantity, pod_samples
-from autoscaler.core.model import InvalidMetric, MetricIdentifier, MetricSpec, ObjectMetric, ResourceMetric
+from autoscaler.core.model import (
+    InvalidMetric,
+    MetricIdentifier,
+    MetricSpec,
+    MetricTarget,
+    ObjectMetric,
+    ResourceMetric,
+)
 from autoscaler.core.observation import (
     MetricError,
     MetricResponse,
@@ -141,8 +148,8 @@ def _written(
 # --- metrics -------------------------------------------------------------------------------------------------------
 
 
-def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRecord:
-    spec, proposal, failure = evaluation.spec, evaluation.proposal, evaluation.failure
+def metric_record(spec: MetricSpec, current: MetricTarget | None = None) -> MetricRecord:
+    """Return what a metric's spec says about it, and its current value as in the HPA's status."""
     match source := spec.source:
         case InvalidMetric():
             identifier = MetricIdentifier()
@@ -150,26 +157,35 @@ def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRe
             identifier = MetricIdentifier(name)
         case _:
             identifier = source.metric
-    record = MetricRecord(
+    return MetricRecord(
         type=spec.type,
         name=identifier.name,
         container=source.container if isinstance(source, ResourceMetric) else None,
         selector=identifier.selector,
         described_object=source.described_object if isinstance(source, ObjectMetric) else None,
         target=_target(spec),
+        current=None
+        if current is None
+        else Measure(
+            value=_quantity(current.value, spec),
+            average_value=_quantity(current.average_value, spec),
+            average_utilization=current.average_utilization,
+        ),
+    )
+
+
+def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRecord:
+    spec, proposal, failure = evaluation.spec, evaluation.proposal, evaluation.failure
+    record = replace(
+        metric_record(spec, None if proposal is None else evaluation.current.target),
         values=_values(spec, response),
         failure=None if failure is None else FailureRecord(reason=failure.reason, message=_shorten(failure.message)),
     )
     if proposal is None:
         return record
-    current, groups = evaluation.current.target, proposal.pods
+    groups = proposal.pods
     return replace(
         record,
-        current=Measure(
-            value=_quantity(current.value, spec),
-            average_value=_quantity(current.average_value, spec),
-            average_utilization=current.average_utilization,
-        ),
         total=None if proposal.total is None else metric_quantity(spec, proposal.total),
         pods=groups and PodGroupsRecord(**{group: _names(pods) for group, pods in asdict(groups).items()}),
         ratio=_finite(proposal.ratio),

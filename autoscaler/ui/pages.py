@@ -18,10 +18,12 @@ from plotly.offline import get_plotlyjs
 
 from autoscaler.core.model import HPA_APIS, KUBERNETES, HPAKey
 from autoscaler.ui.hpa_page import HPAPage
+from autoscaler.ui.list_page import ListPage
 from autoscaler.ui.sources import Sources
 from autoscaler.ui.what_if import WhatIfPage
 from kube.status import not_found
 from kube.web.access import NamespaceAccess
+from kube.web.event_stream import respond_with_events
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
@@ -44,6 +46,7 @@ class UIPages:
             static=self.static.url,
             plotly_style_ids=sorted(set(_STYLE_ID.findall(plotly))),
         )
+        self._list = ListPage(sources, access, self.templates)
         self._hpa = HPAPage(sources, access, self.templates)
         self._what_if = WhatIfPage(sources, access, self.templates)
 
@@ -51,7 +54,9 @@ class UIPages:
         """Return the response. Raises StatusError."""
         match request.segments:
             case ():
-                return self.templates.page("list.html", hpas=self._sources.hpas())
+                return await self._list.respond(request)
+            case ("events",):
+                return await respond_with_events(request, self._list.events(request))
             case ("hpas", namespace, name):
                 return await self._hpa.respond(request, _key(request, namespace, name))
             case ("hpas", namespace, name, "events"):

@@ -83,6 +83,7 @@ class Sources:
         config: the controller's flags.
         sync_period: in seconds.
         what_if: replays kept decisions.
+        problem: returns why the HPAs may be out of date, such as "no contact to the API server", or None.
     """
 
     hpas: Callable[[], Sequence[HPA]]
@@ -96,3 +97,4 @@ class Sources:
     config: Config
     sync_period: float
     what_if: WhatIf
+    problem: Callable[[], str | None] = lambda: None

@@ -276,7 +276,7 @@ def autoscaler_options(arguments: list[str]) -> Options:
     """What the autoscaler makes of its flags in a pod."""
     found: list[Options] = []
 
-    async def note(options: Options) -> None:
+    async def note(options: Options, **_: object) -> None:
         found.append(options)
 
     with pytest.MonkeyPatch.context() as patch:

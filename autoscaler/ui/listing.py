@@ -1,0 +1,303 @@
+"""Which HPAs the list shows, and in which order: search, filters, sort, pages.
+
+The index keeps a small entry for each HPA, and updates those that have changed when it is read. Entries are read in
+slices, so that ten thousand HPAs do not block the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+from autoscaler.core.config import Mode
+from autoscaler.core.model import HPA, HPAKey
+from autoscaler.ui.changes import Subscription
+from autoscaler.ui.rows import STATES, State, highest_ratio, search_text, states_of
+from autoscaler.ui.sources import Sources
+from kube.security.request_info import Query
+from kube.status import bad_request
+from kube.web.access import GroupNamespace
+
+_T = TypeVar("_T")
+
+ROWS: Final = 100
+"""Of a page."""
+_SLICE: Final = 500
+"""Entries without a yield to the event loop: 1 to 5 ms."""
+
+
+class Entry:
+    """An HPA in the index; a new one for each change of the HPA.
+
+    Attributes:
+        hpa: the HPA.
+        key: its key.
+        group_namespace: what a user must have the right to see.
+        mode: its effective mode.
+        is_foreign: whether another controller writes its status.
+        states: see `states_of`.
+    """
+
+    __slots__ = ("_ratio", "_text", "group_namespace", "hpa", "is_foreign", "key", "mode", "states")
+
+    def __init__(self, hpa: HPA, mode: Mode, *, is_foreign: bool, before: Entry | None = None) -> None:
+        self.hpa = hpa
+        self.key = hpa.key
+        self.group_namespace: GroupNamespace = (self.key.group, self.key.namespace)
+        self.mode = mode
+        self.is_foreign = is_foreign
+        self.states = states_of(hpa)
+        self._text: str | None = None
+        if before is not None and before.hpa.spec == hpa.spec:
+            self._text = before._text
+        self._ratio: float | None = None
+
+    @property
+    def text(self) -> str:
+        """What a search finds."""
+        if self._text is None:
+            self._text = search_text(self.hpa)
+        return self._text
+
+    @property
+    def ratio(self) -> float:
+        """The highest ratio of a metric and its target."""
+        if self._ratio is None:
+            self._ratio = highest_ratio(self.hpa)
+        return self._ratio
+
+    @property
+    def severity(self) -> int:
+        """Failing before limited before all others."""
+        return 2 * ("failing" in self.states) + ("limited" in self.states)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of the list.
+
+    Attributes:
+        title: its heading.
+        value: by which the column is sorted, equal ones by name; None: by name.
+        descending: the order at the first click.
+        seconds: between changes of the order.
+    """
+
+    title: str
+    value: Callable[[Entry], Any] | None = None
+    descending: bool = False
+    seconds: float = 1.0
+
+
+COLUMNS: Final[Mapping[str, Column]] = {
+    "name": Column(title="HPA"),
+    "mode": Column(title="Mode", value=lambda entry: entry.mode.value),
+    "metrics": Column(title="Metrics", value=lambda entry: entry.ratio, descending=True, seconds=5.0),
+    "replicas": Column(title="Replicas", value=lambda entry: entry.hpa.status.current_replicas, descending=True),
+    "scaled": Column(title="Last scale", value=lambda entry: entry.hpa.status.last_scale_ms or 0, descending=True),
+    "conditions": Column(title="Conditions", value=lambda entry: entry.severity, descending=True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListQuery:
+    """The choice of rows in the query of the page's URL.
+
+    Attributes:
+        q: words that all must be found.
+        namespace: only HPAs of this one; empty: all.
+        show: only HPAs in this state; empty: all.
+        sort: a name of COLUMNS, after a "-" if descending.
+        page: from 1 on.
+    """
+
+    q: str = ""
+    namespace: str = ""
+    show: State | str = ""
+    sort: str = "name"
+    page: int = 1
+
+    @classmethod
+    def parse(cls, query: Query) -> ListQuery:
+        """Parse the query. Raises StatusError (400) with what to write."""
+        show, sort, page = query.get("show"), query.get("sort") or "name", query.get("page") or "1"
+        if show not in ("", *STATES):
+            raise bad_request(f"show must be one of {', '.join(STATES)}")
+        if sort.removeprefix("-") not in COLUMNS:
+            raise bad_request(f"sort must be one of {', '.join(COLUMNS)}, after a - if descending")
+        if not (page.isascii() and page.isdigit() and int(page[:9]) > 0):
+            raise bad_request("page must be a number from 1 on")
+        return cls(q=query.get("q").strip(), namespace=query.get("namespace"), show=show, sort=sort, page=int(page[:9]))
+
+    @property
+    def column(self) -> str:
+        """The name of the column by which the rows are sorted."""
+        return self.sort.removeprefix("-")
+
+    @property
+    def is_descending(self) -> bool:
+        """The direction."""
+        return self.sort.startswith("-")
+
+    def url(self, path: str = "/", **changes: str | int) -> str:
+        """Return a URL with this query and changes of it; a change begins at page 1, unless it is the page."""
+        changed = replace(self, **({"page": 1} | changes))  # type: ignore[arg-type]
+        defaults = ListQuery()
+        values = {each.name: getattr(changed, each.name) for each in fields(self)}
+        pairs = {name: value for name, value in values.items() if value != getattr(defaults, name)}
+        return f"{path}?{urlencode(pairs)}" if pairs else path
+
+    def sorted_by(self, column: str) -> str:
+        """Return the URL of a column's heading: the column's first order, or the reverse if it is sorted by it."""
+        descending = COLUMNS[column].descending if column != self.column else not self.is_descending
+        return self.url(sort=f"-{column}" if descending else column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The rows of a page.
+
+    Attributes:
+        entries: of this page, in order.
+        page: the number of the page; the last one, if the query's is beyond.
+        total: the number of rows of all pages.
+        counts: the number of HPAs that are found, "" for all and for each state.
+    """
+
+    entries: Sequence[Entry]
+    page: int
+    total: int
+    counts: Mapping[str, int]
+
+    @property
+    def pages(self) -> int:
+        """The number of pages, at least 1."""
+        return _pages(self.total)
+
+    @property
+    def first(self) -> int:
+        """The number of the first row; 0 if there is none."""
+        return (self.page - 1) * ROWS + 1 if self.total else 0
+
+    @property
+    def last(self) -> int:
+        """The number of the last row."""
+        return min(self.page * ROWS, self.total)
+
+
+class HPAIndex:
+    """The entries of all HPAs. It takes no memory and no time before it is read for the first time."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._entries: dict[HPAKey, Entry] = {}
+        self._is_sorted = True
+        self._namespaces: Counter[GroupNamespace] = Counter()
+        self._subscribed = ExitStack()
+        self._changed: Subscription | None = None
+        self._is_listed = False
+        self._outdated: list[HPAKey] = []
+        self._lock = asyncio.Lock()
+
+    async def update(self) -> None:
+        """Bring the entries up to date."""
+        async with self._lock:
+            # A request may be cancelled at each yield, and must lose no change.
+            if self._changed is None:
+                self._changed = self._subscribed.enter_context(self._sources.changes.subscribe())
+            if not self._is_listed:
+                async for hpas in slices(self._sources.hpas()):
+                    self._outdated += (hpa.key for hpa in hpas)
+                self._is_listed = True
+            self._outdated += self._changed.take()
+            while self._outdated:
+                for _ in range(min(_SLICE, len(self._outdated))):
+                    self._update(self._outdated.pop())
+                await asyncio.sleep(0)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: HPAKey) -> Entry | None:
+        """Return the entry of an HPA; None: it was deleted."""
+        return self._entries.get(key)
+
+    def entries(self) -> Sequence[Entry]:
+        """Return all entries, sorted by name."""
+        if not self._is_sorted:
+            self._entries = dict(sorted(self._entries.items(), key=_name))
+            self._is_sorted = True
+        return list(self._entries.values())
+
+    def namespaces(self) -> frozenset[GroupNamespace]:
+        """Return the namespaces that have an HPA."""
+        return frozenset(self._namespaces)
+
+    def _update(self, key: HPAKey) -> None:
+        hpa, old = self._sources.hpa(key), self._entries.get(key)
+        if hpa is not None:
+            new = Entry(hpa, self._sources.mode_of(hpa), is_foreign=self._sources.is_foreign(key), before=old)
+            self._entries[key] = new
+            if old is None:
+                self._is_sorted = False
+                self._namespaces[new.group_namespace] += 1
+        elif old is not None:
+            del self._entries[key]
+            self._namespaces -= Counter([old.group_namespace])
+
+
+async def select(entries: Sequence[Entry], query: ListQuery, visible: frozenset[GroupNamespace] | None) -> Selection:
+    """Return the rows of a page.
+
+    Args:
+        entries: all entries, sorted by name.
+        query: the choice.
+        visible: only HPAs of these namespaces; None: of all.
+    """
+    found, column = entries, COLUMNS[query.column]
+    if visible is not None or query.namespace or query.q:
+        found, words = [], query.q.lower().split()
+        async for some in slices(entries):
+            found += (each for each in some if _matches(each, query.namespace, words, visible))
+    states = Counter(each.states for each in found)
+    counts: dict[str, int] = {"": len(found)}
+    counts |= {state: sum(count for in_, count in states.items() if state in in_) for state in STATES}
+    rows = [each for each in found if not query.show or query.show in each.states]
+    if column.value is not None:
+        values: list[Any] = []
+        async for some in slices(rows):
+            values += map(column.value, some)
+        rows = [rows[index] for index in sorted(range(len(rows)), key=values.__getitem__, reverse=query.is_descending)]
+    elif query.is_descending:
+        rows.reverse()
+    page = min(query.page, _pages(len(rows)))
+    return Selection(entries=rows[(page - 1) * ROWS : page * ROWS], page=page, total=len(rows), counts=counts)
+
+
+def _matches(entry: Entry, namespace: str, words: Sequence[str], visible: frozenset[GroupNamespace] | None) -> bool:
+    if visible is not None and entry.group_namespace not in visible:
+        return False
+    if namespace and entry.key.namespace != namespace:
+        return False
+    return all(word in entry.text for word in words)
+
+
+async def slices(items: Sequence[_T], length: int = _SLICE) -> AsyncIterator[Sequence[_T]]:
+    """Yield the items in slices, and let the event loop do other work in between."""
+    for start in range(0, len(items), length):
+        yield items[start : start + length]
+        await asyncio.sleep(0)
+
+
+def _name(item: tuple[HPAKey, Entry]) -> tuple[str, str, str]:
+    key, _ = item
+    return key.namespace, key.name, key.group
+
+
+def _pages(total: int) -> int:
+    return max(1, -(-total // ROWS))

@@ -1,0 +1,303 @@
+"""One row of the list: an HPA with its metrics, replicas and conditions, from the object as the API server has it.
+
+So a row is right for HPAs of other shards, of other controllers, and of a process that is not the leader. Levels are
+the CSS classes of kube.web: "ok", "warn", "bad", or "" for neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED
+from autoscaler.core.config import Config, Mode, Pause
+from autoscaler.core.model import HPA, KUBERNETES, Condition, InvalidMetric, MetricSpec, MetricTarget
+from autoscaler.core.status import rfc3339
+from autoscaler.objects.hpa import FOREIGN_MANAGER
+from autoscaler.records.build import metric_record
+from autoscaler.records.record import Measure, MetricRecord
+from autoscaler.records.sentence import measure_text, metric_name, target_text
+from autoscaler.ui.links import hpa_url
+from kube.quantity import milli_value
+
+Level: TypeAlias = Literal["ok", "warn", "bad", ""]
+State: TypeAlias = Literal["failing", "limited", "paused", "scaling"]
+
+STATES: Final[tuple[State, ...]] = ("failing", "limited", "paused", "scaling")
+_SCALING_DISABLED: Final = "ScalingDisabled"
+"""Reason of the ScalingActive condition of a target that its users have scaled to 0."""
+_BAR_RATIO: Final = 1.5
+"""The ratio of value and target at the end of a metric's bar."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Badge:
+    """A word about an HPA, with an explanation, which may be empty."""
+
+    text: str
+    level: Level = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricBar:
+    """A metric's current value against its target; lengths are percent of the bar."""
+
+    name: str
+    current: str
+    target: str
+    level: Level
+    length: float
+    target_at: float = 100 / _BAR_RATIO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasBar:
+    """The current replicas between minReplicas (0 %) and maxReplicas (100 %)."""
+
+    current: int
+    desired: int
+    minimum: int
+    maximum: int
+    level: Level
+    length: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionText:
+    """One condition of the status."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    level: Level
+    since: str
+    """RFC 3339."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One HPA.
+
+    Attributes:
+        id: of the row's element.
+        url: of the HPA's page.
+        namespace, name: of the HPA.
+        group: of its API, if that is not `autoscaling`.
+        target: KIND/NAME of the scale target.
+        problem: why the spec is not valid; metrics and replicas are empty then.
+        modes: the mode, and what keeps this process from acting.
+        metrics: one for each metric of the spec.
+        replicas: None if the spec is not valid.
+        last_scale: RFC 3339; empty: never.
+        conditions: as the status has them.
+        notes: what is out of date, or ignored.
+    """
+
+    id: str
+    url: str
+    namespace: str
+    name: str
+    group: str
+    target: str
+    problem: str
+    modes: tuple[Badge, ...]
+    metrics: tuple[MetricBar, ...]
+    replicas: ReplicasBar | None
+    last_scale: str
+    conditions: tuple[ConditionText, ...]
+    notes: tuple[str, ...]
+
+
+def row(hpa: HPA, mode: Mode, config: Config, *, is_foreign: bool, is_owned: bool) -> Row:
+    """Return the row of an HPA.
+
+    Args:
+        hpa: the HPA.
+        mode: its effective mode.
+        config: the controller's flags.
+        is_foreign: whether another controller writes its status.
+        is_owned: whether it belongs to the shard of this process.
+    """
+    key, ref = hpa.key, hpa.spec.scale_target_ref
+    return Row(
+        id=f"hpa/{key.group}/{key.namespace}/{key.name}",
+        url=hpa_url(key),
+        namespace=key.namespace,
+        name=key.name,
+        group="" if key.group == KUBERNETES.group else key.group,
+        target="" if hpa.problem else f"{ref.kind}/{ref.name}",
+        problem=hpa.problem,
+        modes=tuple(_modes(hpa, mode, is_foreign=is_foreign, is_owned=is_owned)),
+        metrics=() if hpa.problem else tuple(_metric_bars(hpa, config)),
+        replicas=None if hpa.problem else _replicas_bar(hpa),
+        last_scale="" if hpa.status.last_scale_ms is None else rfc3339(hpa.status.last_scale_ms),
+        conditions=tuple(map(_condition_text, hpa.status.conditions)),
+        notes=tuple(_notes(hpa)),
+    )
+
+
+def states_of(hpa: HPA) -> frozenset[State]:
+    """Return the states by which the list is filtered.
+
+    failing   the spec is not valid, or AbleToScale or ScalingActive is False, unless users have scaled the target to 0
+    limited   ScalingLimited is True
+    paused    an annotation pauses one or both directions
+    scaling   the status desires other replicas than the current ones, and the HPA is not failing
+    """
+    failing, limited = bool(hpa.problem), False
+    for each in hpa.status.conditions:
+        if each.type == SCALING_LIMITED:
+            limited = each.status == "True"
+        elif condition_level(each) == "bad":
+            failing = True
+    paused = hpa.overrides.paused is not Pause.NONE
+    scaling = hpa.status.desired_replicas != hpa.status.current_replicas and not failing
+    return _STATES[failing, limited, paused, scaling]
+
+
+_STATES: Final = {
+    (failing, limited, paused, scaling): frozenset(
+        state for state, holds in zip(STATES, (failing, limited, paused, scaling), strict=True) if holds
+    )
+    for failing in (False, True)
+    for limited in (False, True)
+    for paused in (False, True)
+    for scaling in (False, True)
+}
+
+
+def condition_level(condition: Condition) -> Level:
+    """Return "bad" if nothing is scaled because of the condition, "warn" if less or more than the metrics propose."""
+    if condition.type in (ABLE_TO_SCALE, SCALING_ACTIVE):
+        if condition.status == "True":
+            return "ok"
+        return "warn" if condition.reason == _SCALING_DISABLED else "bad"
+    if condition.type == SCALING_LIMITED:
+        return "ok" if condition.status == "False" else "warn"
+    return ""
+
+
+def highest_ratio(hpa: HPA) -> float:
+    """Return the highest ratio of a metric's current value and its target; -1 if none is known."""
+    if hpa.problem:
+        return -1.0
+    ratios = (_ratio(metric_record(metric, _current(hpa, index))) for index, metric in enumerate(hpa.spec.metrics))
+    return max((ratio for ratio in ratios if ratio is not None), default=-1.0)
+
+
+def search_text(hpa: HPA) -> str:
+    """Return what a search finds, in lower case: namespace/name, the target, and the names of the metrics."""
+    texts = [f"{hpa.namespace}/{hpa.name}"]
+    if not hpa.problem:
+        texts.append(f"{hpa.spec.scale_target_ref.kind}/{hpa.spec.scale_target_ref.name}")
+        texts += (metric_name(metric_record(metric)) for metric in hpa.spec.metrics)
+    return "\n".join(texts).lower()
+
+
+# --- the cells -----------------------------------------------------------------------------------------------------
+
+
+def _modes(hpa: HPA, mode: Mode, *, is_foreign: bool, is_owned: bool) -> Iterator[Badge]:
+    yield Badge(text=mode.value)
+    if is_foreign:
+        title = f"{FOREIGN_MANAGER} writes the status of this HPA, so this process does not act on it"
+        yield Badge(text="foreign controller", level="warn", title=title)
+    if not is_owned:
+        yield Badge(text="other shard", title="another process reconciles this HPA")
+    paused = hpa.overrides.paused
+    if paused is not Pause.NONE:
+        directions = "" if paused is Pause.ALL else f" {paused.value}"
+        yield Badge(text=f"paused{directions}", level="warn", title=f"annotation milliscale.io/paused: {paused.value}")
+
+
+def _metric_bars(hpa: HPA, config: Config) -> Iterator[MetricBar]:
+    most = 1.0 + _scale_up_tolerance(hpa, config)
+    for index, metric in enumerate(hpa.spec.metrics):
+        record = metric_record(metric, _current(hpa, index))
+        ratio, current = _ratio(record), _aimed_at(record)
+        level: Level = ""
+        if ratio is not None:
+            level = "ok" if ratio <= most else "warn"
+        yield MetricBar(
+            name=metric_name(record),
+            current="unknown" if current == Measure() else measure_text(current),
+            target=target_text(record),
+            level=level,
+            length=0.0 if ratio is None else round(max(0.0, min(1.0, ratio / _BAR_RATIO)) * 100, 1),
+        )
+
+
+def _scale_up_tolerance(hpa: HPA, config: Config) -> float:
+    written = None if hpa.spec.behavior is None else hpa.spec.behavior.scale_up.tolerance
+    if written is not None:
+        return written.quantity.as_float()
+    override = hpa.overrides.tolerance
+    return config.tolerance if override is None else override
+
+
+def _current(hpa: HPA, index: int) -> MetricTarget | None:
+    """Return the current value of a metric of the spec; None: there is none, or the spec was changed since."""
+    metric, currents = hpa.spec.metrics[index], hpa.status.current_metrics
+    current = currents[index] if index < len(currents) else MetricSpec()
+    if isinstance(current.source, InvalidMetric) or current.with_target(metric.target) != metric:
+        return None
+    return current.target
+
+
+def _aimed_at(record: MetricRecord) -> Measure:
+    """Return the field of the current value that the target is for; a status may have several."""
+    current, target = record.current or Measure(), record.target
+    if target.average_utilization is not None:
+        return Measure(average_utilization=current.average_utilization)
+    if target.average_value is not None:
+        return Measure(average_value=current.average_value)
+    return Measure(value=current.value)
+
+
+def _ratio(record: MetricRecord) -> float | None:
+    current, target = _number(_aimed_at(record)), _number(record.target)
+    return None if current is None or not target else current / target
+
+
+def _number(measure: Measure) -> int | None:
+    """Return percent or a milli-value."""
+    if measure.average_utilization is not None:
+        return measure.average_utilization
+    quantity = measure.average_value or measure.value
+    return None if quantity is None else milli_value(quantity)
+
+
+def _replicas_bar(hpa: HPA) -> ReplicasBar:
+    low, high, current = hpa.spec.min_replicas, hpa.spec.max_replicas, hpa.status.current_replicas
+    length = (current - low) / (high - low) if high > low else float(current >= high)
+    return ReplicasBar(
+        current=current,
+        desired=hpa.status.desired_replicas,
+        minimum=low,
+        maximum=high,
+        level="warn" if current >= high else "",
+        length=round(max(0.0, min(1.0, length)) * 100, 1),
+    )
+
+
+def _condition_text(condition: Condition) -> ConditionText:
+    return ConditionText(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message,
+        level=condition_level(condition),
+        since=rfc3339(condition.last_transition_ms),
+    )
+
+
+def _notes(hpa: HPA) -> Iterator[str]:
+    status = hpa.status
+    if not status.conditions:
+        yield "not reconciled yet"
+    elif status.observed_generation is not None and status.observed_generation < hpa.generation:
+        yield "the spec was changed, and is not reconciled yet"
+    yield from hpa.overrides.problems

@@ -1,0 +1,251 @@
+"""Measure the page of all HPAs: `python -m bench.page`.
+
+A process serves the autoscaler's pages for 10,000 HPAs, whose statuses change as often as if each were reconciled every
+15 s. Nothing else runs in it, so what a viewer costs is the difference of its CPU time with and without one. For each
+order of the rows a viewer gets the page, and follows its events. If Chromium is found, it opens the page, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import click
+import msgspec
+from playwright.async_api import async_playwright
+from prometheus_client import CollectorRegistry
+
+from autoscaler.ui.pages import UIPages
+from bench.costs import show, write_lines
+from bench.figures import cpu_seconds, rss_mib
+from bench.hpa_process import ROOT
+from bench.page_hpas import ChangingHPAs
+from kube.process import freeze_gc, run, watch_loop
+from kube.web.access import NamespaceAccess
+from kube.web.options import UIAddress
+from kube.web.server import PageServer
+from playground.binaries import MissingBinaryError
+from playground.chromium import find_chromium
+
+_QUERIES: Final = ("", "sort=-metrics", "sort=-scaled&q=bench-0+deployment", "show=scaling")
+"""The last column: most rows change their place."""
+_VIEWS: Final = 10
+_SYNC_PERIOD: Final = 15.0
+_LOOK_SECONDS: Final = 0.005
+
+
+class Started(msgspec.Struct):
+    """The server listens."""
+
+    url: str
+
+
+class Stalls(msgspec.Struct):
+    """The longest lag of the event loop since the last request for it."""
+
+    milliseconds: float
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    """One order of the rows."""
+
+    query: str
+    hpas: int
+    first_view_ms: float
+    """The first response of the process for this order."""
+    view_ms: float
+    """The median of further ones."""
+    page_kib: float
+    idle_cores: float
+    """CPU seconds per second of the process without a viewer."""
+    viewer_cores: float
+    """The increase with a viewer."""
+    stall_ms: float
+    """The longest lag of the event loop with a viewer."""
+    events_per_second: float
+    kib_per_second: float
+    rss_mib: float
+
+
+class Server:
+    """The process that serves the pages."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+        self._process = process
+        self.url = url
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    async def stall_ms(self) -> float:
+        """Return the longest lag of its event loop since the last call."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b"\n")
+        return msgspec.json.decode(await self._process.stdout.readline(), type=Stalls).milliseconds
+
+    async def cores(self, seconds: float) -> float:
+        """Return its CPU seconds per second."""
+        cpu, started = cpu_seconds(self.pid), time.monotonic()
+        await asyncio.sleep(seconds)
+        return (cpu_seconds(self.pid) - cpu) / (time.monotonic() - started)
+
+
+class _Viewer:
+    """Follows the events of a page."""
+
+    def __init__(self) -> None:
+        self.events = self.bytes = 0
+
+    async def run(self, session: aiohttp.ClientSession, url: str) -> None:
+        """Follow until cancelled."""
+        async with session.get(url, timeout=aiohttp.ClientTimeout(None)) as response:
+            async for line in response.content:
+                self.events += line.startswith(b"event:")
+                self.bytes += len(line)
+
+
+@asynccontextmanager
+async def _server(hpas: int) -> AsyncIterator[Server]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.page", f"--hpas={hpas}", "--serve"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        line = await process.stdout.readline()
+        if not line:
+            raise click.ClickException("the server's process has ended")
+        yield Server(process, msgspec.json.decode(line, type=Started).url)
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def _serve(hpas: int) -> None:
+    """Serve until standard input ends; each line of it is a request for the lag of the event loop."""
+    changing = ChangingHPAs(hpas)
+    freeze_gc()
+    pages = UIPages(changing.sources(), NamespaceAccess("horizontalpodautoscalers", None))
+    server = PageServer(
+        pages, UIAddress.parse("127.0.0.1:0"), auth=None, registry=CollectorRegistry(), metrics_prefix="bench"
+    )
+    listening = server.bind()
+    await server.start(listening)
+    print(msgspec.json.encode(Started(server.url(listening))).decode(), flush=True)
+    stalls = [0.0]
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    async with asyncio.TaskGroup() as tasks:
+        running = [
+            tasks.create_task(changing.run(hpas / _SYNC_PERIOD)),
+            tasks.create_task(watch_loop(stalls.append, interval=_LOOK_SECONDS)),
+        ]
+        async for _ in reader:
+            print(msgspec.json.encode(Stalls(max(stalls) * 1000)).decode(), flush=True)
+            stalls[:] = [0.0]
+        for each in running:
+            each.cancel()
+    await server.stop()
+
+
+async def _measure(server: Server, query: str, hpas: int, seconds: float) -> Figures:
+    url = f"{server.url}?{query}"
+    async with aiohttp.ClientSession(raise_for_status=True) as session:
+
+        async def view() -> tuple[float, int]:
+            started = time.monotonic()
+            async with session.get(url) as response:
+                body = await response.read()
+            return (time.monotonic() - started) * 1000, len(body)
+
+        first_ms, size = await view()
+        view_ms = statistics.median([(await view())[0] for _ in range(_VIEWS)])
+        idle = await server.cores(seconds)
+        await server.stall_ms()
+        viewer = _Viewer()
+        watching = asyncio.create_task(viewer.run(session, f"{server.url}events?{query}"))
+        cores = await server.cores(seconds)
+        watching.cancel()
+    return Figures(
+        query=query,
+        hpas=hpas,
+        first_view_ms=round(first_ms, 1),
+        view_ms=round(view_ms, 1),
+        page_kib=round(size / 1024, 1),
+        idle_cores=round(idle, 4),
+        viewer_cores=round(cores - idle, 4),
+        stall_ms=round(await server.stall_ms(), 1),
+        events_per_second=round(viewer.events / seconds, 1),
+        kib_per_second=round(viewer.bytes / 1024 / seconds, 1),
+        rss_mib=round(rss_mib(server.pid), 1),
+    )
+
+
+_TIMES: Final = """() => {
+  const [page] = performance.getEntriesByType("navigation");
+  const [paint] = performance.getEntriesByName("first-contentful-paint");
+  return {
+    "response complete": page.responseEnd,
+    "first contentful paint": paint?.startTime ?? -1,
+    "loaded": page.loadEventEnd,
+  };
+}"""
+
+
+async def _in_chromium(url: str) -> None:
+    """Print how long Chromium takes to show the page."""
+    try:
+        chromium = await asyncio.to_thread(find_chromium)
+    except MissingBinaryError as error:
+        print(f"Chromium: not measured, {error}")
+        return
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=chromium.path, env={**os.environ, **chromium.environment}
+        )
+        for _ in range(3):
+            page = await browser.new_page()
+            await page.goto(url)
+            milliseconds = await page.evaluate(_TIMES)
+            print("Chromium: " + ", ".join(f"{name} {value:.0f} ms" for name, value in milliseconds.items()))
+            await page.close()
+        await browser.close()
+
+
+async def _run(hpas: int, seconds: float) -> list[Figures]:
+    async with _server(hpas) as server:
+        await _in_chromium(server.url)
+        return [await _measure(server, query, hpas, seconds) for query in _QUERIES]
+
+
+@click.command(help=__doc__)
+@click.option("--hpas", type=click.IntRange(1), default=10_000, show_default=True)
+@click.option("--seconds", type=click.FloatRange(1), default=20, show_default=True, help="Seconds for each figure.")
+@click.option("--output", type=click.Path(path_type=Path), default=Path("bench-page.jsonl"), show_default=True)
+@click.option("--serve", is_flag=True, hidden=True)
+def main(*, hpas: int, seconds: float, output: Path, serve: bool) -> None:
+    """Measure and print."""
+    if serve:
+        run(_serve(hpas))
+        return
+    rows = run(_run(hpas, seconds))
+    show(f"The list of {hpas} HPAs", rows)
+    write_lines(output, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The components that serve the pages over TLS: flags, ports, Services and rights."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from adapter.cli import main as adapter_main
+from kube.web.options import UIAddress
+from playground.binaries import find
+from tests.manifests.test_manifests import autoscaler_options
+
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+pytestmark = pytest.mark.usefixtures("overlays_can_be_rendered")
+
+
+def render(folder: Path, *, base: str, component: str) -> Objects:
+    relative = Path("../" * len(folder.parts[1:])) / MANIFESTS.relative_to("/")
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [str(relative / base)],
+        "components": [str(relative / "components" / component)],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    text = subprocess.run([find("kubectl"), "kustomize", folder], check=True, capture_output=True, text=True).stdout
+    return {(entry["kind"], entry["metadata"]["name"]): entry for entry in yaml.safe_load_all(text)}
+
+
+def check_service(objects: Objects, workload: dict[str, Any], service: str) -> None:
+    """Check that a Service leads to the port of the pages."""
+    template = workload["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    spec = objects["Service", service]["spec"]
+    assert spec["selector"].items() <= template["metadata"]["labels"].items()
+    assert [ports[port["targetPort"]] for port in spec["ports"]] == [8443]
+
+
+@pytest.mark.parametrize(("base", "kind"), [("base", "Deployment"), ("overlays/sharded", "StatefulSet")])
+def test_autoscaler_serves_pages_to_users_of_the_cluster(tmp_path: Path, base: str, kind: str) -> None:
+    objects = render(tmp_path, base=base, component="autoscaler-ui")
+    workload = objects[kind, "milliscale-autoscaler"]
+    check_service(objects, workload, "milliscale-autoscaler-ui")
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    options = autoscaler_options(container["args"])
+    assert options.ui_address == UIAddress("::", 8443)
+    # The root filesystem is read-only.
+    assert str(options.ui_auth.tls.cert_dir.parent) in [mount["mountPath"] for mount in container["volumeMounts"]]
+
+
+def test_autoscaler_may_review_tokens_and_access(tmp_path: Path) -> None:
+    objects = render(tmp_path, base="base", component="autoscaler-ui")
+    account = {"kind": "ServiceAccount", "name": "milliscale-autoscaler", "namespace": "milliscale"}
+    delegator = objects["ClusterRoleBinding", "milliscale-autoscaler:system:auth-delegator"]
+    assert (delegator["roleRef"]["name"], delegator["subjects"]) == ("system:auth-delegator", [account])
+    reader = objects["RoleBinding", "milliscale-autoscaler-auth-reader"]
+    assert reader["metadata"]["namespace"] == "kube-system"
+    assert (reader["roleRef"]["name"], reader["subjects"]) == ("extension-apiserver-authentication-reader", [account])
+
+
+def test_viewers_of_hpas_may_get_them_in_both_api_groups(tmp_path: Path) -> None:
+    role = render(tmp_path, base="base", component="autoscaler-ui")["ClusterRole", "milliscale-hpa-viewer"]
+    (rule,) = role["rules"]
+    assert (rule["apiGroups"], rule["resources"]) == (["autoscaling", "milliscale.io"], ["horizontalpodautoscalers"])
+    assert "get" in rule["verbs"]
+
+
+def test_adapter_serves_pages_to_its_viewers(tmp_path: Path) -> None:
+    objects = render(tmp_path, base="base", component="adapter-ui")
+    workload = objects["Deployment", "milliscale-adapter"]
+    check_service(objects, workload, "milliscale-adapter-ui")
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    help_text = CliRunner().invoke(adapter_main, ["serve", "--help"]).output
+    for argument in container["args"]:
+        assert argument.partition("=")[0] in help_text
+    for role, paths in (
+        ("milliscale-adapter-ui-viewer", ["/debug/rules", "/debug/metrics/*"]),
+        ("milliscale-adapter-rule-author", ["/debug/rules", "/debug/metrics/*", "/debug/try"]),
+    ):
+        assert objects["ClusterRole", role]["rules"] == [{"nonResourceURLs": paths, "verbs": ["get"]}]
