@@ -247,6 +247,18 @@ async def test_every_query_finds_something(process: str, all_values: bool, grafa
     assert empty == []
 
 
+async def test_variables_offer_the_namespaces_and_names_of_hpas(grafana: Grafana) -> None:
+    """The label `namespace` is that of the HPA, not that of the autoscaler's pod."""
+    names = ["at-maximum", "in-shadow", "no-metric", "router", "shop", "worker"]
+
+    async def offered() -> bool:
+        values = await grafana.variables("autoscaler", all_values=False)
+        assert values["job"] == "milliscale/milliscale-autoscaler"
+        return (values["namespace"], values["hpa"]) == ("default", regex_of(names))
+
+    await eventually(offered, every=1)
+
+
 @pytest.mark.parametrize(
     ("title", "expected"), [("HPAs that fail", "1"), ("HPAs", "6"), ("Leases without a leader", "0")]
 )
