@@ -293,3 +293,20 @@ async def test_every_rule_can_be_evaluated(grafana: Grafana) -> None:
         return all(rule["health"] == "ok" for rule in rules)
 
     await eventually(evaluated, every=1)
+
+
+# These depend on how busy the machine is.
+SLOW_MACHINE = {"EventLoopLag", "Late", "PrometheusSlow"}
+
+
+async def test_only_the_alerts_of_the_situations_are_active(grafana: Grafana) -> None:
+    expected = {"AutoscalerHPAFails", "AutoscalerHPAAtMaximum", "AutoscalerReconcileErrors"}
+    ignored = {f"{process.capitalize()}{name}" for process in PROCESSES for name in SLOW_MACHINE}
+
+    async def active() -> bool:
+        alerts = (await grafana.get("/api/v1/alerts"))["alerts"]
+        names = {alert["labels"]["alertname"].removeprefix("Milliscale") for alert in alerts}
+        assert names - ignored == expected
+        return True
+
+    await eventually(active, every=1)
