@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-replay bench-tune lock pictures clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-replay bench-tune lock pictures dashboards clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -68,6 +68,9 @@ bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometh
 
 pictures: setup ## draw the pictures of docs/replay.md
 	@$(PY) -m tests.replay.pictures
+
+dashboards: setup ## generate the Grafana dashboards in manifests/components
+	@$(PY) -m tools.dashboards
 
 lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import aiohttp
 import yaml
@@ -67,16 +67,26 @@ class PrometheusServer:
     ```
 
     `folder` is for configuration, data and log. `samples` is OpenMetrics text (see `openmetrics`) to load before the
-    start; `flags` are further flags. `stop` and `start` within the context are an outage: the address and the data
+    start; `scrape_configs` and `rule_files` are further parts of the configuration, in Prometheus' form; `flags` are
+    further flags. `stop` and `start` within the context are an outage: the address and the data
     stay. Raises PrometheusError, or MissingBinaryError if Prometheus is not available.
     """
 
     def __init__(
-        self, folder: Path, *, scrape_interval: float = 1.0, samples: str | None = None, flags: Sequence[str] = ()
+        self,
+        folder: Path,
+        *,
+        scrape_interval: float = 1.0,
+        samples: str | None = None,
+        scrape_configs: Sequence[Mapping[str, Any]] = (),
+        rule_files: Sequence[Path] = (),
+        flags: Sequence[str] = (),
     ) -> None:
         self._folder = folder.resolve()
         self._scrape_interval = scrape_interval
         self._samples = samples
+        self._scrape_configs = scrape_configs
+        self._rule_files = rule_files
         self._flags = flags
         self._port: int | None = None
         self._process: ChildProcess | None = None
@@ -135,12 +145,14 @@ class PrometheusServer:
         self._folder.mkdir(parents=True, exist_ok=True)
         interval = f"{round(self._scrape_interval * 1000)}ms"
         configuration = {
-            "global": {"scrape_interval": interval, "scrape_timeout": interval},
+            "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
+            "rule_files": [str(path) for path in self._rule_files],
             "scrape_configs": [
                 {
                     "job_name": "playground",
                     "file_sd_configs": [{"files": [str(self._targets_file)], "refresh_interval": "2s"}],
-                }
+                },
+                *self._scrape_configs,
             ],
         }
         self._configuration_file.write_text(yaml.safe_dump(configuration, sort_keys=False))
