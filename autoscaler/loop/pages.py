@@ -44,7 +44,7 @@ async def pages_served(
         await auth.trust.load_files()
     access = NamespaceAccess("horizontalpodautoscalers", None if auth is None else auth.authorizer)
     server = PageServer(
-        UIPages(sources, access),
+        await asyncio.to_thread(UIPages, sources, access),  # compresses the charts' library
         address,
         auth=auth,
         registry=registry,

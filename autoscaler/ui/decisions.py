@@ -101,3 +101,4 @@ async def _read(log: DecisionLog, numbers: Sequence[int]) -> AsyncIterator[tuple
         if time.monotonic() - started > _SLICE_SECONDS:
             await asyncio.sleep(0)
             started = time.monotonic()
+    await asyncio.sleep(0)

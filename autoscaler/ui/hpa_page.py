@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 from aiohttp import web
@@ -18,6 +19,7 @@ from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.decisions import PAGE_SIZE, Decisions, Selection, read_decisions
 from autoscaler.ui.figures import figure, scales
 from autoscaler.ui.links import hpa_url
+from autoscaler.ui.rows import row
 from autoscaler.ui.settings import settings
 from autoscaler.ui.sources import Sources
 from kube.status import not_found
@@ -48,6 +50,7 @@ class HPAPage:
         hpa = await self._visible(request, key)
         selection = Selection.parse(request.query)
         decisions = await read_decisions(self._sources.decisions, key, selection)
+        items = await self._rendered(decisions.shown, key, selection)
         show = "scaling" if selection.scaling_only else ""
         older = decisions.shown[-1].time if decisions.has_older else ""
         return self._templates.page(
@@ -55,10 +58,11 @@ class HPAPage:
             **self._values(hpa, decisions),
             selection=selection,
             page_size=PAGE_SIZE,
-            decisions=await self._rendered(decisions.shown, key, selection),
+            decisions=items,
             found=not selection.decision or any(each.time == selection.decision for each in decisions.shown),
             settings=[] if hpa.problem else list(settings(hpa, self._sources.config, self._sources.sync_period)),
             links={
+                "namespace": "/?" + urlencode({"namespace": key.namespace}),
                 "all": hpa_url(key),
                 "scaling": hpa_url(key, show="scaling"),
                 "older": older and hpa_url(key, show=show, before=older),
@@ -98,10 +102,18 @@ class HPAPage:
 
     def _values(self, hpa: HPA, decisions: Decisions) -> dict[str, Any]:
         """Return what the parts of the page that change are rendered with."""
-        points = list(decisions.points.values())
+        sources, points = self._sources, list(decisions.points.values())
         return {
             "hpa": hpa,
-            "mode": self._sources.mode_of(hpa),
+            "row": row(
+                hpa,
+                sources.mode_of(hpa),
+                sources.config,
+                is_foreign=sources.is_foreign(hpa.key),
+                is_owned=sources.owns(hpa.key),
+            ),
+            "problem": sources.problem(),
+            "is_leader": sources.is_leader(),
             "number": len(points),
             "no_decisions": "" if points else self._why_none(hpa),
             "figure": _script_json(figure(points)) if points else "",
@@ -142,6 +154,7 @@ class HPAPage:
             if time.monotonic() - started > _SLICE_SECONDS:
                 await asyncio.sleep(0)
                 started = time.monotonic()
+        await asyncio.sleep(0)
         return items
 
 

@@ -81,7 +81,7 @@ async def test_texts_of_the_cluster_are_not_html() -> None:
     cluster = SimulatedCluster(hpa(pods_metric(100, "</script><b>packets")), replicas=3)
     controller.reconcile(cluster, "</script><img src=x onerror=alert(1)>")
     page = await controller.html(*WEB)
-    assert "<b>" not in page.html
+    assert "<b>packets" not in page.html
     assert "<img" not in page.html
     assert json.loads(page.find("script", id="figure").text)["data"]
 
