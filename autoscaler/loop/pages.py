@@ -54,13 +54,14 @@ async def pages_served(
         registry=registry,
         metrics_prefix="milliscale_autoscaler_ui",
     )
+    listening = server.bind()  # not within the TaskGroup, which would wrap the error
     async with asyncio.TaskGroup() as tasks:
         background = []
         if auth is not None:
             background.append(tasks.create_task(auth.run(), name="certificates and CAs of the pages"))
             if (pod := own_pod_path()) is not None:
                 background.append(tasks.create_task(label_leader(client, pod, is_leader=sources.is_leader)))
-        await server.start(server.bind())
+        await server.start(listening)
         try:
             yield
         finally:
