@@ -50,9 +50,10 @@ async def pages_served(
         registry=registry,
         metrics_prefix="milliscale_autoscaler_ui",
     )
+    listening = server.bind()  # not within the TaskGroup, which would wrap the error
     async with asyncio.TaskGroup() as tasks:
         reloading = None if auth is None else tasks.create_task(auth.run(), name="certificates and CAs of the pages")
-        await server.start(server.bind())
+        await server.start(listening)
         try:
             yield
         finally:
