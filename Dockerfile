@@ -14,6 +14,7 @@ COPY kube ./kube
 COPY adapter ./adapter
 COPY autoscaler ./autoscaler
 COPY replay ./replay
+COPY kubectl_milliscale ./kubectl_milliscale
 RUN pip --python /opt/milliscale/bin/python install --no-cache-dir --no-deps . \
     && /opt/milliscale/bin/milliscale-adapter --version \
     && /opt/milliscale/bin/milliscale-autoscaler --version

@@ -181,13 +181,12 @@ def _replicas(used: Sequence[tuple[int, DecisionRecord]], hold_ms: int) -> Serie
 
 
 def _ready(reconciliations: Sequence[Reconciliation], hold_ms: int) -> Series | None:
-    """Return the real ready replicas, where a metric shows them; the pods of metrics of cpu may be ready earlier."""
-    times, values = array("q"), array("d")
-    for each in reconciliations:
-        counts = [metric.pods.ready for metric in each.metrics.values() if metric.pods is not None]
-        times.append(each.time_ms)
-        values.append(max(counts, default=math.nan))
-    return None if all(map(math.isnan, values)) else Series(times_ms=times, values=values, hold_ms=hold_ms)
+    """Return the real ready replicas, where a metric shows them."""
+    ready = [math.nan if each.ready is None else float(each.ready) for each in reconciliations]
+    if all(map(math.isnan, ready)):
+        return None
+    times = array("q", [each.time_ms for each in reconciliations])
+    return Series(times_ms=times, values=array("d", ready), hold_ms=hold_ms)
 
 
 def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:

@@ -75,6 +75,11 @@ class Reconciliation(Struct, frozen=True, kw_only=True):
     """{`metric_key`: the metric}; empty if the metrics were not evaluated."""
 
     @property
+    def ready(self) -> int | None:
+        """The number of ready pods; None: no metric shows it. To metrics of cpu, pods are ready later."""
+        return max((each.pods.ready for each in self.metrics.values() if each.pods is not None), default=None)
+
+    @property
     def replicas_after(self) -> int:
         """The replicas that the decision led to."""
         return self.replicas if self.desired_replicas is None or self.scale_error else self.desired_replicas

@@ -28,9 +28,11 @@ def calculate_requests(metrics: Iterable[MetricRecord]) -> dict[str, int]:
     ranges: dict[str, list[_Range]] = defaultdict(list)
     for metric in metrics:
         current = metric.current
-        if current is not None and current.average_utilization and current.average_value is not None:
+        if current is None or current.average_value is None:
+            continue
+        usage, percent = milli_value(current.average_value), current.average_utilization or 0
+        if percent > 0:
             # Usage and utilization are truncated: the real ones are less than 1 higher.
-            usage, percent = milli_value(current.average_value), current.average_utilization
             ranges[_name(metric)].append((100 * usage / (percent + 1), 100 * (usage + 1) / percent))
     return {name: _request(found, binary=name.endswith(_MEMORY)) for name, found in ranges.items()}
 

@@ -122,8 +122,9 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
     hpa, history = replace(hpa, status=_initial_status(hpa, config, replicas, start_ms)), load.history
     for now_ms, end_ms in _times(hpa, load, settings):
         workload.advance(now_ms)
-        ready = workload.ready
         recorded = recording.at(now_ms, replicas)
+        seen_ready = None if recorded is None else recorded.ready
+        ready = workload.ready if seen_ready is None else seen_ready
         observed = None if recorded is None else recording.observed(recorded)
         if observed is None:
             observed = workload.pods, tuple([respond(workload, now_ms) for respond in responders])
@@ -149,7 +150,8 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         if decision.scale_to is not None and not failed:
             desired = decision.scale_to
             workload.scale(desired, now_ms)
-        overload = integrate_overload(with_capacity, workload.ready_over(now_ms, end_ms))
+        ready_over = workload.ready_over(now_ms, end_ms) if seen_ready is None else [(now_ms, end_ms, seen_ready)]
+        overload = integrate_overload(with_capacity, ready_over)
         yield Step(
             time_ms=now_ms,
             end_ms=end_ms,

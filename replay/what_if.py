@@ -2,17 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import dataclasses
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from autoscaler.core.config import Config
-from autoscaler.core.model import HPA
+from autoscaler.core.model import HPA, ResourceMetric
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
+from replay.kept_decisions import kept_load
+from replay.load import Load, ReplayError, metric_key, metric_name
+from replay.output.charts import replicas_line
+from replay.output.comparison import Cell, Comparison, notes, rows
+from replay.output.figure import figure
+from replay.results import Step
+from replay.simulation import Settings, capacity_of, replay, replay_reality
+
+PRESENT: Final = "present spec"
+CHANGED: Final = "changed spec"
+_SLEEP_SECONDS: Final = 0.000_05
+"""After each record and reconciliation: a thread that computes keeps the GIL from the event loop for up to 5 ms."""
+
+
+class _StoppedError(Exception):
+    """Nobody waits for the replay any more."""
 
 
 async def what_if(
-    hpa: HPA, changed: HPA, records: Sequence[DecisionRecord], *, config: Config, sync_period: float
+    hpa: HPA,
+    changed: HPA,
+    records: Iterable[DecisionRecord],
+    *,
+    config: Config,
+    pod_startup: float,
+    capacity: Mapping[int, float],
 ) -> WhatIfResult:
-    """Replay kept decisions; see `autoscaler.ui.sources.WhatIf`."""
-    del changed, records, config, sync_period
-    raise WhatIfError(f"{hpa.key}: not implemented yet")
+    """Replay kept decisions; see `autoscaler.ui.sources.WhatIf`. The thread ends soon if this is cancelled."""
+    stopped = threading.Event()
+
+    def compute() -> WhatIfResult:
+        settings = Settings(config=config, pod_startup_ms=round(pod_startup * 1000))
+        try:
+            return _replayed(hpa, changed, _interruptible(records, stopped), settings, capacity, stopped)
+        except ReplayError as error:
+            raise WhatIfError(str(error)) from error
+
+    try:
+        return await asyncio.to_thread(compute)
+    finally:
+        stopped.set()
+
+
+def _replayed(
+    hpa: HPA,
+    changed: HPA,
+    records: Iterable[DecisionRecord],
+    settings: Settings,
+    capacity: Mapping[int, float],
+    stopped: threading.Event,
+) -> WhatIfResult:
+    load = kept_load(hpa.key, hpa.target, records)
+    hpas = {PRESENT: hpa, CHANGED: changed} if changed.spec != hpa.spec else {PRESENT: hpa}
+    for each in hpas.values():
+        _check(each, load)
+    given = {metric_key(hpa.spec.metrics[index].source): value for index, value in capacity.items()}
+    settings = dataclasses.replace(settings, capacity=capacity_of(list(hpas.values()), load, given))
+
+    def on_step(_: Step) -> None:
+        _let_others_run(stopped)
+
+    replays = [replay(each, load, settings, name=name, on_step=on_step) for name, each in hpas.items()]
+    comparison = Comparison(
+        load=load,
+        settings=settings,
+        hpas=list(hpas.values()),
+        replays=replays,
+        reality=replay_reality(load, settings),
+    )
+    line = replicas_line(replays[-1])
+    return WhatIfResult(
+        figure=figure(comparison),
+        header=[each.name for each in comparison.columns],
+        rows=[[row.label.strip(), *map(_text, row.cells)] for row in rows(comparison)],
+        notes=notes(comparison),
+        replicas=[(time_ms, int(value)) for time_ms, value in zip(line.times_ms[:-1], line.values, strict=False)],
+        sentences=[(scale.time_ms, scale.sentence) for scale in replays[-1].scales],
+    )
+
+
+def _check(hpa: HPA, load: Load) -> None:
+    """Check that the load has what the HPA's metrics need. Raises ReplayError."""
+    for spec in hpa.spec.metrics:
+        name = metric_name(spec.source)
+        if (
+            isinstance(spec.source, ResourceMetric)
+            and spec.target.average_utilization is not None
+            and name not in load.requests
+        ):
+            raise ReplayError(
+                f"no kept decision has a utilization of {name} above 0%, so what a pod requests is not known: replay "
+                f"the HPA with `python -m autoscaler replay --server ... --request {name}=...`"
+            )
+        if metric_key(spec.source) not in load.series:
+            raise ReplayError(f"no kept decision has evaluated metric {metric_key(spec.source)}")
+
+
+def _text(cell: Cell) -> str:
+    return f"{cell.text} ({cell.change})" if cell.change else cell.text
+
+
+def _interruptible(records: Iterable[DecisionRecord], stopped: threading.Event) -> Iterator[DecisionRecord]:
+    for record in records:
+        _let_others_run(stopped)
+        yield record
+
+
+def _let_others_run(stopped: threading.Event) -> None:
+    if stopped.is_set():
+        raise _StoppedError
+    time.sleep(_SLEEP_SECONDS)

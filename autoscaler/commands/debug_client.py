@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from autoscaler.loop.debug import INDEX_PATH, SHADOW_PATH
-from autoscaler.records.decision_log import DecisionsPage
+from autoscaler.records.decision_log import DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import ShadowPage
 from kube.flags import Parsed
@@ -71,6 +71,21 @@ async def fetch_decisions(server: str, *, namespace: str, name: str, last: int |
     if not page.decisions:
         raise click.ClickException(f"{url} has no decisions")
     return page
+
+
+async def fetch_index(server: str, *, namespace: str, last: int) -> IndexPage:
+    """Return the HPAs with decisions, with the desired replicas of the last ones.
+
+    Args:
+        server: the autoscaler's URL, http://HOST:PORT.
+        namespace: of the HPAs; "" for all.
+        last: the number of decisions at most.
+
+    Raises:
+        click.ClickException: the page cannot be read.
+    """
+    url = f"{server}{INDEX_PATH}"
+    return _decode(url, await get_page(url, {"namespace": namespace, "last": str(last)}), IndexPage)
 
 
 async def fetch_shadow_page(server: str) -> ShadowPage:

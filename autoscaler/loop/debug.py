@@ -1,6 +1,7 @@
 """Debug pages on the endpoint of health checks and metrics.
 
-    /debug/decisions                   the HPAs with decisions
+    /debug/decisions                   the HPAs with decisions; ?namespace=shop those of one namespace; ?last=20 with
+                                       the desired replicas of the last 20 decisions
     /debug/decisions/NAMESPACE/NAME    the last decisions on one HPA
     /debug/shadow                      the comparisons with kube-controller-manager's decisions, in shadow mode
 
@@ -12,6 +13,7 @@ pod, every request comes from inside: then disable the pages.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -23,10 +25,15 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
+from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import ShadowComparer, ShadowPage, page_of
 
 INDEX_PATH: Final = "/debug/decisions"
 SHADOW_PATH: Final = "/debug/shadow"
+
+_MAX_INDEX_DECISIONS: Final = 100
+_INDEX_SLICE: Final = 500
+"""HPAs between two yields to the event loop, about a millisecond."""
 
 
 class DebugAccess(StrEnum):
@@ -47,15 +54,18 @@ def debug_routes(
     if access is DebugAccess.OFF:
         return []
 
-    async def index(_: web.Request) -> web.Response:
-        return _json(log.index())
+    async def index(request: web.Request) -> web.Response:
+        last = min(_last(request) or 0, _MAX_INDEX_DECISIONS)
+        entries = []
+        for entry in log.index(namespace=request.query.get("namespace", ""), last=last):
+            entries.append(entry)
+            if len(entries) % _INDEX_SLICE == 0:
+                await asyncio.sleep(0)
+        return _json(IndexPage(version=VERSION, hpas=entries))
 
     async def decisions(request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        last = request.query.get("last")
-        if last is not None and not (last.isascii() and last.isdigit() and int(last[:9]) > 0):
-            return _problem(400, "last: write how many decisions to show, a whole number from 1 on")
-        page = log.page(namespace, name, last=None if last is None else int(last[:9]))
+        page = log.page(namespace, name, last=_last(request))
         if page is None:
             why = "an invalid HPA has none, and an autoscaler that is not leader, or has another shard, has none"
             return _problem(404, f"there are no decisions on {namespace}/{name} here: {why}")
@@ -69,6 +79,16 @@ def debug_routes(
         web.get(INDEX_PATH + "/{namespace}/{name}", _guarded(decisions, access)),
         web.get(SHADOW_PATH, _guarded(comparisons, access)),
     ]
+
+
+def _last(request: web.Request) -> int | None:
+    """Return the parameter `last`; None without it. Raises HTTPBadRequest."""
+    last = request.query.get("last")
+    if last is None:
+        return None
+    if not (last.isascii() and last.isdigit() and int(last[:9]) > 0):
+        raise web.HTTPBadRequest(text="last: write how many decisions to show, a whole number from 1 on\n")
+    return int(last[:9])
 
 
 def _guarded(handler: Handler, access: DebugAccess) -> Handler:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -54,7 +54,7 @@ class DecisionsPage(msgspec.Struct, frozen=True, kw_only=True):
     decisions: list[DecisionRecord]
 
 
-class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One HPA with decisions."""
 
     namespace: str
@@ -63,6 +63,8 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Of the HPA's API."""
     decisions: int
     """The number of records kept."""
+    desired_replicas: list[int | None] = []
+    """Of the last decisions that were requested, oldest first; None where no replica count was found."""
 
 
 class IndexPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +97,8 @@ class DecisionLog:
         self._on_record = on_record
         self._on_change = on_change
         # By sequence number, oldest first. The wall clock may be set back, so times are not ordered.
-        self._records: OrderedDict[int, tuple[HPAKey, bytes]] = OrderedDict()
+        # The desired replicas are beside the compressed record, because `index` returns those of all HPAs.
+        self._records: OrderedDict[int, tuple[HPAKey, bytes, int | None]] = OrderedDict()
         # Lists, because even an empty deque takes 600 bytes.
         self._numbers: dict[HPAKey, list[int]] = {}
         self._added = 0
@@ -120,7 +123,7 @@ class DecisionLog:
         numbers = self._numbers.setdefault(record.key, [])
         data = _compress(record)
         self._added += 1
-        self._records[self._added] = record.key, data
+        self._records[self._added] = record.key, data, record.desired_replicas
         numbers.append(self._added)
         self._bytes += len(data) + _ENTRY_BYTES
         if len(numbers) > self._max_per_hpa:
@@ -157,16 +160,26 @@ class DecisionLog:
         kept = self._records.get(number)
         return None if kept is None else _decompress(kept[1])
 
-    def index(self) -> IndexPage:
-        """Return all HPAs with decisions."""
-        hpas = [
-            IndexEntry(namespace=key.namespace, name=key.name, group=key.group, decisions=len(numbers))
-            for key, numbers in sorted(self._numbers.items())
-        ]
-        return IndexPage(version=VERSION, hpas=hpas)
+    def index(self, *, namespace: str = "", last: int = 0) -> Iterator[IndexEntry]:
+        """Yield the HPAs with decisions, sorted; records may be added and dropped meanwhile.
+
+        Args:
+            namespace: of the HPAs; "" for all.
+            last: the number of decisions whose desired replicas are wanted.
+        """
+        keys = [key for key in self._numbers if namespace in ("", key.namespace)]
+        for key in sorted(keys, key=lambda key: (key.namespace, key.name, key.group)):
+            if numbers := self._numbers.get(key):
+                yield IndexEntry(
+                    namespace=key.namespace,
+                    name=key.name,
+                    group=key.group,
+                    decisions=len(numbers),
+                    desired_replicas=[self._records[number][2] for number in numbers[-last:]] if last else [],
+                )
 
     def _drop(self, number: int) -> None:
-        key, data = self._records.pop(number)
+        key, data, _ = self._records.pop(number)
         self._bytes -= len(data) + _ENTRY_BYTES
         self._numbers[key].remove(number)
         if not self._numbers[key]:

@@ -145,6 +145,7 @@ def figure(points: Sequence[Point]) -> dict[str, Any]:
         ],
         "hovermode": "x",
         "hoversubplots": "axis",
+        "hoverdistance": 10,
         "hoverlabel": {"align": "left", "namelength": -1},
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "top", "yref": "container"},
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -175,20 +176,20 @@ def _replicas_traces(points: Sequence[Point], times: Sequence[int]) -> list[dict
     bounds = {"line": {"color": _BOUNDS, "dash": "dash", "width": 1, "shape": "hv"}, "legendgroup": "bounds"}
     scaling = [point for point in points if point.sentence]
     return [
-        {**_level(times, (point.maximum for point in points), name="minReplicas, maxReplicas"), **bounds},
-        {**_level(times, (point.minimum for point in points), name="minReplicas"), **bounds, "showlegend": False},
+        {**_level(times, (point.maximum for point in points), name="min, max"), **bounds},
+        {**_level(times, (point.minimum for point in points), name="min"), **bounds, "showlegend": False},
         {
-            **_line(times, (point.desired for point in points), name="desired replicas"),
+            **_line(times, (point.desired for point in points), name="desired"),
             "line": {"color": _DESIRED, "width": 2, "dash": "dot", "shape": "hv"},
         },
         {
-            **_line(times, (point.current for point in points), name="current replicas"),
+            **_line(times, (point.current for point in points), name="current"),
             "line": {"color": _CURRENT, "width": 2, "shape": "hv"},
         },
         {
             "type": "scatter",
             "mode": "markers",
-            "name": "decision that scales",
+            "name": "scales",
             "x": [point.time_ms for point in scaling],
             "y": [point.desired for point in scaling],
             "marker": {
@@ -220,8 +221,8 @@ def _metric_traces(
         high.append((metric.target or 0.0) * (1 + above) if known else None)
     band = {"line": {"width": 0, "shape": "hv"}, "legendgroup": "tolerance"}
     traces = [
-        {**_level(times, low, name="tolerance"), **band, "showlegend": False},
-        {**_level(times, high, name="within tolerance"), **band, "fill": "tonexty", "fillcolor": _TOLERANCE},
+        {**_level(times, low, name="tolerance, from"), **band, "showlegend": False},
+        {**_level(times, high, name="tolerance"), **band, "fill": "tonexty", "fillcolor": _TOLERANCE},
         {
             **_level(times, (metric.target for metric in metrics), name="target"),
             "line": {"color": _TARGET, "width": 1.5, "dash": "dash", "shape": "hv"},

@@ -20,6 +20,7 @@ from autoscaler.core.model import HPA_APIS, KUBERNETES, HPAKey
 from autoscaler.ui.hpa_page import HPAPage
 from autoscaler.ui.list_page import ListPage
 from autoscaler.ui.sources import Sources
+from autoscaler.ui.what_if import WhatIfPage
 from kube.status import not_found
 from kube.web.access import NamespaceAccess
 from kube.web.event_stream import respond_with_events
@@ -47,6 +48,7 @@ class UIPages:
         )
         self._list = ListPage(sources, access, self.templates)
         self._hpa = HPAPage(sources, access, self.templates)
+        self._what_if = WhatIfPage(sources, access, self.templates)
 
     async def respond(self, request: PageRequest) -> web.StreamResponse:
         """Return the response. Raises StatusError."""
@@ -59,6 +61,8 @@ class UIPages:
                 return await self._hpa.respond(request, _key(request, namespace, name))
             case ("hpas", namespace, name, "events"):
                 return await self._hpa.respond_with_events(request, _key(request, namespace, name))
+            case ("hpas", namespace, name, "what-if"):
+                return await self._what_if.respond(request, _key(request, namespace, name))
         raise not_found("there is no such page")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,10 +23,11 @@ class WhatIfResult:
 
     Attributes:
         figure: the charts, a figure of plotly.js: {data, layout}.
-        header, rows: the table of figures (pod-hours, overload, ...) of reality, the spec and the changed spec.
+        header: the columns of figures: reality, the present and the changed spec, if it is another one.
+        rows: (name, figure in each column): pod-hours, overload, and so on.
         notes: the assumptions, one sentence each.
-        replicas: (time in milliseconds, replicas from then on) of the changed spec, a point for each change.
-        sentences: (time in milliseconds, sentence) of each decision of the changed spec that scales.
+        replicas: (time in milliseconds, replicas from then on) of the last column, a point for each change.
+        sentences: (time in milliseconds, sentence) of each of its decisions that scales.
     """
 
     figure: dict[str, object]
@@ -41,16 +42,25 @@ class WhatIf(Protocol):
     """Replays kept decisions; the package `replay` has it, which is above this one."""
 
     async def __call__(
-        self, hpa: HPA, changed: HPA, records: Sequence[DecisionRecord], *, config: Config, sync_period: float
+        self,
+        hpa: HPA,
+        changed: HPA,
+        records: Iterable[DecisionRecord],
+        *,
+        config: Config,
+        pod_startup: float,
+        capacity: Mapping[int, float],
     ) -> WhatIfResult:
-        """Replay the load of `records` (oldest first) with both specs. The event loop is not blocked.
+        """Replay the load of `records` with both specs. The event loop is not blocked.
 
         Args:
             hpa: the HPA as it is.
-            changed: the same HPA with another spec.
-            records: its kept decisions.
+            changed: the same HPA with another spec, with the same metrics in the same order.
+            records: its kept decisions, oldest first. They are read in another thread.
             config: the controller's flags.
-            sync_period: in seconds.
+            pod_startup: how long a new pod takes to become ready, in seconds.
+            capacity: {index of a metric: what one ready pod can serve, in the metric's unit}; of other metrics it is
+                the present target.
 
         Raises:
             WhatIfError: the records are too few, or have no load.

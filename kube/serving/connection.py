@@ -148,8 +148,8 @@ class Connections:
         if now >= self._next_warning:
             self._next_warning = now + _WARN_EVERY_SECONDS
             _log.warning(
-                "too many connections (%d, of which %d in their TLS handshake; --max-connections=%d): idle ones are "
-                "closed for new ones",
+                "too many connections (%d, of which %d in their TLS handshake; at most %d): idle ones are closed for "
+                "new ones",
                 *(len(self), len(self.handshakes), self._limit),
             )
         for group in groups:

@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 _HEARTBEAT_SECONDS: Final = 15.0
 _MAX_STREAMS: Final = 100
+_LIFETIME_SECONDS: Final = 600.0
 _RETRY_AFTER_SECONDS: Final = 10
 _KNOWN: Final = ("replace", "reload")
 _LINE_END: Final = re.compile("\r\n|\r|\n")
@@ -66,11 +67,24 @@ async def respond_with_events(request: PageRequest, events: AsyncIterator[Server
 
 
 class EventStreams:
-    """Sends event streams, with heartbeats, and limits their number."""
+    """Sends event streams.
 
-    def __init__(self, *, limit: int = _MAX_STREAMS, heartbeat_seconds: float = _HEARTBEAT_SECONDS) -> None:
+    Args:
+        limit: of their number.
+        heartbeat_seconds: between events, so that the client notices a broken connection.
+        lifetime_seconds: after which a stream ends; the client connects again, and is authenticated again.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: int = _MAX_STREAMS,
+        heartbeat_seconds: float = _HEARTBEAT_SECONDS,
+        lifetime_seconds: float = _LIFETIME_SECONDS,
+    ) -> None:
         self._limit = limit
         self._heartbeat = heartbeat_seconds
+        self._lifetime = lifetime_seconds
         self._stopping = asyncio.Event()
         self._open = 0
 
@@ -97,6 +111,8 @@ class EventStreams:
             await _close(stream.events)
             raise service_unavailable("too many pages are open", retry_after=_RETRY_AFTER_SECONDS)
         self._open += 1
+        clock = asyncio.get_running_loop().time
+        ends_at = clock() + self._lifetime
         stopping = asyncio.create_task(self._stopping.wait())
         following: asyncio.Task[ServerEvent] | None = None
         try:
@@ -105,7 +121,7 @@ class EventStreams:
                 # Not cancelled by a timeout: that would end a generator.
                 following = following or asyncio.ensure_future(anext(stream.events))
                 await asyncio.wait((following, stopping), timeout=self._heartbeat, return_when=asyncio.FIRST_COMPLETED)
-                if stopping.done():
+                if stopping.done() or clock() >= ends_at:
                     return
                 if not following.done():
                     await stream.write(_HEARTBEAT)

@@ -3,8 +3,9 @@
 The process has other work, which pages must not delay: few requests run at a time, further ones wait, and an error of a
 page is a line in the log.
 
-A page is for its own origin only: a Content-Security-Policy without exceptions, and on loopback no Host header but
-those of loopback, because a site on the Internet may give its own name the address 127.0.0.1 (DNS rebinding).
+A page is for its own origin only: it has a Content-Security-Policy without exceptions, and pages of other origins can
+link to it but not request it. On loopback the Host header must be a loopback one, because a site on the Internet may
+give its own name the address 127.0.0.1 (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -146,6 +147,8 @@ class PageServer:
                 "these pages are only served to this host: open them as http://localhost:PORT, such as with kubectl "
                 "port-forward"
             )
+        if _is_of_another_site(request):
+            raise forbidden("pages of other sites cannot use these pages")
         target = Target.parse(request.raw_path)
         match target.segments:
             case ("static", *rest):
@@ -180,6 +183,12 @@ async def _authenticated(auth: DelegatedAuth, request: web.BaseRequest, certific
     if user == ANONYMOUS:
         raise unauthorized()
     return user
+
+
+def _is_of_another_site(request: web.BaseRequest) -> bool:
+    """Return True if a page of another origin requests something; links from there are allowed."""
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    return site not in ("none", "same-origin") and request.headers.get("Sec-Fetch-Mode") != "navigate"
 
 
 def _is_loopback(host_header: str) -> bool:

@@ -79,6 +79,16 @@ async def test_index_lists_hpas(log: DecisionLog) -> None:
         assert (await response.json())["hpas"][0]["decisions"] == 3
 
 
+async def test_index_has_the_last_desired_replicas(log: DecisionLog) -> None:
+    async with endpoint(log) as http:
+        async with http.get("/debug/decisions?namespace=default&last=2") as response:
+            assert (await response.json())["hpas"][0]["desiredReplicas"] == [1, 2]
+        async with http.get("/debug/decisions?namespace=other&last=2") as response:
+            assert (await response.json())["hpas"] == []
+        async with http.get("/debug/decisions?last=some") as response:
+            assert response.status == 400
+
+
 async def test_hpa_without_decisions_is_not_found(log: DecisionLog) -> None:
     async with endpoint(log) as http, http.get("/debug/decisions/default/other") as response:
         assert response.status == 404

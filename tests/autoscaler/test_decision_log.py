@@ -97,13 +97,36 @@ def test_index_has_the_number_of_records_per_hpa() -> None:
     log = DecisionLog(2)
     for name in ("web", "api", "web", "web"):
         log.add(record(1, name=name))
-    assert msgspec.to_builtins(log.index()) == {
-        "version": VERSION,
-        "hpas": [
-            {"namespace": "default", "name": "api", "group": "autoscaling", "decisions": 1},
-            {"namespace": "default", "name": "web", "group": "autoscaling", "decisions": 2},
-        ],
-    }
+    assert msgspec.to_builtins(list(log.index())) == [
+        {"namespace": "default", "name": "api", "group": "autoscaling", "decisions": 1},
+        {"namespace": "default", "name": "web", "group": "autoscaling", "decisions": 2},
+    ]
+
+
+def test_index_has_the_desired_replicas_of_the_last_decisions() -> None:
+    log = DecisionLog(3)
+    for number in (9, 5, 6, 7):
+        log.add(record(number))
+    log.add(msgspec.structs.replace(record(0), desired_replicas=None))
+    assert [each.desired_replicas for each in log.index(last=2)] == [[7, None]]
+    assert [each.desired_replicas for each in log.index(last=20)] == [[6, 7, None]]
+
+
+def test_index_of_one_namespace() -> None:
+    log = DecisionLog(1)
+    log.add(record(1))
+    log.add(msgspec.structs.replace(record(1), namespace="shop"))
+    assert [each.namespace for each in log.index(namespace="shop")] == ["shop"]
+
+
+def test_index_goes_on_when_an_hpa_is_deleted_meanwhile() -> None:
+    log = DecisionLog(1)
+    log.add(record(1, name="api"))
+    log.add(record(1, name="web"))
+    index = log.index(last=1)
+    assert next(index).name == "api"
+    log.remove(HPAKey("default", "web"))
+    assert list(index) == []
 
 
 def test_memory_limit_drops_the_oldest_records_of_any_hpa() -> None:
@@ -154,4 +177,4 @@ def test_dropped_records_are_removed_from_the_order() -> None:
     assert numbers(log, "rare") == [0]
     log.remove(HPAKey("default", "web"))
     log.remove(HPAKey("default", "rare"))
-    assert log.index().hpas == []
+    assert list(log.index()) == []

@@ -247,6 +247,36 @@ async def test_every_query_finds_something(process: str, all_values: bool, grafa
     assert empty == []
 
 
+def legend_of(target: Object, series: Object) -> str:
+    return re.sub(r"{{(\w+)}}", lambda label: series["metric"].get(label[1], ""), target["legendFormat"]).strip()
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+async def test_each_line_of_a_chart_has_its_own_name(process: str, grafana: Grafana) -> None:
+    values = await grafana.variables(process, all_values=True)
+    for panel in panels(process):
+        if panel["type"] == "timeseries":
+            lines = [
+                legend_of(target, series)
+                for target in panel["targets"]
+                for series in await grafana.results(target, values)
+            ]
+            assert all(lines), panel["title"]
+            assert len(set(lines)) == len(lines), (panel["title"], lines)
+
+
+async def test_variables_offer_the_namespaces_and_names_of_hpas(grafana: Grafana) -> None:
+    """The label `namespace` is that of the HPA, not that of the autoscaler's pod."""
+    names = ["at-maximum", "in-shadow", "no-metric", "router", "shop", "worker"]
+
+    async def offered() -> bool:
+        values = await grafana.variables("autoscaler", all_values=False)
+        assert values["job"] == "milliscale/milliscale-autoscaler"
+        return (values["namespace"], values["hpa"]) == ("default", regex_of(names))
+
+    await eventually(offered, every=1)
+
+
 @pytest.mark.parametrize(
     ("title", "expected"), [("HPAs that fail", "1"), ("HPAs", "6"), ("Leases without a leader", "0")]
 )
@@ -281,3 +311,20 @@ async def test_every_rule_can_be_evaluated(grafana: Grafana) -> None:
         return all(rule["health"] == "ok" for rule in rules)
 
     await eventually(evaluated, every=1)
+
+
+# These depend on how busy the machine is.
+SLOW_MACHINE = {"EventLoopLag", "Late", "PrometheusSlow"}
+
+
+async def test_only_the_alerts_of_the_situations_are_active(grafana: Grafana) -> None:
+    expected = {"AutoscalerHPAFails", "AutoscalerHPAAtMaximum", "AutoscalerReconcileErrors"}
+    ignored = {f"{process.capitalize()}{name}" for process in PROCESSES for name in SLOW_MACHINE}
+
+    async def active() -> bool:
+        alerts = (await grafana.get("/api/v1/alerts"))["alerts"]
+        names = {alert["labels"]["alertname"].removeprefix("Milliscale") for alert in alerts}
+        assert names - ignored == expected
+        return True
+
+    await eventually(active, every=1)

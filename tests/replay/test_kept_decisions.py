@@ -145,6 +145,17 @@ def test_reality_is_the_recorded_replicas() -> None:
     ]
 
 
+def test_same_decisions_have_the_overload_of_reality() -> None:
+    live = Live(make_hpa(), seed=7)
+    live.run(wave(60, low=100, high=1500))
+    load, settings = load_of(live), Settings(capacity={"rps": 100.0})
+    again, reality = replay(live.hpa, load, settings).summary, replay_reality(load, settings)
+    assert reality is not None
+    assert again.overload_seconds
+    assert again.overload_seconds == reality.summary.overload_seconds
+    assert again.overload_requests == pytest.approx(reality.summary.overload_requests)
+
+
 def test_metric_that_failed_is_a_gap() -> None:
     live = Live(make_hpa(), seed=8, failures=0.2)
     live.run([200.0] * 40)

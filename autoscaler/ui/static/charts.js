@@ -23,7 +23,10 @@
 
   async function draw(chart) {
     try {
-      const figure = JSON.parse(document.getElementById(chart.dataset.figure).textContent);
+      const text = document.getElementById(chart.dataset.figure).textContent;
+      chart.hidden = !text; // there is nothing to draw yet
+      if (!text) return;
+      const figure = JSON.parse(text);
       await Plotly.react(chart, figure.data, themed(figure.layout), CONFIG);
       chart.dataset.drawn = "true";
     } catch (error) {

@@ -10,6 +10,7 @@
 "use strict";
 
 (() => {
+  const CONNECT_MS = 10000;
   const RETRY_MS = [1000, 2000, 5000, 10000, 30000];
   const SILENCE_MS = 45000; // the server sends a heartbeat every 15 s
   const FOCUSABLE = "a, button, input, select, textarea, summary, [tabindex]";
@@ -34,7 +35,7 @@
 
   const retry = () => {
     close();
-    show("lost", "Disconnected, trying again");
+    if (failures) show("lost", "Disconnected, trying again"); // streams also end after some time
     timer = setTimeout(open, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]);
   };
 
@@ -49,6 +50,7 @@
     close();
     if (document.hidden || pause.getAttribute("aria-pressed") === "true") return;
     source = new EventSource(url);
+    timer = setTimeout(retry, CONNECT_MS);
     source.onopen = () => { failures = 0; received(); show("live", "Live"); };
     source.onerror = retry; // a refused stream is not opened again by the browser
     on("heartbeat", () => {});

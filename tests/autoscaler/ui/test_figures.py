@@ -34,15 +34,15 @@ def titles(built: dict[str, Any]) -> list[str]:
 
 def test_replicas_are_drawn_between_their_bounds() -> None:
     built = drawn(*records(SimulatedCluster(hpa(minimum=2, maximum=9), replicas=3), (100,), (200,), (100,)))
-    assert line(built, "current replicas") == [3, 3, 6]
-    assert line(built, "desired replicas") == [3, 6, 6]
-    assert line(built, "minReplicas") == [2, 2]
-    assert line(built, "minReplicas, maxReplicas") == [9, 9]
+    assert line(built, "current") == [3, 3, 6]
+    assert line(built, "desired") == [3, 6, 6]
+    assert line(built, "min") == [2, 2]
+    assert line(built, "min, max") == [9, 9]
 
 
 def test_decision_that_scales_has_a_mark_with_its_sentence() -> None:
     decisions = records(SimulatedCluster(hpa(), replicas=3), (100,), (200,), (50,))
-    (marks,) = [each for each in drawn(*decisions)["data"] if each["name"] == "decision that scales"]
+    (marks,) = [each for each in drawn(*decisions)["data"] if each["name"] == "scales"]
     assert marks["y"] == [6]
     assert marks["marker"]["symbol"] == ["triangle-up"]
     assert marks["text"][0].replace("<br>", " ") == decisions[1].sentence.replace(">", "&gt;")
@@ -54,8 +54,8 @@ def test_each_metric_has_a_chart_with_its_target_and_tolerance() -> None:
     assert titles(built) == ["replicas", "packets, per pod", "queue, per pod", "requests of Service front"]
     assert line(built, "value", "y2") == [105.0]
     assert line(built, "target", "y2") == [100.0]
-    assert line(built, "tolerance", "y2") == [90.0]
-    assert line(built, "within tolerance", "y2") == pytest.approx([110.0])
+    assert line(built, "tolerance, from", "y2") == [90.0]
+    assert line(built, "tolerance", "y2") == pytest.approx([110.0])
     assert (line(built, "value", "y3"), line(built, "target", "y3")) == ([45.0], [50.0])
     assert (line(built, "value", "y4"), line(built, "target", "y4")) == ([0.005], [0.01])
 
@@ -63,7 +63,7 @@ def test_each_metric_has_a_chart_with_its_target_and_tolerance() -> None:
 def test_decision_without_a_value_is_a_gap() -> None:
     built = drawn(*records(SimulatedCluster(hpa(), replicas=3), (100,), ("no metrics",), (100,)))
     assert line(built, "value", "y2") == [0.1, None, 0.1]
-    assert line(built, "desired replicas") == [3, None, 3]
+    assert line(built, "desired") == [3, None, 3]
     assert line(built, "target", "y2") == [0.1, 0.1], "a level has a point where it changes, and at the end"
 
 

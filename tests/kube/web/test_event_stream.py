@@ -135,6 +135,18 @@ async def test_after_another_error_the_client_has_to_connect_again(
     assert ("the event stream /events failed" in caplog.text) is not isinstance(error, StatusError)
 
 
+async def test_a_stream_ends_after_its_lifetime_so_that_the_user_is_authenticated_again(
+    http: aiohttp.ClientSession,
+) -> None:
+    events = Events()
+    async with (
+        served(ScriptedPages(events), streams=EventStreams(heartbeat_seconds=0.001, lifetime_seconds=0.01)) as url,
+        http.get(url + "events") as response,
+    ):
+        assert (await response.text()).replace("event: heartbeat\ndata:\n\n", "") == ""
+        assert events.closed.is_set()
+
+
 async def test_head_of_a_stream_sends_no_events(http: aiohttp.ClientSession) -> None:
     events = Events(ServerEvent("replace", "one"))
     async with served(ScriptedPages(events)) as url, http.head(url + "events") as response:

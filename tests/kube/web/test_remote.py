@@ -95,7 +95,7 @@ class Site:
 
 @asynccontextmanager
 async def served(cluster: Cluster, folder: Path) -> AsyncIterator[Site]:
-    """Serve on all addresses; connections are made to 127.0.0.1."""
+    """Serve as on an address that is not a loopback one."""
     serving = write_pair(folder, cluster.pki.serving_ca.issue("pages", hosts=["127.0.0.1"], server=True))
     async with await cluster.client() as admin, aiohttp.ClientSession() as http, asyncio.TaskGroup() as tasks:
         for name in NAMESPACES:
@@ -108,7 +108,11 @@ async def served(cluster: Cluster, folder: Path) -> AsyncIterator[Site]:
         reloading = tasks.create_task(auth.run())
         access = NamespaceAccess("horizontalpodautoscalers", auth.authorizer)
         server = PageServer(
-            TenantPages(access), UIAddress("::", 0), auth=auth, registry=CollectorRegistry(), metrics_prefix="test"
+            TenantPages(access),
+            UIAddress("127.0.0.1", 0),
+            auth=auth,
+            registry=CollectorRegistry(),
+            metrics_prefix="test",
         )
         listening = server.bind()
         await server.start(listening)

@@ -60,6 +60,15 @@ async def test_every_response_has_the_headers_that_restrict_it_to_its_origin(
             assert response.headers["Cache-Control"] == "no-store"
 
 
+@pytest.mark.parametrize(("mode", "status"), [("no-cors", 403), ("cors", 403), ("navigate", 200)])
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_other_origins_can_only_link_to_pages(
+    url: str, http: aiohttp.ClientSession, site: str, mode: str, status: int
+) -> None:
+    async with http.get(url, headers={"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}) as response:
+        assert response.status == status
+
+
 async def test_static_files_are_cached_and_pages_are_not(url: str, http: aiohttp.ClientSession) -> None:
     css = ScriptedPages().static.url("base.css")
     async with http.get(url.rstrip("/") + css) as response:

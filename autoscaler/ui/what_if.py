@@ -1,0 +1,102 @@
+"""The page on which the spec of an HPA is changed, and its kept decisions are replayed. Nothing is written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+import yaml
+from aiohttp import web
+
+from autoscaler.core.model import HPA, HPAKey
+from autoscaler.records.record import DecisionRecord
+from autoscaler.ui.links import hpa_url
+from autoscaler.ui.sources import Sources, WhatIfError, WhatIfResult
+from autoscaler.ui.spec_form import SpecForm, read_form
+from kube.status import conflict, not_found, service_unavailable
+from kube.web.access import NamespaceAccess
+from kube.web.requests import PageRequest
+from kube.web.templates import Templates
+
+_MAX_WAITING: Final = 4
+_RETRY_SECONDS: Final = 5
+
+
+class WhatIfPage:
+    """Responds with the form, and with the result if there are parameters. One replay runs at a time."""
+
+    def __init__(self, sources: Sources, access: NamespaceAccess, templates: Templates) -> None:
+        self._sources = sources
+        self._access = access
+        self._templates = templates
+        self._running = asyncio.Semaphore(1)
+        self._waiting = 0
+
+    async def respond(self, request: PageRequest, key: HPAKey) -> web.Response:
+        """Return the page.
+
+        Raises:
+            StatusError: 403 if the user may not see the namespace, 404 if there is no such HPA, 409 if its spec is
+                invalid, 503 if too many replays wait.
+        """
+        await self._access.require(request.user, key.group, key.namespace)
+        hpa = self._sources.hpa(key)
+        if hpa is None:
+            raise not_found(f"there is no HPA {key}")
+        if hpa.problem:
+            raise conflict(f"the spec of HPA {key} is invalid, so it has no what-if: {hpa.problem}")
+        form = read_form(hpa, request.query, self._sources.config)
+        result, problem = None, ""
+        submitted = any(name != "group" for name, _ in request.query.pairs)
+        if submitted and form.changed is not None:
+            try:
+                result = await self._replay(hpa, form.changed, form)
+            except WhatIfError as error:
+                problem = str(error)
+        numbers = self._sources.decisions.numbers(key)
+        return self._templates.page(
+            "what_if.html",
+            hpa=hpa,
+            form=form,
+            has_errors=form.changed is None,
+            kept=len(numbers),
+            result=result,
+            problem=problem,
+            changed_yaml=yaml.safe_dump(form.document, sort_keys=False, allow_unicode=True) if result else "",
+            unchanged=form.changed is not None and form.changed.spec == hpa.spec,
+            scales=[] if result is None else [(_time_text(time), text) for time, text in result.sentences],
+            links={
+                "hpa": hpa_url(key),
+                "what_if": hpa_url(key, "what-if"),
+                "action": hpa_url(key, "what-if").partition("?")[0] + "#result",
+            },
+            group=request.query.get("group"),
+        )
+
+    async def _replay(self, hpa: HPA, changed: HPA, form: SpecForm) -> WhatIfResult:
+        if self._waiting >= _MAX_WAITING:
+            raise service_unavailable("too many replays are waiting; try again soon", retry_after=_RETRY_SECONDS)
+        self._waiting += 1
+        try:
+            async with self._running:
+                return await self._sources.what_if(
+                    hpa,
+                    changed,
+                    self._records(hpa.key),
+                    config=self._sources.config,
+                    pod_startup=form.pod_startup,
+                    capacity=form.capacity,
+                )
+        finally:
+            self._waiting -= 1
+
+    def _records(self, key: HPAKey) -> Iterator[DecisionRecord]:
+        """Return the kept decisions as an iterator, which decodes them in the thread of the replay."""
+        log, numbers = self._sources.decisions, self._sources.decisions.numbers(key)
+        return (record for record in map(log.get, numbers) if record is not None)
+
+
+def _time_text(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,43 @@
+"""`kubectl milliscale check`: `milliscale-adapter check`, with the rules and the Prometheus of the cluster."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from adapter.commands.diagnose import check as check_rules
+from kube.flags import FILE
+from kubectl_milliscale.flags import adapter_namespace_option, borrow_flags, kubectl_options
+from kubectl_milliscale.kubectl import Kubectl
+from kubectl_milliscale.prometheus_flags import fill_in
+
+
+@borrow_flags(check_rules, without=("config", "kubeconfig"), defaults={"prometheus_url": "the adapter's"})
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "config",
+    type=FILE,
+    help="Rules file, or a manifest that contains one.  [default: the adapter's ConfigMap]",
+)
+@kubectl_options
+@adapter_namespace_option
+def check(*, config: Path | None, kubectl: Kubectl, adapter_namespace: str, **flags: Any) -> None:
+    """Check the adapter's rules, or a rules file, against the cluster's Prometheus.
+
+    Exits with 0 if there are no errors, 1 if there are errors (with --strict also for warnings), 2 for invalid flags.
+
+    \b
+    Examples:
+      kubectl milliscale check
+      kubectl milliscale check -f rules.yaml --strict
+    """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    with ExitStack() as stack:
+        values = {**flags, "config": config}
+        fill_in(values, stack, rules="config", kubectl=kubectl, adapter_namespace=adapter_namespace)
+        assert check_rules.callback is not None
+        check_rules.callback(kubeconfig=stack.enter_context(kubectl.kubeconfig()), **values)

@@ -1,0 +1,36 @@
+"""`kubectl milliscale explain`: `milliscale-autoscaler explain`, with the pod that decides on the HPA."""
+
+from __future__ import annotations
+
+import click
+
+from autoscaler.commands.explain import explain as explain_decisions
+from kubectl_milliscale.autoscaler_pods import pod_with_decisions
+from kubectl_milliscale.flags import autoscaler_namespace_option, borrow_flags, namespaced_kubectl_options
+from kubectl_milliscale.hpas import find_apis
+from kubectl_milliscale.kubectl import Kubectl
+
+
+@borrow_flags(explain_decisions, only=("output", "api"))
+@click.command()
+@click.argument("name")
+@click.option(
+    "--last", type=click.IntRange(min=1), default=1, help="Number of decisions to show, the latest in detail."
+)
+@namespaced_kubectl_options
+@autoscaler_namespace_option
+def explain(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, last: int, output: str, api: str | None) -> None:
+    """Show why an HPA was scaled, or was not, with the numbers behind the decision.
+
+    \b
+    Examples:
+      kubectl milliscale explain web -n shop
+      kubectl milliscale explain web -n shop --last 5
+    """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    namespace = kubectl.namespace()
+    find_apis(kubectl, namespace, name)
+    with pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name) as server:
+        arguments = [f"--server={server}", f"--last={last}", f"--output={output}", f"{namespace}/{name}"]
+        if api is not None:
+            arguments.append(f"--api={api}")
+        explain_decisions.main(arguments, standalone_mode=False)

@@ -1,0 +1,104 @@
+"""`kubectl milliscale replay` and `tune`: those of `milliscale-autoscaler`, with an HPA and the load of the cluster."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from kube.flags import FILE, GoCommand
+from kubectl_milliscale.autoscaler_pods import pod_with_decisions
+from kubectl_milliscale.flags import (
+    adapter_namespace_option,
+    autoscaler_namespace_option,
+    borrow_flags,
+    namespaced_kubectl_options,
+)
+from kubectl_milliscale.hpas import find_apis
+from kubectl_milliscale.kubectl import Kubectl
+from kubectl_milliscale.prometheus_flags import fill_in, is_given
+from replay.commands import replay as replay_hpas
+from replay.flags import HPAReference
+from replay.tune.command import tune as tune_hpa
+
+_REPLACED: Final = ("hpas", "csv", "server", "kubeconfig", "context")
+_DEFAULTS: Final = {"prometheus_url": "the adapter's", "config_file": "the adapter's ConfigMap"}
+_OF_PROMETHEUS: Final = ("start", "end", "prometheus_url", "config_file", "pods")
+"""Parameters that kept decisions do not have."""
+
+
+@borrow_flags(replay_hpas, without=_REPLACED, defaults=_DEFAULTS)
+@click.command(cls=GoCommand)
+@click.argument("name")
+@click.option("-f", "--filename", "files", type=FILE, multiple=True, help="File with a changed HPA. Can be repeated.")
+@namespaced_kubectl_options
+@autoscaler_namespace_option
+@adapter_namespace_option
+def replay(
+    *,
+    name: str,
+    files: tuple[Path, ...],
+    kubectl: Kubectl,
+    autoscaler_namespace: str,
+    adapter_namespace: str,
+    **flags: Any,
+) -> None:
+    """Show what an HPA, or a changed one, would have done.
+
+    Without --from or --prometheus-url, the load is that of the decisions that the autoscaler keeps. With one of them it
+    is read from Prometheus, by default the adapter's, with the adapter's rules.
+
+    \b
+    Examples:
+      kubectl milliscale replay web -n shop -f changed.yaml
+      kubectl milliscale replay web -n shop -f changed.yaml --from 2w --html replay.html
+    """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    namespace = kubectl.namespace()
+    find_apis(kubectl, namespace, name)
+    values = {**flags, "hpas": (_reference(namespace, name), *(HPAReference(path=file) for file in files))}
+    with ExitStack() as stack:
+        if any(map(is_given, _OF_PROMETHEUS)):
+            values["server"] = None
+            fill_in(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
+        else:
+            pod = pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name)
+            values["server"] = stack.enter_context(pod)
+        _call(replay_hpas, values, stack, kubectl)
+
+
+@borrow_flags(tune_hpa, without=_REPLACED, defaults=_DEFAULTS)
+@click.command(cls=GoCommand)
+@click.argument("name")
+@namespaced_kubectl_options
+@adapter_namespace_option
+def tune(*, name: str, kubectl: Kubectl, adapter_namespace: str, **flags: Any) -> None:
+    """Look for a better HPA on the load in Prometheus, by default the adapter's, with the adapter's rules.
+
+    The output is YAML for kubectl apply: the recommended HPA, with the report as comments. Ctrl-C ends the search and
+    reports the best HPA so far.
+
+    \b
+    Examples:
+      kubectl milliscale tune web -n shop --capacity 100 --from 4w --html tune.html
+    """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    namespace = kubectl.namespace()
+    find_apis(kubectl, namespace, name)
+    values = {**flags, "hpas": (_reference(namespace, name),)}
+    with ExitStack() as stack:
+        fill_in(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
+        _call(tune_hpa, values, stack, kubectl)
+
+
+def _reference(namespace: str, name: str) -> HPAReference:
+    return HPAReference(cluster=(namespace, name))
+
+
+def _call(command: click.Command, values: dict[str, Any], stack: ExitStack, kubectl: Kubectl) -> None:
+    """Call a command's function with values of its parameters, of which those in `_REPLACED` may be missing."""
+    names = {parameter.name for parameter in command.params if parameter.expose_value}
+    values = {"csv": None, "server": None, **values, "context": None}
+    values["kubeconfig"] = stack.enter_context(kubectl.kubeconfig())
+    assert command.callback is not None
+    command.callback(**{name: value for name, value in values.items() if name in names})

@@ -1,0 +1,169 @@
+"""`kubectl milliscale status`: the HPAs of a namespace or of all, with their last decisions."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import click
+import msgspec
+import yaml
+from rich.console import Console, ConsoleDimensions, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from autoscaler.core.model import HPA
+from kubectl_milliscale.decisions import Decisions, DesiredReplicas
+from kubectl_milliscale.flags import TEXT, autoscaler_namespace_option, namespaced_kubectl_options
+from kubectl_milliscale.hpas import Selection, WatchedHPAs, list_hpas
+from kubectl_milliscale.kubectl import Kubectl, KubectlError
+from kubectl_milliscale.table import StatusRow, document, table
+
+_REFRESH_SECONDS: Final = 2.0
+_PIPE_WIDTH: Final = 10_000
+_LINES_BESIDE_ROWS: Final = 6
+_OUTPUTS: Final = ("wide", "json", "yaml", "name")
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@namespaced_kubectl_options
+@click.option("-A", "--all-namespaces", is_flag=True, help="Show the HPAs of all namespaces.")
+@click.option("-l", "--selector", type=TEXT, default="", show_default=False, help="Label selector of the HPAs.")
+@click.option(
+    "-o",
+    "--output",
+    type=TEXT,
+    default="",
+    show_default="a table",
+    help=f"Output format: {', '.join(_OUTPUTS)}. json, yaml and name are printed once.",
+)
+@click.option(
+    "-w/ ",
+    "--watch/--no-watch",
+    default=None,
+    show_default="--watch on a terminal",
+    help="Keep the table current until Ctrl-C, or print it once.",
+)
+@autoscaler_namespace_option
+def status(
+    *,
+    names: tuple[str, ...],
+    kubectl: Kubectl,
+    all_namespaces: bool,
+    selector: str,
+    output: str,
+    watch: bool | None,
+    autoscaler_namespace: str,
+) -> None:
+    """Show HPAs: metrics, replicas, the last decisions and what limits them.
+
+    On a terminal the table is kept current until Ctrl-C. A bar in the column DECISIONS is a decision: its desired
+    replicas between the lowest and the highest of the bars; a dot is one without a replica count. Without a pod of the
+    autoscaler the column is empty.
+
+    \b
+    Examples:
+      kubectl milliscale status -n shop
+      kubectl milliscale status -A -o wide
+      kubectl milliscale status web -o json
+    """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    if output not in ("", *_OUTPUTS):
+        raise click.UsageError(f"--output: {output!r} is not one of {', '.join(_OUTPUTS)}")
+    console = Console()
+    live = output in ("", "wide") and (console.is_terminal if watch is None else watch)
+    if live and not console.is_terminal:
+        raise click.UsageError("--watch needs a terminal; `kubectl get hpa --watch` prints changes as lines")
+    # Invalid HPAs are shown as such.
+    logging.getLogger("autoscaler").addHandler(logging.NullHandler())
+    namespace = "" if all_namespaces else kubectl.namespace()
+    wanted = Selection(namespace=namespace, selector=selector, names=frozenset(names))
+    with contextlib.closing(
+        Decisions(kubectl, autoscaler_namespace=autoscaler_namespace, namespace=namespace)
+    ) as decisions:
+        found = list_hpas(kubectl, wanted)
+        _check_found(found, wanted)
+        if output == "name":
+            for hpa in found:
+                click.echo(f"horizontalpodautoscaler.{hpa.key.group}/{hpa.name}")
+        elif live:
+            watched = WatchedHPAs(kubectl, wanted, found)
+            _show_live(console, watched, decisions, all_namespaces=all_namespaces, wide=output == "wide")
+        else:
+            rows = _rows(found, decisions.fetch())
+            _print_once(rows, output, all_namespaces=all_namespaces)
+            if decisions.problem:
+                click.echo(f"Note: no decisions: {decisions.problem}", err=True)
+
+
+def _check_found(found: Sequence[HPA], wanted: Selection) -> None:
+    """Raise KubectlError for a name that no HPA has; say so if there is none at all."""
+    missing = wanted.names - {hpa.name for hpa in found}
+    if missing and wanted.namespace:
+        name = min(missing)
+        raise KubectlError(f'Error from server (NotFound): horizontalpodautoscalers.autoscaling "{name}" not found')
+    if not found:
+        click.echo(f"No resources found{f' in {wanted.namespace} namespace.' * bool(wanted.namespace)}", err=True)
+
+
+def _rows(hpas: Sequence[HPA], decisions: DesiredReplicas) -> list[StatusRow]:
+    return [StatusRow(hpa=hpa, decisions=decisions.get(hpa.key, ())) for hpa in hpas]
+
+
+def _print_once(rows: Sequence[StatusRow], output: str, *, all_namespaces: bool) -> None:
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(document(rows)), indent=2).decode())
+    elif output == "yaml":
+        click.echo(yaml.safe_dump(msgspec.to_builtins(document(rows)), sort_keys=False, allow_unicode=True), nl=False)
+    elif rows:
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=_PIPE_WIDTH, color_system=None)
+        with console.capture() as capture:
+            console.print(table(rows, all_namespaces=all_namespaces, wide=output == "wide", width=console.width))
+        click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def _show_live(
+    console: Console, watched: WatchedHPAs, decisions: Decisions, *, all_namespaces: bool, wide: bool
+) -> None:
+    """Show the table until Ctrl-C."""
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        contextlib.closing(watched),
+        Live(console=console, auto_refresh=False) as live,
+    ):
+        while True:
+            recent = decisions.fetch()
+            notes = [watched.problem, decisions.problem and f"no decisions: {decisions.problem}"]
+            live.update(
+                _screen(
+                    _rows(watched.sorted(), recent),
+                    console.size,
+                    all_namespaces=all_namespaces,
+                    wide=wide,
+                    notes=[note for note in notes if note],
+                ),
+                refresh=True,
+            )
+            time.sleep(_REFRESH_SECONDS)
+
+
+def _screen(
+    rows: Sequence[StatusRow], size: ConsoleDimensions, *, all_namespaces: bool, wide: bool, notes: Sequence[str]
+) -> RenderableType:
+    """Return the table with as many rows as fit, the number of the others, the time and the notes."""
+    fitting = max(size.height - _LINES_BESIDE_ROWS, 1)
+    more = f"; {len(rows) - fitting} more: name some, or use -l" if len(rows) > fitting else ""
+    plural = "HPA" if len(rows) == 1 else "HPAs"
+    summary = f"{len(rows)} {plural} at {datetime.now().astimezone():%H:%M:%S}{more}. Ctrl-C ends."
+    return Group(
+        table(rows[:fitting], all_namespaces=all_namespaces, wide=wide, width=size.width),
+        Text(),
+        *(Text(f"Note: {note.splitlines()[0]}", style="yellow") for note in notes),
+        Text(summary, style="dim"),
+    )

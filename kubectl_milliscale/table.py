@@ -1,0 +1,245 @@
+"""The table of `status`: one line an HPA. The same values as a document for programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from autoscaler.core.conditions import ABLE_TO_SCALE
+from autoscaler.core.config import Config, Mode
+from autoscaler.core.model import HPA
+from autoscaler.ui.rows import ConditionText, Level, MetricBar, Row
+from autoscaler.ui.rows import row as row_of
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_NO_COUNT: Final = "·"
+_STYLES: Final[dict[Level, str]] = {"bad": "bold red", "warn": "yellow", "ok": "green", "": ""}
+_WORST_FIRST: Final[tuple[Level, ...]] = ("bad", "warn", "ok", "")
+_GAP: Final = 2
+_LEFT_OUT_FIRST: Final = ("REFERENCE", "LAST SCALE")
+_LEFT_OUT_NEXT: Final = ("MIN", "MAX", "METRICS", "DECISIONS")
+"""Columns that a narrow terminal does not show; METRICS is cut off between the first ones and the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusRow:
+    """One HPA, with the desired replicas of its last decisions, oldest first."""
+
+    hpa: HPA
+    decisions: Sequence[int | None] = ()
+
+    @property
+    def row(self) -> Row:
+        """The texts that the autoscaler's page shows, too."""
+        mode = self.hpa.overrides.mode or Mode.ACT
+        return row_of(self.hpa, mode, Config(), is_foreign=False, is_owned=True)
+
+
+class MetricStatus(msgspec.Struct, rename="camel"):
+    """A metric in the document."""
+
+    name: str
+    current: str
+    target: str
+
+
+class ConditionStatus(msgspec.Struct, rename="camel"):
+    """A condition in the document."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+class HPAStatus(msgspec.Struct, rename="camel"):
+    """An HPA in the document."""
+
+    api_version: str
+    namespace: str
+    name: str
+    target: str
+    problem: str
+    min_replicas: int
+    max_replicas: int
+    current_replicas: int
+    desired_replicas: int
+    last_scale_time: str
+    metrics: list[MetricStatus]
+    conditions: list[ConditionStatus]
+    decisions: list[int | None]
+    """The desired replicas of the last decisions, oldest first; null where no replica count was found."""
+
+
+class StatusDocument(msgspec.Struct, rename="camel"):
+    """The document of `-o json` and `-o yaml`."""
+
+    version: int
+    hpas: list[HPAStatus]
+
+
+def document(rows: Sequence[StatusRow]) -> StatusDocument:
+    """Return the document of the rows."""
+    return StatusDocument(version=1, hpas=[_hpa_status(each) for each in rows])
+
+
+class _Column:
+    """A column; `shrinks_to` is its width in a narrow terminal, None: it is shown whole, or not at all."""
+
+    def __init__(self, heading: str, cells: Sequence[Text], *, shrinks_to: int | None = None) -> None:
+        self.heading = heading
+        self.cells = cells
+        self.shrinks_to = shrinks_to
+        self.width = max([len(heading), *(cell.cell_len for cell in cells)])
+
+
+def table(
+    rows: Sequence[StatusRow], *, all_namespaces: bool, wide: bool, width: int, now: float | None = None
+) -> Table:
+    """Return the table, with a line for each HPA; with `wide` a message may take several lines.
+
+    Args:
+        rows: the HPAs.
+        all_namespaces: whether the namespace is shown.
+        wide: whether the mode and the condition's message are shown.
+        width: of the terminal. On a narrow one METRICS is cut off, and columns are left out.
+        now: seconds since the epoch.
+    """
+    now = time.time() if now is None else now
+    texts = [each.row for each in rows]
+    states = [status_of(row) for row in texts]
+    columns = [
+        _Column("NAMESPACE", [Text(row.namespace) for row in texts]),
+        _Column("NAME", [Text(f"{row.name} ({row.group})" if row.group else row.name) for row in texts]),
+        _Column("REFERENCE", [Text(row.target) for row in texts]),
+        _Column("METRICS", [_metrics_text(row.metrics) for row in texts], shrinks_to=22),
+        _Column("MIN", [Text("" if row.replicas is None else str(row.replicas.minimum)) for row in texts]),
+        _Column("MAX", [Text("" if row.replicas is None else str(row.replicas.maximum)) for row in texts]),
+        _Column("REPLICAS", [_replicas_text(row) for row in texts]),
+        _Column("DECISIONS", [Text(sparkline(each.decisions)) for each in rows]),
+        _Column("LAST SCALE", [Text(_since(row.last_scale, now)) for row in texts]),
+        _Column("STATUS", [Text(reason, style=_STYLES[level]) for reason, level, _ in states]),
+        _Column("MODE", [Text(", ".join(badge.text for badge in row.modes)) for row in texts]),
+        _Column("MESSAGE", [Text(message) for _, _, message in states], shrinks_to=20),
+    ]
+    hidden = {*(() if all_namespaces else ("NAMESPACE",)), *(() if wide else ("MODE", "MESSAGE"))}
+    columns = _fitted([column for column in columns if column.heading not in hidden], width)
+    shown = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for column in columns:
+        is_message = column.heading == "MESSAGE"
+        shown.add_column(
+            column.heading, width=column.width, no_wrap=not is_message, overflow="fold" if is_message else "ellipsis"
+        )
+    for index in range(len(rows)):
+        shown.add_row(*(column.cells[index] for column in columns))
+    return shown
+
+
+def _fitted(columns: list[_Column], width: int) -> list[_Column]:
+    """Shrink columns, and leave some out, until all together have the width."""
+
+    def surplus() -> int:
+        return sum(column.width + _GAP for column in columns) - _GAP - width
+
+    for heading in _LEFT_OUT_FIRST:
+        if surplus() > 0:
+            columns = [column for column in columns if column.heading != heading]
+    for column in columns:
+        if column.shrinks_to is not None:
+            column.width = max(column.width - max(surplus(), 0), min(column.width, column.shrinks_to))
+    for heading in _LEFT_OUT_NEXT:
+        if surplus() > 0:
+            columns = [column for column in columns if column.heading != heading]
+    return columns
+
+
+def sparkline(counts: Sequence[int | None]) -> str:
+    """Return a bar for each count, from the lowest to the highest of them, and a dot for None."""
+    known = [count for count in counts if count is not None]
+    if not known:
+        return _NO_COUNT * len(counts)
+    low, high = min(known), max(known)
+    step = max(high - low, 1) / (len(_BARS) - 1)
+    return "".join(_NO_COUNT if count is None else _BARS[round((count - low) / step)] for count in counts)
+
+
+def status_of(row: Row) -> tuple[str, Level, str]:
+    """Return what a reader should know first, its level, and the message: a condition's reason, or a mode."""
+    if row.problem:
+        return "Invalid", "bad", row.problem
+    paused = next((badge for badge in row.modes if badge.text.startswith("paused")), None)
+    for level in _WORST_FIRST:
+        found = [condition for condition in row.conditions if condition.level == level]
+        if level == "warn" and paused is not None:
+            return paused.text.capitalize(), level, paused.title
+        if found:
+            condition = _first(found)
+            return condition.reason, level, condition.message
+    return "", "", "; ".join(row.notes)
+
+
+def _first(conditions: Sequence[ConditionText]) -> ConditionText:
+    return next((each for each in conditions if each.type == ABLE_TO_SCALE), conditions[0])
+
+
+def _metrics_text(metrics: Sequence[MetricBar]) -> Text:
+    """Return values and targets; the names are at the end of each, where a narrow terminal cuts them off."""
+    text = Text()
+    for metric in metrics:
+        text.append(", " if text else "")
+        text.append(metric.current, style=_STYLES[metric.level])
+        text.append(f" / {metric.target} ({metric.name})")
+    return text
+
+
+def _replicas_text(row: Row) -> Text:
+    replicas = row.replicas
+    if replicas is None:
+        return Text()
+    if replicas.desired == replicas.current:
+        return Text(str(replicas.current))
+    return Text(f"{replicas.current} -> {replicas.desired}", style="bold")
+
+
+def _since(time_text: str, now: float) -> str:
+    """Return how long ago a time was, as kubectl does: `45s`, `5m3s`, `3h`, `2d`."""
+    if not time_text:
+        return "-"
+    seconds = max(int(now - datetime.fromisoformat(time_text).timestamp()), 0)
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 10:
+        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
+    if hours < 3:
+        return f"{minutes}m"
+    return f"{hours}h" if days < 2 else f"{days}d"
+
+
+def _hpa_status(each: StatusRow) -> HPAStatus:
+    hpa, row = each.hpa, each.row
+    return HPAStatus(
+        api_version=hpa.api_version,
+        namespace=hpa.namespace,
+        name=hpa.name,
+        target=row.target,
+        problem=hpa.problem,
+        min_replicas=hpa.spec.min_replicas,
+        max_replicas=hpa.spec.max_replicas,
+        current_replicas=hpa.status.current_replicas,
+        desired_replicas=hpa.status.desired_replicas,
+        last_scale_time=row.last_scale,
+        metrics=[MetricStatus(name=one.name, current=one.current, target=one.target) for one in row.metrics],
+        conditions=[
+            ConditionStatus(type=one.type, status=one.status, reason=one.reason, message=one.message)
+            for one in row.conditions
+        ],
+        decisions=list(each.decisions),
+    )

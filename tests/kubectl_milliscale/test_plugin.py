@@ -1,0 +1,313 @@
+"""The plugin with the real kubectl, against the bundle: Prometheus, the adapter and the autoscaler."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from playground.bundle import Bundle, Timing, run_bundle
+from playground.install import Manifests, apply
+from playground.scenario import NAMESPACE, RULES, demo_load
+from tests.e2e.tools import CommandResult, fetch, processes_with
+from tests.eventually import eventually
+from tests.kubectl_milliscale.kubectl_shim import Settings, install
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("kubectl_plugin"),
+]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
+HPAS = ("router", "shop", "worker")
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The bundle, whose processes look to kubectl like pods."""
+
+    bundle: Bundle
+    commands: Path
+
+    @property
+    def variables(self) -> dict[str, str]:
+        own = {
+            "PATH": f"{self.commands}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "KUBECONFIG": str(self.bundle.kubeconfig),
+            "HOME": str(self.commands),  # kubectl's cache of discovery
+            "XDG_CACHE_HOME": str(self.commands / "cache"),
+        }
+        return {**os.environ, **own}
+
+    async def milliscale(self, *arguments: str, fails: bool = False) -> CommandResult:
+        """Run `kubectl milliscale ...`; afterwards none of its processes must be left."""
+        process = await asyncio.create_subprocess_exec(
+            self.bundle.kubectl,
+            "milliscale",
+            *arguments,
+            env=self.variables,
+            cwd=self.commands,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(120):
+            output, errors = await process.communicate()
+        result = CommandResult(process.returncode or 0, output.decode(), errors.decode())
+        assert (result.status != 0) is fails, result
+        assert self.left_behind() == {}
+        return result
+
+    def left_behind(self) -> dict[int, str]:
+        """Return the processes of kubectl that still run."""
+        return processes_with(str(self.commands / "settings.json"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def environment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Environment]:
+    folder = tmp_path_factory.mktemp("plugin")
+    async with run_bundle(folder / "bundle", load=demo_load(period=20), timing=TIMING) as bundle:
+        forwards = await create_objects(bundle)
+        commands = install(folder / "commands", Settings(str(bundle.kubectl), forwards))
+        made = Environment(bundle, commands)
+        await eventually(lambda: has_decisions(made), every=0.5)
+        yield made
+
+
+async def create_objects(bundle: Bundle) -> dict[str, int]:
+    """Create what the manifests would have made of the processes; return the ports that they forward to."""
+    leases = await bundle.client.get("/apis/coordination.k8s.io/v1/namespaces/milliscale/leases")
+    leader = leases["items"][0]["spec"]["holderIdentity"].rpartition("_")[0]
+    manifests = await Manifests.render(bundle.kubectl)
+    objects: dict[tuple[str, str], Any] = {
+        (one["kind"], one["metadata"]["name"].partition("-rules")[0]): one for one in manifests.objects
+    }
+    autoscaler = objects["Deployment", "milliscale-autoscaler"]["spec"]["template"]
+    pods = {
+        name: {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"namespace": "milliscale", "name": name, "labels": autoscaler["metadata"]["labels"]},
+            "spec": {**autoscaler["spec"], "nodeName": "none"},
+        }
+        for name in ("milliscale-autoscaler-standby", leader)
+    }
+    rules = objects["ConfigMap", "milliscale"]
+    adapter = objects["Deployment", "milliscale-adapter"]
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"namespace": "monitoring", "name": "prometheus-k8s"},
+        "spec": {"selector": {"app": "prometheus"}, "ports": [{"port": 9090}]},
+    }
+    monitoring = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "monitoring"}}
+    await apply(
+        bundle.client,
+        [
+            {**rules, "data": {"rules.yaml": RULES.read_text()}},
+            {**adapter, "spec": {**adapter["spec"], "replicas": 0}},
+            monitoring,
+            service,
+            *pods.values(),
+        ],
+    )
+    for name in pods:
+        path = f"/api/v1/namespaces/milliscale/pods/{name}"
+        await bundle.client.patch(f"{path}/status", {"status": {"phase": "Running"}})
+    return {
+        f"milliscale pod/{leader} 8080": port_of(bundle.autoscaler_url),
+        "monitoring service/prometheus-k8s 9090": port_of(bundle.prometheus.url),
+    }
+
+
+def port_of(url: str) -> int:
+    found = re.search(r":(\d+)/?$", url)
+    assert found, url
+    return int(found[1])
+
+
+async def has_decisions(environment: Environment) -> bool:
+    _, text = await fetch(f"{environment.bundle.autoscaler_url}/debug/decisions")
+    return len([one for one in json.loads(text)["hpas"] if one["decisions"] >= 10]) == len(HPAS)
+
+
+async def decisions(environment: Environment, name: str) -> list[dict[str, Any]]:
+    _, text = await fetch(f"{environment.bundle.autoscaler_url}/debug/decisions/{NAMESPACE}/{name}")
+    found: list[dict[str, Any]] = json.loads(text)["decisions"]
+    return found
+
+
+async def test_status_has_one_line_an_hpa_with_its_decisions(environment: Environment) -> None:
+    result = await environment.milliscale("status", "-n", NAMESPACE)
+    heading, *lines = result.output.splitlines()
+    assert re.split(r" {2,}", heading) == [
+        *("NAME", "REFERENCE", "METRICS", "MIN", "MAX", "REPLICAS", "DECISIONS", "LAST SCALE", "STATUS")
+    ]
+    assert [line.split()[0] for line in lines] == list(HPAS)
+    assert all(re.search(rf" [{BARS}·]{{10,}} ", line) for line in lines), result.output
+    assert "\x1b" not in result.output
+    assert result.errors == ""
+
+
+async def test_status_as_json_has_the_decisions_of_the_autoscaler(environment: Environment) -> None:
+    result = await environment.milliscale("status", "router", "-o=json")
+    (status,) = result.json["hpas"]
+    assert (status["namespace"], status["name"], status["target"]) == (NAMESPACE, "router", "Deployment/router")
+    kept = [one["desiredReplicas"] for one in await decisions(environment, "router")]
+    shown = status["decisions"]
+    assert len(shown) >= 10
+    assert any(kept[start : start + len(shown)] == shown for start in range(len(kept)))
+    assert status["metrics"][0]["name"] == "packets_per_second"
+
+
+async def test_status_in_other_formats(environment: Environment) -> None:
+    names = await environment.milliscale("status", "-o", "name")
+    assert names.output.split() == [f"horizontalpodautoscaler.autoscaling/{name}" for name in HPAS]
+    as_yaml = await environment.milliscale("status", "-o", "yaml")
+    assert [one["name"] for one in yaml.safe_load(as_yaml.output)["hpas"]] == list(HPAS)
+    wide = await environment.milliscale("status", "-A", "-o", "wide")
+    assert wide.output.startswith("NAMESPACE  NAME ")
+    assert wide.output.splitlines()[0].endswith("MODE  MESSAGE")
+
+
+async def test_status_without_a_pod_of_the_autoscaler_shows_the_hpas_with_a_note(environment: Environment) -> None:
+    result = await environment.milliscale("status", "--autoscaler-namespace", "elsewhere")
+    assert len(result.output.splitlines()) == 1 + len(HPAS)
+    assert not re.search(f"[{BARS}]", result.output)
+    assert "Note: no decisions: no pod of the autoscaler runs in namespace elsewhere" in result.errors
+
+
+async def test_errors_are_in_the_words_of_kubectl(environment: Environment) -> None:
+    missing = 'Error from server (NotFound): horizontalpodautoscalers.autoscaling "absent" not found\n'
+    for command in ("status", "explain", "replay", "tune"):
+        assert (await environment.milliscale(command, "absent", fails=True)).errors == missing
+    none = await environment.milliscale("status", "-n", "empty")
+    assert (none.output, none.errors) == ("", "No resources found in empty namespace.\n")
+    context = await environment.milliscale("status", "--context", "absent", fails=True)
+    assert "absent" in context.errors
+    assert context.errors.startswith("error: ")
+
+
+async def test_kubeconfig_flag_is_passed_on(environment: Environment, tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    result = await environment.milliscale("status", f"--kubeconfig={absent}", fails=True)
+    assert str(absent) in result.errors
+    assert (await environment.milliscale("status", f"--kubeconfig={environment.bundle.kubeconfig}")).output
+
+
+async def test_explain_prints_a_decision_of_the_leader(environment: Environment) -> None:
+    result = await environment.milliscale("explain", "router", "-n", NAMESPACE)
+    heading, sentence, *_ = result.output.splitlines()
+    assert heading.startswith("default/router (autoscaling/v2), Deployment/default/router, ")
+    assert sentence in [one["sentence"] for one in await decisions(environment, "router")]
+    last = await environment.milliscale("explain", "router", "--last", "3", "-o", "json")
+    assert len(last.json["decisions"]) == 3
+
+
+async def test_check_uses_the_rules_and_the_prometheus_of_the_adapter(environment: Environment) -> None:
+    result = await environment.milliscale("check")
+    for metric in ("pods/packets_per_second", "services/requests_per_second", "queue_depth"):
+        assert metric in result.output
+    assert "0 errors, 0 warnings" in result.output
+
+
+async def test_check_of_a_file(environment: Environment, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text('rules:\n- seriesQuery: unheard_of{pod!=""}\n  metricsQuery: sum(<<.Series>>) by (<<.GroupBy>>)\n')
+    result = await environment.milliscale("check", "-f", str(file), fails=True)
+    assert result.status == 1
+    assert "unheard_of" in result.output
+
+
+async def test_replay_of_prometheus_with_the_rules_of_the_adapter(environment: Environment, tmp_path: Path) -> None:
+    hpa = await environment.bundle.client.get(
+        f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers/router"
+    )
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(yaml.safe_dump({**hpa, "spec": {**hpa["spec"], "minReplicas": 6, "maxReplicas": 6}}))
+    arguments = ("-f", str(changed), "--from", "10s", "--step", "1s", "--initial-replicas", "6")
+    result = await environment.milliscale("replay", "router", *arguments)
+    rows = {line[:15].strip(): line.split() for line in result.output.splitlines()}
+    assert rows["replicas: min"][-1] == rows["replicas: max"][-1] == "6", result.output
+    assert "packets_per_second" in result.output
+
+
+async def test_tune_reads_the_prometheus_of_the_adapter(environment: Environment) -> None:
+    arguments = ("--from", "1h", "--trials", "2", "--jobs", "1", "--capacity", "100")
+    result = await environment.milliscale("tune", "router", *arguments, fails=True)
+    # The bundle is a minute old; five minutes of load are the least for a search.
+    assert "there is nothing to tune for" in result.errors or "has no load" in result.errors
+
+
+async def test_live_table_follows_the_hpas_until_ctrl_c(environment: Environment) -> None:
+    screen, terminal = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        environment.bundle.kubectl,
+        "milliscale",
+        "status",
+        env={**environment.variables, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
+        cwd=environment.commands,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    os.set_blocking(screen, False)
+    shown = bytearray()
+
+    async def replicas_change() -> bool:
+        try:
+            shown.extend(os.read(screen, 65536))
+        except BlockingIOError:
+            return False
+        tables = shown.decode(errors="replace").split("Ctrl-C ends.")
+        found = [re.findall(rf"\n\r?(router .*[{BARS}].*?)\r?\n", table) for table in tables[:-1]]
+        return len({one[0] for one in found if one}) >= 3
+
+    try:
+        await eventually(replicas_change)
+        os.killpg(process.pid, signal.SIGINT)
+        async with asyncio.timeout(30):
+            assert await process.wait() == 0
+    finally:
+        os.close(screen)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert environment.left_behind() == {}
+
+
+async def test_forwards_end_when_the_plugin_is_terminated(environment: Environment) -> None:
+    screen, terminal = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        environment.bundle.kubectl,
+        "milliscale",
+        "status",
+        env={**environment.variables, "TERM": "xterm"},
+        cwd=environment.commands,
+        stdout=terminal,
+    )
+    os.close(terminal)
+
+    async def forwards() -> bool:
+        return any("port-forward" in command for command in environment.left_behind().values())
+
+    await eventually(forwards)
+    process.terminate()
+    async with asyncio.timeout(30):
+        assert await process.wait() == 128 + signal.SIGTERM
+    os.close(screen)
+    assert environment.left_behind() == {}
