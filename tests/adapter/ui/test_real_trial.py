@@ -24,8 +24,8 @@ name: {matches: '^(.*)_total$', as: '${1}_per_second'}
 metricsQuery: %s
 """
 RATE = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (<<.GroupBy>>)"
-# Forty million steps: Prometheus takes seconds, or refuses it for the number of samples.
-EXPENSIVE = "sum(max_over_time(<<.Series>>{<<.LabelMatchers>>}[24h:2ms])) by (<<.GroupBy>>)"
+# Twenty million steps: Prometheus takes seconds, or refuses it for the number of samples.
+EXPENSIVE = "sum(max_over_time(<<.Series>>{<<.LabelMatchers>>}[24h:4ms])) by (<<.GroupBy>>)"
 NAMES = 1_200
 
 
