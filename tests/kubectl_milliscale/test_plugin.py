@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
+FLAGS = [
+    f"--horizontal-pod-autoscaler-sync-period={TIMING.sync_period}s",
+    f"--horizontal-pod-autoscaler-downscale-stabilization={TIMING.downscale_stabilization}s",
+]
 HPAS = ("router", "shop", "worker")
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -95,12 +100,13 @@ async def create_objects(bundle: Bundle) -> dict[str, int]:
         (one["kind"], one["metadata"]["name"].partition("-rules")[0]): one for one in manifests.objects
     }
     autoscaler = objects["Deployment", "milliscale-autoscaler"]["spec"]["template"]
+    (container,) = autoscaler["spec"]["containers"]
     pods = {
         name: {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"namespace": "milliscale", "name": name, "labels": autoscaler["metadata"]["labels"]},
-            "spec": {**autoscaler["spec"], "nodeName": "none"},
+            "spec": {**autoscaler["spec"], "nodeName": "none", "containers": [{**container, "args": FLAGS}]},
         }
         for name in ("milliscale-autoscaler-standby", leader)
     }
@@ -237,11 +243,25 @@ async def test_replay_of_prometheus_with_the_rules_of_the_adapter(environment: E
     )
     changed = tmp_path / "changed.yaml"
     changed.write_text(yaml.safe_dump({**hpa, "spec": {**hpa["spec"], "minReplicas": 6, "maxReplicas": 6}}))
-    arguments = ("-f", str(changed), "--from", "10s", "--step", "1s", "--initial-replicas", "6")
+    arguments = ("-f", str(changed), "--from", "10s", "--initial-replicas", "6")
     result = await environment.milliscale("replay", "router", *arguments)
     rows = {line[:15].strip(): line.split() for line in result.output.splitlines()}
     assert rows["replicas: min"][-1] == rows["replicas: max"][-1] == "6", result.output
     assert "packets_per_second" in result.output
+
+
+async def test_replay_of_kept_decisions_with_the_flags_of_the_autoscaler(environment: Environment) -> None:
+    async def scaled_down() -> bool:
+        # With the default of five minutes for stabilization it would not have been scaled down.
+        counts = [one["desiredReplicas"] for one in await decisions(environment, "router")]
+        return any(later < earlier for earlier, later in pairwise(counts))
+
+    await eventually(scaled_down)
+    result = await environment.milliscale("replay", "router")
+    assert re.search(r"all \d+ decisions are the same as the autoscaler's", result.output), result.output
+    assert result.errors == ""
+    changed = await environment.milliscale("replay", "router", "--horizontal-pod-autoscaler-downscale-stabilization=5m")
+    assert "decisions are the same" not in changed.output
 
 
 async def test_tune_reads_the_prometheus_of_the_adapter(environment: Environment) -> None:
