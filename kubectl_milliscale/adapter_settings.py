@@ -123,7 +123,7 @@ def read_settings(kubectl: Kubectl, namespace: str) -> AdapterSettings:
     pod = deployments[0].spec.template.spec
     for container in pod.containers:
         given = given_flags(serve, [*container.command, *container.args])
-        if "config" in given:
+        if given.get("config") is not None:
             file = PurePosixPath(given["config"])
             name = _config_map(pod, container, file)
             if name is None:
@@ -133,8 +133,8 @@ def read_settings(kubectl: Kubectl, namespace: str) -> AdapterSettings:
             if file.name not in data:
                 raise click.ClickException(f"ConfigMap {namespace}/{name} has no {file.name}; {_GIVE}")
             return AdapterSettings(
-                flags={key: given[key] for key in _USED if key in given},
-                credentials=tuple(flag for key, flag in _FILES.items() if key in given),
+                flags={key: given[key] for key in _USED if given.get(key) is not None},
+                credentials=tuple(flag for key, flag in _FILES.items() if given.get(key, False) is not False),
                 rules=data[file.name],
             )
     raise click.ClickException(f"{where}: no container has the flag --config; {_GIVE}")

@@ -134,14 +134,15 @@ def pod_with_decisions(kubectl: Kubectl, autoscaler_namespace: str, *, namespace
 
 
 def _autoscaler_pod(namespace: str, pod: _Pod) -> AutoscalerPod:
-    port = _DEFAULT_PORT
-    arguments: list[str] = []
-    for container in reversed(pod.spec.containers):
-        named = [each.container_port for each in container.ports if each.name == _PORT_NAME]
-        if named or not arguments:
-            arguments = [*container.command, *container.args]
-            port = named[0] if named else port
-    return AutoscalerPod(namespace=namespace, name=pod.metadata.name, port=port, arguments=tuple(arguments))
+    containers = pod.spec.containers
+    ports = {port.container_port: one for one in containers for port in one.ports if port.name == _PORT_NAME}
+    port, container = next(iter(ports.items()), (_DEFAULT_PORT, containers[0] if containers else _Container()))
+    return AutoscalerPod(
+        namespace=namespace,
+        name=pod.metadata.name,
+        port=port,
+        arguments=(*container.command, *container.args),
+    )
 
 
 def _lease_holders(kubectl: Kubectl, quoted_namespace: str) -> set[str]:

@@ -104,7 +104,8 @@ def borrow_flags(
 def given_flags(command: click.Command, arguments: Sequence[str]) -> dict[str, Any]:
     """Return the flags on a command line in a pod, as {name of the parameter: value}.
 
-    Flags that this version does not know, and values that are not valid here, such as files of the pod, are left out.
+    Flags that this version does not know are left out. Values that are not valid here, such as files of the pod, are
+    None.
 
     Args:
         command: the command that runs there.
@@ -117,5 +118,5 @@ def given_flags(command: click.Command, arguments: Sequence[str]) -> dict[str, A
     return {
         name: value
         for name, value in context.params.items()
-        if value is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }

@@ -118,9 +118,9 @@ def _fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str
         return
     given = given_flags(run, pod.arguments)
     for parameter in _OF_DECISIONS:
-        if parameter in given:
+        if given.get(parameter) is not None:
             fill_in_flag(values, parameter, given[parameter])
-    if with_step and "sync_period" in given:
+    if with_step and given.get("sync_period") is not None:
         fill_in_flag(values, "step", given["sync_period"])
 
 

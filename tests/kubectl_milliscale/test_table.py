@@ -45,7 +45,10 @@ def hpa(*, name: str = "web", annotations: dict[str, str] | None = None, **chang
         "currentMetrics": [current],
         "conditions": [
             {
-                **{"type": type_, "status": state, "reason": reason, "message": message},
+                "type": type_,
+                "status": state,
+                "reason": reason,
+                "message": message,
                 "lastTransitionTime": "2025-12-31T23:00:00Z",
             }
             for type_, state, reason, message in conditions
@@ -133,7 +136,7 @@ def test_narrow_terminal_shows_values_and_leaves_out_columns() -> None:
     assert "REFERENCE" not in heading
     assert "62.5 / 100 per pod" in row
     assert row.endswith("ReadyForNewScale")
-    narrow, row = text(hpa(), width=40)
+    narrow, row = text(hpa(), width=45)
     assert narrow.split() == ["NAME", "REPLICAS", "DECISIONS", "STATUS"]
     assert row.split() == ["web", "3", "▁▅█", "ReadyForNewScale"]
 
@@ -148,6 +151,11 @@ def test_wide_table_has_mode_and_message() -> None:
 def test_names_are_not_markup() -> None:
     _, row = text(hpa(conditions=(("AbleToScale", "False", "[bold]Failed[/bold]", ""),)))
     assert row.endswith("[bold]Failed[/bold]")
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    _, row = text(hpa(conditions=(("AbleToScale", "False", "Failed", "\x1b[2J\n\x9bevil"),)), wide=True)
+    assert row.endswith("act   \N{REPLACEMENT CHARACTER}[2J \N{REPLACEMENT CHARACTER}evil")
 
 
 @pytest.mark.parametrize(
