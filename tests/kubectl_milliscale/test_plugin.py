@@ -17,7 +17,7 @@ import pytest_asyncio
 import yaml
 
 from playground.bundle import Bundle, Timing, run_bundle
-from playground.install import Manifests, apply
+from playground.install import Account, Manifests, apply, write_account_kubeconfig
 from playground.scenario import NAMESPACE, RULES, demo_load
 from tests.e2e.tools import CommandResult, fetch, processes_with
 from tests.eventually import eventually
@@ -220,6 +220,65 @@ async def test_explain_prints_a_decision_of_the_leader(environment: Environment)
     assert sentence in [one["sentence"] for one in await decisions(environment, "router")]
     last = await environment.milliscale("explain", "router", "--last", "3", "-o", "json")
     assert len(last.json["decisions"]) == 3
+
+
+async def tenant(environment: Environment, name: str, roles: list[dict[str, Any]], kubeconfig: Path) -> None:
+    """Write the kubeconfig of a service account with these Roles."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": NAMESPACE, "name": name}}
+    bindings = [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"namespace": role["metadata"]["namespace"], "name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]},
+            "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": name}],
+        }
+        for role in roles
+    ]
+    client, admin = environment.bundle.client, environment.bundle.kubeconfig
+    await apply(client, [account, *roles, *bindings])
+    await write_account_kubeconfig(client, kubeconfig, admin=admin, account=Account(NAMESPACE, name))
+
+
+def documented_roles() -> list[dict[str, Any]]:
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "kubectl.md").read_text(), flags=re.DOTALL)
+    return list(yaml.safe_load_all(text))
+
+
+async def test_documented_roles_are_enough_for_all_commands(environment: Environment, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    await tenant(environment, "viewer", documented_roles(), kubeconfig)
+    flags = (f"--kubeconfig={kubeconfig}", "-n", NAMESPACE)
+    status = await environment.milliscale("status", *flags)
+    assert status.errors == ""
+    assert (await environment.milliscale("explain", "worker", *flags)).output
+    assert (await environment.milliscale("replay", "worker", *flags)).errors == ""
+    assert (await environment.milliscale("replay", "worker", "--from", "10s", *flags)).errors == ""
+    assert (await environment.milliscale("check", flags[0])).errors == ""
+
+
+async def test_user_who_may_only_read_hpas_sees_their_status(environment: Environment, tmp_path: Path) -> None:
+    role = documented_roles()[0]
+    role["metadata"]["name"] = "reader"
+    await tenant(environment, "reader", [role], tmp_path / "kubeconfig")
+    flags = (f"--kubeconfig={tmp_path / 'kubeconfig'}", "-n", NAMESPACE)
+    status = await environment.milliscale("status", *flags)
+    assert len(status.output.splitlines()) == 1 + len(HPAS)
+    assert "Note: no decisions: Error from server (Forbidden): pods is forbidden" in status.errors
+    explained = await environment.milliscale("explain", "router", *flags, fails=True)
+    assert explained.errors.startswith("Error from server (Forbidden): pods is forbidden")
+    role["metadata"]["name"] = "pod-reader"
+    pods = {**documented_roles()[1], "metadata": {"namespace": "milliscale", "name": "pod-reader"}}
+    pods["rules"] = [rule for rule in pods["rules"] if rule["resources"] == ["pods"]]
+    await tenant(environment, "pod-reader", [role, pods], tmp_path / "pod-reader")
+    unforwarded = await environment.milliscale(
+        "explain", "router", f"--kubeconfig={tmp_path / 'pod-reader'}", fails=True
+    )
+    assert "pods/portforward" in unforwarded.errors
+    everywhere = await environment.milliscale("status", "-A", flags[0], fails=True)
+    assert everywhere.errors.startswith(
+        "Error from server (Forbidden): horizontalpodautoscalers.autoscaling is forbidden"
+    )
 
 
 async def test_check_uses_the_rules_and_the_prometheus_of_the_adapter(environment: Environment) -> None:
