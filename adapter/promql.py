@@ -6,6 +6,7 @@ another server: callers report that and check nothing else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -31,6 +32,9 @@ from promql_parser import (
 
 # The parser takes quadratic time over nested expressions, and overflows the stack at some ten thousand levels.
 _MAX_LENGTH = 4_000
+_MAX_OPERATORS = 400  # and opening parentheses; several thousand signs in a row take a second
+_STRINGS = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`""", re.DOTALL)
+_OPERATORS = re.compile(r"[-+*/%^<>=!(]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 # Functions that read a tree are recursive.
 _MAX_DEPTH = 200
 _SET_OPERATORS = frozenset({"and", "unless"})
@@ -89,6 +93,8 @@ def parse(query: str) -> Expr:
     """
     if len(query) > _MAX_LENGTH:
         raise PromqlError(f"it is longer than {_MAX_LENGTH} characters")
+    if len(query) > _MAX_OPERATORS and len(_OPERATORS.findall(_STRINGS.sub("", query))) > _MAX_OPERATORS:
+        raise PromqlError(f"it has more than {_MAX_OPERATORS} operators and parentheses")
     try:
         tree = promql_parser.parse(query)
     except ValueError as error:

@@ -67,6 +67,7 @@ class Bundle:
     workload: Workload
     adapter: ChildProcess
     adapter_url: str
+    adapter_ui_url: str
     autoscaler: ChildProcess
     autoscaler_url: str
     autoscaler_ui_url: str
@@ -104,9 +105,12 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
 
         manifests = await Manifests.render(kubectl)
         await apply(client, manifests.rights)
-        adapter_port, autoscaler_port, autoscaler_ui_port = free_port(), free_port(), free_port()
+        adapter_port, adapter_ui_port = free_port(), free_port()
+        autoscaler_port, autoscaler_ui_port = free_port(), free_port()
         flags: dict[Process, list[str]] = {
-            "adapter": _adapter_flags(folder, timing, port=adapter_port, prometheus_url=prometheus.url),
+            "adapter": _adapter_flags(
+                folder, timing, port=adapter_port, ui_port=adapter_ui_port, prometheus_url=prometheus.url
+            ),
             "autoscaler": _autoscaler_flags(
                 folder,
                 timing,
@@ -130,6 +134,7 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
             workload=workload,
             adapter=processes["adapter"],
             adapter_url=f"https://{LOOPBACK}:{adapter_port}",
+            adapter_ui_url=f"http://{LOOPBACK}:{adapter_ui_port}/",
             autoscaler=processes["autoscaler"],
             autoscaler_url=f"http://{LOOPBACK}:{autoscaler_port}",
             autoscaler_ui_url=f"http://{LOOPBACK}:{autoscaler_ui_port}/",
@@ -140,6 +145,7 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
         await apply(client, manifests.registration(port=adapter_port))
         await _until_measured(bundle)
         await _until_listening(bundle, "autoscaler", autoscaler_ui_port)
+        await _until_listening(bundle, "adapter", adapter_ui_port)
         await apply(client, await read_objects(HPAS))
         yield bundle
 
@@ -148,7 +154,7 @@ def _kubeconfig(folder: Path, process: Process) -> Path:
     return folder / f"{process}.kubeconfig"
 
 
-def _adapter_flags(folder: Path, timing: Timing, *, port: int, prometheus_url: str) -> list[str]:
+def _adapter_flags(folder: Path, timing: Timing, *, port: int, ui_port: int, prometheus_url: str) -> list[str]:
     kubeconfig = _kubeconfig(folder, "adapter")
     return [
         "serve",
@@ -159,6 +165,7 @@ def _adapter_flags(folder: Path, timing: Timing, *, port: int, prometheus_url: s
         f"--metrics-freshness={format_duration(timing.scrape_interval)}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",
+        f"--ui-address={LOOPBACK}:{ui_port}",
         f"--cert-dir={folder / 'adapter-certificates'}",
         "--shutdown-delay-duration=0s",
         f"--lister-kubeconfig={kubeconfig}",

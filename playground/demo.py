@@ -177,6 +177,7 @@ def _addresses(bundle: Bundle) -> list[str]:
     return [
         "For a browser:",
         f"  {bundle.autoscaler_ui_url}  the HPAs, and the reason for each decision",
+        f"  {bundle.adapter_ui_url}  the adapter's rules and metrics",
     ]
 
 

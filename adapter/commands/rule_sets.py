@@ -206,6 +206,7 @@ class RuleSets:
 
     async def run(self) -> None:
         """Run the background tasks of the active rules, until cancelled."""
+        await self._shared.prometheus.close_others(self._current.rules.servers)  # and keeps those open
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             self._background = [await self._started(self._current)]

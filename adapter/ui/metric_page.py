@@ -17,7 +17,6 @@ from kube.status import StatusError
 from kube.web.event_stream import ServerEvent
 from kube.web.templates import Templates
 
-_TICK_SECONDS: Final = 10.0
 _FIELDS: Final = ("metric", "namespace", "name", "labelSelector", "metricLabelSelector")
 
 
@@ -70,7 +69,7 @@ class MetricForm:
 class MetricPage:
     """Renders the page and its events."""
 
-    def __init__(self, reports: Reports, templates: Templates, *, tick_seconds: float = _TICK_SECONDS) -> None:
+    def __init__(self, reports: Reports, templates: Templates, *, tick_seconds: float) -> None:
         self._reports = reports
         self._templates = templates
         self._tick_seconds = tick_seconds

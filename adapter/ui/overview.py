@@ -26,7 +26,6 @@ from kube.web.templates import Templates
 SECTIONS: Final = ("summary", "findings", "servers", "file", "cache")
 """The parts of the page that are replaced as a whole; their templates are `_overview_NAME.html`."""
 
-_TICK_SECONDS: Final = 2.0
 _FINDINGS_SECONDS: Final = 2.0  # how long the first view waits for them
 _ROWS_AT_ONCE: Final = 50  # rendered without a break
 
@@ -100,9 +99,7 @@ class RuleFilter:
 class Overview:
     """Renders the page and its events."""
 
-    def __init__(
-        self, sources: Sources, reports: Reports, templates: Templates, *, tick_seconds: float = _TICK_SECONDS
-    ) -> None:
+    def __init__(self, sources: Sources, reports: Reports, templates: Templates, *, tick_seconds: float) -> None:
         self._sources = sources
         self._reports = reports
         self._templates = templates
@@ -169,14 +166,15 @@ class Overview:
 
     def _rows(self, rule_filter: RuleFilter, findings: Sequence[Finding]) -> list[RuleRow]:
         active = self._sources.active()
-        counts = Counter((finding.rule, finding.severity) for finding in findings)
+        # A rule that cannot be listed says so by itself.
+        counts = Counter((one.rule, one.severity) for one in findings if one.code != "not-listed")
         paused: dict[str, set[Pause]] = {}
         for key, why in active.coalescer.paused() if active.coalescer is not None else ():
             paused.setdefault(key, set()).add(why)
         figures = rule_figures(self._sources.telemetry)
         now = self._sources.clock()
         rows = []
-        for rule in active.rules.all_rules:
+        for rule in sorted(active.rules.all_rules, key=_place):
             row = _row(
                 active,
                 rule,
@@ -218,6 +216,11 @@ class Overview:
             "relist_interval": sources.relist_interval,
             "now": sources.clock(),
         }
+
+
+def _place(rule: AnyRule) -> tuple[bool, int]:
+    """Return the place of a rule in the file; `all_rules` are in the order in which they take precedence."""
+    return rule.external, int(rule.key.partition("[")[2].rstrip("]"))
 
 
 def _row(

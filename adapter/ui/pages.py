@@ -17,7 +17,7 @@ tried can query everything in Prometheus, so that requires a right of its own: /
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -43,6 +43,9 @@ from kube.web.templates import Templates
 
 _RULES_RIGHT: Final = "/debug/rules"
 _TRY_RIGHT: Final = "/debug/try"
+# Between two updates of a page of figures, and of one for which Prometheus is queried.
+_FIGURES_SECONDS: Final = 2.0
+_QUERIES_SECONDS: Final = 10.0
 
 
 class AdapterPages:
@@ -51,9 +54,18 @@ class AdapterPages:
     Args:
         sources: what the pages read.
         authorizer: reviews access; None: on a loopback address, where everyone may see everything.
+        tick_seconds: the time between two updates of an open page; None: each page has its own.
+        clock: monotonic, in seconds.
     """
 
-    def __init__(self, sources: Sources, authorizer: Authorizer | None) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        authorizer: Authorizer | None,
+        *,
+        tick_seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._authorizer = authorizer
         self.static = StaticFiles(["kube.web", "adapter.ui"])
         self.templates = Templates(
@@ -65,10 +77,11 @@ class AdapterPages:
             metric_target=metric_target,
             time_text=time_text,
         )
-        reports = Reports(sources, clock=time.monotonic)
-        self._overview = Overview(sources, reports, self.templates)
-        self._rule = RulePage(sources, reports, self.templates)
-        self._metric = MetricPage(reports, self.templates)
+        reports = Reports(sources, clock=clock)
+        figures, queries = (_FIGURES_SECONDS, _QUERIES_SECONDS) if tick_seconds is None else (tick_seconds,) * 2
+        self._overview = Overview(sources, reports, self.templates, tick_seconds=figures)
+        self._rule = RulePage(sources, reports, self.templates, tick_seconds=queries)
+        self._metric = MetricPage(reports, self.templates, tick_seconds=queries)
         self._trial = TrialPage(Trials(sources), self.templates)
 
     async def respond(self, request: PageRequest) -> web.StreamResponse:

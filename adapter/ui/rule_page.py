@@ -22,7 +22,6 @@ from kube.web.templates import Templates
 RESOURCE_RULES: Final = "resourceRules"
 """The key of the page about resourceRules, which have no series."""
 
-_TICK_SECONDS: Final = 10.0
 _ROWS: Final = 100  # of a page
 _PARTS: Final = ("facts", "findings", "examples", "series")
 _RESOURCE_PARTS: Final = ("examples",)
@@ -72,9 +71,7 @@ def _contains(row: SeriesRow, wanted: str) -> bool:
 class RulePage:
     """Renders the page and its events."""
 
-    def __init__(
-        self, sources: Sources, reports: Reports, templates: Templates, *, tick_seconds: float = _TICK_SECONDS
-    ) -> None:
+    def __init__(self, sources: Sources, reports: Reports, templates: Templates, *, tick_seconds: float) -> None:
         self._sources = sources
         self._reports = reports
         self._templates = templates

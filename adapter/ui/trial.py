@@ -8,9 +8,12 @@ are only read.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import Source
@@ -36,6 +39,8 @@ _QUERY_SECONDS: Final = 5.0
 _WAIT_SECONDS: Final = 5.0
 _MAX_SERIES: Final = 1_000
 _EXAMPLES: Final = 3
+_OWN_KEY: Final = re.compile(r"^(?:rules|externalRules)\[0\](?:\.|: )")
+_OWN_SERIES: Final = re.compile(r"\b(?:rules|externalRules)\[0\] of ")
 
 
 class TrialError(Exception):
@@ -48,7 +53,7 @@ class Trial:
 
     Attributes:
         report: its series, metrics and examples.
-        findings: what is wrong with it, or may be.
+        findings: what is wrong with it, or may be; `where` is the path in the rule.
         series_left_out: how many names of series were not looked at, because there are too many.
     """
 
@@ -93,7 +98,7 @@ class Trials:
                 f"there was no result within {self._seconds:g} s: a query is too expensive, or Prometheus is slow"
             ) from None
         except RulesError as error:
-            raise TrialError(str(error).removeprefix(f"{_SOURCE}: ")) from error
+            raise TrialError(_OWN_KEY.sub("", str(error).removeprefix(f"{_SOURCE}: "))) from error
         except (KubeError, StatusError) as error:
             raise TrialError("the API server, which knows the resources, does not respond") from error
         finally:
@@ -118,7 +123,8 @@ class Trials:
         report = await check(catalog, sources.lookup, probe, knows_cluster=True, examples=_EXAMPLES)
         [rule] = report.rules
         overlaps = _overlaps(rule, active, external=bool(rules.external))
-        return Trial(rule, (*report.findings, *overlaps), limited.left_out)
+        findings = (*map(_without_key, report.findings), *overlaps)
+        return Trial(_without_own_key(rule), findings, limited.left_out)
 
 
 class _LimitedSeries:
@@ -134,6 +140,21 @@ class _LimitedSeries:
         found = await self._prometheus.series(selector, start=start, end=end, destination=destination)
         self.left_out = max(len(found) - _MAX_SERIES, 0)
         return found[:_MAX_SERIES]
+
+
+def _without_key(finding: Finding) -> Finding:
+    """Return a finding without the rule's key, which is that of an active rule, too."""
+    where = finding.where.partition(".")[2]
+    return msgspec.structs.replace(finding, where=where, message=_OWN_SERIES.sub("its series ", finding.message))
+
+
+def _without_own_key(report: RuleReport) -> RuleReport:
+    """Return a report where metrics that are hidden by another series of the rule do not show its key."""
+    metrics = tuple(
+        msgspec.structs.replace(metric, hidden_by=_OWN_SERIES.sub("series ", metric.hidden_by))
+        for metric in report.metrics
+    )
+    return msgspec.structs.replace(report, metrics=metrics)
 
 
 def _overlaps(report: RuleReport, active: ActiveRules, *, external: bool) -> Sequence[Finding]:
@@ -152,7 +173,7 @@ def _overlaps(report: RuleReport, active: ActiveRules, *, external: bool) -> Seq
     return [
         warning(
             "overlap",
-            report.rule,
+            "",
             f"{metrics[0].metric}{f' and {len(metrics) - 1} more' if len(metrics) > 1 else ''}: also made by {key} of"
             " the active file; in a file with both, the later one wins (a short rule wins over one with a seriesQuery)",
         )

@@ -68,8 +68,11 @@ def _made(trial: Trial) -> str:
     report, left_out = trial.report, trial.series_left_out
     metrics = f"{len(report.metrics)} metric{'' if len(report.metrics) == 1 else 's'}"
     if report.series:
-        some = f"the first {len(report.series)} of {len(report.series) + left_out}" if left_out else len(report.series)
-        return f"The rule makes {metrics} of {some} names of series."
+        if left_out:
+            some = f"the first {len(report.series)} of {len(report.series) + left_out} series"
+        else:
+            some = "one series" if len(report.series) == 1 else f"{len(report.series)} series"
+        return f"The rule makes {metrics} of {some}."
     if report.metrics:
         return f"The rule makes the metric {report.metrics[0].metric}."
     return "The rule makes no metric."

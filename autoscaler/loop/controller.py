@@ -193,7 +193,7 @@ class Controller:
         app = application(self._telemetry.render, health, pages=pages)
         async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
             _log.info("health and metrics on %s port %d", options.bind_address, port)
-            async with asyncio.TaskGroup() as tasks, self._pages_served():
+            async with self._pages_served(), asyncio.TaskGroup() as tasks:
                 background = [
                     tasks.create_task(each.run())
                     for each in (self._hpas, self._pods, self._replica_sets, self._workloads, self._recorder)

@@ -1,4 +1,7 @@
-"""Serve the web pages of a controller, with the authentication and authorization that their address needs."""
+"""Serve the web pages of a controller, with the authentication and authorization that their address needs.
+
+On an address that is not a loopback one they have a Service, which selects the leader by a label.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from autoscaler.ui.sources import Sources
 from kube.client import KubeClient
+from kube.leader_label import label_leader, own_pod_path
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions
 from kube.web.access import NamespaceAccess
@@ -27,7 +31,7 @@ async def pages_served(
         sources: what the pages show.
         address: see UIAddress.
         auth_options: for an address that is not a loopback one.
-        client: the API server, for TokenReviews, SubjectAccessReviews and the CAs.
+        client: the API server, for TokenReviews, SubjectAccessReviews, the CAs and the label of this pod.
         registry: the metrics registry.
 
     Raises:
@@ -50,12 +54,17 @@ async def pages_served(
         registry=registry,
         metrics_prefix="milliscale_autoscaler_ui",
     )
+    listening = server.bind()  # not within the TaskGroup, which would wrap the error
     async with asyncio.TaskGroup() as tasks:
-        reloading = None if auth is None else tasks.create_task(auth.run(), name="certificates and CAs of the pages")
-        await server.start(server.bind())
+        background = []
+        if auth is not None:
+            background.append(tasks.create_task(auth.run(), name="certificates and CAs of the pages"))
+            if (pod := own_pod_path()) is not None:
+                background.append(tasks.create_task(label_leader(client, pod, is_leader=sources.is_leader)))
+        await server.start(listening)
         try:
             yield
         finally:
             await server.stop()
-            if reloading is not None:
-                reloading.cancel()
+            for task in background:
+                task.cancel()

@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from autoscaler.core.model import HPAKey
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import DecisionRecord
-from autoscaler.ui.figures import Point, scales
+from autoscaler.ui.figures import Point, figure, scales
 from kube.security.request_info import Query
 
 PAGE_SIZE: Final = 30
@@ -58,11 +60,13 @@ class Decisions:
 
     Attributes:
         points: {number in the log: point of the charts}, oldest first.
+        figure: the charts, as JSON for plotly.js; empty if there are no decisions.
         shown: one page, newest first, without their sentences.
         has_older: there are more after this page.
     """
 
     points: dict[int, Point]
+    figure: str
     shown: Sequence[DecisionRecord]
     has_older: bool
 
@@ -87,8 +91,15 @@ async def read_decisions(
         points[number] = Point.of(record)
         if selection.includes(record):
             shown.append(record)
+    if known is not None and points.keys() == old.keys():
+        return replace(known, shown=[], has_older=False)
     newest_first = list(reversed(shown))
-    return Decisions(points=points, shown=newest_first[:PAGE_SIZE], has_older=len(newest_first) > PAGE_SIZE)
+    return Decisions(
+        points=points,
+        figure=msgspec.json.encode(figure(list(points.values()))).decode() if points else "",
+        shown=newest_first[:PAGE_SIZE],
+        has_older=len(newest_first) > PAGE_SIZE,
+    )
 
 
 async def _read(log: DecisionLog, numbers: Sequence[int]) -> AsyncIterator[tuple[int, DecisionRecord]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 from urllib.parse import urlencode
 
-import msgspec
 from aiohttp import web
 from markupsafe import Markup
 
@@ -17,7 +17,7 @@ from autoscaler.records.explanation import METRIC_HEADINGS, explain_record
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.decisions import PAGE_SIZE, Decisions, Selection, read_decisions
-from autoscaler.ui.figures import figure, scales
+from autoscaler.ui.figures import scales
 from autoscaler.ui.links import hpa_url
 from autoscaler.ui.rows import row
 from autoscaler.ui.settings import settings
@@ -31,6 +31,8 @@ from kube.web.templates import Templates
 _SLICE_SECONDS: Final = 0.005
 _UPDATE_SECONDS: Final = 0.5
 """Between two updates of an open page."""
+_IDLE_SECONDS: Final = 5.0
+"""The user's rights and the notices are checked at least so often."""
 
 
 class HPAPage:
@@ -81,17 +83,23 @@ class HPAPage:
         """Yield the present state, which the page may have already, and then what changes."""
         selection, with_list = Selection.parse(request.query), request.query.get("list") != "no"
         decisions: Decisions | None = None
+        shown = ""
         with self._sources.changes.subscribe(key) as subscription:
             while True:
                 subscription.take()
                 hpa = await self._visible(request, key)
                 decisions = await read_decisions(self._sources.decisions, key, selection, known=decisions)
-                yield ServerEvent("replace", self._templates.render("hpa_live.html", **self._values(hpa, decisions)))
+                live = self._templates.render("hpa_live.html", **self._values(hpa, decisions))
+                if live != shown:
+                    yield ServerEvent("replace", live)
+                    shown = live
                 if with_list and decisions.shown:
                     items = await self._rendered(decisions.shown, key, selection)
                     yield ServerEvent("decisions", "".join(items))
                 await asyncio.sleep(_UPDATE_SECONDS)
-                await subscription.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_IDLE_SECONDS):
+                        await subscription.wait()
 
     async def _visible(self, request: PageRequest, key: HPAKey) -> HPA:
         await self._access.require(request.user, key.group, key.namespace)
@@ -102,7 +110,7 @@ class HPAPage:
 
     def _values(self, hpa: HPA, decisions: Decisions) -> dict[str, Any]:
         """Return what the parts of the page that change are rendered with."""
-        sources, points = self._sources, list(decisions.points.values())
+        sources = self._sources
         return {
             "hpa": hpa,
             "row": row(
@@ -114,9 +122,10 @@ class HPAPage:
             ),
             "problem": sources.problem(),
             "is_leader": sources.is_leader(),
-            "number": len(points),
-            "no_decisions": "" if points else self._why_none(hpa),
-            "figure": _script_json(figure(points)) if points else "",
+            "number": len(decisions.points),
+            "no_decisions": "" if decisions.points else self._why_none(hpa),
+            # No `<` may end the script element.
+            "figure": Markup(decisions.figure.replace("<", "\\u003c")),  # noqa: S704
         }
 
     def _why_none(self, hpa: HPA) -> str:
@@ -164,8 +173,3 @@ def _direction(record: DecisionRecord) -> str:
     if not scales(record):
         return "none"
     return "up" if record.desired_replicas > (record.current_replicas or 0) else "down"
-
-
-def _script_json(value: object) -> Markup:
-    """Return JSON for a <script type="application/json">, in which no `<` may end the element."""
-    return Markup(msgspec.json.encode(value).decode().replace("<", "\\u003c"))  # noqa: S704

@@ -10,6 +10,7 @@ from kube.security.authentication import User
 from kube.security.authorization import Authorizer
 from kube.security.request_info import RequestInfo
 from kube.status import forbidden
+from kube.tasks import all_of
 
 GroupNamespace: TypeAlias = tuple[str, str]
 """(API group, namespace)."""
@@ -71,12 +72,8 @@ class NamespaceAccess:
     ) -> set[GroupNamespace]:
         visible: set[GroupNamespace] = set()
         rest = iter(namespaces)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(min(_CONCURRENT_REVIEWS, len(namespaces))):
-                    tasks.create_task(self._check(authorizer, user, rest, visible))
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
+        workers = min(_CONCURRENT_REVIEWS, len(namespaces))
+        await all_of([self._check(authorizer, user, rest, visible) for _ in range(workers)])
         return visible
 
     async def _check(

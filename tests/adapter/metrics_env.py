@@ -81,6 +81,7 @@ class MetricsEnv:
     prometheus: CannedPrometheus
     catalog: Catalog
     registry: CollectorRegistry
+    telemetry: RuleTelemetry
     custom: CustomMetrics
     external: ExternalMetrics
 
@@ -110,6 +111,7 @@ async def metrics_env(folder: Path, rules: RulesFile, prometheus: CannedPromethe
             prometheus=prometheus,
             catalog=catalog,
             registry=registry,
+            telemetry=telemetry,
             custom=CustomMetrics(catalog, queries, ListedObjects(client), mapper, clock=lambda: NOW),
             external=ExternalMetrics(catalog, queries, clock=lambda: NOW),
         )

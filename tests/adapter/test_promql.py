@@ -132,3 +132,10 @@ def test_any_text_is_promql_or_not(text: str) -> None:
     assert list(walk(tree))
     result_labels(tree)
     can_be_nan(tree)
+
+
+def test_query_with_very_many_operators_is_refused_before_it_is_parsed() -> None:
+    for query in ("-" * 3000 + "up", "up" + " + up" * 401, "(" * 401 + "up" + ")" * 401):
+        with pytest.raises(PromqlError, match="more than 400 operators and parentheses"):
+            parse(query)
+    parse('up{path=~"' + "-" * 3000 + '"}')

@@ -153,3 +153,13 @@ async def test_an_address_in_use_is_one_clear_line_and_status_1(tmp_path: Path) 
     assert len(process.log_lines) == 1
     assert process.log_lines[0].startswith(f"Error: --bind-address=127.0.0.1 --metrics-port={port}: cannot listen: ")
     assert process.log_lines[0].endswith("address already in use")
+
+
+async def test_address_of_the_pages_in_use_ends_with_one_clear_line_and_status_1(tmp_path: Path) -> None:
+    kubeconfig = ScriptedServer(url="http://127.0.0.1:1").kubeconfig(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with autoscaler(kubeconfig, *ALONE, f"--ui-address=127.0.0.1:{port}") as process:
+            assert await process.ended() == 1
+    assert process.log_lines[-1].startswith(f"Error: cannot listen on 127.0.0.1 port {port}: Address already in use")
+    assert "Traceback" not in "\n".join(process.log_lines)

@@ -22,14 +22,18 @@ async def serious_faults(page: Page) -> list[str]:
 
 
 async def wider_than_window(page: Page) -> list[str]:
-    """Return the elements that make the page scroll sideways."""
+    """Return some of the elements that make the page scroll sideways."""
     found: list[str] = await page.evaluate(
         """() => {
-            const width = document.documentElement.clientWidth;
-            if (document.documentElement.scrollWidth <= width) return [];
-            return [...document.body.querySelectorAll("*")]
-                .filter((element) => element.getBoundingClientRect().right > width + 1)
-                .map((element) => element.outerHTML.slice(0, 200));
+            const root = document.documentElement, width = root.clientWidth;
+            if (root.scrollWidth <= width) return [];
+            const scrolls = (element) => getComputedStyle(element).overflowX !== "visible";
+            const visit = (element) => {
+                const wide = element.getBoundingClientRect().right > width + 1 ? [element] : [];
+                return scrolls(element) ? wide : [...wide, ...[...element.children].flatMap(visit)];
+            };
+            const wide = visit(document.body).slice(-5).map((element) => element.outerHTML.slice(0, 200));
+            return wide.length ? wide : [`the page is ${root.scrollWidth} pixels wide`];
         }"""
     )
     return found

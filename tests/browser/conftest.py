@@ -1,15 +1,20 @@
-"""One browser for all tests of a worker."""
+"""One browser for the tests of a worker, and one demo for those of its pages."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from playground.binaries import MissingBinaryError
+from playground.bundle import Bundle, Timing, run_bundle
 from playground.chromium import find_chromium
+from playground.scenario import demo_load
 from tests.browser.tabs import Tab, open_tab, start_browser
+from tests.eventually import PATIENCE
+
+expect.set_options(timeout=1000 * PATIENCE)
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
@@ -26,3 +31,11 @@ async def browser() -> AsyncIterator[Browser]:
 async def tab(browser: Browser) -> AsyncIterator[Tab]:
     async with open_tab(browser) as tab:
         yield tab
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
+async def demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bundle]:
+    """Scales its applications all the time. It is not started where there is no browser."""
+    timing = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
+    async with run_bundle(tmp_path_factory.mktemp("demo"), load=demo_load(period=20), timing=timing) as bundle:
+        yield bundle

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from playground.chromium import Chromium
 
@@ -52,6 +52,10 @@ class Tab:
     async def texts(self, selector: str) -> list[str]:
         """Return the text of all elements of a CSS selector."""
         return await self.page.locator(selector).all_text_contents()
+
+    async def is_live(self) -> None:
+        """Wait until the page has its event stream."""
+        await expect(self.page.locator("#live").get_by_role("status")).to_have_text("Live")
 
     def foreign_requests(self, origin: str) -> list[str]:
         """Return the requests to other origins; `origin` ends in a slash."""

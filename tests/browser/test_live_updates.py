@@ -65,10 +65,6 @@ def paragraph(text: str) -> str:
     return f'<p id="text">{text}</p>'
 
 
-async def is_live(tab: Tab) -> None:
-    await expect(tab.page.get_by_role("status")).to_have_text("Live")
-
-
 @pytest.fixture
 def pages() -> LivePages:
     return LivePages(paragraph("one"))
@@ -82,7 +78,7 @@ async def url(pages: LivePages) -> AsyncIterator[str]:
 
 async def test_event_replaces_an_element(pages: LivePages, url: str, tab: Tab) -> None:
     await tab.page.goto(url)
-    await is_live(tab)
+    await tab.is_live()
     pages.change(paragraph("two &lt;b&gt;"))
     await expect(tab.page.locator("#text")).to_have_text("two <b>")
     assert tab.problems == []
@@ -99,7 +95,7 @@ async def test_focus_open_details_and_typed_text_stay(pages: LivePages, url: str
 
     pages.content = content(1)
     await tab.page.goto(url)
-    await is_live(tab)
+    await tab.is_live()
     await tab.page.get_by_text("more").click()
     await tab.page.get_by_label("name").fill("typed")
     pages.change(content(2))
@@ -116,17 +112,17 @@ async def test_focus_open_details_and_typed_text_stay(pages: LivePages, url: str
 async def test_page_shows_the_present_state_after_the_server_was_away(pages: LivePages, tab: Tab) -> None:
     async with serve(pages) as url:
         await tab.page.goto(url)
-        await is_live(tab)
+        await tab.is_live()
     await expect(tab.page.get_by_role("status")).to_have_text("Disconnected, trying again")
     pages.content = paragraph("two")
     async with serve(pages, port=urlsplit(url).port or 0):
         await expect(tab.page.locator("#text")).to_have_text("two")
-        await is_live(tab)
+        await tab.is_live()
 
 
 async def test_paused_page_stays_as_it_is_until_it_is_resumed(pages: LivePages, url: str, tab: Tab) -> None:
     await tab.page.goto(url)
-    await is_live(tab)
+    await tab.is_live()
     pause = tab.page.get_by_role("button", name="Pause updates")
     await pause.click()
     await expect(tab.page.get_by_role("status")).to_have_text("Paused")
@@ -138,15 +134,15 @@ async def test_paused_page_stays_as_it_is_until_it_is_resumed(pages: LivePages, 
 
 async def test_reload_loads_the_page_again(pages: LivePages, url: str, tab: Tab) -> None:
     await tab.page.goto(url)
-    await is_live(tab)
+    await tab.is_live()
     async with tab.page.expect_navigation():
         pages.send(ServerEvent("reload", ""))
-    await is_live(tab)
+    await tab.is_live()
 
 
 async def test_other_events_reach_the_scripts_of_the_page(pages: LivePages, url: str, tab: Tab) -> None:
     await tab.page.goto(url)
-    await is_live(tab)
+    await tab.is_live()
     detail = asyncio.create_task(
         tab.page.evaluate(
             """() => new Promise((resolve) => {
@@ -164,7 +160,7 @@ async def test_other_events_reach_the_scripts_of_the_page(pages: LivePages, url:
 async def test_frame_of_all_pages_is_accessible(pages: LivePages, url: str, browser: Browser, scheme: Scheme) -> None:
     async with open_tab(browser, color_scheme=scheme, viewport=PHONE) as tab:
         await tab.page.goto(url)
-        await is_live(tab)
+        await tab.is_live()
         assert await serious_faults(tab.page) == []
         assert await wider_than_window(tab.page) == []
         await tab.page.goto(f"{url}nothing")

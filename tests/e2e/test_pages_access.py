@@ -114,7 +114,7 @@ async def test_a_tenant_sees_the_hpas_of_its_namespace_only(pages: Pages) -> Non
     assert "team-b" not in text
     assert (await pages.get("/hpas/team-a/shop-of-team-a", "jane", "team-a"))[0] == 200
     for name in ("shop-of-team-b", "no-such-hpa"):
-        for path in ("", "/events"):
+        for path in ("", "/events", "/what-if"):
             status, text = await pages.get(f"/hpas/team-b/{name}{path}", "jane", "team-a")
             assert status == 403, path
             assert "cannot get resource &#34;horizontalpodautoscalers&#34;" in text

@@ -11,6 +11,7 @@ import yaml
 
 from adapter.cli import main as adapter_main
 from autoscaler.cli import main as autoscaler_main
+from kubectl_milliscale.cli import main as plugin_main
 from playground.binaries import find
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +19,11 @@ TESTS = Path(__file__).parent / "alerts"
 RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
 PROCESSES = ["adapter", "autoscaler"]
 
-COMMANDS = {"adapter": adapter_main, "autoscaler": autoscaler_main}
+COMMANDS = {
+    "python -m adapter": adapter_main,
+    "python -m autoscaler": autoscaler_main,
+    "kubectl milliscale": plugin_main,
+}
 FLAGS_OF_OTHERS = {"--controllers"}  # kube-controller-manager
 
 Rule = dict[str, Any]
@@ -111,10 +116,10 @@ def flags_of(command: click.Command) -> set[str]:
 
 
 def test_commands_in_runbooks_exist() -> None:
-    called = re.findall(r"python -m (\w+) (\w+)([^`\n]*)", RUNBOOKS)
-    assert called
-    for process, name, arguments in called:
-        command = subcommands(COMMANDS[process])[name]
+    called = re.findall(rf"({'|'.join(COMMANDS)}) (\w+)([^`\n]*)", RUNBOOKS)
+    assert {program for program, _, _ in called} == set(COMMANDS)
+    for program, name, arguments in called:
+        command = subcommands(COMMANDS[program])[name]
         assert set(re.findall(r"(?<=\s)--?[a-z-]+", arguments)) <= flags_of(command), (name, arguments)
 
 

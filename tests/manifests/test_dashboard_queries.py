@@ -247,6 +247,24 @@ async def test_every_query_finds_something(process: str, all_values: bool, grafa
     assert empty == []
 
 
+def legend_of(target: Object, series: Object) -> str:
+    return re.sub(r"{{(\w+)}}", lambda label: series["metric"].get(label[1], ""), target["legendFormat"]).strip()
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+async def test_each_line_of_a_chart_has_its_own_name(process: str, grafana: Grafana) -> None:
+    values = await grafana.variables(process, all_values=True)
+    for panel in panels(process):
+        if panel["type"] == "timeseries":
+            lines = [
+                legend_of(target, series)
+                for target in panel["targets"]
+                for series in await grafana.results(target, values)
+            ]
+            assert all(lines), panel["title"]
+            assert len(set(lines)) == len(lines), (panel["title"], lines)
+
+
 async def test_variables_offer_the_namespaces_and_names_of_hpas(grafana: Grafana) -> None:
     """The label `namespace` is that of the HPA, not that of the autoscaler's pod."""
     names = ["at-maximum", "in-shadow", "no-metric", "router", "shop", "worker"]

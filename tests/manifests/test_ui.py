@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from adapter.cli import main as adapter_main
+from kube.leader_label import LEADER_LABEL
 from kube.web.options import UIAddress
 from playground.binaries import find
 from tests.manifests.test_manifests import autoscaler_options
@@ -34,13 +35,14 @@ def render(folder: Path, *, base: str, component: str) -> Objects:
     return {(entry["kind"], entry["metadata"]["name"]): entry for entry in yaml.safe_load_all(text)}
 
 
-def check_service(objects: Objects, workload: dict[str, Any], service: str) -> None:
-    """Check that a Service leads to the port of the pages."""
+def check_service(objects: Objects, workload: dict[str, Any], service: str, **labels: str) -> None:
+    """Check that a Service leads to the port of the pages, on pods with these further labels."""
     template = workload["spec"]["template"]
     (container,) = template["spec"]["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     spec = objects["Service", service]["spec"]
-    assert spec["selector"].items() <= template["metadata"]["labels"].items()
+    assert spec["selector"].items() <= {**template["metadata"]["labels"], **labels}.items()
+    assert labels.items() <= spec["selector"].items()
     assert [ports[port["targetPort"]] for port in spec["ports"]] == [8443]
 
 
@@ -48,7 +50,7 @@ def check_service(objects: Objects, workload: dict[str, Any], service: str) -> N
 def test_autoscaler_serves_pages_to_users_of_the_cluster(tmp_path: Path, base: str, kind: str) -> None:
     objects = render(tmp_path, base=base, component="autoscaler-ui")
     workload = objects[kind, "milliscale-autoscaler"]
-    check_service(objects, workload, "milliscale-autoscaler-ui")
+    check_service(objects, workload, "milliscale-autoscaler-ui", **{LEADER_LABEL: "true"})
     (container,) = workload["spec"]["template"]["spec"]["containers"]
     options = autoscaler_options(container["args"])
     assert options.ui_address == UIAddress("::", 8443)
@@ -56,7 +58,7 @@ def test_autoscaler_serves_pages_to_users_of_the_cluster(tmp_path: Path, base: s
     assert str(options.ui_auth.tls.cert_dir.parent) in [mount["mountPath"] for mount in container["volumeMounts"]]
 
 
-def test_autoscaler_may_review_tokens_and_access(tmp_path: Path) -> None:
+def test_autoscaler_may_review_tokens_and_access_and_label_its_pod(tmp_path: Path) -> None:
     objects = render(tmp_path, base="base", component="autoscaler-ui")
     account = {"kind": "ServiceAccount", "name": "milliscale-autoscaler", "namespace": "milliscale"}
     delegator = objects["ClusterRoleBinding", "milliscale-autoscaler:system:auth-delegator"]
@@ -64,6 +66,10 @@ def test_autoscaler_may_review_tokens_and_access(tmp_path: Path) -> None:
     reader = objects["RoleBinding", "milliscale-autoscaler-auth-reader"]
     assert reader["metadata"]["namespace"] == "kube-system"
     assert (reader["roleRef"]["name"], reader["subjects"]) == ("extension-apiserver-authentication-reader", [account])
+    labels = objects["RoleBinding", "milliscale-autoscaler-leader-label"]
+    assert labels["subjects"] == [account]
+    (rule,) = objects["Role", labels["roleRef"]["name"]]["rules"]
+    assert (rule["resources"], rule["verbs"]) == (["pods"], ["patch"])
 
 
 def test_viewers_of_hpas_may_get_them_in_both_api_groups(tmp_path: Path) -> None:

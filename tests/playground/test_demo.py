@@ -23,7 +23,7 @@ async def test_exit_status_is_0_if_every_hpa_scaled_up_and_down(
     async def bundle(*_: object, **__: object) -> AsyncIterator[object]:
         paths = {"kubectl": tmp_path / "kubectl", "kubeconfig": tmp_path / "kubeconfig"}
         prometheus = SimpleNamespace(url="http://127.0.0.1:1")
-        urls = {"autoscaler_ui_url": "http://127.0.0.1:2/"}
+        urls = {"autoscaler_ui_url": "http://127.0.0.1:2/", "adapter_ui_url": "http://127.0.0.1:3/"}
         yield SimpleNamespace(
             client=None, workload=SimpleNamespace(elapsed=1.0), prometheus=prometheus, **paths, **urls
         )
@@ -52,7 +52,9 @@ async def test_exit_status_is_0_if_every_hpa_scaled_up_and_down(
     monkeypatch.setattr(demo, "write_html", lambda _, path: path.touch())
     output = StringIO()
     assert await demo._demo(seconds=1, period=20, folder=tmp_path, console=Console(file=output)) == status
-    assert "http://127.0.0.1:2/" in output.getvalue()
+    addresses = text(output).partition("For another terminal")[0]
+    assert "http://127.0.0.1:2/" in addresses
+    assert "http://127.0.0.1:3/" in addresses
     assert ("not every HPA has scaled up and down" in output.getvalue()) is not swung
     assert f"The recording is replayed, with each decision of the HPA router: {tmp_path}/replay.html" in text(output)
     assert (tmp_path / "replay.html").exists()

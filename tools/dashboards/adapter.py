@@ -11,6 +11,7 @@ from tools.dashboards.panels import Query, chart, choice, cpu_and_memory, new_da
 _P: Final = "milliscale_adapter"
 _LATENCY: Final = "prometheus_adapter_prometheus_client_request_duration_seconds"
 _JOB: Final = 'job="$job"'
+_METRICS: Final = 'group=~".*metrics.k8s.io"'
 _RULES: Final = 'job="$job",rule=~"$rule"'
 
 
@@ -67,9 +68,13 @@ def _up_and_serving(dashboard: Dashboard) -> None:
         ),
         chart(
             "Requests by resource",
-            "Requests a second, by API group and resource. Groups with metrics.k8s.io are metrics; the others are "
-            "discovery, health and /metrics.",
-            Query(f"sum by (group, resource) (rate({requests}{{{_JOB}}}[$__rate_interval]))", "{{group}} {{resource}}"),
+            "Requests for metrics a second, by API group and resource, the 20 most frequent; for external metrics the "
+            "resource is the metric's name. The others are health, discovery and /metrics.",
+            Query(
+                f"topk(20, sum by (group, resource) (rate({requests}{{{_JOB},{_METRICS}}}[$__rate_interval])))",
+                "{{group}} {{resource}}",
+            ),
+            Query(f'sum(rate({requests}{{{_JOB},group!~".*metrics.k8s.io"}}[$__rate_interval]))', "others"),
             unit="reqps",
         ),
         chart(
@@ -89,9 +94,8 @@ def _on_time(dashboard: Dashboard) -> None:
     for panel in (
         chart(
             "Duration of requests",
-            "From the head of a request to its response, by API group; requests without a group are health, discovery "
-            "and /metrics.",
-            *quantiles("apiserver_request_duration_seconds", _JOB, by="group", legend="{{group}}"),
+            "From the head of a request for metrics to its response, by API group.",
+            *quantiles("apiserver_request_duration_seconds", f"{_JOB},{_METRICS}", by="group", legend="{{group}}"),
             unit="s",
         ),
         chart(

@@ -12,8 +12,11 @@ from rich.console import Console
 from autoscaler.commands.explain_text import print_records
 from autoscaler.core.model import HPAKey
 from autoscaler.records.record import DecisionRecord
+from autoscaler.ui.changes import Changes
 from autoscaler.ui.decisions import PAGE_SIZE
-from kube.status import StatusError
+from kube.security.authentication import User
+from kube.status import StatusError, forbidden
+from kube.web.access import NamespaceAccess
 from kube.web.event_stream import ServerEvent
 from tests.autoscaler.simulated_cluster import (
     SimulatedCluster,
@@ -25,6 +28,8 @@ from tests.autoscaler.simulated_cluster import (
     some_pods,
 )
 from tests.autoscaler.ui.pages import Controller, Document, Element
+
+pytestmark = pytest.mark.looptime
 
 WEB = ("hpas", "default", "web")
 KEY = HPAKey("default", "web")
@@ -170,8 +175,6 @@ async def test_absent_hpa_is_not_found(segments: tuple[str, ...]) -> None:
 
 # --- events --------------------------------------------------------------------------------------------------------
 
-pytestmark = pytest.mark.looptime
-
 
 async def next_update(events: AsyncIterator[ServerEvent]) -> tuple[Document, list[str | None]]:
     """Return what is replaced, and the times of the decisions of the event after it."""
@@ -234,3 +237,61 @@ async def test_stream_of_a_deleted_hpa_ends_as_not_found() -> None:
         with pytest.raises(StatusError) as error:
             await anext(events)
     assert error.value.code == 404
+
+
+async def test_idle_stream_notices_that_the_process_is_no_longer_the_leader() -> None:
+    controller = Controller()
+    controller.add(hpa())
+    stream = await controller.stream(*WEB, "events")
+    async with aclosing(stream.events) as events:  # type: ignore[type-var]
+        assert "not the leader" not in (await anext(events)).data
+        controller.leader = False
+        assert "This process is not the leader" in (await anext(events)).data
+
+
+# --- access --------------------------------------------------------------------------------------------------------
+
+
+class Rights(NamespaceAccess):
+    """The rights of a user; `namespaces` may change."""
+
+    def __init__(self, *namespaces: str) -> None:
+        super().__init__("horizontalpodautoscalers", None)
+        self.namespaces = set(namespaces)
+
+    async def require(self, user: User | None, group: str, namespace: str) -> None:
+        if namespace not in self.namespaces:
+            raise forbidden("no right to get horizontalpodautoscalers")
+
+
+@pytest.mark.parametrize("name", ["web", "absent"])
+async def test_namespace_without_rights_is_forbidden_whether_or_not_the_hpa_exists(name: str) -> None:
+    controller = Controller(access=Rights("other"))
+    controller.add(hpa())
+    for segments in (("hpas", "default", name), ("hpas", "default", name, "events")):
+        with pytest.raises(StatusError) as error:
+            await controller.get(*segments)
+        assert error.value.code == 403
+
+
+async def test_open_stream_ends_when_the_user_loses_the_right() -> None:
+    rights = Rights("default")
+    controller = Controller(access=rights)
+    controller.add(hpa())
+    stream = await controller.stream(*WEB, "events")
+    async with aclosing(stream.events) as events:  # type: ignore[type-var]
+        await anext(events)
+        rights.namespaces.clear()
+        with pytest.raises(StatusError) as error:
+            await anext(events)
+    assert error.value.code == 403
+
+
+async def test_changes_of_other_hpas_do_not_wake_the_stream_of_one() -> None:
+    changes = Changes()
+    with changes.subscribe(KEY) as one, changes.subscribe() as all_:
+        changes.publish(HPAKey("default", "other"))
+        assert (one.take(), all_.take()) == (set(), {HPAKey("default", "other")})
+        changes.publish(KEY)
+        await one.wait()
+        assert one.take() == {KEY}

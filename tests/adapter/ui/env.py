@@ -1,0 +1,131 @@
+"""The adapter's pages over canned series and values."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from adapter.catalog.catalog import Catalog
+from adapter.diagnosis.probe import Probe
+from adapter.metrics.forward import Forwarder
+from adapter.metrics.objects import ListedObjects
+from adapter.planning.coalescer import MetricsQueryCoalescer
+from adapter.planning.vector_cache import VectorCache
+from adapter.prometheus import PrometheusOptions
+from adapter.rules import RulesFile, parse_rules
+from adapter.ui.pages import AdapterPages
+from adapter.ui.sources import RulesFileState, Sources
+from kube.security.authentication import User
+from kube.security.authorization import Authorizer
+from kube.security.request_info import Target
+from kube.web.event_stream import EventStream, ServerEvent
+from kube.web.requests import PageRequest
+from tests.adapter.metrics_env import NOW, CannedPrometheus, MetricsEnv, metrics_env
+
+
+@dataclass
+class Active:
+    """One version of the rules."""
+
+    rules: RulesFile
+    catalog: Catalog
+    cache: VectorCache
+    forwarder: Forwarder
+    coalescer: MetricsQueryCoalescer | None
+    probe: Probe
+
+
+@dataclass
+class PagesEnv:
+    """The pages, and what they read; a test may change each part."""
+
+    metrics: MetricsEnv
+    prometheus: CannedPrometheus
+    active: Active
+    sources: Sources
+    pages: AdapterPages
+    now: float = NOW
+    monotonic: float = 0.0
+    problem: str | None = None
+    gone: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def use_authorizer(self, authorizer: Authorizer) -> None:
+        """Replace the pages by ones that review access."""
+        self.pages = AdapterPages(self.sources, authorizer, tick_seconds=0.0)
+
+    async def get(self, path: str, *, user: User | None = None) -> str:
+        """Return the HTML of a page."""
+        response = await self.pages.respond(request(path, user=user))
+        assert isinstance(response, web.Response)
+        assert response.text is not None
+        return response.text
+
+    async def text(self, path: str) -> str:
+        """Return the text of a page."""
+        return text_of(await self.get(path))
+
+    async def events(self, path: str, *, user: User | None = None) -> AsyncIterator[ServerEvent]:
+        """Return the events of a page."""
+        response = await self.pages.respond(request(path, user=user))
+        assert isinstance(response, EventStream)
+        return response.events
+
+
+def request(path: str, *, user: User | None = None) -> PageRequest:
+    target = Target.parse(path)
+    return PageRequest(
+        segments=target.segments, query=target.query, user=user, raw=make_mocked_request("GET", target.path)
+    )
+
+
+def text_of(markup: str) -> str:
+    """Return the text of some HTML, on one line."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", markup)).split())
+
+
+def element(markup: str, identifier: str) -> str:
+    """Return the HTML from the element of an id on."""
+    assert f'id="{identifier}"' in markup
+    return markup[markup.index(f'id="{identifier}"') :]
+
+
+@asynccontextmanager
+async def pages_env(folder: Path, rules: str, prometheus: CannedPrometheus) -> AsyncIterator[PagesEnv]:
+    """The pages for some rules, which have been listed once."""
+    parsed = parse_rules(rules, source="rules.yaml")
+    async with metrics_env(folder, parsed, prometheus) as metrics, VectorCache(prometheus, ttl=60.0) as cache:
+        await metrics.catalog.relist()
+        objects = ListedObjects(metrics.client)
+        active = Active(
+            rules=parsed,
+            catalog=metrics.catalog,
+            cache=cache,
+            forwarder=Forwarder(None, relist_interval=60.0),
+            coalescer=MetricsQueryCoalescer(cache, telemetry=metrics.telemetry),
+            probe=Probe(metrics.catalog, prometheus, objects, metrics.mapper),
+        )
+        sources = Sources(
+            active=lambda: env.active,
+            rules_file=lambda: RulesFileState(
+                path="/etc/adapter/rules.yaml", applied_at=NOW - 100, problem=env.problem, gone=env.gone
+            ),
+            telemetry=metrics.telemetry,
+            prometheus=prometheus,
+            default_server=PrometheusOptions(url="http://user:secret@prometheus:9090"),
+            lookup=metrics.mapper,
+            objects=objects,
+            relist_interval=60.0,
+            max_age=120.0,
+            freshness=60.0,
+            clock=lambda: env.now,
+        )
+        pages = AdapterPages(sources, None, tick_seconds=0.0, clock=lambda: env.monotonic)
+        env = PagesEnv(metrics, prometheus, active, sources, pages)
+        yield env

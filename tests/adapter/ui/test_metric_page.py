@@ -1,0 +1,84 @@
+"""The page about one metric."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adapter.prometheus import PrometheusError, Series
+from tests.adapter.diagnosis_env import ALL_FOUND, POD, RULES, SELECTORS
+from tests.adapter.metrics_env import CannedPrometheus, objects, vector
+from tests.adapter.ui.env import element, pages_env, text_of
+
+FOUND: dict[str, tuple[Series, ...] | PrometheusError] = {SELECTORS[name]: found for name, found in ALL_FOUND.items()}
+PAGE = "/metric?metric=pods/hits_per_second"
+
+
+def canned() -> CannedPrometheus:
+    return CannedPrometheus(found={**FOUND}, result=vector((POD, 2.5)))
+
+
+async def test_explanation_has_the_words_of_explain(tmp_path: Path) -> None:
+    async with pages_env(tmp_path, RULES, canned()) as env:
+        text = text_of(element(await env.get(f"{PAGE}&namespace=shop&name=web-0"), "explanation"))
+        assert "pods/hits_per_second is made by rules[0] of series hits_total." in text
+        assert 'sum(rate(hits_total{namespace="shop",pod="web-0"}[2m])) by (pod)' in text
+        assert "shop/web-0 2500m" in text
+        text = text_of(element(await env.get("/metric?metric=pods/hits_per_secund"), "explanation"))
+        assert "not found" in text
+        assert "no rule makes a metric called hits_per_secund" in text
+        assert "Did you mean pods/hits_per_second" in text
+
+
+async def test_objects_can_be_selected(tmp_path: Path) -> None:
+    async with pages_env(tmp_path, RULES, canned()) as env:
+        env.metrics.api.handlers["/api/v1/namespaces/shop/pods"] = objects("web-0", "web-1")
+        text = await env.text(f"{PAGE}&namespace=shop&labelSelector=app%3Dweb&metricLabelSelector=tier%3Dgold")
+    assert 'sum(rate(hits_total{tier="gold",namespace="shop",pod=~"web-0|web-1"}[2m])) by (pod)' in text
+
+
+async def test_invalid_fields_are_marked_with_the_reason(tmp_path: Path) -> None:
+    async with pages_env(tmp_path, RULES, canned()) as env:
+        for query, field, why in [
+            ("metric=hits", "metric", "names no metric; write RESOURCE/METRIC or external/METRIC"),
+            ("metric=pods/x&labelSelector=a+in", "labelSelector", ""),
+            ("metric=pods/x&metricLabelSelector=%3C", "metricLabelSelector", ""),
+            ("metric=pods/x&name=a&labelSelector=b", "labelSelector", "give a name or a label selector, not both"),
+        ]:
+            page = await env.get(f"/metric?{query}")
+            assert 'aria-invalid="true"' in element(page, field).partition(">")[0]
+            assert why in text_of(element(page, f"{field}-error").partition("</p>")[0])
+            assert "data-events" not in page
+        assert env.prometheus.queries == []
+
+
+async def test_page_without_a_metric_is_a_form(tmp_path: Path) -> None:
+    async with pages_env(tmp_path, RULES, canned()) as env:
+        page = await env.get("/metric")
+    assert "data-events" not in page
+    assert "aria-invalid" not in page
+
+
+async def test_text_of_the_form_is_escaped(tmp_path: Path) -> None:
+    async with pages_env(tmp_path, RULES, canned()) as env:
+        page = await env.get("/metric?metric=pods/%3Cscript%3E&namespace=%22%3E%3Cscript%3E")
+    assert "<script>" not in page
+    assert "pods/&lt;script&gt;" in page
+
+
+async def test_events_have_the_value_of_now(tmp_path: Path) -> None:
+    prometheus = canned()
+    async with pages_env(tmp_path, RULES, prometheus) as env:
+        assert 'data-events="/metric/events?metric=pods%2Fhits_per_second"' in await env.get(PAGE)
+        events = await env.events("/metric/events?metric=pods/hits_per_second")
+        assert "shop/web-0 2500m" in text_of((await anext(events)).data)
+        prometheus.result = vector((POD, 7.0))
+        env.monotonic += 60
+        assert "shop/web-0 7" in text_of((await anext(events)).data)
+
+
+async def test_pages_of_one_metric_share_its_queries(tmp_path: Path) -> None:
+    async with pages_env(tmp_path, RULES, canned()) as env:
+        await env.get(PAGE)
+        queries = len(env.prometheus.queries)
+        await env.get(PAGE)
+        assert len(env.prometheus.queries) == queries

@@ -1,0 +1,71 @@
+"""Each page, for everyone: with a screen reader, with a keyboard, in the dark, on a phone."""
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from playground.bundle import Bundle
+from tests.browser.checks import focus_order, serious_faults, wider_than_window
+from tests.browser.tabs import PHONE, Scheme, Tab, open_tab
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.xdist_group("browser-demo"),
+]
+
+PAGES = {
+    "list": "autoscaler:",
+    "hpa": "autoscaler:hpas/default/router",
+    "absent": "autoscaler:hpas/default/absent",
+    "rules": "adapter:",
+    "rule": "adapter:rules/rules[0]",
+    "metric": "adapter:metric?metric=pods/packets_per_second",
+    "try": "adapter:try",
+}
+"""{name: process and path} of the pages."""
+
+
+def address(demo: Bundle, page: str) -> str:
+    process, _, path = PAGES[page].partition(":")
+    return {"autoscaler": demo.autoscaler_ui_url, "adapter": demo.adapter_ui_url}[process] + path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_pages_have_no_serious_accessibility_fault(demo: Bundle, browser: Browser, scheme: Scheme) -> None:
+    async with open_tab(browser, color_scheme=scheme) as tab:
+        for page in PAGES:
+            await tab.page.goto(address(demo, page))
+            assert await serious_faults(tab.page) == [], page
+
+
+async def test_pages_fit_a_phone(demo: Bundle, browser: Browser) -> None:
+    async with open_tab(browser, viewport=PHONE, has_touch=True) as tab:
+        for page in PAGES:
+            await tab.page.goto(address(demo, page))
+            assert await wider_than_window(tab.page) == [], page
+
+
+@pytest.mark.parametrize(
+    ("page", "reached"),
+    [
+        ("list", ["Namespace", "router", "shop", "worker"]),
+        ("hpa", ["HorizontalPodAutoscalers", "Only those that scale"]),
+        ("rules", ["Search in rules and metrics", "rules[0]", "externalRules[0]"]),
+        ("try", ["The rule, as YAML", "Check"]),
+    ],
+)
+async def test_the_keyboard_reaches_everything_and_the_focus_is_visible(
+    demo: Bundle, tab: Tab, page: str, reached: list[str]
+) -> None:
+    await tab.page.goto(address(demo, page))
+    names = await focus_order(tab.page, at_most=30)
+    assert names[0] == "Skip to content"
+    assert [name for name in names if "not visible" in name] == []
+    assert [name for name in names if name in reached] == reached
+
+
+async def test_skip_link_leads_to_the_content(demo: Bundle, tab: Tab) -> None:
+    await tab.page.goto(demo.autoscaler_ui_url)
+    await tab.page.keyboard.press("Tab")
+    await tab.page.keyboard.press("Enter")
+    await expect(tab.page.get_by_role("main")).to_be_focused()

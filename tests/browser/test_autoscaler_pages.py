@@ -1,0 +1,125 @@
+"""The autoscaler's pages, open while the demo's applications are scaled."""
+
+import asyncio
+import re
+import statistics
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Locator, expect
+
+from playground.bundle import Bundle
+from tests.browser.demo import Scales, delays, record_replicas
+from tests.browser.tabs import Tab, open_tab
+from tests.eventually import eventually
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.xdist_group("browser-demo"),
+]
+
+HPAS = ["router", "shop", "worker"]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def demo_tab(demo: Bundle, tab: Tab) -> AsyncIterator[Tab]:
+    """The page of all HPAs, live. Nothing may go wrong on it, and nothing may be requested from elsewhere."""
+    await tab.page.goto(demo.autoscaler_ui_url)
+    await tab.is_live()
+    yield tab
+    assert tab.problems == []
+    assert tab.foreign_requests(demo.autoscaler_ui_url) == []
+
+
+def row(tab: Tab, hpa: str) -> Locator:
+    return tab.page.get_by_role("row").filter(has=tab.page.get_by_role("link", name=hpa, exact=True))
+
+
+def decisions(tab: Tab) -> Locator:
+    return tab.page.get_by_role("region", name="Decisions").get_by_role("listitem")
+
+
+async def test_list_shows_every_hpa_with_its_metric_replicas_and_conditions(demo_tab: Tab) -> None:
+    await expect(demo_tab.page.get_by_role("heading", level=1)).to_have_text("HorizontalPodAutoscalers")
+    for hpa, metric, target in zip(
+        HPAS, ["packets_per_second", "requests_per_second", "queue_depth"], ["100", "50", "50"], strict=True
+    ):
+        await expect(row(demo_tab, hpa)).to_contain_text(metric)
+        await expect(row(demo_tab, hpa)).to_contain_text(re.compile(rf"\d / {target}"))
+        await expect(row(demo_tab, hpa)).to_contain_text("ScalingActive")
+
+
+async def test_a_scale_appears_within_two_seconds_without_a_reload(demo: Bundle, demo_tab: Tab) -> None:
+    requests = list(demo_tab.requests)
+    await record_replicas(demo_tab)
+    scales = Scales()
+    async with scales.watch(demo):
+
+        async def measured() -> list[float]:
+            demo.check()
+            assert len(scales.seen) > 8
+            return await delays(demo_tab, scales.seen[:8])
+
+        seconds = await eventually(measured, every=0.5)
+    assert statistics.median(seconds) < 2, seconds
+    assert demo_tab.requests == requests, "the page was loaded once"
+
+
+async def test_search_and_order_are_in_the_url(demo_tab: Tab) -> None:
+    await demo_tab.page.get_by_role("searchbox", name="Search").fill("queue_depth")
+    await demo_tab.page.get_by_role("button", name="Search").click()
+    await expect(row(demo_tab, "worker")).to_be_visible()
+    await expect(row(demo_tab, "router")).to_have_count(0)
+    assert "q=queue_depth" in demo_tab.page.url
+    await demo_tab.page.goto(demo_tab.page.url.split("?")[0])
+    await demo_tab.page.get_by_role("columnheader", name="HPA").get_by_role("link").click()
+    names = demo_tab.page.get_by_role("rowheader").get_by_role("link")
+    await expect(names).to_have_text(HPAS[::-1])
+    await demo_tab.page.reload()
+    await expect(names).to_have_text(HPAS[::-1])
+
+
+async def test_hpa_page_has_charts_and_each_decision_as_explain_words_it(demo: Bundle, demo_tab: Tab) -> None:
+    await demo_tab.page.get_by_role("link", name="router", exact=True).click()
+    await expect(demo_tab.page.get_by_role("heading", level=1)).to_have_text("default/router")
+    await expect(demo_tab.page.locator(".chart[data-drawn=true] .main-svg").first).to_be_visible()
+    await expect(demo_tab.page.locator(".chart .lines path").first).to_be_attached()
+
+    printed = await explain(demo)
+    decision = demo_tab.page.locator(f"[id='decision-{printed[0].rpartition(', ')[2]}']")
+    await decision.locator("summary").click()
+    shown = (await decision.locator(".explanation").inner_text()).removesuffix("Link to this decision")
+    assert shown.split() == " ".join(printed).split()
+
+
+async def explain(demo: Bundle) -> list[str]:
+    """Return the lines that `explain` prints about the last decision on the HPA router."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "autoscaler", "explain", "default/router", f"--server={demo.autoscaler_url}"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output
+    return output.decode().splitlines()
+
+
+async def test_new_decisions_appear_above_what_the_reader_has_open(demo: Bundle, demo_tab: Tab) -> None:
+    await demo_tab.page.goto(f"{demo.autoscaler_ui_url}hpas/default/router")
+    first = decisions(demo_tab).first
+    identity = await first.get_attribute("id")
+    await first.locator("summary").click()
+    await expect(decisions(demo_tab).first).not_to_have_id(identity or "")
+    await expect(demo_tab.page.locator(f"[id='{identity}'] details")).to_have_attribute("open", "")
+
+
+async def test_pages_can_be_read_without_scripts(demo: Bundle, browser: Browser) -> None:
+    async with open_tab(browser, java_script_enabled=False) as tab:
+        await tab.page.goto(demo.autoscaler_ui_url)
+        await row(tab, "router").get_by_role("link", name="router").click()
+        await decisions(tab).first.locator("summary").click()
+        await expect(decisions(tab).first).to_contain_text("packets_per_second")
+        assert tab.problems == []

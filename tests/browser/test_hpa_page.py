@@ -1,0 +1,151 @@
+"""The page of one HPA: its charts, and its decisions as new ones arrive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from autoscaler.records.record import DecisionRecord
+from tests.autoscaler.simulated_cluster import SimulatedCluster, external_metric, hpa, pods_metric
+from tests.autoscaler.ui.pages import Controller
+from tests.browser.checks import focus_order, serious_faults, wider_than_window
+from tests.browser.serving import serve
+from tests.browser.tabs import PHONE, Scheme, Tab, open_tab
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.xdist_group("browser"),
+]
+
+DRAWN = ".chart[data-drawn=true]"
+
+
+@dataclass
+class Served:
+    """An HPA with decisions, and the URL of its page."""
+
+    controller: Controller
+    cluster: SimulatedCluster
+    url: str
+
+    def decide(self, *values: int | str) -> DecisionRecord:
+        return self.controller.reconcile(self.cluster, *values)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def served() -> AsyncIterator[Served]:
+    controller = Controller()
+    spec = hpa(pods_metric(100, "<b>packets</b>"), external_metric(50), maximum=9)
+    cluster = SimulatedCluster(spec, replicas=3)
+    async with serve(controller.pages) as url:
+        served = Served(controller, cluster, f"{url}hpas/default/web")
+        for value in (100, 150, 100, 120, 90):
+            served.decide(value, 100)
+        served.decide("<script>alert(1)</script>", 100)
+        yield served
+
+
+async def chart(page: Page, expression: str) -> Any:
+    """Return a value of plotly's graph."""
+    return await page.evaluate(f"(({{data, layout}}) => {expression})(document.querySelector('.chart'))")
+
+
+async def points(page: Page) -> int:
+    """The number of drawn decisions."""
+    number: int = await chart(page, "data.find((trace) => trace.name === 'current').x.length")
+    return number
+
+
+async def test_charts_are_drawn_under_the_content_security_policy(tab: Tab, served: Served) -> None:
+    response = await tab.page.goto(served.url)
+    assert response is not None
+    policy = response.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    await expect(tab.page.locator(DRAWN)).to_be_visible()
+    assert await points(tab.page) == 6
+    assert await tab.texts(".annotation-text") == ["replicas", "<b>packets</b>, per pod", "queue, per pod"]
+    mark = await tab.page.locator(".scatterlayer .points path").first.bounding_box()
+    assert mark is not None
+    await tab.page.mouse.move(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    await expect(tab.page.locator(".hoverlayer .hovertext").first).to_be_visible()
+    assert tab.problems == []
+    assert tab.foreign_requests(served.url.removesuffix("hpas/default/web")) == []
+
+
+async def test_new_decision_appears_and_what_the_reader_has_open_stays_in_place(tab: Tab, served: Served) -> None:
+    page = tab.page
+    for _ in range(20):
+        served.decide(100, 100)
+    await page.goto(served.url)
+    await expect(page.locator(DRAWN)).to_be_visible()
+    await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    read = page.locator("#decisions details").nth(3)
+    await read.locator("summary").click()
+    opened = page.locator("#decisions details[open]")
+    await opened.scroll_into_view_if_needed()
+    before, number = await opened.bounding_box(), await page.locator("#decisions > li").count()
+    assert before is not None
+    zoomed = ["2001-09-09 01:48:00", "2001-09-09 01:49:00"]
+    await page.evaluate("(range) => Plotly.relayout(document.querySelector('.chart'), {'xaxis.range': range})", zoomed)
+
+    record = served.decide(150, 100)
+
+    await expect(page.locator("#decisions > li")).to_have_count(number + 1)
+    first = page.locator("#decisions > li").first
+    assert await first.get_attribute("data-time") == record.time
+    await expect(first.locator("summary")).to_contain_text(" ".join(record.sentence.split()[:3]))
+    await expect(page.locator("#announcement")).to_have_text(record.sentence)
+    after = await opened.bounding_box()
+    assert after is not None
+    assert after["y"] == pytest.approx(before["y"], abs=2)
+    await page.wait_for_function("(n) => document.querySelector('.chart').data[3].x.length === n", arg=27)
+    assert await chart(page, "layout.xaxis.range") == zoomed
+    assert tab.problems == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_page_is_accessible(browser: Browser, served: Served, scheme: Scheme) -> None:
+    async with open_tab(browser, color_scheme=scheme) as tab:
+        await tab.page.goto(served.url)
+        await expect(tab.page.locator(DRAWN)).to_be_visible()
+        for details in await tab.page.locator("#decisions summary").all():
+            await details.click()
+        assert await serious_faults(tab.page) == []
+
+
+async def test_decisions_open_with_the_keyboard(tab: Tab, served: Served) -> None:
+    await tab.page.goto(served.url)
+    names = await focus_order(tab.page, at_most=30)
+    assert not [name for name in names if name.endswith("(focus not visible)")]
+    assert len([name for name in names if name.startswith("2001-09-09 ")]) == 6
+    await tab.page.locator("#decisions summary").first.focus()
+    await tab.page.keyboard.press("Enter")
+    await expect(tab.page.locator("#decisions details[open]")).to_have_count(1)
+
+
+async def test_page_fits_a_phone(browser: Browser, served: Served) -> None:
+    async with open_tab(browser, viewport=PHONE) as tab:
+        await tab.page.goto(served.url)
+        await expect(tab.page.locator(DRAWN)).to_be_visible()
+        for details in await tab.page.locator("#decisions summary").all():
+            await details.click()
+        assert await wider_than_window(tab.page) == []
+
+
+async def test_first_decision_of_an_hpa_brings_its_charts(tab: Tab, served: Served) -> None:
+    served.controller.log.remove(served.cluster.hpa.key)
+    await tab.page.goto(served.url)
+    await expect(tab.page.get_by_text("There are no decisions on this HPA here")).to_be_visible()
+    await expect(tab.page.get_by_role("heading", name="Charts")).to_be_hidden()
+    await expect(tab.page.get_by_text("Live", exact=True)).to_be_visible()
+    served.decide(100, 100)
+    await expect(tab.page.locator(DRAWN)).to_be_visible()
+    await expect(tab.page.get_by_text("One decision is kept.")).to_be_visible()
+    assert tab.problems == []

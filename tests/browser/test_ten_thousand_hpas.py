@@ -1,0 +1,85 @@
+"""The page of 10,000 HPAs whose statuses change as if each were reconciled every 15 seconds."""
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Locator, expect
+
+from autoscaler.ui.pages import UIPages
+from bench.page_hpas import ChangingHPAs
+from kube.web.access import NamespaceAccess
+from playground.tasks import background
+from tests.browser.checks import serious_faults
+from tests.browser.serving import serve
+from tests.browser.tabs import Tab, open_tab
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.xdist_group("browser-tenants"),
+]
+
+HPAS = 10_000
+CHANGES_PER_SECOND = HPAS / 15
+
+
+@pytest.fixture(scope="module")
+def hpas() -> ChangingHPAs:
+    return ChangingHPAs(HPAS)
+
+
+def pages_of(hpas: ChangingHPAs) -> UIPages:
+    return UIPages(hpas.sources(), NamespaceAccess("horizontalpodautoscalers", None))
+
+
+def number_of_rows(tab: Tab) -> Locator:
+    return tab.page.get_by_role("navigation", name="Pages of the list").get_by_role("status")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def url(hpas: ChangingHPAs) -> AsyncIterator[str]:
+    async with background(hpas.run(CHANGES_PER_SECOND)), serve(pages_of(hpas)) as url:
+        yield url
+
+
+async def test_first_view_takes_less_than_a_second(hpas: ChangingHPAs, browser: Browser) -> None:
+    seconds = []
+    for _ in range(3):
+        async with (
+            background(hpas.run(CHANGES_PER_SECOND)),
+            serve(pages_of(hpas)) as url,
+            open_tab(browser) as tab,
+        ):
+            await tab.page.goto(url)
+            paint = await tab.page.evaluate(
+                """() => new Promise((resolve) => new PerformanceObserver(
+                    (list) => resolve(list.getEntriesByName("first-contentful-paint")[0].startTime / 1000)
+                ).observe({type: "paint", buffered: true}))"""
+            )
+            seconds.append(paint)
+    assert min(seconds) < 1, seconds
+
+
+async def test_page_has_a_hundred_rows_that_stay_current(url: str, tab: Tab) -> None:
+    await tab.page.goto(url)
+    await expect(number_of_rows(tab)).to_have_text(re.compile("Rows 1 to 100 of 10,?000"))
+    rows = tab.page.get_by_role("row").filter(has=tab.page.get_by_role("rowheader"))
+    await expect(rows).to_have_count(100)
+    before = await rows.first.inner_text()
+    await expect(rows.first).not_to_have_text(before)
+    assert await serious_faults(tab.page) == []
+    assert tab.problems == []
+
+
+async def test_states_filter_and_columns_sort_all_of_them(url: str, tab: Tab) -> None:
+    await tab.page.goto(url)
+    await tab.page.get_by_role("navigation", name="States").get_by_role("link", name="failing").click()
+    await expect(number_of_rows(tab)).to_have_text("Rows 1 to 100 of 104")
+    names = tab.page.get_by_role("rowheader").get_by_role("link")
+    await expect(names).to_have_count(100)
+    await tab.page.get_by_role("searchbox", name="Search").fill("app-09991")
+    await tab.page.keyboard.press("Enter")
+    await expect(names).to_have_text(["app-09991"])
+    assert tab.problems == []
