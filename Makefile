@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-replay bench-tune lock pictures dashboards clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune lock pictures dashboards clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -54,6 +54,9 @@ bench-autoscaler: setup ## measure how many HPAs the autoscaler handles; BENCH_A
 
 bench-listing: setup ## measure time and memory for listing 20,000 pods; BENCH_ARGS="--pods 1000" narrows it
 	@$(PY) -m bench.hpa_listing $(BENCH_ARGS)
+
+bench-page: setup ## measure the page of 10,000 HPAs with one viewer; BENCH_ARGS="--hpas 1000" narrows it
+	@$(PY) -m bench.page $(BENCH_ARGS)
 
 bench-replay: setup ## measure replays of recorded load; BENCH_ARGS=--quick measures a day only
 	@$(PY) -m bench.replay $(BENCH_ARGS)

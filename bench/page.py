@@ -2,7 +2,7 @@
 
 A process serves the autoscaler's pages for 10,000 HPAs, whose statuses change as often as if each were reconciled every
 15 s. Nothing else runs in it, so what a viewer costs is the difference of its CPU time with and without one. For each
-order of the rows a viewer gets the page, and follows its events. If Chromium is found, it opens the page, too.
+query of the page's URL a viewer gets the page, and follows its events. If Chromium is found, it opens the page, too.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from bench.costs import show, write_lines
 from bench.figures import cpu_seconds, rss_mib
 from bench.hpa_process import ROOT
 from bench.page_hpas import ChangingHPAs
-from kube.process import freeze_gc, run, watch_loop
+from kube.process import freeze_gc, run
 from kube.web.access import NamespaceAccess
 from kube.web.options import UIAddress
 from kube.web.server import PageServer
 from playground.binaries import MissingBinaryError
 from playground.chromium import find_chromium
 
-_QUERIES: Final = ("", "sort=-metrics", "sort=-scaled&q=bench-0+deployment", "show=scaling")
-"""The last column: most rows change their place."""
+_QUERIES: Final = ("", "show=scaling", "sort=-metrics", "sort=-scaled&q=bench-0+deployment")
 _VIEWS: Final = 10
 _SYNC_PERIOD: Final = 15.0
 _LOOK_SECONDS: Final = 0.005
@@ -48,28 +47,28 @@ class Started(msgspec.Struct):
     url: str
 
 
-class Stalls(msgspec.Struct):
-    """The longest lag of the event loop since the last request for it."""
+class Blocked(msgspec.Struct):
+    """The longest time that the event loop was blocked since the last request for it."""
 
     milliseconds: float
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """One order of the rows."""
+    """One query."""
 
     query: str
     hpas: int
     first_view_ms: float
-    """The first response of the process for this order."""
+    """The first response of the process for this query."""
     view_ms: float
     """The median of further ones."""
     page_kib: float
-    idle_cores: float
-    """CPU seconds per second of the process without a viewer."""
-    viewer_cores: float
+    idle_percent: float
+    """CPU time of the process without a viewer, percent of a core."""
+    viewer_percent: float
     """The increase with a viewer."""
-    stall_ms: float
-    """The longest lag of the event loop with a viewer."""
+    blocked_ms: float
+    """The longest time that the event loop was blocked with a viewer, in CPU time."""
     events_per_second: float
     kib_per_second: float
     rss_mib: float
@@ -87,12 +86,12 @@ class Server:
         """Its process id."""
         return self._process.pid
 
-    async def stall_ms(self) -> float:
-        """Return the longest lag of its event loop since the last call."""
+    async def blocked_ms(self) -> float:
+        """Return the longest time that its event loop was blocked since the last call."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"\n")
-        return msgspec.json.decode(await self._process.stdout.readline(), type=Stalls).milliseconds
+        return msgspec.json.decode(await self._process.stdout.readline(), type=Blocked).milliseconds
 
     async def cores(self, seconds: float) -> float:
         """Return its CPU seconds per second."""
@@ -136,7 +135,7 @@ async def _server(hpas: int) -> AsyncIterator[Server]:
 
 
 async def _serve(hpas: int) -> None:
-    """Serve until standard input ends; each line of it is a request for the lag of the event loop."""
+    """Serve until standard input ends; each line of it is a request for the longest block of the event loop."""
     changing = ChangingHPAs(hpas)
     freeze_gc()
     pages = UIPages(changing.sources(), NamespaceAccess("horizontalpodautoscalers", None))
@@ -146,20 +145,28 @@ async def _serve(hpas: int) -> None:
     listening = server.bind()
     await server.start(listening)
     print(msgspec.json.encode(Started(server.url(listening))).decode(), flush=True)
-    stalls = [0.0]
+    blocks = [0.0]
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(changing.run(hpas / _SYNC_PERIOD)),
-            tasks.create_task(watch_loop(stalls.append, interval=_LOOK_SECONDS)),
+            tasks.create_task(_watch(blocks)),
         ]
         async for _ in reader:
-            print(msgspec.json.encode(Stalls(max(stalls) * 1000)).decode(), flush=True)
-            stalls[:] = [0.0]
+            print(msgspec.json.encode(Blocked(max(blocks) * 1000)).decode(), flush=True)
+            blocks[:] = [0.0]
         for each in running:
             each.cancel()
     await server.stop()
+
+
+async def _watch(blocks: list[float]) -> None:
+    """Append the CPU time between two looks. Other processes do not change it, as they do the lag of the event loop."""
+    while True:
+        before = time.thread_time()
+        await asyncio.sleep(_LOOK_SECONDS)
+        blocks.append(time.thread_time() - before)
 
 
 async def _measure(server: Server, query: str, hpas: int, seconds: float) -> Figures:
@@ -175,7 +182,7 @@ async def _measure(server: Server, query: str, hpas: int, seconds: float) -> Fig
         first_ms, size = await view()
         view_ms = statistics.median([(await view())[0] for _ in range(_VIEWS)])
         idle = await server.cores(seconds)
-        await server.stall_ms()
+        await server.blocked_ms()
         viewer = _Viewer()
         watching = asyncio.create_task(viewer.run(session, f"{server.url}events?{query}"))
         cores = await server.cores(seconds)
@@ -186,9 +193,9 @@ async def _measure(server: Server, query: str, hpas: int, seconds: float) -> Fig
         first_view_ms=round(first_ms, 1),
         view_ms=round(view_ms, 1),
         page_kib=round(size / 1024, 1),
-        idle_cores=round(idle, 4),
-        viewer_cores=round(cores - idle, 4),
-        stall_ms=round(await server.stall_ms(), 1),
+        idle_percent=round(idle * 100, 2),
+        viewer_percent=round((cores - idle) * 100, 2),
+        blocked_ms=round(await server.blocked_ms(), 1),
         events_per_second=round(viewer.events / seconds, 1),
         kib_per_second=round(viewer.bytes / 1024 / seconds, 1),
         rss_mib=round(rss_mib(server.pid), 1),
@@ -207,7 +214,7 @@ _TIMES: Final = """() => {
 
 
 async def _in_chromium(url: str) -> None:
-    """Print how long Chromium takes to show the page."""
+    """Print how long Chromium takes to show the page, for the first time and again."""
     try:
         chromium = await asyncio.to_thread(find_chromium)
     except MissingBinaryError as error:
@@ -229,6 +236,7 @@ async def _in_chromium(url: str) -> None:
 async def _run(hpas: int, seconds: float) -> list[Figures]:
     async with _server(hpas) as server:
         await _in_chromium(server.url)
+    async with _server(hpas) as server:
         return [await _measure(server, query, hpas, seconds) for query in _QUERIES]
 
 

@@ -10,7 +10,7 @@ import heapq
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from msgspec.structs import asdict, replace
 
@@ -197,15 +197,25 @@ def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRe
     )
 
 
-def _target(spec: MetricSpec) -> Measure:
-    """The effective target if several are set."""
-    target = spec.target
-    by_value = isinstance(spec.source, ObjectMetric) and target.type == "Value"
+def target_field(spec: MetricSpec) -> Literal["value", "average_value", "average_utilization"]:
+    """Return which field of the target is effective, if several are set."""
+    target, source = spec.target, spec.source
+    by_value = isinstance(source, ObjectMetric) and target.type == "Value"
     if target.average_value is not None and not by_value:
-        return Measure(average_value=_quantity(target.average_value, spec))
-    if target.average_utilization is not None and isinstance(spec.source, ResourceMetric):
-        return Measure(average_utilization=target.average_utilization)
-    return Measure(value=_quantity(target.value, spec))
+        return "average_value"
+    if target.average_utilization is not None and isinstance(source, ResourceMetric):
+        return "average_utilization"
+    return "value"
+
+
+def _target(spec: MetricSpec) -> Measure:
+    match target_field(spec):
+        case "average_value":
+            return Measure(average_value=_quantity(spec.target.average_value, spec))
+        case "average_utilization":
+            return Measure(average_utilization=spec.target.average_utilization)
+        case "value":
+            return Measure(value=_quantity(spec.target.value, spec))
 
 
 def _values(spec: MetricSpec, response: MetricResponse | None) -> Values | None:

@@ -27,8 +27,8 @@ _T = TypeVar("_T")
 
 ROWS: Final = 100
 """Of a page."""
-_SLICE: Final = 500
-"""Entries without a yield to the event loop: 1 to 5 ms."""
+_SLICE: Final = 200
+"""Entries without a yield to the event loop: at most some milliseconds."""
 
 
 class Entry:

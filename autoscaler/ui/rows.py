@@ -15,11 +15,10 @@ from autoscaler.core.config import Config, Mode, Pause
 from autoscaler.core.model import HPA, KUBERNETES, Condition, InvalidMetric, MetricSpec, MetricTarget
 from autoscaler.core.status import rfc3339
 from autoscaler.objects.hpa import FOREIGN_MANAGER
-from autoscaler.records.build import metric_record
+from autoscaler.records.build import metric_record, target_field
 from autoscaler.records.record import Measure, MetricRecord
 from autoscaler.records.sentence import measure_text, metric_name, target_text
 from autoscaler.ui.links import hpa_url
-from kube.quantity import milli_value
 
 Level: TypeAlias = Literal["ok", "warn", "bad", ""]
 State: TypeAlias = Literal["failing", "limited", "paused", "scaling"]
@@ -184,7 +183,7 @@ def highest_ratio(hpa: HPA) -> float:
     """Return the highest ratio of a metric's current value and its target; -1 if none is known."""
     if hpa.problem:
         return -1.0
-    ratios = (_ratio(metric_record(metric, _current(hpa, index))) for index, metric in enumerate(hpa.spec.metrics))
+    ratios = (_ratio(metric, _current(hpa, index)) for index, metric in enumerate(hpa.spec.metrics))
     return max((ratio for ratio in ratios if ratio is not None), default=-1.0)
 
 
@@ -216,18 +215,25 @@ def _modes(hpa: HPA, mode: Mode, *, is_foreign: bool, is_owned: bool) -> Iterato
 def _metric_bars(hpa: HPA, config: Config) -> Iterator[MetricBar]:
     most = 1.0 + _scale_up_tolerance(hpa, config)
     for index, metric in enumerate(hpa.spec.metrics):
-        record = metric_record(metric, _current(hpa, index))
-        ratio, current = _ratio(record), _aimed_at(record)
+        current = _current(hpa, index)
+        record, ratio = metric_record(metric, current), _ratio(metric, current)
         level: Level = ""
         if ratio is not None:
             level = "ok" if ratio <= most else "warn"
         yield MetricBar(
             name=metric_name(record),
-            current="unknown" if current == Measure() else measure_text(current),
+            current=_current_text(metric, record),
             target=target_text(record),
             level=level,
             length=0.0 if ratio is None else round(max(0.0, min(1.0, ratio / _BAR_RATIO)) * 100, 1),
         )
+
+
+def _current_text(metric: MetricSpec, record: MetricRecord) -> str:
+    """Return the value that the target is for; a status may have several."""
+    field = target_field(metric)
+    value = getattr(record.current, field, None)
+    return "unknown" if value is None else measure_text(Measure(**{field: value}))
 
 
 def _scale_up_tolerance(hpa: HPA, config: Config) -> float:
@@ -247,27 +253,15 @@ def _current(hpa: HPA, index: int) -> MetricTarget | None:
     return current.target
 
 
-def _aimed_at(record: MetricRecord) -> Measure:
-    """Return the field of the current value that the target is for; a status may have several."""
-    current, target = record.current or Measure(), record.target
-    if target.average_utilization is not None:
-        return Measure(average_utilization=current.average_utilization)
-    if target.average_value is not None:
-        return Measure(average_value=current.average_value)
-    return Measure(value=current.value)
-
-
-def _ratio(record: MetricRecord) -> float | None:
-    current, target = _number(_aimed_at(record)), _number(record.target)
-    return None if current is None or not target else current / target
-
-
-def _number(measure: Measure) -> int | None:
-    """Return percent or a milli-value."""
-    if measure.average_utilization is not None:
-        return measure.average_utilization
-    quantity = measure.average_value or measure.value
-    return None if quantity is None else milli_value(quantity)
+def _ratio(metric: MetricSpec, current: MetricTarget | None) -> float | None:
+    """Return the current value divided by the target."""
+    field = target_field(metric)
+    value, target = getattr(current, field, None), getattr(metric.target, field)
+    if value is None or target is None:
+        return None
+    if field == "average_utilization":
+        return value / target if target else None
+    return value.milli / target.milli if target.milli else None
 
 
 def _replicas_bar(hpa: HPA) -> ReplicasBar:

@@ -39,6 +39,7 @@ class Controller:
     kept: int = 100
     leader: bool = True
     own: bool = True
+    problem: str | None = None
     what_if: Callable[..., object] = no_what_if
     access: NamespaceAccess = field(default_factory=lambda: NamespaceAccess("horizontalpodautoscalers", None))
 
@@ -62,6 +63,7 @@ class Controller:
             config=Config(),
             sync_period=15.0,
             what_if=what_if,
+            problem=lambda: self.problem,
         )
 
     def add(self, hpa: HPA) -> HPA:
@@ -149,7 +151,7 @@ class Document(Element):
 
 
 class _Builder(HTMLParser):
-    _VOID = ("meta", "link", "input", "br", "hr", "img")
+    _VOID = ("meta", "link", "input", "br", "hr", "img", "wbr")
 
     def __init__(self, root: Element) -> None:
         super().__init__()
