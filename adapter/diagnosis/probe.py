@@ -56,6 +56,7 @@ class _Recorder:
     """Passes queries on, and records them with the last error and the labels of the last result."""
 
     prometheus: InstantQueries
+    logs: bool
     queries: list[str] = field(default_factory=list)
     error: str = ""
     labels: frozenset[str] | None = None
@@ -74,7 +75,7 @@ class _Recorder:
         return result
 
     def rule_queries(self) -> RuleQueries:
-        return RuleQueries(self, telemetry=RuleTelemetry(CollectorRegistry()))
+        return RuleQueries(self, telemetry=RuleTelemetry(CollectorRegistry()), logs=self.logs)
 
     def no_series(self, detail: str = "") -> Example:
         problem = self.error or f"no series has a value now{detail}"
@@ -82,7 +83,10 @@ class _Recorder:
 
 
 class Probe:
-    """Queries metrics of the catalog, each within `seconds`; `forwarder` is for forwardExternal."""
+    """Queries metrics of the catalog, each within `seconds`; `forwarder` is for forwardExternal.
+
+    `logs`: log problems, too.
+    """
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class Probe:
         *,
         forwarder: Forwarder | None = None,
         seconds: float = 15.0,
+        logs: bool = True,
     ) -> None:
         self._catalog = catalog
         self._prometheus = prometheus
@@ -100,6 +105,7 @@ class Probe:
         self._lookup = lookup
         self._forwarder = forwarder
         self._seconds = seconds
+        self._logs = logs
 
     async def example(self, source: Source, selection: Selection) -> Example:
         """Query a metric. Without a name in `selection`, use an object or namespace that has a series."""
@@ -108,7 +114,7 @@ class Probe:
         return await self._external(source, selection)
 
     async def _custom(self, source: CustomSource, selection: Selection) -> Example:
-        recorder = _Recorder(self._prometheus)
+        recorder = _Recorder(self._prometheus, self._logs)
         namespaced, selector, name = source.info.namespaced, selection.selector, selection.name
         namespace = selection.namespace if namespaced else ""
         if selector is not None and namespaced and not namespace:
@@ -137,7 +143,7 @@ class Probe:
         return await _example(of, metrics.values(request), recorder)
 
     async def _external(self, source: ExternalSource, selection: Selection) -> Example:
-        recorder = _Recorder(self._prometheus)
+        recorder = _Recorder(self._prometheus, self._logs)
         namespace = selection.namespace
         if not namespace and source.namespace_label:
             sample = await self._any_sample(
@@ -171,7 +177,7 @@ class Probe:
 
     async def usage(self, source: CustomSource) -> Example:
         """Query resourceRules for one object: a pod, as the sum of its containers, or a node."""
-        recorder, rule = _Recorder(self._prometheus), source.rule
+        recorder, rule = _Recorder(self._prometheus, self._logs), source.rule
         assert isinstance(rule, Rule), "resourceRules have no short form"
         label, namespace_label = source.resource_label, source.namespace_label
         try:

@@ -55,11 +55,13 @@ class RuleQueries:
         *,
         telemetry: RuleTelemetry,
         coalescer: MetricsQueryCoalescer | None = None,
+        logs: bool = True,
     ) -> None:
-        """`telemetry` counts failed queries, and samples that no Quantity can hold."""
+        """`telemetry` counts failed queries, and samples that no Quantity can hold; `logs`: log both, too."""
         self._prometheus = prometheus
         self._telemetry = telemetry
         self._coalescer = coalescer
+        self._logs = logs
         self._failing: set[str] = set()
         self._warned: dict[str, set[str]] = {}
 
@@ -132,7 +134,8 @@ class RuleQueries:
             raise _status(rule, error) from error
         if rule.key in self._failing:
             self._failing.discard(rule.key)
-            _log.info("%s: the query works again", rule)
+            if self._logs:
+                _log.info("%s: the query works again", rule)
         return result
 
     async def _query_all(
@@ -178,7 +181,7 @@ class RuleQueries:
         """Log a warning once, and at most a few per rule."""
         warned = self._warned.setdefault(rule.key, set())
         shown = warning[:_SHOWN_WARNING]
-        if shown not in warned and len(warned) < _MAX_WARNINGS:
+        if self._logs and shown not in warned and len(warned) < _MAX_WARNINGS:
             warned.add(shown)
             _log.warning("%s: %s", rule, shown)
 
@@ -186,7 +189,8 @@ class RuleQueries:
         level = logging.DEBUG if rule.key in self._failing else logging.WARNING
         self._failing.add(rule.key)
         self._telemetry.query_errors.labels(rule.key).inc()
-        _log.log(level, "%s: %s (the query was %s)", rule, error, query[:_SHOWN_QUERY])
+        if self._logs:
+            _log.log(level, "%s: %s (the query was %s)", rule, error, query[:_SHOWN_QUERY])
 
 
 def by_name(source: CustomSource, namespace: str, result: Vector | Scalar | None) -> ObjectSamples | None:

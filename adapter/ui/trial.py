@@ -68,12 +68,21 @@ class Trials:
     Args:
         sources: the adapter's state.
         seconds: the time limit.
+        query_seconds: that of one query.
         wait_seconds: how long to wait for another trial to end.
     """
 
-    def __init__(self, sources: Sources, *, seconds: float = _SECONDS, wait_seconds: float = _WAIT_SECONDS) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        *,
+        seconds: float = _SECONDS,
+        query_seconds: float = _QUERY_SECONDS,
+        wait_seconds: float = _WAIT_SECONDS,
+    ) -> None:
         self._sources = sources
         self._seconds = seconds
+        self._query_seconds = query_seconds
         self._wait_seconds = wait_seconds
         self._lock = asyncio.Lock()
 
@@ -119,7 +128,9 @@ class Trials:
             logs=False,
         )
         await catalog.relist()
-        probe = Probe(catalog, sources.prometheus, sources.objects, sources.lookup, seconds=_QUERY_SECONDS)
+        probe = Probe(
+            catalog, sources.prometheus, sources.objects, sources.lookup, seconds=self._query_seconds, logs=False
+        )
         report = await check(catalog, sources.lookup, probe, knows_cluster=True, examples=_EXAMPLES)
         [rule] = report.rules
         overlaps = _overlaps(rule, active, external=bool(rules.external))

@@ -77,6 +77,7 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
         (["--config=RULES", "--max-connections=0"], "0 is not in the range"),
         (["--config=RULES", "--authentication-skip-lookup=perhaps"], "'perhaps' is neither true nor false"),
         (["--config=RULES", "-v=much"], "'much' is not a number of zero or more"),
+        (["--config=RULES", "--ui-address=nonsense"], "'nonsense' must be HOST:PORT"),
         (["--config=RULES", "--nonsense"], "No such option"),
     ],
 )
@@ -114,6 +115,7 @@ def test_wrong_rules_file_ends_with_one_line(tmp_path: Path, content: str | None
         (["--tls-cert-file=RULES", "--tls-private-key-file=RULES"], "cannot use RULES with RULES"),
         (["--cert-dir=RULES"], "cannot write a self-signed certificate to --cert-dir=RULES"),
         (["--bind-address=192.0.2.1"], "cannot listen on 192.0.2.1 port "),
+        (["--ui-address=192.0.2.1:8082"], "cannot listen on 192.0.2.1 port 8082"),
         (["--prometheus-auth-config=RULES"], "--prometheus-auth-config: kubeconfig RULES: "),
     ],
 )

@@ -10,7 +10,9 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from urllib.parse import quote
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -21,6 +23,7 @@ from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
 from kube.serving.listener import delayed
 from kube.serving.options import AuthOptions, ServingOptions, TLSOptions
+from kube.web.options import UIAddress
 from playground.ports import LOOPBACK, free_port
 from tests.adapter.front_proxy import Connection, front_proxy
 from tests.adapter.metrics_env import RESOURCES, RULES
@@ -124,17 +127,18 @@ async def running(
     hold: str = "",
     relist_interval: float = 60.0,
     shutdown_delay: float = 0.0,
+    ui_address: UIAddress | None = None,
 ) -> AsyncIterator[Running]:
-    """Run `serve` with these rules; `hold` delays a list: "pods" or "series"."""
+    """Run `serve` with these rules, where PROMETHEUS becomes a URL; `hold` delays a list: "pods" or "series"."""
     authorities = Authorities()
     access = AccessApi(authorities)
     pods = Pods()
-    (folder / "config.yaml").write_text(rules)
     client = ServedAdapter(folder, authorities, access)
     client.port = free_port()
     async with scripted_server() as api, scripted_server() as prometheus_server:
         access.script(api)
         api.handlers |= RESOURCES | {"/api/v1/pods": pods.handle}
+        (folder / "config.yaml").write_text(rules.replace("PROMETHEUS", prometheus_server.url))
         prometheus = Prometheus(prometheus_server)
         if hold == "series":
             prometheus.listed.clear()
@@ -151,6 +155,7 @@ async def running(
             ),
             serving=ServingOptions(bind_address=LOOPBACK, port=client.port, shutdown_delay=shutdown_delay),
             auth=AuthOptions(tls=TLSOptions(certificate=pair)),
+            ui_address=ui_address,
         )
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(serve(options, load_rules(options.config)))
@@ -248,3 +253,51 @@ async def test_shutdown_delay_ends_after_its_duration() -> None:
     for seconds in (0.0, 0.001):
         async with asyncio.timeout(60):
             await delayed(stop, seconds)
+
+
+async def test_pages_show_the_rules_that_are_active(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://{LOOPBACK}:{port}"
+    async with (
+        running(tmp_path, PACKETS, ui_address=UIAddress(LOOPBACK, port)) as adapter,
+        adapter.connection(),
+        aiohttp.ClientSession() as http,
+    ):
+
+        async def page(path: str) -> str:
+            async with http.get(url + path) as response:
+                return await response.text()
+
+        def write(rules: str) -> None:
+            (tmp_path / "config.yaml").write_text(rules)
+            signal.raise_signal(signal.SIGHUP)
+
+        assert "packets_total" in await page("/")
+        assert "pods/packets_total" in await page("/rules/rules[0]")
+        assert "pods/packets_total is made by rules[0]" in await page("/metric?metric=pods/packets_total")
+        tried = await page("/try?rule=" + quote("{name: tried, query: up, resources: {namespace: namespace}}"))
+        assert "The rule makes the metric namespaces/tried." in tried
+        assert "up" in adapter.prometheus.queries
+
+        write(PACKETS + "- {name: fresh, query: fresh, resources: {namespace: namespace}}\n")
+
+        async def is_applied() -> bool:
+            return "fresh" in await page("/")
+
+        assert await eventually(is_applied, within=20.0)
+        write("rules: 5")
+
+        async def is_refused() -> bool:
+            return "the last good rules stay in use" in await page("/")
+
+        assert await eventually(is_refused, within=20.0)
+
+
+async def test_connections_to_named_servers_stay_open_before_the_first_reload(tmp_path: Path) -> None:
+    rules = "prometheusServers: {mimir: {url: PROMETHEUS}}\n" + PACKETS.replace("  res", "  prometheus: mimir\n  res")
+    async with running(tmp_path, rules) as adapter, adapter.connection() as connection:
+        assert (await connection.request(f"{POD}/web-0/packets_total"))[0] == 200
+        metrics = (await adapter.client.request_as_master("/metrics")).body.decode()
+    # Its metrics are removed when a server is closed.
+    for path in ("query", "series"):
+        assert f'request_duration_seconds_count{{path="/api/v1/{path}",server="mimir"}} 1.0' in metrics

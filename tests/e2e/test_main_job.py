@@ -1,6 +1,7 @@
 """Scaling end to end: Prometheus, the adapter and the autoscaler as processes, kubectl, TLS."""
 
 import asyncio
+import csv
 import re
 import time
 from collections.abc import AsyncIterator
@@ -9,14 +10,19 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import yaml
+from click.testing import CliRunner
 
+from autoscaler.cli import main as autoscaler
 from kube.quantity import Quantity
 from kube.status import StatusError
 from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
 from playground.recording import replay_recording
-from playground.scenario import NAMESPACE, demo_load
+from playground.scenario import HPAS, NAMESPACE, demo_load
 from playground.scoreboard import Scoreboard
 from playground.tasks import background
+from replay.hpa_files import read_hpa_file
+from tests.autoscaler.ui.pages import Document
 from tests.e2e.tools import fetch, kubectl
 from tests.eventually import eventually
 
@@ -119,6 +125,40 @@ async def test_recording_is_replayed(bundle: Bundle, scoreboard: Scoreboard, tmp
     for replayed in comparison.columns:
         assert replayed.summary.scale_events >= 2
         assert replayed.summary.max_replicas >= 3
+
+
+@pytest.mark.parametrize("name", ["router", "shop", "worker"])
+async def test_kept_decisions_are_replayed(bundle: Bundle, scoreboard: Scoreboard, name: str) -> None:
+    assert scoreboard.all_swung
+    window = f"--horizontal-pod-autoscaler-downscale-stabilization={TIMING.downscale_stabilization}s"
+    command = [
+        *("replay", f"--hpa={NAMESPACE}/{name}", f"--kubeconfig={bundle.kubeconfig}"),
+        *(f"--server={bundle.autoscaler_url}", window),
+    ]
+    printed = await asyncio.to_thread(CliRunner().invoke, autoscaler, command)
+    assert printed.exit_code == 0, printed.output
+    assert re.search("all [0-9]+ decisions are the same as the autoscaler's", printed.stdout), printed.stdout
+
+
+@pytest.mark.parametrize("name", ["router", "shop", "worker"])
+async def test_what_if_has_the_replicas_of_the_command(bundle: Bundle, name: str, tmp_path: Path) -> None:
+    hpa = next(file.document for file in read_hpa_file(HPAS) if file.hpa.name == name)
+    hpa["spec"]["maxReplicas"] = 4
+    (tmp_path / "hpa.yaml").write_text(yaml.safe_dump(hpa))
+    window = f"--horizontal-pod-autoscaler-downscale-stabilization={TIMING.downscale_stabilization}s"
+    command = ["replay", f"--hpa={tmp_path / 'hpa.yaml'}", f"--server={bundle.autoscaler_url}", window, "--output=csv"]
+    status, page = await fetch(f"{bundle.autoscaler_ui_url}hpas/{NAMESPACE}/{name}/what-if?maxReplicas=4")
+    assert status == 200, page
+    printed = await asyncio.to_thread(CliRunner().invoke, autoscaler, command)
+    assert printed.exit_code == 0, printed.output
+
+    scales = Document(page).find("ol", class_="scales").find_all("li")
+    shown = [re.match("(....-..-..) (..:..:..) ([0-9]+) -> ([0-9]+): ", each.text) for each in scales]
+    rows = [row for row in csv.DictReader(printed.stdout.splitlines()) if row["replicas"] != row["desiredReplicas"]]
+    expected = [(*row["timestamp"][:19].split("T"), row["replicas"], row["desiredReplicas"]) for row in rows]
+    assert shown
+    # The command may have later decisions.
+    assert [match and match.groups() for match in shown] == expected[: len(shown)]
 
 
 async def test_hpa_without_target_does_not_affect_others(bundle: Bundle, scoreboard: Scoreboard) -> None:

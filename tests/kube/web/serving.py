@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
+from kube.serving.options import ServerLimits
 from kube.web.event_stream import EventStreams
 from kube.web.options import UIAddress
 from kube.web.requests import Pages
@@ -14,7 +15,9 @@ from kube.web.server import PageServer
 
 
 @asynccontextmanager
-async def served(pages: Pages, *, streams: EventStreams | None = None) -> AsyncIterator[str]:
+async def served(
+    pages: Pages, *, streams: EventStreams | None = None, limits: ServerLimits | None = None
+) -> AsyncIterator[str]:
     """Yield the URL of the first page, which ends in a slash."""
     server = PageServer(
         pages,
@@ -23,6 +26,7 @@ async def served(pages: Pages, *, streams: EventStreams | None = None) -> AsyncI
         registry=CollectorRegistry(),
         metrics_prefix="test",
         streams=streams,
+        limits=limits or ServerLimits(connections=200, shutdown_seconds=1.0),
     )
     listening = server.bind()
     await server.start(listening)

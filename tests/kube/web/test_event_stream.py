@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 
+from kube.serving.options import ConnectionLimits, ServerLimits
 from kube.status import StatusError, forbidden, service_unavailable
 from kube.web.event_stream import EventStreams, ServerEvent
 from tests.kube.web.pages import ScriptedPages
@@ -145,6 +147,18 @@ async def test_a_stream_ends_after_its_lifetime_so_that_the_user_is_authenticate
     ):
         assert (await response.text()).replace("event: heartbeat\ndata:\n\n", "") == ""
         assert events.closed.is_set()
+
+
+async def test_a_client_that_does_not_read_is_disconnected() -> None:
+    events = Events(*[ServerEvent("replace", "x" * 2**20) for _ in range(20)])
+    limits = ServerLimits(connections=200, shutdown_seconds=1.0, connection=ConnectionLimits(read=0.01))
+    async with served(ScriptedPages(events), limits=limits) as url:
+        host, port = urlsplit(url).hostname, urlsplit(url).port
+        _, writer = await asyncio.open_connection(host, port, limit=1024)
+        writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await events.closed.wait()
+        assert events.queue.qsize() > 0
+        writer.close()
 
 
 async def test_head_of_a_stream_sends_no_events(http: aiohttp.ClientSession) -> None:

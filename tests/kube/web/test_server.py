@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+from yarl import URL
 
+from kube.serving.options import ServerLimits
 from tests.kube.web.pages import ScriptedPages
 from tests.kube.web.serving import served
 
@@ -77,10 +80,40 @@ async def test_static_files_are_cached_and_pages_are_not(url: str, http: aiohttp
         assert "--bg" in await response.text()
 
 
+@pytest.mark.parametrize("path", ["static", "static/", "static/base.css", "static/a/b", "static/..%2fserver.py"])
+async def test_other_static_files_are_not_found(url: str, http: aiohttp.ClientSession, path: str) -> None:
+    async with http.get(URL(url + path, encoded=True)) as response:
+        assert response.status in (400, 404)
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 async def test_pages_can_only_be_read(url: str, http: aiohttp.ClientSession, method: str) -> None:
     async with http.request(method, url) as response:
         assert response.status == 405
+
+
+async def test_few_requests_are_handled_at_a_time_and_a_few_more_wait(http: aiohttp.ClientSession) -> None:
+    pages = ScriptedPages()
+
+    async def get(url: str) -> int:
+        async with http.get(url + "held") as response:
+            return response.status
+
+    async with served(pages, limits=ServerLimits(connections=200, in_flight=2, shutdown_seconds=1.0)) as url:
+        requests = [asyncio.create_task(get(url)) for _ in range(70)]
+        refused, waiting = await asyncio.wait(requests, return_when=asyncio.FIRST_COMPLETED)
+        while len(refused) < 4:
+            refused, waiting = await asyncio.wait(requests, timeout=0.01)
+        pages.held.set()
+        assert {await each for each in refused} == {429}
+        assert [await each for each in waiting] == [200] * 66
+
+
+async def test_a_page_that_takes_too_long_is_a_timeout(http: aiohttp.ClientSession) -> None:
+    limits = ServerLimits(connections=200, request_seconds=0.01, shutdown_seconds=1.0)
+    async with served(ScriptedPages(), limits=limits) as url, http.get(url + "held") as response:
+        assert response.status == 504
+        assert "did not complete within the allotted timeout" in await response.text()
 
 
 async def test_head_has_no_body(url: str, http: aiohttp.ClientSession) -> None:

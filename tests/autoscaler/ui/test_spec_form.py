@@ -1,0 +1,207 @@
+"""The form of a what-if: texts in the URL become a spec that an API server would accept, or errors beside fields."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from autoscaler.core.config import Config
+from autoscaler.core.model import HPA
+from autoscaler.objects.hpa import parse_hpa
+from autoscaler.ui.spec_form import Field, SpecForm, read_form
+from kube.security.request_info import Query
+from tests.replay.builders import cpu_metric, external_metric, hpa_document, object_metric, pods_metric
+
+BEHAVIOR = {
+    "scaleUp": {"tolerance": "0.05"},
+    "scaleDown": {
+        "stabilizationWindowSeconds": 60,
+        "selectPolicy": "Min",
+        "policies": [
+            {"type": "Pods", "value": 1, "periodSeconds": 60},
+            {"type": "Percent", "value": 10, "periodSeconds": 30},
+        ],
+    },
+}
+ALL_METRICS = [
+    pods_metric("rps", "100"),
+    cpu_metric(50),
+    cpu_metric(60, "app"),
+    object_metric("hits", value="1500m"),
+    object_metric("hits", averageValue="3"),
+    external_metric("queue", {"queue": "mail"}, value="30"),
+    external_metric("queue", averageValue="30"),
+    {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}},
+]
+
+
+def hpa_of(*metrics: dict[str, Any], **options: Any) -> HPA:
+    return parse_hpa(hpa_document(*metrics, **options))
+
+
+def form_of(hpa: HPA, *, config: Config | None = None, **parameters: str) -> SpecForm:
+    return read_form(
+        hpa,
+        Query.parse(urlencode({each.replace("__", "."): text for each, text in parameters.items()})),
+        config or Config(),
+    )
+
+
+def fields(form: SpecForm) -> dict[str, Field]:
+    return {each.name: each for section in form.sections for each in section.fields}
+
+
+def submitted(hpa: HPA, **changed: str) -> SpecForm:
+    """Return the form as a browser sends it, with all fields."""
+    values = {name: field.value for name, field in fields(form_of(hpa)).items()}
+    values |= {name.replace("__", "."): text for name, text in changed.items()}
+    return read_form(hpa, Query.parse(urlencode(values)), Config())
+
+
+@pytest.mark.parametrize("behavior", [None, BEHAVIOR, {}], ids=["none", "some", "empty"])
+def test_unchanged_form_is_the_present_spec(behavior: Any) -> None:
+    hpa = hpa_of(*ALL_METRICS, behavior=behavior, min_replicas=2, annotations={"team": "shop"})
+    form = submitted(hpa)
+    assert form.changed is not None
+    assert form.changed.spec == hpa.spec
+    assert parse_hpa(form.document).spec == hpa.spec
+    assert form.document["metadata"] == {"name": "web", "namespace": "shop", "annotations": {"team": "shop"}}
+
+
+def test_each_field_changes_the_spec() -> None:
+    form = submitted(
+        hpa_of(*ALL_METRICS),
+        minReplicas="3",
+        maxReplicas="33",
+        target__0="120",
+        target__1="70",
+        target__2="80",
+        target__3="2",
+        target__6="500m",
+        up__tolerance="0",
+        up__window="30",
+        up__policies="3 pods per 60s\r\n50 % per 15",
+        up__select="Min",
+        down__tolerance="0.2",
+        down__window="600",
+        down__policies="1 pod per 1800s, 5percent/60",
+        down__select="Disabled",
+    )
+    assert form.changed is not None
+    spec = parse_hpa(
+        hpa_document(
+            pods_metric("rps", "120"),
+            cpu_metric(70),
+            cpu_metric(80, "app"),
+            object_metric("hits", value="2"),
+            *ALL_METRICS[4:6],
+            external_metric("queue", averageValue="500m"),
+            ALL_METRICS[7],
+            min_replicas=3,
+            max_replicas=33,
+            behavior={
+                "scaleUp": {
+                    "tolerance": "0",
+                    "stabilizationWindowSeconds": 30,
+                    "policies": [
+                        {"type": "Pods", "value": 3, "periodSeconds": 60},
+                        {"type": "Percent", "value": 50, "periodSeconds": 15},
+                    ],
+                    "selectPolicy": "Min",
+                },
+                "scaleDown": {
+                    "tolerance": "0.2",
+                    "stabilizationWindowSeconds": 600,
+                    "policies": [
+                        {"type": "Pods", "value": 1, "periodSeconds": 1800},
+                        {"type": "Percent", "value": 5, "periodSeconds": 60},
+                    ],
+                    "selectPolicy": "Disabled",
+                },
+            },
+        )
+    ).spec
+    assert form.changed.spec == spec
+
+
+def test_one_field_of_behavior_leaves_the_others_to_the_defaults() -> None:
+    form = submitted(hpa_of(), down__window="60")
+    assert form.document["spec"]["behavior"] == {"scaleDown": {"stabilizationWindowSeconds": 60}}
+    assert form.changed is not None
+    assert form.changed.spec == hpa_of(behavior={"scaleDown": {"stabilizationWindowSeconds": 60}}).spec
+
+
+def test_empty_fields_remove_behavior() -> None:
+    empty = {f"{way}__{name}": "" for way in ("up", "down") for name in ("tolerance", "window", "policies", "select")}
+    form = submitted(hpa_of(behavior=BEHAVIOR), **empty)
+    assert form.changed is not None
+    assert form.changed.spec == hpa_of().spec
+
+
+def test_fields_show_what_counts_if_they_are_empty() -> None:
+    config = Config(tolerance=0.2, downscale_stabilization_ms=60_000)
+    shown = fields(form_of(hpa_of(annotations={"milliscale.io/tolerance": "0.03"}), config=config))
+    assert shown["up.tolerance"].placeholder == "0.03"
+    assert shown["down.window"].placeholder == "1m0s"
+
+
+def test_assumptions_are_read() -> None:
+    form = form_of(hpa_of(*ALL_METRICS), startup="1m30s", capacity__0="150", capacity__3="2500m", capacity__1="")
+    assert form.pod_startup == 90.0
+    assert form.capacity == {0: 150.0, 3: 2.5}
+    assert form_of(hpa_of()).pod_startup == 30.0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("minReplicas", "two", "write a whole number"),
+        ("minReplicas", "-1", "spec.minReplicas: Invalid value: -1: must be greater than or equal to 0"),
+        (
+            "minReplicas",
+            "0",
+            "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero",
+        ),
+        ("maxReplicas", "", "spec.maxReplicas: Required value: must be set and greater than 0"),
+        ("maxReplicas", "99999999999", "spec.maxReplicas: Expected `int` <= 2147483647"),
+        ("target.0", "-5", 'spec.metrics[0].pods.target.averageValue: Invalid value: "-5": must be positive'),
+        ("target.0", "lots", "write a quantity such as 100 or 500m: quantities must match the regular expression"),
+        ("target.1", "0", "must be greater than 0"),
+        ("target.1", "50%", "write a whole number"),
+        ("up.tolerance", "-0.1", 'spec.behavior.scaleUp.tolerance: Invalid value: "-100m": must be greater than'),
+        ("down.window", "3601", "Invalid value: 3601: must be less than or equal to 3600"),
+        ("up.policies", "4 pods", "'4 pods': write 4 pods per 15s, or 100% per 60s"),
+        ("down.policies", "0 pods per 60s", "Invalid value: 0: must be greater than zero"),
+        ("down.select", "Most", 'spec.behavior.scaleDown.selectPolicy: Unsupported value: "Most"'),
+        ("startup", "2h", "write a duration from 0s to 1h0m0s, such as 30s"),
+        ("capacity.0", "0", "write a quantity above 0"),
+    ],
+)
+def test_error_is_beside_its_field(name: str, text: str, expected: str) -> None:
+    form = submitted(hpa_of(pods_metric(), cpu_metric()), **{name: text})
+    assert form.changed is None
+    assert form.errors == []
+    errors = {field.name: field.errors for field in fields(form).values() if field.errors}
+    assert list(errors) == [name]
+    assert expected in "; ".join(errors[name])
+    assert fields(form)[name].value == text
+
+
+def test_error_of_no_field_is_shown_above_the_form() -> None:
+    hpa = hpa_of({"type": "Pods", "pods": {"metric": {"name": ""}, "target": {"type": "AverageValue", "value": "1"}}})
+    form = form_of(hpa, target__0="5")
+    assert form.changed is None
+    assert any("metric.name: Required value" in error for field in fields(form).values() for error in field.errors)
+    assert submitted(hpa_of(annotations={"_bad": "x"})).errors
+
+
+def test_what_kubectl_and_the_api_server_add_is_not_in_the_document() -> None:
+    document = hpa_document(annotations={"kubectl.kubernetes.io/last-applied-configuration": "{}"})
+    document["metadata"] |= {"uid": "1", "resourceVersion": "2", "labels": {"app": "web"}}
+    assert form_of(parse_hpa(document)).document["metadata"] == {
+        "name": "web",
+        "namespace": "shop",
+        "labels": {"app": "web"},
+    }

@@ -1,0 +1,177 @@
+"""What-if: the same replicas as the command, errors in one sentence, and an event loop that is not blocked."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from aiohttp import web
+from click.testing import CliRunner
+
+from autoscaler.cli import main
+from autoscaler.core.config import Config
+from autoscaler.core.model import HPA
+from autoscaler.core.status import rfc3339
+from autoscaler.objects.hpa import parse_hpa
+from autoscaler.records.record import DecisionRecord
+from autoscaler.ui.sources import WhatIfError, WhatIfResult
+from replay.what_if import what_if
+from tests.kube.scripted import scripted_server
+from tests.replay.builders import cpu_metric, external_metric, hpa_document, make_hpa, object_metric, pods_metric
+from tests.replay.live import Live
+from tests.replay.test_kept_decisions import real_scales, wave
+
+FLAGS = ["--horizontal-pod-autoscaler-tolerance=0.05", "--horizontal-pod-autoscaler-downscale-stabilization=90s"]
+CONFIG = Config(tolerance=0.05, downscale_stabilization_ms=90_000)
+
+
+async def result_of(live: Live, changed: HPA | None = None, **options: Any) -> WhatIfResult:
+    settings = {"config": live.config, "pod_startup": 30.0, "capacity": {}, **options}
+    return await what_if(live.hpa, changed or live.hpa, iter(live.records), **settings)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "changed", "behavior"),
+    [
+        ([pods_metric(average="100")], [pods_metric(average="130")], None),
+        ([pods_metric(average="100")], [pods_metric(average="160")], {"scaleDown": {"stabilizationWindowSeconds": 30}}),
+        ([cpu_metric(50)], [cpu_metric(70)], {"scaleUp": {"tolerance": "0.3"}}),
+        ([external_metric(averageValue="100")], [external_metric(averageValue="140")], None),
+        ([object_metric(value="100")], [object_metric(value="80")], None),
+    ],
+    ids=["Pods", "Pods with behavior", "cpu", "External", "Object"],
+)
+async def test_replicas_are_those_of_the_command(
+    tmp_path: Path, metrics: list[dict[str, Any]], changed: list[dict[str, Any]], behavior: Any
+) -> None:
+    live = Live(make_hpa(*metrics), seed=1, failures=0.02, config=CONFIG)
+    live.run(wave(120, low=100, high=1500))
+    document = hpa_document(*changed, behavior=behavior)
+    path = tmp_path / "changed.yaml"
+    path.write_text(yaml.safe_dump(document))
+
+    result = await result_of(live, parse_hpa(document), pod_startup=45.0)
+
+    async def decisions(_: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(live.log.page("shop", "web")), content_type="application/json")
+
+    async with scripted_server() as server:
+        server.handlers["/debug/decisions/shop/web"] = decisions
+        command = ["replay", f"--hpa={path}", f"--server={server.url}", "--pod-startup=45s", "-o", "csv", *FLAGS]
+        printed = await asyncio.to_thread(CliRunner().invoke, main, command)
+    assert printed.exit_code == 0, printed.output
+    rows = list(csv.DictReader(printed.stdout.splitlines()))
+    replicas = [(rows[0]["timestamp"], int(rows[0]["replicas"]))]
+    replicas += [
+        (row["timestamp"], int(row["desiredReplicas"])) for row in rows if row["replicas"] != row["desiredReplicas"]
+    ]
+    assert len(replicas) > 5
+    assert [(_text(time_ms), count) for time_ms, count in result.replicas] == replicas
+
+
+def _text(time_ms: int) -> str:
+    return rfc3339(time_ms - time_ms % 1000).replace("Z", f".{time_ms % 1000:03}Z")
+
+
+async def test_unchanged_spec_repeats_the_real_decisions() -> None:
+    live = Live(make_hpa(), seed=2)
+    live.run(wave(100, low=100, high=1500))
+    result = await result_of(live)
+    assert list(result.header) == ["reality", "present spec"]
+    assert "present spec: all 100 decisions are the same as the autoscaler's." in result.notes
+    assert [(_text(time_ms), count) for time_ms, count in result.replicas[1:]] == [
+        (time, after) for time, _, after in real_scales(live.records)
+    ]
+
+
+async def test_result_compares_reality_the_present_and_the_changed_spec() -> None:
+    live = Live(make_hpa(), seed=3)
+    live.run([200.0] * 10 + [600.0] * 40)
+    result = await result_of(live, make_hpa(pods_metric(average="50")), capacity={0: 200.0})
+    assert list(result.header) == ["reality", "present spec", "changed spec"]
+    figures = {name: cells for name, *cells in result.rows}
+    assert figures["replicas: max"][2] == "12"
+    assert figures["pod-hours"][2].endswith("%)")
+    assert any("one ready pod can serve 200 of rps" in note for note in result.notes)
+    assert {"data", "layout"} == set(result.figure)
+    assert [time_ms for time_ms, _ in result.sentences] == [time_ms for time_ms, _ in result.replicas[1:]]
+    assert result.sentences[0][1].startswith("2 -> 4: rps is 100 against a target of 50 per pod")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "total", "expected"),
+    [
+        ([pods_metric()], 200.0, "there are 0 kept decisions on shop/web, and a replay needs two or more"),
+        (
+            [cpu_metric()],
+            0.0,
+            "no kept decision has a utilization of cpu above 0%, so what a pod requests is not known",
+        ),
+    ],
+    ids=["none", "no utilization"],
+)
+async def test_error_is_one_sentence(metrics: list[dict[str, Any]], total: float, expected: str) -> None:
+    live = Live(make_hpa(*metrics), seed=4)
+    live.run([] if total else [total] * 4)
+    with pytest.raises(WhatIfError, match=expected):
+        await result_of(live)
+
+
+async def test_event_loop_runs_while_a_replay_is_computed() -> None:
+    live = Live(make_hpa(), seed=5)
+    live.run(wave(300, low=100, high=1500))
+    records, threads = live.records, set[int]()
+
+    def noting() -> Iterator[DecisionRecord]:
+        for record in records:
+            threads.add(threading.get_ident())
+            yield record
+
+    replay = asyncio.create_task(
+        what_if(live.hpa, make_hpa(pods_metric(average="50")), noting(), config=Config(), pod_startup=30, capacity={})
+    )
+    iterations = 0
+    while not replay.done():
+        await asyncio.sleep(0)
+        iterations += 1
+    assert (await replay).rows
+    assert threads == threads - {threading.get_ident()}
+    assert iterations > 100
+
+
+async def test_replay_ends_soon_if_nobody_waits_for_it() -> None:
+    live = Live(make_hpa(), seed=6)
+    live.run([200.0] * 20)
+    records, read, ended = live.records, threading.Event(), threading.Event()
+
+    def endless() -> Iterator[DecisionRecord]:
+        try:
+            while True:
+                read.set()
+                yield records[0]
+        finally:
+            ended.set()
+
+    replay = asyncio.create_task(what_if(live.hpa, live.hpa, endless(), config=Config(), pod_startup=30, capacity={}))
+    assert await asyncio.to_thread(read.wait, 10)
+    replay.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await replay
+    # The iterator is closed when the thread no longer has it.
+    assert await asyncio.to_thread(ended.wait, 10)
+
+
+def test_what_if_needs_no_library_that_a_controller_does_not_have() -> None:
+    libraries = ("matplotlib", "optuna", "pandas", "prometheus_api_client", "requests")
+    code = f"import sys, replay.what_if; print([name for name in {libraries} if name in sys.modules])"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"
