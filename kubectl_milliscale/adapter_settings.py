@@ -12,10 +12,10 @@ from urllib.parse import quote, urlsplit
 
 import click
 import msgspec
-from click.core import ParameterSource
 
 from adapter.cli import serve
 from kube.objects import convert
+from kubectl_milliscale.flags import given_flags
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 
 _LABELS: Final = "app.kubernetes.io/name=milliscale,app.kubernetes.io/component=adapter"
@@ -122,8 +122,8 @@ def read_settings(kubectl: Kubectl, namespace: str) -> AdapterSettings:
     where = f"Deployment {namespace}/{deployments[0].metadata.name}"
     pod = deployments[0].spec.template.spec
     for container in pod.containers:
-        given = _flags([*container.command, *container.args])
-        if "config" in given:
+        given = given_flags(serve, [*container.command, *container.args])
+        if given.get("config") is not None:
             file = PurePosixPath(given["config"])
             name = _config_map(pod, container, file)
             if name is None:
@@ -133,8 +133,8 @@ def read_settings(kubectl: Kubectl, namespace: str) -> AdapterSettings:
             if file.name not in data:
                 raise click.ClickException(f"ConfigMap {namespace}/{name} has no {file.name}; {_GIVE}")
             return AdapterSettings(
-                flags={key: given[key] for key in _USED if key in given},
-                credentials=tuple(flag for key, flag in _FILES.items() if key in given),
+                flags={key: given[key] for key in _USED if given.get(key) is not None},
+                credentials=tuple(flag for key, flag in _FILES.items() if given.get(key, False) is not False),
                 rules=data[file.name],
             )
     raise click.ClickException(f"{where}: no container has the flag --config; {_GIVE}")
@@ -174,17 +174,6 @@ def reachable_prometheus(kubectl: Kubectl, url: str, *, namespace: str, verified
             raise KubectlError(f"{error.message}\nerror: {url} cannot be reached; {hint}") from error
         user, at, _ = parts.netloc.rpartition("@")
         yield parts._replace(netloc=f"{user}{at}127.0.0.1:{forwarded}").geturl()
-
-
-def _flags(arguments: list[str]) -> dict[str, Any]:
-    """Return the flags that are given, as `serve` reads them; unknown ones and invalid values are left out."""
-    first = next((index for index, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
-    context = serve.make_context("serve", arguments[first:], resilient_parsing=True, ignore_unknown_options=True)
-    return {
-        name: value
-        for name, value in context.params.items()
-        if value is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
 
 
 def _config_map(pod: _PodSpec, container: _Container, file: PurePosixPath) -> str | None:

@@ -24,11 +24,18 @@ _DEFAULT_PORT: Final = Options().metrics_port
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscalerPod:
-    """A running pod of the autoscaler; `port` has its /debug pages."""
+    """A running pod of the autoscaler.
+
+    Attributes:
+        namespace, name: of the pod.
+        port: of its /debug pages.
+        arguments: its command line.
+    """
 
     namespace: str
     name: str
     port: int
+    arguments: tuple[str, ...]
 
 
 class _Metadata(msgspec.Struct):
@@ -41,6 +48,8 @@ class _Port(msgspec.Struct, rename="camel"):
 
 
 class _Container(msgspec.Struct):
+    command: list[str] = []
+    args: list[str] = []
     ports: list[_Port] = []
 
 
@@ -84,7 +93,7 @@ def find_pods(kubectl: Kubectl, namespace: str) -> list[AutoscalerPod]:
     quoted = quote(namespace, safe="")
     listed = kubectl.get(f"/api/v1/namespaces/{quoted}/pods", {"labelSelector": _LABELS})
     pods = [
-        AutoscalerPod(namespace=namespace, name=pod.metadata.name, port=_port(pod))
+        _autoscaler_pod(namespace, pod)
         for pod in convert(listed, _Pods, "the list of pods").items
         if pod.status.phase == "Running"
     ]
@@ -124,9 +133,16 @@ def pod_with_decisions(kubectl: Kubectl, autoscaler_namespace: str, *, namespace
     raise click.ClickException(problem)
 
 
-def _port(pod: _Pod) -> int:
-    ports = (port for container in pod.spec.containers for port in container.ports)
-    return next((port.container_port for port in ports if port.name == _PORT_NAME), _DEFAULT_PORT)
+def _autoscaler_pod(namespace: str, pod: _Pod) -> AutoscalerPod:
+    containers = pod.spec.containers
+    ports = {port.container_port: one for one in containers for port in one.ports if port.name == _PORT_NAME}
+    port, container = next(iter(ports.items()), (_DEFAULT_PORT, containers[0] if containers else _Container()))
+    return AutoscalerPod(
+        namespace=namespace,
+        name=pod.metadata.name,
+        port=port,
+        arguments=(*container.command, *container.args),
+    )
 
 
 def _lease_holders(kubectl: Kubectl, quoted_namespace: str) -> set[str]:

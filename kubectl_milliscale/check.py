@@ -12,7 +12,7 @@ from adapter.commands.diagnose import check as check_rules
 from kube.flags import FILE
 from kubectl_milliscale.flags import adapter_namespace_option, borrow_flags, kubectl_options
 from kubectl_milliscale.kubectl import Kubectl
-from kubectl_milliscale.prometheus_flags import fill_in
+from kubectl_milliscale.prometheus_flags import fill_in_prometheus
 
 
 @borrow_flags(check_rules, without=("config", "kubeconfig"), defaults={"prometheus_url": "the adapter's"})
@@ -38,6 +38,6 @@ def check(*, config: Path | None, kubectl: Kubectl, adapter_namespace: str, **fl
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
     with ExitStack() as stack:
         values = {**flags, "config": config}
-        fill_in(values, stack, rules="config", kubectl=kubectl, adapter_namespace=adapter_namespace)
+        fill_in_prometheus(values, stack, rules="config", kubectl=kubectl, adapter_namespace=adapter_namespace)
         assert check_rules.callback is not None
         check_rules.callback(kubeconfig=stack.enter_context(kubectl.kubeconfig()), **values)

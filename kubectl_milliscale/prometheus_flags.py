@@ -19,7 +19,17 @@ def is_given(parameter: str) -> bool:
     return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
 
-def fill_in(values: dict[str, Any], stack: ExitStack, *, rules: str, kubectl: Kubectl, adapter_namespace: str) -> None:
+def fill_in_flag(values: dict[str, Any], parameter: str, value: object) -> None:
+    """Set the value of a flag of the current command, unless it is given."""
+    if parameter in values and not is_given(parameter):
+        values[parameter] = value
+        # Commands look at the source to decide whether a flag is given.
+        click.get_current_context().set_parameter_source(parameter, ParameterSource.COMMANDLINE)
+
+
+def fill_in_prometheus(
+    values: dict[str, Any], stack: ExitStack, *, rules: str, kubectl: Kubectl, adapter_namespace: str
+) -> None:
     """Set the values of the flags that are not given.
 
     Args:
@@ -36,17 +46,11 @@ def fill_in(values: dict[str, Any], stack: ExitStack, *, rules: str, kubectl: Ku
         return
     settings = read_settings(kubectl, adapter_namespace)
 
-    def fill(parameter: str, value: object) -> None:
-        if parameter in values and not is_given(parameter):
-            values[parameter] = value
-            # Commands look at the source to decide whether a flag is given.
-            click.get_current_context().set_parameter_source(parameter, ParameterSource.COMMANDLINE)
-
     if values[rules] is None:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kubectl-milliscale-"))
         file = Path(folder, "rules.yaml")
         file.write_text(settings.rules)
-        fill(rules, file)
+        fill_in_flag(values, rules, file)
     if is_given("prometheus_url"):
         return
     flags = dict(settings.flags)
@@ -54,12 +58,10 @@ def fill_in(values: dict[str, Any], stack: ExitStack, *, rules: str, kubectl: Ku
         raise click.ClickException("the adapter's Deployment has no --prometheus-url; give it here")
     url = flags.pop("prometheus_url")
     for parameter, value in flags.items():
-        fill(parameter, value)
+        fill_in_flag(values, parameter, value)
     if settings.credentials:
         names = " and ".join(settings.credentials)
         click.echo(f"Note: the adapter has {names}; give the same here if Prometheus needs it", err=True)
     verified = not values["prometheus_insecure_skip_tls_verify"]
-    fill(
-        "prometheus_url",
-        stack.enter_context(reachable_prometheus(kubectl, url, namespace=adapter_namespace, verified=verified)),
-    )
+    reachable = reachable_prometheus(kubectl, url, namespace=adapter_namespace, verified=verified)
+    fill_in_flag(values, "prometheus_url", stack.enter_context(reachable))

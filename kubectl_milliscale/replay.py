@@ -8,17 +8,19 @@ from typing import Any, Final
 
 import click
 
+from autoscaler.cli import run
 from kube.flags import FILE, GoCommand
-from kubectl_milliscale.autoscaler_pods import pod_with_decisions
+from kubectl_milliscale.autoscaler_pods import find_pods, pod_with_decisions
 from kubectl_milliscale.flags import (
     adapter_namespace_option,
     autoscaler_namespace_option,
     borrow_flags,
+    given_flags,
     namespaced_kubectl_options,
 )
 from kubectl_milliscale.hpas import find_apis
 from kubectl_milliscale.kubectl import Kubectl
-from kubectl_milliscale.prometheus_flags import fill_in, is_given
+from kubectl_milliscale.prometheus_flags import fill_in_flag, fill_in_prometheus, is_given
 from replay.commands import replay as replay_hpas
 from replay.flags import HPAReference
 from replay.tune.command import tune as tune_hpa
@@ -26,7 +28,15 @@ from replay.tune.command import tune as tune_hpa
 _REPLACED: Final = ("hpas", "csv", "server", "kubeconfig", "context")
 _DEFAULTS: Final = {"prometheus_url": "the adapter's", "config_file": "the adapter's ConfigMap"}
 _OF_PROMETHEUS: Final = ("start", "end", "prometheus_url", "config_file", "pods")
-"""Parameters that kept decisions do not have."""
+"""Parameters with which the load is read from Prometheus."""
+_OF_DECISIONS: Final = (
+    "downscale_stabilization",
+    "tolerance",
+    "cpu_initialization_period",
+    "initial_readiness_delay",
+    "feature_gates",
+)
+"""Parameters of the autoscaler that decisions depend on; the commands here have them, too."""
 
 
 @borrow_flags(replay_hpas, without=_REPLACED, defaults=_DEFAULTS)
@@ -48,7 +58,8 @@ def replay(
     """Show what an HPA, or a changed one, would have done.
 
     Without --from or --prometheus-url, the load is that of the decisions that the autoscaler keeps. With one of them it
-    is read from Prometheus, by default the adapter's, with the adapter's rules.
+    is read from Prometheus, by default the adapter's, with the adapter's rules. The --horizontal-pod-autoscaler-* flags
+    and the sync period are those of the autoscaler's pod, if there is one.
 
     \b
     Examples:
@@ -60,9 +71,10 @@ def replay(
     values = {**flags, "hpas": (_reference(namespace, name), *(HPAReference(path=file) for file in files))}
     with ExitStack() as stack:
         if any(map(is_given, _OF_PROMETHEUS)):
-            values["server"] = None
-            fill_in(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
+            _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=True)
+            fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
         else:
+            _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=False)
             pod = pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name)
             values["server"] = stack.enter_context(pod)
         _call(replay_hpas, values, stack, kubectl)
@@ -72,8 +84,9 @@ def replay(
 @click.command(cls=GoCommand)
 @click.argument("name")
 @namespaced_kubectl_options
+@autoscaler_namespace_option
 @adapter_namespace_option
-def tune(*, name: str, kubectl: Kubectl, adapter_namespace: str, **flags: Any) -> None:
+def tune(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, adapter_namespace: str, **flags: Any) -> None:
     """Look for a better HPA on the load in Prometheus, by default the adapter's, with the adapter's rules.
 
     The output is YAML for kubectl apply: the recommended HPA, with the report as comments. Ctrl-C ends the search and
@@ -87,12 +100,28 @@ def tune(*, name: str, kubectl: Kubectl, adapter_namespace: str, **flags: Any) -
     find_apis(kubectl, namespace, name)
     values = {**flags, "hpas": (_reference(namespace, name),)}
     with ExitStack() as stack:
-        fill_in(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
+        _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=True)
+        fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
         _call(tune_hpa, values, stack, kubectl)
 
 
 def _reference(namespace: str, name: str) -> HPAReference:
     return HPAReference(cluster=(namespace, name))
+
+
+def _fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str, *, with_step: bool) -> None:
+    """Set the flags of the controller that are not given; `with_step`: also the sync period."""
+    try:
+        pod = find_pods(kubectl, namespace)[0]
+    except click.ClickException as error:
+        click.echo(f"Note: the flags of the controller are the defaults: {error.message}", err=True)
+        return
+    given = given_flags(run, pod.arguments)
+    for parameter in _OF_DECISIONS:
+        if given.get(parameter) is not None:
+            fill_in_flag(values, parameter, given[parameter])
+    if with_step and given.get("sync_period") is not None:
+        fill_in_flag(values, "step", given["sync_period"])
 
 
 def _call(command: click.Command, values: dict[str, Any], stack: ExitStack, kubectl: Kubectl) -> None:

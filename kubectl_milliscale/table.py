@@ -94,6 +94,8 @@ class _Column:
     """A column; `shrinks_to` is its width in a narrow terminal, None: it is shown whole, or not at all."""
 
     def __init__(self, heading: str, cells: Sequence[Text], *, shrinks_to: int | None = None) -> None:
+        for cell in cells:
+            cell.plain = _printable(cell.plain)
         self.heading = heading
         self.cells = cells
         self.shrinks_to = shrinks_to
@@ -187,6 +189,11 @@ def status_of(row: Row) -> tuple[str, Level, str]:
 
 def _first(conditions: Sequence[ConditionText]) -> ConditionText:
     return next((each for each in conditions if each.type == ABLE_TO_SCALE), conditions[0])
+
+
+def _printable(text: str) -> str:
+    """Return as many characters, without those that control a terminal; texts of the cluster may have any."""
+    return "".join(" " if one.isspace() else one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
 def _metrics_text(metrics: Sequence[MetricBar]) -> Text:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from cachetools import LRUCache
 
 from kube.security.authentication import User
 from kube.security.authorization import Authorizer
@@ -16,24 +20,40 @@ GroupNamespace: TypeAlias = tuple[str, str]
 """(API group, namespace)."""
 
 _CONCURRENT_REVIEWS: Final = 10  # of all users
+_REVIEWS_PER_SECOND: Final = 20  # of one user
 _CHECKED_AT_ONCE: Final = 200  # cached decisions, about a millisecond
+_MAX_VIEWS: Final = 100
+
+
+@dataclass(slots=True)
+class _View:
+    """What a user may see, decided per namespace; `until` is on the clock."""
+
+    decided: dict[GroupNamespace, bool]
+    until: float
 
 
 class NamespaceAccess:
     """Decides which namespaces a user may see: those in which the user may `get` a resource.
 
-    A user with that right in all namespaces needs one SubjectAccessReview. Others need one for each namespace; the
-    authorizer caches them.
+    A user with that right in all namespaces needs one SubjectAccessReview. Others need one for each namespace. The
+    authorizer caches them; in a cluster with more than 200 namespaces they are kept longer, so that an open page does
+    not cause more than 20 reviews a second.
 
     Args:
         resource: such as "horizontalpodautoscalers".
         authorizer: reviews access; None: on loopback, where everyone may see everything.
+        clock: counts in seconds.
     """
 
-    def __init__(self, resource: str, authorizer: Authorizer | None) -> None:
+    def __init__(
+        self, resource: str, authorizer: Authorizer | None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._resource = resource
         self._authorizer = authorizer
+        self._clock = clock
         self._reviews = asyncio.Semaphore(_CONCURRENT_REVIEWS)
+        self._views: LRUCache[User, _View] = LRUCache(_MAX_VIEWS)
 
     async def visible(self, user: User | None, among: Iterable[GroupNamespace]) -> frozenset[GroupNamespace]:
         """Return those of the namespaces in which the user may `get` the resource of that API group.
@@ -46,14 +66,11 @@ class NamespaceAccess:
             return asked
         if user is None:
             return frozenset()
-        visible: set[GroupNamespace] = set()
-        for group in {group for group, _ in asked}:
-            of_group = [each for each in asked if each[0] == group]
-            if await authorizer.allows(user, self._right(group, "")):
-                visible.update(of_group)
-            else:
-                visible |= await self._reviewed(authorizer, user, of_group)
-        return frozenset(visible)
+        groups = {group for group, _ in asked}
+        whole = {group for group in groups if await authorizer.allows(user, self._right(group, ""))}
+        single = [each for each in asked if each[0] not in whole]
+        decided = await self._decided(authorizer, user, single) if single else {}
+        return frozenset(each for each in asked if each[0] in whole or decided[each])
 
     async def require(self, user: User | None, group: str, namespace: str) -> None:
         """Check that the user may see a namespace.
@@ -67,24 +84,28 @@ class NamespaceAccess:
             raise forbidden("the user is not known")
         await self._authorizer.authorize(user, self._right(group, namespace))
 
-    async def _reviewed(
+    async def _decided(
         self, authorizer: Authorizer, user: User, namespaces: list[GroupNamespace]
-    ) -> set[GroupNamespace]:
-        visible: set[GroupNamespace] = set()
-        rest = iter(namespaces)
-        workers = min(_CONCURRENT_REVIEWS, len(namespaces))
-        await all_of([self._check(authorizer, user, rest, visible) for _ in range(workers)])
-        return visible
+    ) -> dict[GroupNamespace, bool]:
+        """Return the decision for each of the namespaces, and perhaps for others."""
+        now, view = self._clock(), self._views.get(user)
+        if view is None or view.until <= now:
+            view = _View({}, now + len(namespaces) / _REVIEWS_PER_SECOND)
+        missing = [each for each in namespaces if each not in view.decided]
+        rest, decided = iter(missing), dict(view.decided)
+        workers = min(_CONCURRENT_REVIEWS, len(missing))
+        await all_of([self._review(authorizer, user, rest, decided) for _ in range(workers)])
+        self._views[user] = _View(decided, view.until)
+        return decided
 
-    async def _check(
-        self, authorizer: Authorizer, user: User, rest: Iterator[GroupNamespace], visible: set[GroupNamespace]
+    async def _review(
+        self, authorizer: Authorizer, user: User, rest: Iterator[GroupNamespace], decided: dict[GroupNamespace, bool]
     ) -> None:
         for number, (group, namespace) in enumerate(rest, start=1):
             if number % _CHECKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
             async with self._reviews:
-                if await authorizer.allows(user, self._right(group, namespace)):
-                    visible.add((group, namespace))
+                decided[group, namespace] = await authorizer.allows(user, self._right(group, namespace))
 
     def _right(self, group: str, namespace: str) -> RequestInfo:
         return RequestInfo(

@@ -42,16 +42,23 @@ class Pages:
     url: str
 
     async def get(self, path: str, user: str, *groups: str, token: str = "") -> tuple[int, str]:
-        # The certificate is self-signed, as in a pod without --tls-cert-file.
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with (
+            aiohttp.ClientSession(headers=headers) as http,
+            http.get(self.url + path, ssl=self.tls(user, *groups)) as response,
+        ):
+            return response.status, await response.text()
+
+    def tls(self, user: str, *groups: str) -> ssl.SSLContext:
+        """Return TLS with a client certificate of a user, if one is named."""
+        # The server's certificate is self-signed, as in a pod without --tls-cert-file.
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if user:
             pair = self.cluster.pki.client_ca.issue(user, organizations=groups, client=True)
             files = write_pair(self.cluster.pki.folder, pair, user)
             context.load_cert_chain(files.cert, files.key)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        async with aiohttp.ClientSession() as http, http.get(self.url + path, ssl=context, headers=headers) as response:
-            return response.status, await response.text()
+        return context
 
 
 async def install(admin: KubeClient) -> None:
@@ -94,7 +101,13 @@ async def pages(tmp_path: Path) -> AsyncIterator[Pages]:
             await apply(admin, [binding(group, "team-a")])
             account = Account("milliscale", "milliscale-autoscaler")
             await write_account_kubeconfig(admin, kubeconfig, admin=cluster.kubeconfig, account=account)
-        flags = ("--mode=dry-run", "--ui-address=0.0.0.0:0", f"--cert-dir={tmp_path / 'serving-cert'}")
+        flags = (
+            "--mode=dry-run",
+            "--horizontal-pod-autoscaler-sync-period=1s",
+            "--ui-address=0.0.0.0:0",
+            f"--cert-dir={tmp_path / 'serving-cert'}",
+            "--authorization-webhook-cache-authorized-ttl=1s",
+        )
         async with autoscaler(kubeconfig, *ALONE, *flags) as process:
 
             async def listening() -> str:
@@ -103,14 +116,20 @@ async def pages(tmp_path: Path) -> AsyncIterator[Pages]:
             yield Pages(cluster, await eventually(listening, every=0.05))
 
 
-async def test_a_tenant_sees_the_hpas_of_its_namespace_only(pages: Pages) -> None:
-    async def tenant_sees_its_own() -> str:  # the CAs, and the Roles in kube-apiserver, are read in the background
-        status, text = await pages.get("/", "jane", "team-a")
-        assert status == 200
-        assert "shop-of-team-a" in text
+async def until_readable(pages: Pages, path: str, *user: str) -> str:
+    """Return a page, as soon as the CAs are read, and kube-apiserver knows the Roles."""
+
+    async def readable() -> str:
+        status, text = await pages.get(path, *user)
+        assert status == 200, text
         return text
 
-    text = await eventually(tenant_sees_its_own)
+    return await eventually(readable)
+
+
+async def test_a_tenant_sees_the_hpas_of_its_namespace_only(pages: Pages) -> None:
+    text = await until_readable(pages, "/", "jane", "team-a")
+    assert "shop-of-team-a" in text
     assert "team-b" not in text
     assert (await pages.get("/hpas/team-a/shop-of-team-a", "jane", "team-a"))[0] == 200
     for name in ("shop-of-team-b", "no-such-hpa"):
@@ -127,3 +146,17 @@ async def test_a_tenant_sees_the_hpas_of_its_namespace_only(pages: Pages) -> Non
         assert status in code
         assert "shop-of" not in text
     assert (await pages.get("/", "", token="no-such-token"))[0] == 401
+
+
+async def test_an_open_page_ends_with_the_right_to_see_it(pages: Pages) -> None:
+    path = "/hpas/team-a/shop-of-team-a"
+    await until_readable(pages, path, "jane", "team-a")
+    context = pages.tls("jane", "team-a")
+    async with aiohttp.ClientSession() as http, http.get(f"{pages.url}{path}/events", ssl=context) as stream:
+        first = await stream.content.readuntil(b"\n\n")
+        assert first.startswith(b"event: replace\n")
+        async with await pages.cluster.client() as admin:
+            bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/team-a/rolebindings"
+            await admin.delete(f"{bindings}/hpa-viewer")
+        assert (await stream.text()).endswith("event: reload\ndata: \n\n")
+    assert (await pages.get(path, "jane", "team-a"))[0] == 403

@@ -2,8 +2,8 @@
 
     python kubectl_shim.py SETTINGS ARGUMENT...
 
-SETTINGS is a file with the JSON of `Settings`. The output, the exit status, and the check that the object exists are
-those of the real kubectl.
+SETTINGS is a file with the JSON of `Settings`. As with the real kubectl, the user must have the rights to read the
+object and to create pods/portforward.
 """
 
 import asyncio
@@ -48,9 +48,16 @@ def main() -> None:
     target, port = arguments[-2:]
     namespace = next(one.partition("=")[2] for one in arguments if one.startswith("--namespace="))
     own_flags = [one for one in arguments if one.startswith(("--kubeconfig=", "--context="))]
-    looked_up = subprocess.run([settings.kubectl, *own_flags, "get", target, f"--namespace={namespace}"], stdout=2)
-    if looked_up.returncode != 0:
-        sys.exit(looked_up.returncode)
+    own_kubectl = [settings.kubectl, *own_flags]
+    found = subprocess.run([*own_kubectl, "get", target, f"--namespace={namespace}"], check=False, stdout=sys.stderr)
+    if found.returncode != 0:
+        sys.exit(found.returncode)
+    path = f"/api/v1/namespaces/{namespace}/pods/any/portforward"
+    created = subprocess.run(
+        [*own_kubectl, "create", "--raw", path, "-f", "/dev/null"], check=False, capture_output=True
+    )
+    if b"(Forbidden)" in created.stderr:
+        sys.exit(created.stderr.decode())
     asyncio.run(forward(settings.forwards[f"{namespace} {target} {port.removeprefix(':')}"], port))
 
 

@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest_asyncio
 import yaml
 
 from playground.bundle import Bundle, Timing, run_bundle
-from playground.install import Manifests, apply
+from playground.install import Account, Manifests, apply, write_account_kubeconfig
 from playground.scenario import NAMESPACE, RULES, demo_load
 from tests.e2e.tools import CommandResult, fetch, processes_with
 from tests.eventually import eventually
@@ -30,6 +31,10 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
+FLAGS = [
+    f"--horizontal-pod-autoscaler-sync-period={TIMING.sync_period}s",
+    f"--horizontal-pod-autoscaler-downscale-stabilization={TIMING.downscale_stabilization}s",
+]
 HPAS = ("router", "shop", "worker")
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -95,12 +100,13 @@ async def create_objects(bundle: Bundle) -> dict[str, int]:
         (one["kind"], one["metadata"]["name"].partition("-rules")[0]): one for one in manifests.objects
     }
     autoscaler = objects["Deployment", "milliscale-autoscaler"]["spec"]["template"]
+    (container,) = autoscaler["spec"]["containers"]
     pods = {
         name: {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"namespace": "milliscale", "name": name, "labels": autoscaler["metadata"]["labels"]},
-            "spec": {**autoscaler["spec"], "nodeName": "none"},
+            "spec": {**autoscaler["spec"], "nodeName": "none", "containers": [{**container, "args": FLAGS}]},
         }
         for name in ("milliscale-autoscaler-standby", leader)
     }
@@ -216,6 +222,65 @@ async def test_explain_prints_a_decision_of_the_leader(environment: Environment)
     assert len(last.json["decisions"]) == 3
 
 
+async def tenant(environment: Environment, name: str, roles: list[dict[str, Any]], kubeconfig: Path) -> None:
+    """Write the kubeconfig of a service account with these Roles."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": NAMESPACE, "name": name}}
+    bindings = [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"namespace": role["metadata"]["namespace"], "name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]},
+            "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": name}],
+        }
+        for role in roles
+    ]
+    client, admin = environment.bundle.client, environment.bundle.kubeconfig
+    await apply(client, [account, *roles, *bindings])
+    await write_account_kubeconfig(client, kubeconfig, admin=admin, account=Account(NAMESPACE, name))
+
+
+def documented_roles() -> list[dict[str, Any]]:
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "kubectl.md").read_text(), flags=re.DOTALL)
+    return list(yaml.safe_load_all(text))
+
+
+async def test_documented_roles_are_enough_for_all_commands(environment: Environment, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    await tenant(environment, "viewer", documented_roles(), kubeconfig)
+    flags = (f"--kubeconfig={kubeconfig}", "-n", NAMESPACE)
+    status = await environment.milliscale("status", *flags)
+    assert status.errors == ""
+    assert (await environment.milliscale("explain", "worker", *flags)).output
+    assert (await environment.milliscale("replay", "worker", *flags)).errors == ""
+    assert (await environment.milliscale("replay", "worker", "--from", "10s", *flags)).errors == ""
+    assert (await environment.milliscale("check", flags[0])).errors == ""
+
+
+async def test_user_who_may_only_read_hpas_sees_their_status(environment: Environment, tmp_path: Path) -> None:
+    role = documented_roles()[0]
+    role["metadata"]["name"] = "reader"
+    await tenant(environment, "reader", [role], tmp_path / "kubeconfig")
+    flags = (f"--kubeconfig={tmp_path / 'kubeconfig'}", "-n", NAMESPACE)
+    status = await environment.milliscale("status", *flags)
+    assert len(status.output.splitlines()) == 1 + len(HPAS)
+    assert "Note: no decisions: Error from server (Forbidden): pods is forbidden" in status.errors
+    explained = await environment.milliscale("explain", "router", *flags, fails=True)
+    assert explained.errors.startswith("Error from server (Forbidden): pods is forbidden")
+    role["metadata"]["name"] = "pod-reader"
+    pods = {**documented_roles()[1], "metadata": {"namespace": "milliscale", "name": "pod-reader"}}
+    pods["rules"] = [rule for rule in pods["rules"] if rule["resources"] == ["pods"]]
+    await tenant(environment, "pod-reader", [role, pods], tmp_path / "pod-reader")
+    unforwarded = await environment.milliscale(
+        "explain", "router", f"--kubeconfig={tmp_path / 'pod-reader'}", fails=True
+    )
+    assert "pods/portforward" in unforwarded.errors
+    everywhere = await environment.milliscale("status", "-A", flags[0], fails=True)
+    assert everywhere.errors.startswith(
+        "Error from server (Forbidden): horizontalpodautoscalers.autoscaling is forbidden"
+    )
+
+
 async def test_check_uses_the_rules_and_the_prometheus_of_the_adapter(environment: Environment) -> None:
     result = await environment.milliscale("check")
     for metric in ("pods/packets_per_second", "services/requests_per_second", "queue_depth"):
@@ -237,11 +302,25 @@ async def test_replay_of_prometheus_with_the_rules_of_the_adapter(environment: E
     )
     changed = tmp_path / "changed.yaml"
     changed.write_text(yaml.safe_dump({**hpa, "spec": {**hpa["spec"], "minReplicas": 6, "maxReplicas": 6}}))
-    arguments = ("-f", str(changed), "--from", "10s", "--step", "1s", "--initial-replicas", "6")
+    arguments = ("-f", str(changed), "--from", "10s", "--initial-replicas", "6")
     result = await environment.milliscale("replay", "router", *arguments)
     rows = {line[:15].strip(): line.split() for line in result.output.splitlines()}
     assert rows["replicas: min"][-1] == rows["replicas: max"][-1] == "6", result.output
     assert "packets_per_second" in result.output
+
+
+async def test_replay_of_kept_decisions_with_the_flags_of_the_autoscaler(environment: Environment) -> None:
+    async def scaled_down() -> bool:
+        # With the default of five minutes for stabilization it would not have been scaled down.
+        counts = [one["desiredReplicas"] for one in await decisions(environment, "router")]
+        return any(later < earlier for earlier, later in pairwise(counts))
+
+    await eventually(scaled_down)
+    result = await environment.milliscale("replay", "router")
+    assert re.search(r"all \d+ decisions are the same as the autoscaler's", result.output), result.output
+    assert result.errors == ""
+    changed = await environment.milliscale("replay", "router", "--horizontal-pod-autoscaler-downscale-stabilization=5m")
+    assert "decisions are the same" not in changed.output
 
 
 async def test_tune_reads_the_prometheus_of_the_adapter(environment: Environment) -> None:

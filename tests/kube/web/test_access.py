@@ -95,6 +95,26 @@ async def test_two_views_of_one_user_share_their_reviews(access: NamespaceAccess
     assert len(api.reviews) == 41
 
 
+async def test_many_namespaces_are_reviewed_twenty_a_second(api: AccessApi, tmp_path: Path) -> None:
+    clock = [0.0]
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api.script(server)
+        api.allowed = only("ns-1")
+        authorizer = Authorizer(client, AuthorizationOptions(unauthorized_ttl=0.0, authorized_ttl=0.0))
+        access = NamespaceAccess(RESOURCE, authorizer, clock=lambda: clock[0])
+        for seconds, more in ((0.0, 101), (4.9, 1), (5.0, 101)):
+            clock[0] = seconds
+            before = len(api.reviews)
+            assert await access.visible(JANE, namespaces(100)) == {(GROUP, "ns-1")}
+            assert len(api.reviews) - before == more
+        # A namespace that is new is reviewed at once, and a right to all namespaces counts at once.
+        before = len(api.reviews)
+        assert await access.visible(JANE, namespaces(101)) == {(GROUP, "ns-1")}
+        assert len(api.reviews) - before == 2
+        api.allowed = only("")
+        assert len(await access.visible(JANE, namespaces(100))) == 100
+
+
 class CountingAuthorizer(Authorizer):
     """Allows nothing, and counts the reviews under way."""
 

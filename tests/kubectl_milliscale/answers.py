@@ -1,0 +1,29 @@
+"""A kubectl that returns prepared objects, for tests without a cluster."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubectl_milliscale.kubectl import Kubectl, KubectlError
+
+NOT_FOUND = "Error from server (NotFound): the server could not find the requested resource"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedKubectl(Kubectl):
+    """Returns `objects` by path, and fails for other paths; forwards are recorded, and get port 4000."""
+
+    objects: Mapping[str, Any]
+    forwarded: list[str] = field(default_factory=list)
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        if path not in self.objects:
+            raise KubectlError(NOT_FOUND)
+        found: dict[str, Any] = self.objects[path]
+        return found
+
+    @contextmanager
+    def port_forward(self, namespace: str, target: str, port: int) -> Iterator[int]:
+        self.forwarded.append(f"{namespace} {target} {port}")
+        yield 4000

@@ -1,0 +1,59 @@
+"""Finding the autoscaler's pods."""
+
+from typing import Any
+
+import click
+import pytest
+
+from kubectl_milliscale.autoscaler_pods import find_pods
+from tests.kubectl_milliscale.answers import PreparedKubectl
+
+PODS = "/api/v1/namespaces/milliscale/pods"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/milliscale/leases"
+
+
+def pod(name: str, *, phase: str = "Running", port: int | None = 8080) -> dict[str, Any]:
+    ports = [{"containerPort": 15020}] if port is None else [{"name": "metrics", "containerPort": port}]
+    container = {"command": ["milliscale-autoscaler", "run"], "args": ["--shards=2"], "ports": ports}
+    sidecar = {"args": ["--proxy"]}
+    return {"metadata": {"name": name}, "spec": {"containers": [container, sidecar]}, "status": {"phase": phase}}
+
+
+def lease(holder: str | None) -> dict[str, Any]:
+    return {"spec": {"holderIdentity": holder}}
+
+
+def names(*pods: dict[str, Any], leases: list[dict[str, Any]] | None = None) -> list[str]:
+    objects: dict[str, Any] = {PODS: {"items": list(pods)}}
+    if leases is not None:
+        objects[LEASES] = {"items": leases}
+    return [one.name for one in find_pods(PreparedKubectl(objects=objects), "milliscale")]
+
+
+def test_leaders_of_all_shards_are_found() -> None:
+    pods = [pod(f"autoscaler-{number}") for number in range(4)]
+    leases = [lease("autoscaler-0_1f0c"), lease("autoscaler-3_77aa"), lease("somebody_1"), lease(None)]
+    assert names(*pods, leases=leases) == ["autoscaler-0", "autoscaler-3"]
+
+
+def test_without_a_leader_all_running_pods_are_found() -> None:
+    pods = [pod("a"), pod("b", phase="Pending"), pod("c")]
+    assert names(*pods, leases=[lease("gone_1")]) == ["a", "c"]
+
+
+def test_leases_that_may_not_be_listed_are_no_error() -> None:
+    assert names(pod("a"), leases=None) == ["a"]
+
+
+def test_port_and_command_line_are_those_of_the_container_with_the_port_metrics() -> None:
+    (found,) = find_pods(PreparedKubectl(objects={PODS: {"items": [pod("a", port=9000)]}}), "milliscale")
+    assert (found.port, found.arguments) == (9000, ("milliscale-autoscaler", "run", "--shards=2"))
+    (found,) = find_pods(PreparedKubectl(objects={PODS: {"items": [pod("a", port=None)]}}), "milliscale")
+    assert (found.port, found.arguments) == (8080, ("milliscale-autoscaler", "run", "--shards=2"))
+
+
+def test_no_pod_is_an_error_that_names_the_flag() -> None:
+    with pytest.raises(
+        click.ClickException, match=r"no pod of the autoscaler runs in namespace milliscale.*--autoscaler-namespace"
+    ):
+        names(pod("a", phase="Pending"), leases=[])

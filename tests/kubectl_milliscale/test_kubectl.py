@@ -1,0 +1,126 @@
+"""Running kubectl: its output, its errors, and its end."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from kubectl_milliscale.kubectl import Kubectl, KubectlError
+
+
+def kubectl(tmp_path: Path, script: str, *flags: str) -> Kubectl:
+    """Return a kubectl that is a shell script."""
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return Kubectl(program=str(program), flags=flags)
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_flags_and_arguments_are_passed_on(tmp_path: Path) -> None:
+    assert kubectl(tmp_path, 'echo "$@"', "--context=a").run("get", "pods") == "--context=a get pods\n"
+
+
+def test_path_is_requested_with_its_parameters(tmp_path: Path) -> None:
+    echo = kubectl(tmp_path, 'printf \'{"asked": "%s"}\' "$*"')
+    assert echo.get("/api/v1/pods", {"labelSelector": "a=b"}) == {"asked": "get --raw /api/v1/pods?labelSelector=a%3Db"}
+
+
+def test_error_is_kubectls_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = 'Error from server (NotFound): pods "web" not found'
+    with pytest.raises(KubectlError) as error:
+        kubectl(tmp_path, f"echo '{message}' >&2; exit 1").run("get")
+    assert error.value.is_not_found
+    error.value.show()
+    assert capsys.readouterr().err == f"{message}\n"
+
+
+def test_error_without_a_message_has_the_exit_status(tmp_path: Path) -> None:
+    with pytest.raises(KubectlError, match="kubectl ended with exit status 3"):
+        kubectl(tmp_path, "exit 3").run("get")
+
+
+def test_missing_program_is_an_error() -> None:
+    with pytest.raises(KubectlError, match="/absent/kubectl cannot be run: No such file or directory"):
+        Kubectl(program="/absent/kubectl").run("get")
+
+
+def test_forwarded_port_is_yielded_and_kubectl_ends_with_the_context(tmp_path: Path) -> None:
+    script = "echo $$ > $(dirname $0)/pid; echo 'Forwarding from 127.0.0.1:4567 -> 8080'; exec sleep 60"
+    with kubectl(tmp_path, script).port_forward("shop", "pod/web", 8080) as port:
+        process = int((tmp_path / "pid").read_text())
+        assert is_running(process)
+    assert port == 4567
+    assert not is_running(process)
+
+
+def test_forward_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubectl_milliscale.kubectl._STOP_SECONDS", 0.05)
+    forward = "echo $$ > $(dirname $0)/pid; echo 'Forwarding from 127.0.0.1:4567 -> 8080'"
+    script = f"trap '' TERM; {forward}; while :; do sleep 0.02; done"
+    with kubectl(tmp_path, script).port_forward("shop", "pod/web", 8080):
+        process = int((tmp_path / "pid").read_text())
+    assert not is_running(process)
+
+
+def test_forward_that_fails_has_kubectls_message(tmp_path: Path) -> None:
+    message = "error: unable to forward port because pod is not running. Current status=Pending"
+    with (
+        pytest.raises(KubectlError, match=message),
+        kubectl(tmp_path, f"echo '{message}' >&2; exit 1").port_forward("shop", "pod/web", 8080),
+    ):
+        pytest.fail("it was forwarded")
+
+
+def test_many_connections_do_not_stop_the_forward(tmp_path: Path) -> None:
+    printed = tmp_path / "printed"
+    os.mkfifo(printed)
+    script = (
+        "echo 'Forwarding from 127.0.0.1:4567 -> 8080'; yes 'Handling connection for 4567' | head -n 10000; "
+        f"echo > {printed}; exec sleep 60"
+    )
+    with kubectl(tmp_path, script).port_forward("shop", "pod/web", 8080):
+        # The script gets here only when its 280 kB of output have been read.
+        assert printed.read_text() == "\n"
+
+
+def test_watch_yields_events_until_it_is_stopped(tmp_path: Path) -> None:
+    script = 'echo \'{"type": "ADDED"}\'; exec sleep 60'
+    with kubectl(tmp_path, script).watch("/api/v1/pods", {}) as watch:
+        events = watch.events()
+        assert next(events) == {"type": "ADDED"}
+        watch.stop()
+        assert list(events) == []
+
+
+@pytest.mark.parametrize(("printed", "namespace"), [("shop", "shop"), ("", "default")])
+def test_namespace_is_the_contexts(printed: str, namespace: str, tmp_path: Path) -> None:
+    assert kubectl(tmp_path, f"printf '{printed}'").namespace() == namespace
+
+
+def test_namespace_without_a_kubeconfig_is_the_default_one(tmp_path: Path) -> None:
+    without = kubectl(tmp_path, "echo 'error: current-context must exist in order to minify' >&2; exit 1")
+    assert without.namespace() == "default"
+    with without.kubeconfig() as path:
+        assert path is None
+
+
+def test_kubeconfig_is_for_its_owner_alone_and_removed(tmp_path: Path) -> None:
+    with kubectl(tmp_path, "echo secret").kubeconfig() as path:
+        assert path is not None
+        assert path.read_text() == "secret\n"
+        assert path.parent.stat().st_mode & 0o077 == 0
+    assert not path.parent.exists()
+
+
+def test_signal_number_is_in_the_exit_status(tmp_path: Path) -> None:
+    with pytest.raises(KubectlError, match=f"exit status -{signal.SIGKILL.value}"):
+        kubectl(tmp_path, "kill -9 $$").run("get")
