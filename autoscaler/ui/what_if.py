@@ -55,13 +55,20 @@ class WhatIfPage:
                 result = await self._replay(hpa, form.changed, form)
             except WhatIfError as error:
                 problem = str(error)
-        numbers = self._sources.decisions.numbers(key)
+        kept = len(self._sources.decisions.numbers(key))
+        # YAML and figure of an HPA with many metrics take tens of milliseconds.
+        return await asyncio.to_thread(self._page, request, hpa, form, result, problem, kept)
+
+    def _page(
+        self, request: PageRequest, hpa: HPA, form: SpecForm, result: WhatIfResult | None, problem: str, kept: int
+    ) -> web.Response:
+        key = hpa.key
         return self._templates.page(
             "what_if.html",
             hpa=hpa,
             form=form,
             has_errors=form.changed is None,
-            kept=len(numbers),
+            kept=kept,
             result=result,
             problem=problem,
             changed_yaml=yaml.safe_dump(form.document, sort_keys=False, allow_unicode=True) if result else "",
