@@ -70,8 +70,9 @@ bench: bench-adapter bench-autoscaler bench-replay ## measure both processes, an
 bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometheus-adapter compares; BENCH_ARGS narrows it
 	@$(PY) -m bench.adapter $(BENCH_ARGS)
 
-pictures: setup ## draw the pictures of docs/replay.md
+pictures: setup ## draw docs/img: recorded load, and the page of the demo, two minutes
 	@$(PY) -m tests.replay.pictures
+	@$(PY) -m tests.browser.picture
 
 dashboards: setup ## generate the Grafana dashboards in manifests/components
 	@$(PY) -m tools.dashboards

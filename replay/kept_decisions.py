@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from autoscaler.core.history import History, Recommendation
+from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import (
     ContainerResourceMetric,
     CrossVersionObjectReference,
@@ -29,6 +29,7 @@ from autoscaler.core.model import (
 )
 from autoscaler.records.record import DecisionRecord, MetricRecord
 from kube.quantity import milli_value, quantity_text
+from replay.earlier_scales import earlier_scales
 from replay.load import Load, ReplayError, Series, metric_key
 from replay.recorded import PodCounts, Reconciliation, RecordedMetric
 from replay.recorded_usage import calculate_requests, total_usage
@@ -190,7 +191,7 @@ def _ready(reconciliations: Sequence[Reconciliation], hold_ms: int) -> Series | 
 
 
 def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:
-    """Return what is known of the recommendations before: those that changed a kept decision.
+    """Return what is known of the time before: recommendations and scale events that changed a kept decision.
 
     The first decision's proposal stands for all others: each of them that mattered to it is in its record.
     """
@@ -204,7 +205,12 @@ def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:
             time = round(datetime.fromisoformat(earlier.time).timestamp() * _MILLI)
             if time <= start_ms:
                 found.append(Recommendation(earlier.replicas, time))
-    return History(recommendations=tuple(dict.fromkeys(found)))
+    scales = earlier_scales(used)
+    return History(
+        recommendations=tuple(dict.fromkeys(found)),
+        scale_up_events=tuple([each for each in scales if each.change > 0]),
+        scale_down_events=tuple([ScaleEvent(-each.change, each.time_ms) for each in scales if each.change < 0]),
+    )
 
 
 # --- notes ---------------------------------------------------------------------------------------------------------
@@ -220,13 +226,6 @@ def _notes(used: Sequence[tuple[int, DecisionRecord]], requests: Mapping[str, in
         if _spec_of(record, latest) != latest:
             yield f"The HPA was changed after {record.time}: the real decisions until then are those of another spec."
             break
-    _, first = used[0]
-    limits = [limit for limit in (first.scale_up_limit, first.scale_down_limit) if limit is not None]
-    if any(limit.period_start_replicas not in (None, first.current_replicas) for limit in limits):
-        yield (
-            "The HPA was scaled shortly before the first kept decision: scaling policies ignore that, because the size "
-            "of that scale is not kept."
-        )
 
 
 def _spec_of(record: DecisionRecord, latest: Mapping[str, object] | None) -> dict[str, object]:

@@ -18,12 +18,14 @@ from autoscaler.core.model import MetricSource, PodsMetric, ResourceMetric
 from autoscaler.core.observation import (
     MetricError,
     MetricResponse,
+    Observation,
     Pod,
     PodSample,
     PodsResponse,
     PodUsage,
     ReadyCondition,
     ResourceResponse,
+    Scale,
     ValuesResponse,
 )
 
@@ -109,10 +111,13 @@ class Recording:
             return None
         return found
 
-    def observed(self, recorded: Reconciliation) -> tuple[tuple[Pod, ...], tuple[MetricResponse, ...]] | None:
-        """Return the pods, and the response for each entry of the spec; None if a metric was not evaluated."""
+    def observe(self, observation: Observation, recorded: Reconciliation) -> Observation:
+        """Return an observation with what was recorded; pods and responses only if all metrics were evaluated."""
+        assert isinstance(observation.scale, Scale)
+        scale = replace(observation.scale, status_replicas=recorded.status_replicas)
+        observation = replace(observation, scale=scale, stale=recorded.stale)
         if not all(key in recorded.metrics for key, _ in self._metrics):
-            return None
+            return observation
         found = [(source, recorded.metrics[key]) for key, source in self._metrics]
         of_pods = [one.pods for source, one in found if one.pods is not None and _is_of_pods(source)]
         others = [one.pods for source, one in found if one.pods is not None and not _is_of_pods(source)]
@@ -129,7 +134,8 @@ class Recording:
             ready=min((one.ready for one in others), default=count),
         )
         names = [pod.name for pod in pods[: count - ignored - pending]]
-        return pods, tuple([_response(source, one, names, recorded.time_ms) for source, one in found])
+        responses = tuple([_response(source, one, names, recorded.time_ms) for source, one in found])
+        return replace(observation, pods=pods, responses=responses)
 
 
 def _is_of_pods(source: MetricSource) -> bool:

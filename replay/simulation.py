@@ -123,23 +123,14 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
     for now_ms, end_ms in _times(hpa, load, settings):
         workload.advance(now_ms)
         recorded = recording.at(now_ms, replicas)
-        seen_ready = None if recorded is None else recorded.ready
-        ready = workload.ready if seen_ready is None else seen_ready
-        observed = None if recorded is None else recording.observed(recorded)
-        if observed is None:
-            observed = workload.pods, tuple([respond(workload, now_ms) for respond in responders])
-        observation = Observation(
-            hpa=hpa,
-            config=config,
-            scale=ObservedScale(
-                spec_replicas=replicas,
-                status_replicas=replicas if recorded is None else recorded.status_replicas,
-                selector=_SELECTOR,
-            ),
-            pods=observed[0],
-            responses=observed[1],
-            stale=() if recorded is None else recorded.stale,
-        )
+        real_ready = None if recorded is None else recorded.ready
+        ready = workload.ready if real_ready is None else real_ready
+        scale = ObservedScale(spec_replicas=replicas, status_replicas=replicas, selector=_SELECTOR)
+        observation = Observation(hpa=hpa, config=config, scale=scale, pods=workload.pods)
+        if recorded is not None:
+            observation = recording.observe(observation, recorded)
+        if observation.responses is None:
+            observation = replace(observation, responses=tuple([respond(workload, now_ms) for respond in responders]))
         decision = decide(observation, history, now_ms)
         failed = recorded is not None and recorded.desired_replicas == decision.scale_to and recorded.scale_error
         outcome = conclude(decision, scale_error=failed or None)
@@ -150,7 +141,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         if decision.scale_to is not None and not failed:
             desired = decision.scale_to
             workload.scale(desired, now_ms)
-        ready_over = workload.ready_over(now_ms, end_ms) if seen_ready is None else [(now_ms, end_ms, seen_ready)]
+        ready_over = workload.ready_over(now_ms, end_ms) if real_ready is None else [(now_ms, end_ms, real_ready)]
         overload = integrate_overload(with_capacity, ready_over)
         yield Step(
             time_ms=now_ms,

@@ -26,7 +26,7 @@ from kube.web.templates import Templates
 SECTIONS: Final = ("summary", "findings", "servers", "file", "cache")
 """The parts of the page that are replaced as a whole; their templates are `_overview_NAME.html`."""
 
-_FINDINGS_SECONDS: Final = 2.0  # how long the first view waits for them
+_FINDINGS_SECONDS: Final = 1.0  # how long the first view waits for them
 _ROWS_AT_ONCE: Final = 50  # rendered without a break
 
 

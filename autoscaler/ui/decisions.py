@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.figures import Point, figure, scales
 from kube.security.request_info import Query
+
+_T = TypeVar("_T")
 
 PAGE_SIZE: Final = 30
 _SLICE_SECONDS: Final = 0.005
@@ -87,7 +89,10 @@ async def read_decisions(
     numbers = log.numbers(key)
     points = {number: old[number] for number in numbers if number in old}
     shown: deque[DecisionRecord] = deque(maxlen=PAGE_SIZE + 1)
-    async for number, record in _read(log, [each for each in numbers if each > last]):
+    async for number in in_slices(each for each in numbers if each > last):
+        record = log.get(number)
+        if record is None:  # dropped meanwhile
+            continue
         points[number] = Point.of(record)
         if selection.includes(record):
             shown.append(record)
@@ -102,13 +107,11 @@ async def read_decisions(
     )
 
 
-async def _read(log: DecisionLog, numbers: Sequence[int]) -> AsyncIterator[tuple[int, DecisionRecord]]:
-    """Yield the records that are still kept. There may be a thousand, so other tasks run every few milliseconds."""
+async def in_slices(items: Iterable[_T]) -> AsyncIterator[_T]:
+    """Yield the items. There may be a thousand, so other tasks run every few milliseconds, and after the last one."""
     started = time.monotonic()
-    for number in numbers:
-        record = log.get(number)
-        if record is not None:
-            yield number, record
+    for item in items:
+        yield item
         if time.monotonic() - started > _SLICE_SECONDS:
             await asyncio.sleep(0)
             started = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -16,7 +15,7 @@ from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.explanation import METRIC_HEADINGS, explain_record
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
-from autoscaler.ui.decisions import PAGE_SIZE, Decisions, Selection, read_decisions
+from autoscaler.ui.decisions import PAGE_SIZE, Decisions, Selection, in_slices, read_decisions
 from autoscaler.ui.figures import scales
 from autoscaler.ui.links import hpa_url
 from autoscaler.ui.rows import row
@@ -28,7 +27,6 @@ from kube.web.event_stream import ServerEvent, respond_with_events
 from kube.web.requests import PageRequest
 from kube.web.templates import Templates
 
-_SLICE_SECONDS: Final = 0.005
 _UPDATE_SECONDS: Final = 0.5
 """Between two updates of an open page."""
 _IDLE_SECONDS: Final = 5.0
@@ -142,10 +140,9 @@ class HPAPage:
         return "the HPA was not reconciled yet, or memory for its decisions was needed for newer ones of other HPAs"
 
     async def _rendered(self, records: Iterable[DecisionRecord], key: HPAKey, selection: Selection) -> list[Markup]:
-        """Return the items of the list; other tasks run every few milliseconds."""
+        """Return the items of the list."""
         items = []
-        started = time.monotonic()
-        for record in records:
+        async for record in in_slices(records):
             explanation = explain_record(with_sentence(record))
             change, _, cause = explanation.sentence.partition(": ")
             html = self._templates.render(
@@ -160,10 +157,6 @@ class HPAPage:
                 is_open=record.time == selection.decision,
             )
             items.append(Markup(html))  # noqa: S704  # rendered, and so escaped
-            if time.monotonic() - started > _SLICE_SECONDS:
-                await asyncio.sleep(0)
-                started = time.monotonic()
-        await asyncio.sleep(0)
         return items
 
 

@@ -31,7 +31,7 @@ _IDLE_SECONDS: Final = 5.0
 """The notices depend on more than HPAs."""
 _RENDERED: Final = 1000
 """Rendered rows that are kept: 3 KiB each."""
-_RENDERED_AT_ONCE: Final = 20
+_RENDERED_AT_ONCE: Final = 10
 
 
 class ListPage:

@@ -7,6 +7,7 @@ slices, so that ten thousand HPAs do not block the event loop.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,8 +28,9 @@ _T = TypeVar("_T")
 
 ROWS: Final = 100
 """Of a page."""
-_SLICE: Final = 200
-"""Entries without a yield to the event loop: at most some milliseconds."""
+_SLICE: Final = 100
+_SLICE_SECONDS: Final = 0.005
+"""Without a yield to the event loop. Shorter slices would wait too often for other work of a busy loop."""
 
 
 class Entry:
@@ -215,10 +217,10 @@ class HPAIndex:
                     self._outdated += (hpa.key for hpa in hpas)
                 self._is_listed = True
             self._outdated += self._changed.take()
-            while self._outdated:
-                for _ in range(min(_SLICE, len(self._outdated))):
-                    self._update(self._outdated.pop())
-                await asyncio.sleep(0)
+            async for keys in slices(self._outdated):
+                for key in keys:
+                    self._update(key)
+            self._outdated = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -288,10 +290,13 @@ def _matches(entry: Entry, namespace: str, words: Sequence[str], visible: frozen
 
 
 async def slices(items: Sequence[_T], length: int = _SLICE) -> AsyncIterator[Sequence[_T]]:
-    """Yield the items in slices, and let the event loop do other work in between."""
+    """Yield the items in slices, and let the event loop do other work every few milliseconds."""
+    started = time.monotonic()
     for start in range(0, len(items), length):
         yield items[start : start + length]
-        await asyncio.sleep(0)
+        if time.monotonic() - started > _SLICE_SECONDS:
+            await asyncio.sleep(0)
+            started = time.monotonic()
 
 
 def _name(item: tuple[HPAKey, Entry]) -> tuple[str, str, str]:

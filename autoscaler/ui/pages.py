@@ -36,8 +36,6 @@ class UIPages:
     """Responds to requests for the pages; see kube.web.requests.Pages."""
 
     def __init__(self, sources: Sources, access: NamespaceAccess) -> None:
-        self._sources = sources
-        self._access = access
         plotly = get_plotlyjs()
         self.static = StaticFiles(["kube.web", "autoscaler.ui"], {"plotly.min.js": plotly.encode()})
         self.templates = Templates(

@@ -52,6 +52,17 @@ def metric_unit(spec: MetricSpec) -> str:
     return _UNITS.get(spec.source.name, "") if isinstance(spec.source, ResourceMetric) else ""
 
 
+def metric_flag(spec: MetricSpec) -> str:
+    """Return how `--capacity` names a metric: NAME, RESOURCE or CONTAINER/RESOURCE."""
+    match spec.source:
+        case ResourceMetric(name=name, container=container):
+            return name if container is None else f"{container}/{name}"
+        case InvalidMetric(type_):
+            return type_
+        case source:
+            return source.metric.name
+
+
 def describe(spec: MetricSpec) -> str:
     """Return a metric's name for people: `requests of Service front`, `cpu of container app`."""
     match spec.source:

@@ -30,7 +30,8 @@ from kube.durations import format_duration
 from kube.objects import ParseError
 from kube.security.request_info import Query
 
-_POD_STARTUP: Final = 30.0
+POD_STARTUP: Final = 30.0
+"""The default, in seconds, as that of `replay`."""
 _SELECT_POLICIES: Final = ("Max", "Min", "Disabled")
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -121,7 +122,7 @@ class _Reader:
             *self._behavior(),
             Section(title="Assumptions about the pods", fields=list(self._assumptions())),
         ]
-        pod_startup = self._parsed("startup", parse_startup, _POD_STARTUP)
+        pod_startup = self._parsed("startup", parse_startup, POD_STARTUP)
         capacity = {
             index: value
             for index in range(len(self._hpa.spec.metrics))
@@ -274,7 +275,7 @@ class _Reader:
         ]
 
     def _assumptions(self) -> Iterator[Field]:
-        startup = format_duration(_POD_STARTUP)
+        startup = format_duration(POD_STARTUP)
         yield Field(
             name="startup",
             label="Time until a new pod is ready",

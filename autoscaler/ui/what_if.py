@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
@@ -10,16 +11,20 @@ from typing import Final
 import yaml
 from aiohttp import web
 
+from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.links import hpa_url
 from autoscaler.ui.sources import Sources, WhatIfError, WhatIfResult
-from autoscaler.ui.spec_form import SpecForm, read_form
+from autoscaler.ui.spec_fields import metric_flag
+from autoscaler.ui.spec_form import POD_STARTUP, SpecForm, read_form
+from kube.durations import format_duration
 from kube.status import conflict, not_found, service_unavailable
 from kube.web.access import NamespaceAccess
 from kube.web.requests import PageRequest
 from kube.web.templates import Templates
 
+_FLAG: Final = "--horizontal-pod-autoscaler"
 _MAX_WAITING: Final = 4
 _RETRY_SECONDS: Final = 5
 
@@ -67,6 +72,7 @@ class WhatIfPage:
             changed_yaml=yaml.safe_dump(form.document, sort_keys=False, allow_unicode=True) if result else "",
             unchanged=form.changed is not None and form.changed.spec == hpa.spec,
             scales=[] if result is None else [(_time_text(time), text) for time, text in result.sentences],
+            command=_command(hpa, form, self._sources.config),
             links={
                 "hpa": hpa_url(key),
                 "what_if": hpa_url(key, "what-if"),
@@ -100,3 +106,21 @@ class WhatIfPage:
 
 def _time_text(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _command(hpa: HPA, form: SpecForm, config: Config) -> str:
+    """Return the command with the same result, for the changed spec in changed.yaml."""
+    defaults, flags = Config(), ["--filename=changed.yaml"]
+    if form.pod_startup != POD_STARTUP:
+        flags.append(f"--pod-startup={format_duration(form.pod_startup)}")
+    for index, value in form.capacity.items():
+        flags.append(f"--capacity={metric_flag(hpa.spec.metrics[index])}={value:.15g}")
+    if config.tolerance != defaults.tolerance:
+        flags.append(f"{_FLAG}-tolerance={config.tolerance}")
+    for name in ("downscale_stabilization", "cpu_initialization_period", "initial_readiness_delay"):
+        milliseconds = getattr(config, f"{name}_ms")
+        if milliseconds != getattr(defaults, f"{name}_ms"):
+            flags.append(f"{_FLAG}-{name.replace('_', '-')}={format_duration(milliseconds / 1000)}")
+    if config.scale_to_zero != defaults.scale_to_zero:
+        flags.append(f"--feature-gates=HPAScaleToZero={str(config.scale_to_zero).lower()}")
+    return shlex.join(["kubectl", "milliscale", "replay", hpa.name, f"--namespace={hpa.namespace}", *flags])

@@ -11,8 +11,11 @@ _SERIOUS = ("serious", "critical")
 
 
 async def serious_faults(page: Page) -> list[str]:
-    """Return the faults that axe-core finds and calls serious or critical."""
-    found: dict[str, Any] = (await Axe().run(page)).response
+    """Return the faults that axe-core finds and calls serious or critical.
+
+    It is spared the drawings of charts, which have hundreds of elements, and of which it understands nothing.
+    """
+    found: dict[str, Any] = (await Axe().run(page, context={"exclude": [[".main-svg"]]})).response
     return [
         f"{rule['id']} ({rule['impact']}): {rule['help']}: {node['html']} {node.get('failureSummary', '')}"
         for rule in found["violations"]

@@ -8,9 +8,10 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from playground.binaries import MissingBinaryError
-from playground.bundle import Bundle, Timing, run_bundle
+from playground.bundle import Bundle, run_bundle
 from playground.chromium import find_chromium
 from playground.scenario import demo_load
+from tests.browser.demo import TIMING
 from tests.browser.tabs import Tab, open_tab, start_browser
 from tests.eventually import PATIENCE
 
@@ -36,6 +37,5 @@ async def tab(browser: Browser) -> AsyncIterator[Tab]:
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bundle]:
     """Scales its applications all the time. It is not started where there is no browser."""
-    timing = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
-    async with run_bundle(tmp_path_factory.mktemp("demo"), load=demo_load(period=20), timing=timing) as bundle:
+    async with run_bundle(tmp_path_factory.mktemp("demo"), load=demo_load(period=20), timing=TIMING) as bundle:
         yield bundle

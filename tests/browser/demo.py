@@ -6,13 +6,16 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from kube.store import Key, Store
-from playground.bundle import Bundle
+from playground.bundle import Bundle, Timing
 from playground.scenario import NAMESPACE
 from playground.tasks import background
 from playground.views import Deployment
 from tests.browser.tabs import Tab
+
+TIMING: Final = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
 
 Scale = tuple[float, str, int]
 """(time in seconds since the epoch, HPA and Deployment, replicas)."""

@@ -13,6 +13,7 @@ from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 from playground.chromium import Chromium
 
 Scheme = Literal["light", "dark"]
+SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
 
 PHONE: Final = {"width": 360, "height": 740}
 """The size of a small phone's window."""

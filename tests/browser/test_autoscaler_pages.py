@@ -1,17 +1,20 @@
 """The autoscaler's pages, open while the demo's applications are scaled."""
 
 import asyncio
+import json
 import re
 import statistics
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Locator, expect
 
+from kube.durations import format_duration
 from playground.bundle import Bundle
-from tests.browser.demo import Scales, delays, record_replicas
+from tests.browser.demo import TIMING, Scales, delays, record_replicas
 from tests.browser.tabs import Tab, open_tab
 from tests.eventually import eventually
 
@@ -88,23 +91,22 @@ async def test_hpa_page_has_charts_and_each_decision_as_explain_words_it(demo: B
     await expect(demo_tab.page.locator(".chart[data-drawn=true] .main-svg").first).to_be_visible()
     await expect(demo_tab.page.locator(".chart .lines path").first).to_be_attached()
 
-    printed = await explain(demo)
-    decision = demo_tab.page.locator(f"[id='decision-{printed[0].rpartition(', ')[2]}']")
+    printed = await run_autoscaler("explain", "default/router", f"--server={demo.autoscaler_url}")
+    time = printed.splitlines()[0].rpartition(", ")[2]
+    decision = demo_tab.page.locator(f"[id='decision-{time}']")
     await decision.locator("summary").click()
     shown = (await decision.locator(".explanation").inner_text()).removesuffix("Link to this decision")
-    assert shown.split() == " ".join(printed).split()
+    assert shown.split() == printed.split()
 
 
-async def explain(demo: Bundle) -> list[str]:
-    """Return the lines that `explain` prints about the last decision on the HPA router."""
+async def run_autoscaler(*arguments: str | Path) -> str:
+    """Return what a command of the autoscaler prints."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "autoscaler", "explain", "default/router", f"--server={demo.autoscaler_url}"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        *(sys.executable, "-m", "autoscaler", *arguments), stdout=asyncio.subprocess.PIPE
     )
     output, _ = await process.communicate()
     assert process.returncode == 0, output
-    return output.decode().splitlines()
+    return output.decode()
 
 
 async def test_new_decisions_appear_above_what_the_reader_has_open(demo: Bundle, demo_tab: Tab) -> None:
@@ -114,6 +116,27 @@ async def test_new_decisions_appear_above_what_the_reader_has_open(demo: Bundle,
     await first.locator("summary").click()
     await expect(decisions(demo_tab).first).not_to_have_id(identity or "")
     await expect(demo_tab.page.locator(f"[id='{identity}'] details")).to_have_attribute("open", "")
+
+
+async def test_what_if_scales_as_the_command_replay_does(demo: Bundle, demo_tab: Tab, tmp_path: Path) -> None:
+    await demo_tab.page.goto(f"{demo.autoscaler_ui_url}hpas/default/router?show=scaling")
+    await expect(decisions(demo_tab).nth(8)).to_be_visible()
+    await demo_tab.page.get_by_role("link", name="What if").first.click()
+    await demo_tab.page.get_by_label("Target of packets_per_second").fill("130")
+    await demo_tab.page.get_by_role("button", name="Replay").click()
+    result = demo_tab.page.get_by_role("region", name="Result")
+    await result.get_by_text("that scale, with the changed spec").click()
+    shown = await result.locator("ol.scales").get_by_role("listitem").all_inner_texts()
+    hpa = tmp_path / "changed.yaml"
+    hpa.write_text(await result.locator("pre").inner_text())
+
+    window = f"--horizontal-pod-autoscaler-downscale-stabilization={format_duration(TIMING.downscale_stabilization)}"
+    printed = await run_autoscaler("replay", "--hpa", hpa, f"--server={demo.autoscaler_url}", window, "--output=json")
+    (replay,) = json.loads(printed)["replays"]
+    scales = [step for step in replay["steps"] if step["desiredReplicas"] != step["replicas"]]
+    assert len(shown) >= 3
+    # The demo has gone on in the meantime.
+    assert shown == [f"{step['time'][:19].replace('T', ' ')} {step['sentence']}" for step in scales[: len(shown)]]
 
 
 async def test_pages_can_be_read_without_scripts(demo: Bundle, browser: Browser) -> None:

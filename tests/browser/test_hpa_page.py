@@ -11,6 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from autoscaler.records.record import DecisionRecord
+from autoscaler.ui.decisions import PAGE_SIZE
 from tests.autoscaler.simulated_cluster import SimulatedCluster, external_metric, hpa, pods_metric
 from tests.autoscaler.ui.pages import Controller
 from tests.browser.checks import focus_order, serious_faults, wider_than_window
@@ -108,6 +109,40 @@ async def test_new_decision_appears_and_what_the_reader_has_open_stays_in_place(
     await page.wait_for_function("(n) => document.querySelector('.chart').data[3].x.length === n", arg=27)
     assert await chart(page, "layout.xaxis.range") == zoomed
     assert tab.problems == []
+
+
+async def test_list_begins_anew_where_decisions_between_are_missing(tab: Tab, served: Served) -> None:
+    page = tab.page
+    await page.goto(served.url)
+    await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    records = [served.decide(100, 100) for _ in range(PAGE_SIZE + 10)]
+    items = page.locator("#decisions > li")
+    await expect(items).to_have_count(PAGE_SIZE)
+    shown = [await item.get_attribute("data-time") for item in await items.all()]
+    assert shown == [record.time for record in reversed(records)][:PAGE_SIZE]
+    await page.get_by_role("link", name="Older decisions").click()
+    assert await items.first.get_attribute("data-time") == records[9].time
+
+
+async def test_long_list_loses_its_last_decisions_but_not_what_is_open(tab: Tab, served: Served) -> None:
+    page = tab.page
+    await page.goto(served.url)
+    await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    await page.locator("#decisions summary").nth(4).click()
+    await page.evaluate(
+        """() => {
+            for (let number = 1; number <= 120; number++) {
+                const detail = `<li id="decision-${number}" data-time="${number}"></li>`;
+                document.dispatchEvent(new CustomEvent("decisions", { detail }));
+            }
+        }"""
+    )
+    items = page.locator("#decisions > li")
+    await expect(items).to_have_count(101)
+    assert await items.first.get_attribute("data-time") == "120"
+    await expect(page.locator("#decisions details[open]")).to_have_count(1)
+    older = page.get_by_role("link", name="Older decisions")
+    assert (await older.get_attribute("href") or "").endswith("?before=21")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -38,6 +38,10 @@ BEHAVIOR = {
         "policies": [{"type": "Percent", "value": 20, "periodSeconds": 90}],
     },
 }
+ONE_PERIOD = {
+    "scaleUp": {"policies": [{"type": "Pods", "value": 3, "periodSeconds": 120}]},
+    "scaleDown": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 120}], "stabilizationWindowSeconds": 60},
+}
 MEMORY = {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "90"}}}
 
 
@@ -126,9 +130,10 @@ def test_scale_that_could_not_be_written_is_repeated() -> None:
     assert "present: all 80 decisions are the same as the autoscaler's." in notes_of(live, load)
 
 
-@pytest.mark.parametrize("first", [5, 20, 33, 50, 71])
-def test_later_beginning_has_the_recommendations_that_mattered(first: int) -> None:
-    live = Live(make_hpa(), seed=5)
+@pytest.mark.parametrize("first", range(5, 80, 3))
+@pytest.mark.parametrize("behavior", [None, BEHAVIOR, ONE_PERIOD], ids=["defaults", "behavior", "one period"])
+def test_later_beginning_has_the_history_that_mattered(behavior: Any, first: int) -> None:
+    live = Live(make_hpa(behavior=behavior), seed=5)
     live.run(wave(120, low=100, high=1500))
     records = live.records[first:]
     again = replayed(live, load_of(live, records))
@@ -228,15 +233,6 @@ def test_note_says_that_the_spec_was_changed() -> None:
     assert load_of(live).notes == [
         f"The HPA was changed after {before}: the real decisions until then are those of another spec."
     ]
-
-
-def test_note_says_that_earlier_scale_events_are_not_known() -> None:
-    live = Live(make_hpa(behavior=BEHAVIOR), seed=13)
-    live.run([200.0] * 5 + [900.0] * 20)
-    scaled = next(index for index, each in enumerate(live.records) if each.written and each.written.replicas)
-    (note,) = load_of(live, live.records[scaled + 1 :]).notes
-    assert "scaling policies ignore that" in note
-    assert load_of(live).notes == []
 
 
 def test_decisions_from_before_the_clock_was_set_back_are_left_out() -> None:

@@ -28,8 +28,12 @@
       if (!text) return;
       const figure = JSON.parse(text);
       await Plotly.react(chart, figure.data, themed(figure.layout), CONFIG);
+      // To a screen reader, the numbers along the axes say nothing.
+      chart.setAttribute("role", "img");
+      chart.setAttribute("aria-label", "Charts, described below");
       chart.dataset.drawn = "true";
     } catch (error) {
+      chart.removeAttribute("role");
       chart.dataset.drawn = "false";
       chart.textContent = "This browser cannot draw the charts: " + error;
       throw error;

@@ -9,31 +9,27 @@ document.addEventListener("decisions", (event) => {
   const items = [...parsed.content.children], added = items.filter((item) => !document.getElementById(item.id));
   if (!("live" in list.dataset) || !added.length) return;
 
-  const inView = (element) => {
+  // After a pause, decisions between those of the page and these may be missing: the page begins anew.
+  const missing = added.length === items.length && items.length >= Number(list.dataset.live);
+  const kept = missing ? undefined : [...list.querySelectorAll("details[open], :focus")].find((element) => {
     const { top, bottom } = element.getBoundingClientRect();
     return bottom > 0 && top < innerHeight;
-  };
-  // After a pause, decisions between those of the page and these may be missing.
-  if (added.length === items.length && items.length >= Number(list.dataset.live)) list.replaceChildren();
-
-  const kept = [...list.querySelectorAll("details[open], :focus")].find(inView);
+  });
   const before = kept?.getBoundingClientRect().top;
 
+  const old = [...list.children].slice(missing ? 0 : Math.max(0, MAX_ITEMS - added.length));
+  const dropped = old.filter((item) => missing || !item.querySelector("details[open]"));
+  const oldest = dropped[0]?.previousElementSibling ?? added.at(-1);
+  dropped.forEach((item) => item.remove());
   list.prepend(...added);
-  for (const item of [...list.children].slice(MAX_ITEMS)) {
-    if (item.querySelector("details[open]")) continue;
-    item.remove();
-    showOlder(list.lastElementChild.dataset.time);
-  }
   if (kept?.isConnected) scrollBy(0, kept.getBoundingClientRect().top - before);
 
-  const scale = added.find((item) => "scales" in item.dataset);
-  if (scale) document.getElementById("announcement").textContent = scale.querySelector(".sentence").textContent;
-
-  function showOlder(time) {
+  if (dropped.length) {
     const link = document.getElementById("older"), url = new URL(link.href);
-    url.searchParams.set("before", time);
+    url.searchParams.set("before", oldest.dataset.time);
     link.href = url;
     link.hidden = false;
   }
+  const scale = added.find((item) => "scales" in item.dataset);
+  if (scale) document.getElementById("announcement").textContent = scale.querySelector(".sentence").textContent;
 });

@@ -38,6 +38,7 @@ class Controller:
     hpas: dict[HPAKey, HPA] = field(default_factory=dict)
     kept: int = 100
     leader: bool = True
+    config: Config = field(default_factory=Config)
     own: bool = True
     problem: str | None = None
     what_if: Callable[..., object] = no_what_if
@@ -60,7 +61,7 @@ class Controller:
             is_leader=lambda: self.leader,
             decisions=self.log,
             changes=self.changes,
-            config=Config(),
+            config=self.config,
             sync_period=15.0,
             what_if=what_if,
             problem=lambda: self.problem,

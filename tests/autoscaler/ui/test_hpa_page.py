@@ -164,6 +164,7 @@ async def test_hpas_of_one_name_in_two_apis_have_two_pages() -> None:
     page = await controller.html(*WEB, group=ours.key.group)
     assert times(page) == []
     assert page.find("h1").text == "default/web (milliscale.io)"
+    assert "kubectl milliscale explain web -n default --api milliscale" in page.text
 
 
 @pytest.mark.parametrize("segments", [("hpas", "default", "absent"), ("hpas", "default", "absent", "events")])

@@ -194,9 +194,10 @@ async def test_only_changed_hpas_get_a_new_entry() -> None:
     assert index.get(second.key) is not before[1]
 
 
-async def test_cancelled_update_loses_no_hpa() -> None:
+async def test_cancelled_update_loses_no_hpa(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoscaler.ui.listing._SLICE_SECONDS", -1.0)
     controller = Controller()
-    for number in range(2000):
+    for number in range(1000):
         controller.add(named(f"{number:04}"))
     index = HPAIndex(controller.sources)
     for steps in range(12):
@@ -206,7 +207,7 @@ async def test_cancelled_update_loses_no_hpa() -> None:
         task.cancel()
         await asyncio.wait([task])
     await index.update()
-    assert len(index.entries()) == 2000
+    assert len(index.entries()) == 1000
 
 
 async def test_search_text_follows_the_spec() -> None:

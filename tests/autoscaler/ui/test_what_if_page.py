@@ -11,6 +11,7 @@ import pytest
 import yaml
 from aiohttp import web
 
+from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.objects.hpa import parse_hpa
 from autoscaler.records.record import DecisionRecord
@@ -97,6 +98,18 @@ async def test_result_is_that_of_the_replay_package(live: Live) -> None:
     for note in expected.notes:
         assert note in page.text
     assert parse_hpa(yaml.safe_load("".join(map(str, page.find("pre").children)))).spec == changed.spec
+
+
+async def test_command_has_the_assumptions_and_the_flags_of_the_controller(live: Live) -> None:
+    config = Config(tolerance=0.2, downscale_stabilization_ms=6_000, scale_to_zero=False)
+    page = await controller_of(live, config=config).html(
+        *PATH, user=None, **{"startup": "45s", "capacity.0": "120", "capacity.1": "500m"}
+    )
+    assert (
+        "kubectl milliscale replay web --namespace=shop --filename=changed.yaml --pod-startup=45s --capacity=rps=120 "
+        "--capacity=cpu=0.5 --horizontal-pod-autoscaler-tolerance=0.2 "
+        "--horizontal-pod-autoscaler-downscale-stabilization=6s --feature-gates=HPAScaleToZero=false"
+    ) in page.text
 
 
 async def test_unchanged_spec_says_that_the_decisions_are_the_real_ones(live: Live) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from kube.serving.options import ServerLimits
 from tests.kube.web.pages import ScriptedPages
@@ -77,6 +78,12 @@ async def test_static_files_are_cached_and_pages_are_not(url: str, http: aiohttp
         assert response.content_type == "text/css"
         assert "immutable" in response.headers["Cache-Control"]
         assert "--bg" in await response.text()
+
+
+@pytest.mark.parametrize("path", ["static", "static/", "static/base.css", "static/a/b", "static/..%2fserver.py"])
+async def test_other_static_files_are_not_found(url: str, http: aiohttp.ClientSession, path: str) -> None:
+    async with http.get(URL(url + path, encoded=True)) as response:
+        assert response.status in (400, 404)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
