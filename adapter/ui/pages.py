@@ -46,6 +46,7 @@ _TRY_RIGHT: Final = "/debug/try"
 # Between two updates of a page of figures, and of one for which Prometheus is queried.
 _FIGURES_SECONDS: Final = 2.0
 _QUERIES_SECONDS: Final = 10.0
+_FINDINGS_SECONDS: Final = 1.0
 
 
 class AdapterPages:
@@ -55,6 +56,7 @@ class AdapterPages:
         sources: what the pages read.
         authorizer: reviews access; None: on a loopback address, where everyone may see everything.
         tick_seconds: the time between two updates of an open page; None: each page has its own.
+        findings_seconds: how long the first view waits for the findings of `check`, which follow live.
         clock: monotonic, in seconds.
     """
 
@@ -64,6 +66,7 @@ class AdapterPages:
         authorizer: Authorizer | None,
         *,
         tick_seconds: float | None = None,
+        findings_seconds: float = _FINDINGS_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._authorizer = authorizer
@@ -79,7 +82,9 @@ class AdapterPages:
         )
         reports = Reports(sources, clock=clock)
         figures, queries = (_FIGURES_SECONDS, _QUERIES_SECONDS) if tick_seconds is None else (tick_seconds,) * 2
-        self._overview = Overview(sources, reports, self.templates, tick_seconds=figures)
+        self._overview = Overview(
+            sources, reports, self.templates, tick_seconds=figures, findings_seconds=findings_seconds
+        )
         self._rule = RulePage(sources, reports, self.templates, tick_seconds=queries)
         self._metric = MetricPage(reports, self.templates, tick_seconds=queries)
         self._trial = TrialPage(Trials(sources), self.templates)
