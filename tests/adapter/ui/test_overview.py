@@ -230,6 +230,7 @@ async def test_long_check_goes_on_while_pages_are_shown_without_its_findings(
     monkeypatch.setattr(reports, "check", held)
     prometheus = CannedPrometheus(found={**FOUND, SELECTORS["second"]: ()})
     async with pages_env(tmp_path, RULES, prometheus) as env:
+        env.pages = AdapterPages(env.sources, None, tick_seconds=0.0, findings_seconds=0.01)
         assert "The rules are being checked." in await env.text("/")
         may_end.set()
         events = await env.events("/events")
