@@ -23,10 +23,11 @@ from autoscaler.ui.sources import Sources
 from autoscaler.ui.what_if import WhatIfPage
 from kube.status import not_found
 from kube.web.access import NamespaceAccess
-from kube.web.event_stream import respond_with_events
+from kube.web.event_stream import EventStream
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
+from kube.web.turns import Turns
 
 _STYLE_ID: Final = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
 """In plotly.js: the id of a style element, which it adds unless there is an element of this id."""
@@ -44,8 +45,9 @@ class UIPages:
             static=self.static.url,
             plotly_style_ids=sorted(set(_STYLE_ID.findall(plotly))),
         )
-        self._list = ListPage(sources, access, self.templates)
-        self._hpa = HPAPage(sources, access, self.templates)
+        views, updates = Turns(), Turns()
+        self._list = ListPage(sources, access, self.templates, views=views, updates=updates)
+        self._hpa = HPAPage(sources, access, self.templates, views=views, updates=updates)
         self._what_if = WhatIfPage(sources, access, self.templates)
 
     async def respond(self, request: PageRequest) -> web.StreamResponse:
@@ -54,7 +56,7 @@ class UIPages:
             case ():
                 return await self._list.respond(request)
             case ("events",):
-                return await respond_with_events(request, self._list.events(request))
+                return EventStream(self._list.events(request))
             case ("hpas", namespace, name):
                 return await self._hpa.respond(request, _key(request, namespace, name))
             case ("hpas", namespace, name, "events"):
