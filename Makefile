@@ -10,11 +10,12 @@ SEED ?=
 ROUNDS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+URL ?= https://releases.example/milliscale/kubectl-milliscale.tar.gz
 # Images often set this. The tests start many processes, and each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune lock pictures dashboards clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune krew lock pictures dashboards clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -75,6 +76,9 @@ pictures: setup ## draw docs/img: recorded load, and the page of the demo, two m
 
 dashboards: setup ## generate the Grafana dashboards in manifests/components
 	@$(PY) -m tools.dashboards
+
+krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is where the archive will be
+	@$(PY) -m tools.krew --url '$(URL)'
 
 lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock

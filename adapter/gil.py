@@ -16,9 +16,9 @@ _ITEMS = 500
 _SLEEP_SECONDS = 0.000_05
 
 
-def releasing_gil(items: Iterable[T]) -> Iterator[T]:
-    """Yield the items, and sleep briefly after every 500. Call it in worker threads only."""
+def releasing_gil(items: Iterable[T], *, every: int = _ITEMS) -> Iterator[T]:
+    """Yield the items, and sleep briefly after `every` of them. Call it in worker threads only."""
     for number, item in enumerate(items):
-        if number and not number % _ITEMS:
+        if number and not number % every:
             time.sleep(_SLEEP_SECONDS)
         yield item

@@ -47,6 +47,8 @@ class Settings:
     """None: the recorded replicas, else those that the first values require."""
     capacity: Mapping[str, float] = field(default_factory=dict)
     """{`metric_key`: what one ready pod can serve, in the metric's unit}; see `capacity_of`."""
+    max_pods: int | None = None
+    """A replay with more pods is an error, because each takes memory; None: no limit."""
 
 
 def capacity_of(hpas: Sequence[HPA], load: Load, given: Mapping[str, float] | None = None) -> dict[str, float]:
@@ -99,7 +101,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
     """Yield the reconciliations of an HPA, from the start of the load to its end.
 
     Raises:
-        ReplayError: a metric is not in the load, or there is no reconciliation in it.
+        ReplayError: a metric is not in the load, there is no reconciliation in it, or there are too many pods.
     """
     config = hpa.overrides.apply_to(settings.config)
     if not load.reconciliations:
@@ -110,6 +112,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
     with_capacity = [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
     responders = [responder(source, values) for (_, source), values in zip(sources, series, strict=True)]
     replicas = _initial_replicas(hpa, load, settings, start_ms)
+    _check_pods(replicas, settings)
     workload = Workload(
         namespace=hpa.namespace,
         name=hpa.spec.scale_target_ref.name,
@@ -140,6 +143,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         desired = replicas
         if decision.scale_to is not None and not failed:
             desired = decision.scale_to
+            _check_pods(desired, settings)
             workload.scale(desired, now_ms)
         ready_over = workload.ready_over(now_ms, end_ms) if real_ready is None else [(now_ms, end_ms, real_ready)]
         overload = integrate_overload(with_capacity, ready_over)
@@ -272,6 +276,11 @@ def _times(hpa: HPA, load: Load, settings: Settings) -> Iterable[tuple[int, int]
     step_ms = settings.step_ms if seconds is None else round(seconds * 1000)
     check_length(start_ms, end_ms, step_ms)
     return itertools.pairwise(itertools.chain(range(start_ms, end_ms, step_ms), [end_ms]))
+
+
+def _check_pods(replicas: int, settings: Settings) -> None:
+    if settings.max_pods is not None and replicas > settings.max_pods:
+        raise ReplayError(f"a replay here has at most {settings.max_pods} replicas, and this one would have {replicas}")
 
 
 def _as_live(config: Config) -> Config:

@@ -23,6 +23,8 @@ from replay.simulation import Settings, capacity_of, replay, replay_reality
 
 PRESENT: Final = "present spec"
 CHANGED: Final = "changed spec"
+_MAX_PODS: Final = 10_000
+"""The controller's process has other work for its memory; more pods also delay its event loop."""
 _SLEEP_SECONDS: Final = 0.000_05
 """After each record and reconciliation: a thread that computes keeps the GIL from the event loop for up to 5 ms."""
 
@@ -44,7 +46,7 @@ async def what_if(
     stopped = threading.Event()
 
     def compute() -> WhatIfResult:
-        settings = Settings(config=config, pod_startup_ms=round(pod_startup * 1000))
+        settings = Settings(config=config, pod_startup_ms=round(pod_startup * 1000), max_pods=_MAX_PODS)
         try:
             return _replayed(hpa, changed, _interruptible(records, stopped), settings, capacity, stopped)
         except ReplayError as error:

@@ -56,7 +56,11 @@ class _Listing:
 
 
 class Catalog:
-    """The metrics that the rules of one file make of the series in Prometheus."""
+    """The metrics that the rules of one file make of the series in Prometheus.
+
+    Attributes:
+        version: grows whenever the metrics, or the failures of lists, change.
+    """
 
     def __init__(
         self,
@@ -95,6 +99,7 @@ class Catalog:
         self._parts: dict[str, RulePart] = {}
         self._failures: dict[str, str] = {}
         self._listed_at: dict[str, float] = {}
+        self.version = 0
         self._logged: set[str] = set()
         self._snapshot = Snapshot()
         self._building = asyncio.Lock()
@@ -287,6 +292,7 @@ class Catalog:
             parts = tuple(self._parts[rule.key] for rule in self._rules.all_rules if rule.key in self._parts)
             if not self._snapshot.is_made_of(parts):
                 self._snapshot = await snapshot_of(parts)
+                self.version += 1
                 self._log_overlaps(self._snapshot)
         self._set_events()
 
@@ -300,6 +306,7 @@ class Catalog:
         """Record a failure, which is logged once for all rules that have it."""
         for rule in rules:
             is_new = why not in self._failures.values()
+            self.version += self._failures.get(rule.key) != why
             self._failures[rule.key] = why
             if self._telemetry is not None:
                 self._telemetry.relist_errors.labels(rule.key).inc()
@@ -314,6 +321,7 @@ class Catalog:
 
     def _record_success(self, rule: AnyRule) -> None:
         why = self._failures.pop(rule.key, None)
+        self.version += why is not None
         if why is not None and why not in self._failures.values() and self._logs:
             _log.info("%s is listed again", rule)
         self._listed_at[rule.key] = now = self._clock()

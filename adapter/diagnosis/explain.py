@@ -13,18 +13,20 @@ from yarl import URL
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import EXTERNAL_GROUP
-from adapter.catalog.inventory import Source
+from adapter.catalog.inventory import CustomSource, Source
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Example, Explanation, RuleReport, SeriesReport
 from adapter.diagnosis.rule_results import RuleResult, rule_results
 from adapter.diagnosis.series_names import SeriesNames
+from adapter.gil import releasing_gil
 from adapter.rules import Rule
 from adapter.rules.model import on_one_line
 from kube.durations import format_duration
-from kube.mapping import NoMatchError, ResourceLookup
+from kube.mapping import GroupResource, NoMatchError, ResourceLookup
 
 EXTERNAL = "external"
 _SUGGESTIONS = 3
+_SOURCES_AT_ONCE = 200  # without releasing the GIL
 # What rules usually append to the name of a counter.
 _SUFFIX = re.compile(r"_(per_second|per_minute|rate)$")
 
@@ -64,7 +66,6 @@ async def explain(
     Raises:
         KubeUnreachable, StatusError: the API server cannot list its resources.
     """
-    results = await asyncio.to_thread(rule_results, catalog)
     source: Source | None
     if not target.resource:
         source = catalog.find_external(target.metric)
@@ -74,32 +75,31 @@ async def explain(
             resource = (await lookup.resource_for(name, group)).group_resource
         except NoMatchError:
             reason = f"there is no resource {target.resource}"
-            return Explanation(target=str(target), reasons=(reason,), suggestions=_suggestions(target, results))
+            suggestions = await asyncio.to_thread(_suggestions, target, catalog)
+            return Explanation(target=str(target), reasons=(reason,), suggestions=suggestions)
         target = Target(str(resource), target.metric)
         source = catalog.find_custom(resource, target.metric)
     if source is None:
-        return await _missing(target, selection, results, catalog, probe)
+        return await _missing(target, selection, catalog, probe)
     example = await probe.example(source, selection)
     return Explanation(
         target=str(target),
         rule=source.rule.key,
         series=source.series,
-        hidden=tuple(_hidden(str(source), _same_section(target, results))),
+        hidden=await asyncio.to_thread(_hidden, source, catalog),
         example=example,
         reasons=(example.problem,) if example.problem else (),
     )
 
 
-async def _missing(
-    target: Target, selection: Selection, results: Sequence[RuleResult], catalog: Catalog, probe: Probe
-) -> Explanation:
+async def _missing(target: Target, selection: Selection, catalog: Catalog, probe: Probe) -> Explanation:
     """Explain a metric that no rule makes: the adapter of forwardExternal may have it."""
     forwarded = await probe.forwarded(target.metric, selection) if not target.resource else None
     if forwarded is not None and forwarded.values:
         return Explanation(target=str(target), forwarded_to=_other_adapter(catalog), example=forwarded)
     # In a thread, because there may be tens of thousands of metrics.
-    suggestions = await asyncio.to_thread(_suggestions, target, results)
-    reasons = await asyncio.to_thread(_reasons, target, catalog, results)
+    suggestions = await asyncio.to_thread(_suggestions, target, catalog)
+    reasons = await asyncio.to_thread(_reasons, target, catalog)
     if not reasons:
         reasons = await _unrelated_series(target, probe)
     if forwarded is not None:
@@ -113,15 +113,29 @@ def _same_section(target: Target, results: Iterable[RuleResult]) -> list[RuleRes
     return [one for one in results if one.rule.key.startswith(section)]
 
 
-def _hidden(name: str, results: Iterable[RuleResult]) -> Iterator[str]:
-    for one in results:
-        for metric in one.report.metrics:
-            if metric.metric == name and metric.hidden_by:
-                yield f"{one.rule.key} (of {metric.series})" if metric.series else one.rule.key
+def _hidden(source: Source, catalog: Catalog) -> tuple[str, ...]:
+    """Return the rules, with their series, that make the same metric as `source`, which takes precedence."""
+    return tuple(
+        f"{one.rule.key} (of {one.series})" if one.series else one.rule.key
+        for one in _sources(catalog)
+        if _name(one) == _name(source) and (one.rule.key, one.series) != (source.rule.key, source.series)
+    )
 
 
-def _reasons(target: Target, catalog: Catalog, results: Sequence[RuleResult]) -> list[str]:
-    return list(dict.fromkeys(_why_missing(target, catalog, _same_section(target, results))))
+def _sources(catalog: Catalog) -> Iterator[Source]:
+    """Yield the sources of all metrics, in the order of the rules. Call it in a thread."""
+    parts = filter(None, map(catalog.part, catalog.rules.all_rules))
+    return releasing_gil((source for part in parts for source in part.sources), every=_SOURCES_AT_ONCE)
+
+
+def _name(source: Source) -> tuple[GroupResource | None, str]:
+    if isinstance(source, CustomSource):
+        return source.info.resource, source.info.metric
+    return None, source.metric
+
+
+def _reasons(target: Target, catalog: Catalog) -> list[str]:
+    return list(dict.fromkeys(_why_missing(target, catalog, _same_section(target, rule_results(catalog)))))
 
 
 def _why_missing(target: Target, catalog: Catalog, results: Sequence[RuleResult]) -> Iterator[str]:
@@ -190,14 +204,13 @@ def _other_adapter(catalog: Catalog) -> str:
     return str(URL(catalog.rules.forward.base).with_user(None)) if catalog.rules.forward is not None else ""
 
 
-def _suggestions(target: Target, results: Iterable[RuleResult]) -> tuple[str, ...]:
+def _suggestions(target: Target, catalog: Catalog) -> tuple[str, ...]:
     """Return metrics of the same name first, then similar ones."""
     existing: dict[str, str] = {}
-    for one in results:
-        for source in one.sources:
-            name = str(source)
-            name = name if "/" in name else f"{EXTERNAL}/{name}"
-            existing.setdefault(name, name.partition("/")[2])
+    for source in _sources(catalog):
+        name = str(source)
+        name = name if "/" in name else f"{EXTERNAL}/{name}"
+        existing.setdefault(name, name.partition("/")[2])
     same = [name for name, metric in existing.items() if metric == target.metric]
     close = difflib.get_close_matches(str(target), existing, n=_SUGGESTIONS, cutoff=0.7)
     return tuple(dict.fromkeys([*same, *close]))[:_SUGGESTIONS]

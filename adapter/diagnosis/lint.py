@@ -16,6 +16,7 @@ from adapter.diagnosis.query_lint import (
 )
 from adapter.diagnosis.report import Finding, error, warning
 from adapter.diagnosis.series_names import SeriesNames
+from adapter.gil import releasing_gil
 from adapter.metrics.resource_metrics import missing_resource_labels
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
@@ -72,7 +73,7 @@ def _lint(rules: RulesFile, resources: _Resources, *, knows_cluster: bool) -> li
     findings: list[Finding] = []
     if not rules.all_rules and rules.resource is None and rules.forward is None:
         findings.append(warning("no-rules", "", "there are no rules in it, so no metrics are served"))
-    for rule in rules.all_rules:
+    for rule in releasing_gil(rules.all_rules, every=1):
         findings += _lint_rule(rule) if isinstance(rule, Rule) else lint_short_query(rule)
         findings += _lint_resources(rule, resources, knows_cluster=knows_cluster)
         findings += _lint_namespace_label(rule, resources)
@@ -164,7 +165,7 @@ def _lint_overlaps(rules: Sequence[AnyRule]) -> Iterator[Finding]:
     """Yield pairs of rules that make the same metric."""
     resources = [_resource_words(rule) for rule in rules]
     makers: dict[Hashable, list[int]] = {}
-    for number, (second, metrics) in enumerate(zip(rules, _metrics(rules), strict=True)):
+    for number, (second, metrics) in enumerate(releasing_gil(zip(rules, _metrics(rules), strict=True), every=1)):
         shared: dict[int, str] = {}
         for metric, shown in metrics.items():
             for earlier in makers.setdefault(metric, []):

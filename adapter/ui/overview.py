@@ -26,7 +26,6 @@ from kube.web.templates import Templates
 SECTIONS: Final = ("summary", "findings", "servers", "file", "cache")
 """The parts of the page that are replaced as a whole; their templates are `_overview_NAME.html`."""
 
-_FINDINGS_SECONDS: Final = 2.0  # how long the first view waits for them
 _ROWS_AT_ONCE: Final = 50  # rendered without a break
 
 
@@ -99,16 +98,25 @@ class RuleFilter:
 class Overview:
     """Renders the page and its events."""
 
-    def __init__(self, sources: Sources, reports: Reports, templates: Templates, *, tick_seconds: float) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        reports: Reports,
+        templates: Templates,
+        *,
+        tick_seconds: float,
+        findings_seconds: float,
+    ) -> None:
         self._sources = sources
         self._reports = reports
         self._templates = templates
         self._tick_seconds = tick_seconds
+        self._findings_seconds = findings_seconds
 
     async def page(self, rule_filter: RuleFilter, *, events: str) -> str:
         """Return the page; `events` is the URL of its event stream."""
         try:
-            async with asyncio.timeout(_FINDINGS_SECONDS):
+            async with asyncio.timeout(self._findings_seconds):
                 findings, problem = await self._found()
         except TimeoutError:
             findings, problem = None, ""

@@ -17,7 +17,7 @@ tried can query everything in Prometheus, so that requires a right of its own: /
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -36,7 +36,7 @@ from kube.durations import format_duration
 from kube.security.authorization import Authorizer
 from kube.security.request_info import Query, RequestInfo
 from kube.status import not_found
-from kube.web.event_stream import ServerEvent, respond_with_events
+from kube.web.event_stream import EventStream
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
@@ -46,6 +46,7 @@ _TRY_RIGHT: Final = "/debug/try"
 # Between two updates of a page of figures, and of one for which Prometheus is queried.
 _FIGURES_SECONDS: Final = 2.0
 _QUERIES_SECONDS: Final = 10.0
+_FINDINGS_SECONDS: Final = 1.0
 
 
 class AdapterPages:
@@ -55,6 +56,7 @@ class AdapterPages:
         sources: what the pages read.
         authorizer: reviews access; None: on a loopback address, where everyone may see everything.
         tick_seconds: the time between two updates of an open page; None: each page has its own.
+        findings_seconds: how long the first view waits for the findings of `check`, which follow live.
         clock: monotonic, in seconds.
     """
 
@@ -64,6 +66,7 @@ class AdapterPages:
         authorizer: Authorizer | None,
         *,
         tick_seconds: float | None = None,
+        findings_seconds: float = _FINDINGS_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._authorizer = authorizer
@@ -79,7 +82,9 @@ class AdapterPages:
         )
         reports = Reports(sources, clock=clock)
         figures, queries = (_FIGURES_SECONDS, _QUERIES_SECONDS) if tick_seconds is None else (tick_seconds,) * 2
-        self._overview = Overview(sources, reports, self.templates, tick_seconds=figures)
+        self._overview = Overview(
+            sources, reports, self.templates, tick_seconds=figures, findings_seconds=findings_seconds
+        )
         self._rule = RulePage(sources, reports, self.templates, tick_seconds=queries)
         self._metric = MetricPage(reports, self.templates, tick_seconds=queries)
         self._trial = TrialPage(Trials(sources), self.templates)
@@ -92,14 +97,14 @@ class AdapterPages:
                 rule_filter = RuleFilter(query.get("q").strip(), query.get("show") == "problems")
                 check = await self._checked(request, _RULES_RIGHT)
                 if request.segments:
-                    return await _stream(request, self._overview.events(rule_filter, check))
+                    return EventStream(self._overview.events(rule_filter, check))
                 return _html(await self._overview.page(rule_filter, events=_url("/events", query, "q", "show")))
             case ("rules", key) | ("rules", key, "events"):
                 check = await self._checked(request, _RULES_RIGHT)
                 text, number = query.get("q").strip(), _page_number(query)
                 if len(request.segments) == 3:
                     events = self._rule.events(key, text=text, page=number, check_access=check)
-                    return await _stream(request, events)
+                    return EventStream(events)
                 url = _url(f"/rules/{quote(key)}/events", query, "q", "page")
                 return _html(await self._rule.page(key, text=text, page=number, events=url))
             case ("metric",) | ("metric", "events"):
@@ -107,7 +112,7 @@ class AdapterPages:
                 right = f"/debug/metrics/{form.target}" if form.target is not None else _RULES_RIGHT
                 check = await self._checked(request, right)
                 if len(request.segments) == 2:
-                    return await _stream(request, self._metric.events(form, check_access=check))
+                    return EventStream(self._metric.events(form, check_access=check))
                 return _html(await self._metric.page(form, events=_url("/metric/events", query, *form.texts)))
             case ("try",):
                 await self._checked(request, _TRY_RIGHT)
@@ -129,10 +134,6 @@ class AdapterPages:
 
         await check()
         return check
-
-
-async def _stream(request: PageRequest, events: AsyncIterator[ServerEvent]) -> web.StreamResponse:
-    return await respond_with_events(request, events)
 
 
 def _html(text: str) -> web.Response:

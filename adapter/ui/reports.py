@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 _EXAMPLES: Final = 3  # of each rule
 _AT_ONCE: Final = 2
 _VALID_SECONDS: Final = 10.0
-_KEPT: Final = 64
+_KEPT: Final = 16
 
 
 class Reports:
@@ -41,6 +41,7 @@ class Reports:
         self._slots = asyncio.Semaphore(_AT_ONCE)
         # The findings of the last version, with the version.
         self._findings: tuple[Hashable, tuple[Finding, ...]] = (None, ())
+        self._checking: tuple[Hashable, asyncio.Task[None] | None] = (None, None)
 
     async def findings(self) -> tuple[Finding, ...]:
         """Return what `check` finds in all rules without querying values, in the order of the file.
@@ -53,8 +54,7 @@ class Reports:
         active = self._sources.active()
         version = _version(active)
         if self._findings[0] != version:
-            made = await self._shared(version, lambda: self._checked(active))
-            self._findings = version, made
+            await self._checked(version, active)
         paused = paused_findings(active.coalescer.paused()) if active.coalescer is not None else ()
         return in_order((*self._findings[1], *paused), active.rules) if paused else self._findings[1]
 
@@ -93,18 +93,30 @@ class Reports:
 
         return await self._valid((active.rules.digest, target, str(selection)), explained)
 
-    async def _checked(self, active: ActiveRules) -> tuple[Finding, ...]:
-        try:
-            report = await check(active.catalog, self._sources.lookup, active.probe, knows_cluster=True, examples=0)
-        except KubeError as error:
-            raise _unavailable() from error
-        return report.findings
+    async def _checked(self, version: Hashable, active: ActiveRules) -> None:
+        """Check all rules, or join the check that is under way. It goes on if the caller is cancelled."""
+        task = self._checking[1]
+        if task is None or task.done() or self._checking[0] != version:
+            task = asyncio.create_task(self._check(version, active), name="check rules")
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the pages show it
+            self._checking = version, task
+        await asyncio.shield(task)
+
+    async def _check(self, version: Hashable, active: ActiveRules) -> None:
+        async with self._slots:
+            try:
+                report = await check(active.catalog, self._sources.lookup, active.probe, knows_cluster=True, examples=0)
+            except KubeError as error:
+                raise _unavailable() from error
+        self._findings = version, report.findings
 
     async def _valid(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Return a report that was made in the last seconds."""
         found = self._kept.get(key)
         if found is None:
             found = self._kept[key] = await self._shared(key, make)
+            # Reports can be large, and nobody may look at a page again.
+            asyncio.get_running_loop().call_later(2 * _VALID_SECONDS, self._kept.expire)
         return cast("_T", found)
 
     async def _shared(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -117,9 +129,7 @@ class Reports:
 
 def _version(active: ActiveRules) -> Hashable:
     """Identify everything that the findings depend on."""
-    catalog = active.catalog
-    failures = tuple(failure for rule in active.rules.all_rules if (failure := catalog.failure(rule)))
-    return (active.rules.digest, catalog.snapshot, failures)
+    return active.rules.digest, active.catalog.version
 
 
 def _unavailable() -> Exception:

@@ -80,7 +80,7 @@ class RulePage:
     async def page(self, key: str, *, text: str, page: int, events: str) -> str:
         """Return the page. Raises StatusError (404)."""
         values = await self._values(key, text, page)
-        return self._templates.render("rule.html", events=events, **values)
+        return await asyncio.to_thread(self._templates.render, "rule.html", events=events, **values)
 
     async def events(self, key: str, *, text: str, page: int, check_access: CheckAccess) -> AsyncIterator[ServerEvent]:
         """Yield what changes, from the present state on. Raises StatusError (404)."""
@@ -88,7 +88,9 @@ class RulePage:
 
         async def parts() -> Mapping[str, str]:
             values = await self._values(key, text, page)
-            return {name: self._templates.render(f"_rule_{name}.html", **values) for name in names}
+            return await asyncio.to_thread(
+                lambda: {name: self._templates.render(f"_rule_{name}.html", **values) for name in names}
+            )
 
         async for event in changed_parts(parts, check_access, tick_seconds=self._tick_seconds):
             yield event

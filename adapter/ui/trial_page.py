@@ -44,7 +44,8 @@ class TrialPage:
                 problem = str(error)
         view = await asyncio.to_thread(series_view, trial.report, rows=_ROWS) if trial is not None else None
         findings = trial.findings if trial is not None else ()
-        return self._templates.render(
+        return await asyncio.to_thread(
+            self._templates.render,
             "try.html",
             text=text[:MAX_CHARACTERS],
             section=section,

@@ -244,7 +244,6 @@ class Controller:
         settings = self._options.availability.election
         if settings is None:
             return None
-
         self._telemetry.leader_changed(settings.name, is_leader=False)
         leases = self._shard_leases = ShardLeases(client, settings, shard=self._shard)
         self._telemetry.waiting_for_shards.set_function(lambda: float(leases.problem is not None))

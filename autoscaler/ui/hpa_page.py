@@ -23,7 +23,7 @@ from autoscaler.ui.settings import settings
 from autoscaler.ui.sources import Sources
 from kube.status import not_found
 from kube.web.access import NamespaceAccess
-from kube.web.event_stream import ServerEvent, respond_with_events
+from kube.web.event_stream import EventStream, ServerEvent
 from kube.web.requests import PageRequest
 from kube.web.templates import Templates
 
@@ -75,7 +75,7 @@ class HPAPage:
     async def respond_with_events(self, request: PageRequest, key: HPAKey) -> web.StreamResponse:
         """Send the events of the page. Raises StatusError as `respond`."""
         await self._visible(request, key)
-        return await respond_with_events(request, self._events(request, key))
+        return EventStream(self._events(request, key))
 
     async def _events(self, request: PageRequest, key: HPAKey) -> AsyncIterator[ServerEvent]:
         """Yield the present state, which the page may have already, and then what changes."""

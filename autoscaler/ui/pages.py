@@ -23,7 +23,7 @@ from autoscaler.ui.sources import Sources
 from autoscaler.ui.what_if import WhatIfPage
 from kube.status import not_found
 from kube.web.access import NamespaceAccess
-from kube.web.event_stream import respond_with_events
+from kube.web.event_stream import EventStream
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
@@ -54,7 +54,7 @@ class UIPages:
             case ():
                 return await self._list.respond(request)
             case ("events",):
-                return await respond_with_events(request, self._list.events(request))
+                return EventStream(self._list.events(request))
             case ("hpas", namespace, name):
                 return await self._hpa.respond(request, _key(request, namespace, name))
             case ("hpas", namespace, name, "events"):

@@ -13,9 +13,10 @@ from kube.durations import DurationError, format_duration, parse_duration
 from kube.quantity import Quantity, QuantityError
 
 _MAX_STARTUP: Final = 3600.0
+_MAX_POLICIES: Final = 100
 _INTEGER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _POLICY: Final = re.compile(
-    r"(\d{1,10})\s*(%|percent|pods?)\s*(?:per|in|/)?\s*(\d{1,10})\s*(?:s|seconds)?", re.ASCII | re.IGNORECASE
+    r"(\d{1,10}) ?(%|percent|pods?) ?(?:(?:per|in|/) ?)?(\d{1,10}) ?(?:s|seconds)?", re.ASCII | re.IGNORECASE
 )
 _UNITS: Final = {"cpu": "cores", "memory": "bytes"}
 
@@ -109,8 +110,11 @@ def parse_quantity(text: str) -> str:
 def parse_policies(text: str) -> list[dict[str, Any]]:
     """Parse policies, one per line or separated by commas."""
     found = []
-    for line in filter(None, map(str.strip, re.split(r"[\n,;]", text))):
-        match = _POLICY.fullmatch(line)
+    lines = [line for line in map(str.strip, re.split(r"[\n,;]", text)) if line]
+    if len(lines) > _MAX_POLICIES:
+        raise ValueError(f"write at most {_MAX_POLICIES} policies")
+    for line in lines:
+        match = _POLICY.fullmatch(" ".join(line.split()))
         if match is None:
             raise ValueError(f"{line!r}: write 4 pods per 15s, or 100% per 60s")
         type_ = "Pods" if match[2].lower().startswith("pod") else "Percent"

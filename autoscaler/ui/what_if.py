@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import yaml
 from aiohttp import web
@@ -61,7 +61,9 @@ class WhatIfPage:
             except WhatIfError as error:
                 problem = str(error)
         numbers = self._sources.decisions.numbers(key)
-        return self._templates.page(
+        # A result has up to a thousand sentences, and charts of a thousand points.
+        return await asyncio.to_thread(
+            self._templates.page,
             "what_if.html",
             hpa=hpa,
             form=form,
@@ -69,7 +71,7 @@ class WhatIfPage:
             kept=len(numbers),
             result=result,
             problem=problem,
-            changed_yaml=yaml.safe_dump(form.document, sort_keys=False, allow_unicode=True) if result else "",
+            changed_yaml=_yaml(form.document) if result else "",
             unchanged=form.changed is not None and form.changed.spec == hpa.spec,
             scales=[] if result is None else [(_time_text(time), text) for time, text in result.sentences],
             command=_command(hpa, form, self._sources.config),
@@ -102,6 +104,10 @@ class WhatIfPage:
         """Return the kept decisions as an iterator, which decodes them in the thread of the replay."""
         log, numbers = self._sources.decisions, self._sources.decisions.numbers(key)
         return (record for record in map(log.get, numbers) if record is not None)
+
+
+def _yaml(document: Mapping[str, Any]) -> str:
+    return yaml.dump(dict(document), Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
 
 
 def _time_text(time_ms: int) -> str:

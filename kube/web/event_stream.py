@@ -13,7 +13,6 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from kube.status import StatusError, service_unavailable
-from kube.web.requests import PageRequest
 
 _log = logging.getLogger(__name__)
 
@@ -49,21 +48,16 @@ _HEARTBEAT: Final = b"event: heartbeat\ndata:\n\n"
 
 
 class EventStream(web.StreamResponse):
-    """The response with events; `EventStreams.send` sends it."""
+    """The response with events, which the server sends until the client disconnects, the server stops, or they end.
+
+    Args:
+        events: begins with the present state of what the page shows, because browsers reconnect. It is closed in every
+            case, so an async generator may hold a subscription.
+    """
 
     def __init__(self, events: AsyncIterator[ServerEvent]) -> None:
         super().__init__(headers={hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8"})
         self.events = events
-
-
-async def respond_with_events(request: PageRequest, events: AsyncIterator[ServerEvent]) -> web.StreamResponse:
-    """Return a response that sends events until the client disconnects, the server stops, or the iterator ends.
-
-    The iterator should begin with the present state of what the page shows: browsers reconnect. It is closed in every
-    case, so an async generator may hold a subscription.
-    """
-    del request
-    return EventStream(events)
 
 
 class EventStreams:

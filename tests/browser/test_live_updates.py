@@ -10,7 +10,7 @@ from aiohttp import web
 from playwright.async_api import Browser, expect
 
 from kube.status import not_found
-from kube.web.event_stream import ServerEvent, respond_with_events
+from kube.web.event_stream import EventStream, ServerEvent
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
@@ -39,7 +39,7 @@ class LivePages:
             case ():
                 return self.templates.page("live.html", content=self.content, events="/events")
             case ("events",):
-                return await respond_with_events(request, self._events())
+                return EventStream(self._events())
         raise not_found("there is no such page")
 
     def send(self, event: ServerEvent) -> None:

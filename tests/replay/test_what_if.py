@@ -126,6 +126,14 @@ async def test_error_is_one_sentence(metrics: list[dict[str, Any]], total: float
         await result_of(live)
 
 
+async def test_number_of_pods_is_limited() -> None:
+    live = Live(make_hpa(), seed=4)
+    live.run([200.0] * 4)
+    changed = make_hpa(min_replicas=2_000_000_000, max_replicas=2_147_483_647)
+    with pytest.raises(WhatIfError, match="at most 10000 replicas, and this one would have 2000000000"):
+        await result_of(live, changed)
+
+
 async def test_event_loop_runs_while_a_replay_is_computed() -> None:
     live = Live(make_hpa(), seed=5)
     live.run(wave(300, low=100, high=1500))

@@ -15,8 +15,10 @@
       hoverlabel: { ...layout.hoverlabel, bgcolor: color("--surface"), bordercolor: line, font: { color: fg } },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
     };
+    const ticks = matchMedia("(max-width: 40rem)").matches ? { nticks: 3, tickangle: 0 } : {}; // or they overlap
     for (const axis of Object.keys(layout).filter((key) => /^[xy]axis/.test(key))) {
       themed[axis] = { gridcolor: line, linecolor: line, zerolinecolor: line, ...layout[axis] };
+      if (axis.startsWith("x")) Object.assign(themed[axis], ticks);
     }
     return themed;
   }

@@ -126,6 +126,6 @@ async def pages_env(folder: Path, rules: str, prometheus: CannedPrometheus) -> A
             freshness=60.0,
             clock=lambda: env.now,
         )
-        pages = AdapterPages(sources, None, tick_seconds=0.0, clock=lambda: env.monotonic)
+        pages = AdapterPages(sources, None, tick_seconds=0.0, findings_seconds=60.0, clock=lambda: env.monotonic)
         env = PagesEnv(metrics, prometheus, active, sources, pages)
         yield env

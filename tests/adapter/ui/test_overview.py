@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -214,3 +215,31 @@ async def test_page_is_shown_while_the_api_server_is_unreachable(tmp_path: Path)
 def test_ages_are_rounded_down(seconds: float, text: str) -> None:
     assert age_text(seconds) == text
     assert age_text(rounded_age(seconds)) == text
+
+
+async def test_long_check_goes_on_while_pages_are_shown_without_its_findings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks, may_end = [], asyncio.Event()
+
+    async def held(*arguments: Any, **options: Any) -> Report:
+        checks.append(arguments)
+        await may_end.wait()
+        return await check(*arguments, **options)
+
+    monkeypatch.setattr(reports, "check", held)
+    prometheus = CannedPrometheus(found={**FOUND, SELECTORS["second"]: ()})
+    async with pages_env(tmp_path, RULES, prometheus) as env:
+        env.pages = AdapterPages(env.sources, None, tick_seconds=0.0, findings_seconds=0.01)
+        assert "The rules are being checked." in await env.text("/")
+        may_end.set()
+        events = await env.events("/events")
+        assert "1 warning" in text_of((await anext(events)).data)
+    assert len(checks) == 1
+
+
+async def test_number_of_failed_queries_is_at_the_rule(tmp_path: Path) -> None:
+    async with pages_env(tmp_path, RULES, CannedPrometheus(found={**FOUND})) as env:
+        env.metrics.telemetry.query_errors.labels("rules[0]").inc(3)
+        page = await env.get("/")
+    assert "3 failed queries" in text_of(element(page, "rules-0").partition("</tr>")[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from urllib.parse import urlencode
 
@@ -173,6 +174,7 @@ def test_assumptions_are_read() -> None:
         ("up.tolerance", "-0.1", 'spec.behavior.scaleUp.tolerance: Invalid value: "-100m": must be greater than'),
         ("down.window", "3601", "Invalid value: 3601: must be less than or equal to 3600"),
         ("up.policies", "4 pods", "'4 pods': write 4 pods per 15s, or 100% per 60s"),
+        ("up.policies", "1 pod per 15s," * 101, "write at most 100 policies"),
         ("down.policies", "0 pods per 60s", "Invalid value: 0: must be greater than zero"),
         ("down.select", "Most", 'spec.behavior.scaleDown.selectPolicy: Unsupported value: "Most"'),
         ("startup", "2h", "write a duration from 0s to 1h0m0s, such as 30s"),
@@ -187,6 +189,13 @@ def test_error_is_beside_its_field(name: str, text: str, expected: str) -> None:
     assert list(errors) == [name]
     assert expected in "; ".join(errors[name])
     assert fields(form)[name].value == text
+
+
+def test_long_text_without_a_policy_is_refused_at_once() -> None:
+    started = time.process_time()
+    form = submitted(hpa_of(), up__policies="1%" + " " * 60_000 + "x")
+    assert time.process_time() - started < 1.0  # a minute, if each way to divide the spaces were tried
+    assert fields(form)["up.policies"].errors
 
 
 def test_error_of_no_field_is_shown_above_the_form() -> None:

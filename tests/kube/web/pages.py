@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from aiohttp import web
 
 from kube.status import not_found
-from kube.web.event_stream import ServerEvent, respond_with_events
+from kube.web.event_stream import EventStream, ServerEvent
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
@@ -33,7 +33,7 @@ class ScriptedPages:
             case ():
                 return web.Response(text=f"user {request.user.name}" if request.user else "everyone")
             case ("events",) if self._events is not None:
-                return await respond_with_events(request, self._events())
+                return EventStream(self._events())
             case ("held",):
                 await self.held.wait()
                 return web.Response(text="no longer held")

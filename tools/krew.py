@@ -1,0 +1,81 @@
+"""Build the krew archive and manifest of the kubectl plugin in dist/krew: `make krew URL=https://...`.
+
+The archive has the package's wheel and an executable that installs it. It can be installed before it is published:
+
+    kubectl krew install --manifest=dist/krew/milliscale.yaml --archive=dist/krew/kubectl-milliscale.tar.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TEMPLATE = ROOT / "plugins" / "milliscale.yaml"
+LAUNCHER = ROOT / "tools" / "krew_launcher.py"
+ARCHIVE = "kubectl-milliscale.tar.gz"
+
+
+def build_wheel(folder: Path) -> Path:
+    """Return the package's wheel, built in a folder."""
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", ROOT], check=True
+    )
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def write(folder: Path, *, wheel: Path, url: str) -> Path:
+    """Write the archive and the manifest into a folder; return the manifest.
+
+    Args:
+        folder: made if it does not exist.
+        wheel: the package; its name has the version.
+        url: where the archive will be published.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = folder / ARCHIVE
+    with tarfile.open(archive, "w:gz") as tar:
+        for path, name, mode in (
+            (LAUNCHER, "kubectl-milliscale", 0o755),
+            (wheel, wheel.name, 0o644),
+            (ROOT / "LICENSE", "LICENSE", 0o644),
+        ):
+            entry = tar.gettarinfo(path, name)
+            entry.mode = mode
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = ""
+            with path.open("rb") as file:
+                tar.addfile(entry, file)
+    version = wheel.name.split("-")[1]
+    filled_in = {
+        "  version: ": f"v{version}",
+        "    uri: ": url,
+        "    sha256: ": f'"{hashlib.sha256(archive.read_bytes()).hexdigest()}"',
+    }
+    lines = [line for line in TEMPLATE.read_text().splitlines() if not line.startswith("#")]
+    for prefix, value in filled_in.items():
+        (index,) = (index for index, line in enumerate(lines) if line.startswith(prefix))
+        lines[index] = prefix + value
+    manifest = folder / TEMPLATE.name
+    manifest.write_text("\n".join(lines) + "\n")
+    return manifest
+
+
+def main() -> None:
+    """Build both."""
+    parser = argparse.ArgumentParser(description="Build the krew archive and manifest of the kubectl plugin.")
+    parser.add_argument("--url", required=True, help="where the archive will be published")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        manifest = write(ROOT / "dist" / "krew", wheel=build_wheel(Path(scratch)), url=arguments.url)
+    print(f"wrote {manifest} and {manifest.with_name(ARCHIVE)}")
+
+
+if __name__ == "__main__":
+    main()
