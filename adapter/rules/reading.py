@@ -136,8 +136,8 @@ def parse_rule(text: str, *, section: str, servers: Mapping[str, PrometheusOptio
     if (count := len(file.rules) + len(file.external_rules)) != 1:
         raise RulesError(f"{source}: expected one rule, but found {count}")
     return RulesFile(
-        custom=_rules(source, "rules", file.rules, servers),
-        external=_rules(source, "externalRules", file.external_rules, servers),
+        custom=_rules(source, "rules", file.rules, servers, logs=False),
+        external=_rules(source, "externalRules", file.external_rules, servers, logs=False),
     )
 
 
@@ -187,7 +187,9 @@ class _Part:
             raise self.error(why, key=key) from error
 
 
-def _rules(source: str, section: str, entries: Iterable[dict[str, object]], servers: _Servers) -> tuple[AnyRule, ...]:
+def _rules(
+    source: str, section: str, entries: Iterable[dict[str, object]], servers: _Servers, *, logs: bool = True
+) -> tuple[AnyRule, ...]:
     rules: list[AnyRule] = []
     for index, entry in enumerate(entries):
         names = ((name, entry.get(name)) for name in ("seriesQuery", "name"))
@@ -198,7 +200,8 @@ def _rules(source: str, section: str, entries: Iterable[dict[str, object]], serv
             rule = _with_labels(part, part.decode(entry, QueryRule), external=section == "externalRules")
         else:
             rule = part.decode(entry, Rule)
-            _warn_of_labels(part, rule.resources)
+            if logs:
+                _warn_of_labels(part, rule.resources)
         rules.append(structs.replace(rule, key=part.path, destination=_destination(part, rule, servers)))
     return tuple(sorted(rules, key=lambda rule: isinstance(rule, QueryRule)))
 

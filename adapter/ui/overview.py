@@ -43,7 +43,7 @@ class RuleRow:
         failure: why the last list failed; "" if it did not.
         errors, warnings: findings of `check`.
         paused: why requests are not coalesced for a while.
-        figures: its counters.
+        merged, alone, query_errors: see RuleFigures.
     """
 
     key: str
@@ -57,7 +57,9 @@ class RuleRow:
     errors: int
     warnings: int
     paused: tuple[Pause, ...]
-    figures: tuple[int, int, int]
+    merged: int
+    alone: int
+    query_errors: int
 
     @property
     def id(self) -> str:
@@ -167,7 +169,7 @@ class Overview:
 
     async def _table_rows(self, rows: Sequence[RuleRow]) -> str:
         made = []
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
+        for start in range(0, len(rows) or 1, _ROWS_AT_ONCE):
             made.append(self._templates.render("_overview_rows.html", rows=rows[start : start + _ROWS_AT_ONCE]))
             await asyncio.sleep(0)
         return "".join(made)
@@ -255,5 +257,7 @@ def _row(
         errors=errors,
         warnings=warnings,
         paused=paused,
-        figures=(figures.merged, figures.alone, figures.query_errors),
+        merged=figures.merged,
+        alone=figures.alone,
+        query_errors=figures.query_errors,
     )

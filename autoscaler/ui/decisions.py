@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -56,55 +56,77 @@ class Selection:
         return not (self.decision and record.time > self.decision) and not (self.before and record.time >= self.before)
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Charts:
+    """The charts of an HPA.
+
+    Attributes:
+        points: {number in the log: point}, oldest first.
+        figure: JSON for plotly.js; empty if there are no decisions.
+    """
+
+    points: Mapping[int, Point]
+    figure: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
     """The kept decisions.
 
     Attributes:
-        points: {number in the log: point of the charts}, oldest first.
-        figure: the charts, as JSON for plotly.js; empty if there are no decisions.
+        charts: of all of them.
         shown: one page, newest first, without their sentences.
         has_older: there are more after this page.
+        last: the number of the newest one; 0: there is none.
     """
 
-    points: dict[int, Point]
-    figure: str
+    charts: Charts
     shown: Sequence[DecisionRecord]
     has_older: bool
+    last: int
 
 
-async def read_decisions(
-    log: DecisionLog, key: HPAKey, selection: Selection, *, known: Decisions | None = None
-) -> Decisions:
-    """Read the kept decisions on an HPA.
+class DecisionReader:
+    """Reads the kept decisions. Open pages of the same HPA share its charts, which may take megabytes."""
 
-    Args:
-        log: the log.
-        key: the HPA.
-        selection: which of them to show.
-        known: what was read before. Only newer decisions are read then, and shown.
-    """
-    old = {} if known is None else known.points
-    last = max(old, default=0)
-    numbers = log.numbers(key)
-    points = {number: old[number] for number in numbers if number in old}
-    shown: deque[DecisionRecord] = deque(maxlen=PAGE_SIZE + 1)
-    async for number in in_slices(each for each in numbers if each > last):
-        record = log.get(number)
-        if record is None:  # dropped meanwhile
-            continue
-        points[number] = Point.of(record)
-        if selection.includes(record):
-            shown.append(record)
-    if known is not None and points.keys() == old.keys():
-        return replace(known, shown=[], has_older=False)
-    newest_first = list(reversed(shown))
-    return Decisions(
-        points=points,
-        figure=msgspec.json.encode(figure(list(points.values()))).decode() if points else "",
-        shown=newest_first[:PAGE_SIZE],
-        has_older=len(newest_first) > PAGE_SIZE,
-    )
+    def __init__(self, log: DecisionLog) -> None:
+        self._log = log
+        self._charts: WeakValueDictionary[HPAKey, Charts] = WeakValueDictionary()
+
+    async def read(self, key: HPAKey, selection: Selection, *, after: int = 0) -> Decisions:
+        """Read the kept decisions on an HPA.
+
+        Args:
+            key: the HPA.
+            selection: which of them to show.
+            after: only show decisions after this number.
+        """
+        charts = self._charts.get(key, Charts({}, ""))
+        points = dict(charts.points)
+        numbers = self._log.numbers(key)
+        async for number in in_slices(each for each in numbers if each not in points):
+            if (record := self._log.get(number)) is not None:  # it may be dropped meanwhile
+                points[number] = Point.of(record)
+        kept = {number: points[number] for number in numbers if number in points}
+        if kept.keys() != charts.points.keys():
+            charts = Charts(kept, await asyncio.to_thread(_figure_json, list(kept.values())) if kept else "")
+            self._charts[key] = charts
+        shown: list[DecisionRecord] = []
+        async for number in in_slices(each for each in reversed(numbers) if each > after):
+            if (record := self._log.get(number)) is not None and selection.includes(record):
+                shown.append(record)
+                if len(shown) > PAGE_SIZE:
+                    break
+        return Decisions(
+            charts=charts,
+            shown=shown[:PAGE_SIZE],
+            has_older=len(shown) > PAGE_SIZE,
+            last=max(numbers, default=after),
+        )
+
+
+def _figure_json(points: Sequence[Point]) -> str:
+    return msgspec.json.encode(figure(points)).decode()
 
 
 async def in_slices(items: Iterable[_T]) -> AsyncIterator[_T]:

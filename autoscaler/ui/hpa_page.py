@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -15,7 +15,7 @@ from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.explanation import METRIC_HEADINGS, explain_record
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
-from autoscaler.ui.decisions import PAGE_SIZE, Decisions, Selection, in_slices, read_decisions
+from autoscaler.ui.decisions import PAGE_SIZE, DecisionReader, Decisions, Selection, in_slices
 from autoscaler.ui.figures import scales
 from autoscaler.ui.links import hpa_url
 from autoscaler.ui.rows import row
@@ -26,6 +26,7 @@ from kube.web.access import NamespaceAccess
 from kube.web.event_stream import EventStream, ServerEvent
 from kube.web.requests import PageRequest
 from kube.web.templates import Templates
+from kube.web.turns import Turns
 
 _UPDATE_SECONDS: Final = 0.5
 """Between two updates of an open page."""
@@ -34,9 +35,22 @@ _IDLE_SECONDS: Final = 5.0
 
 
 class HPAPage:
-    """Responds with the page, and with the events that keep it current."""
+    """Responds with the page, and with the events that keep it current.
 
-    def __init__(self, sources: Sources, access: NamespaceAccess, templates: Templates) -> None:
+    Args:
+        sources: the controller's state.
+        access: decides which HPAs a user may see.
+        templates: of the pages.
+        views: the turns of requests for a page.
+        updates: the turns of open pages.
+    """
+
+    def __init__(
+        self, sources: Sources, access: NamespaceAccess, templates: Templates, *, views: Turns, updates: Turns
+    ) -> None:
+        self._views = views
+        self._updates = updates
+        self._decisions = DecisionReader(sources.decisions)
         self._sources = sources
         self._access = access
         self._templates = templates
@@ -48,8 +62,13 @@ class HPAPage:
             StatusError: 403 if the user may not see the namespace, 404 if there is no such HPA.
         """
         hpa = await self._visible(request, key)
+        async with self._views.turn():
+            return await self._page(request, hpa)
+
+    async def _page(self, request: PageRequest, hpa: HPA) -> web.Response:
+        key = hpa.key
         selection = Selection.parse(request.query)
-        decisions = await read_decisions(self._sources.decisions, key, selection)
+        decisions = await self._decisions.read(key, selection)
         items = await self._rendered(decisions.shown, key, selection)
         show = "scaling" if selection.scaling_only else ""
         older = decisions.shown[-1].time if decisions.has_older else ""
@@ -81,19 +100,25 @@ class HPAPage:
         """Yield the present state, which the page may have already, and then what changes."""
         selection, with_list = Selection.parse(request.query), request.query.get("list") != "no"
         decisions: Decisions | None = None
-        shown = ""
+        shown: int | None = None  # a hash: the text of charts is long
         with self._sources.changes.subscribe(key) as subscription:
             while True:
                 subscription.take()
                 hpa = await self._visible(request, key)
-                decisions = await read_decisions(self._sources.decisions, key, selection, known=decisions)
-                live = self._templates.render("hpa_live.html", **self._values(hpa, decisions))
-                if live != shown:
+                items: Sequence[Markup] = ()
+                async with self._updates.turn():
+                    decisions = await self._decisions.read(
+                        key, selection, after=0 if decisions is None else decisions.last
+                    )
+                    live = self._templates.render("hpa_live.html", **self._values(hpa, decisions))
+                    if with_list:
+                        items = await self._rendered(decisions.shown, key, selection)
+                if hash(live) != shown:
+                    shown = hash(live)
                     yield ServerEvent("replace", live)
-                    shown = live
-                if with_list and decisions.shown:
-                    items = await self._rendered(decisions.shown, key, selection)
+                if items:
                     yield ServerEvent("decisions", "".join(items))
+                del live, items
                 await asyncio.sleep(_UPDATE_SECONDS)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_IDLE_SECONDS):
@@ -120,10 +145,10 @@ class HPAPage:
             ),
             "problem": sources.problem(),
             "is_leader": sources.is_leader(),
-            "number": len(decisions.points),
-            "no_decisions": "" if decisions.points else self._why_none(hpa),
+            "number": len(decisions.charts.points),
+            "no_decisions": "" if decisions.charts.points else self._why_none(hpa),
             # No `<` may end the script element.
-            "figure": Markup(decisions.figure.replace("<", "\\u003c")),  # noqa: S704
+            "figure": Markup(decisions.charts.figure.replace("<", "\\u003c")),  # noqa: S704
         }
 
     def _why_none(self, hpa: HPA) -> str:

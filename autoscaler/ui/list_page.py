@@ -24,6 +24,7 @@ from kube.web.access import GroupNamespace, NamespaceAccess
 from kube.web.event_stream import ServerEvent
 from kube.web.requests import PageRequest
 from kube.web.templates import Templates
+from kube.web.turns import Turns
 
 _UPDATE_SECONDS: Final = 0.5
 _HPAS_PER_SECOND: Final = 10_000
@@ -35,9 +36,21 @@ _RENDERED_AT_ONCE: Final = 10
 
 
 class ListPage:
-    """The page of all HPAs."""
+    """The page of all HPAs.
 
-    def __init__(self, sources: Sources, access: NamespaceAccess, templates: Templates) -> None:
+    Args:
+        sources: the controller's state.
+        access: decides which HPAs a user may see.
+        templates: of the pages.
+        views: the turns of requests for a page.
+        updates: the turns of open pages.
+    """
+
+    def __init__(
+        self, sources: Sources, access: NamespaceAccess, templates: Templates, *, views: Turns, updates: Turns
+    ) -> None:
+        self._views = views
+        self._updates = updates
         self._sources = sources
         self._access = access
         self._templates = templates
@@ -49,15 +62,16 @@ class ListPage:
         query = ListQuery.parse(request.query)
         await self._index.update()
         visible = await self._visible(request.user)
-        selection = await self._select(query, visible)
-        return self._templates.page(
-            "list.html",
-            events=query.url("/events", page=query.page),
-            columns=COLUMNS,
-            namespaces=sorted({namespace for _, namespace in visible}),
-            rows=await self._rows(selection.entries),
-            **self._values(query, selection),
-        )
+        async with self._views.turn():
+            selection = await self._select(query, visible)
+            return self._templates.page(
+                "list.html",
+                events=query.url("/events", page=query.page),
+                columns=COLUMNS,
+                namespaces=sorted({namespace for _, namespace in visible}),
+                rows=await self._rows(selection.entries),
+                **self._values(query, selection),
+            )
 
     async def events(self, request: PageRequest) -> AsyncIterator[ServerEvent]:
         """Yield the state of the page, and then its changes. Raises StatusError."""
@@ -68,12 +82,18 @@ class ListPage:
             while True:
                 is_outdated = bool(changes.take()) or is_outdated
                 await self._index.update()
+                visible = None
                 if selection is None or (is_outdated and clock() >= select_at):
-                    selection = await self._select(query, await self._visible(request.user))
-                    is_outdated = False
-                    select_at = clock() + max(COLUMNS[query.column].seconds, len(self._index) / _HPAS_PER_SECOND)
-                present = [entry for each in selection.entries if (entry := self._index.get(each.key)) is not None]
-                for event in shown.update(present, await self._rows(present), self._parts(query, selection)):
+                    visible = await self._visible(request.user)
+                async with self._updates.turn():
+                    if selection is None or visible is not None:
+                        assert visible is not None
+                        selection = await self._select(query, visible)
+                        is_outdated = False
+                        select_at = clock() + max(COLUMNS[query.column].seconds, len(self._index) / _HPAS_PER_SECOND)
+                    present = [entry for each in selection.entries if (entry := self._index.get(each.key)) is not None]
+                    events = list(shown.update(present, await self._rows(present), self._parts(query, selection)))
+                for event in events:
                     yield event
                 await asyncio.sleep(_UPDATE_SECONDS)
                 if not is_outdated:

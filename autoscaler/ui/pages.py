@@ -27,6 +27,7 @@ from kube.web.event_stream import EventStream
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
+from kube.web.turns import Turns
 
 _STYLE_ID: Final = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
 """In plotly.js: the id of a style element, which it adds unless there is an element of this id."""
@@ -44,8 +45,9 @@ class UIPages:
             static=self.static.url,
             plotly_style_ids=sorted(set(_STYLE_ID.findall(plotly))),
         )
-        self._list = ListPage(sources, access, self.templates)
-        self._hpa = HPAPage(sources, access, self.templates)
+        views, updates = Turns(), Turns()
+        self._list = ListPage(sources, access, self.templates, views=views, updates=updates)
+        self._hpa = HPAPage(sources, access, self.templates, views=views, updates=updates)
         self._what_if = WhatIfPage(sources, access, self.templates)
 
     async def respond(self, request: PageRequest) -> web.StreamResponse:

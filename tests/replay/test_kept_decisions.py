@@ -130,6 +130,17 @@ def test_scale_that_could_not_be_written_is_repeated() -> None:
     assert "present: all 80 decisions are the same as the autoscaler's." in notes_of(live, load)
 
 
+def test_recommendation_exactly_as_old_as_the_window_counts_as_it_did() -> None:
+    live = Live(make_hpa(), seed=18, replicas=6)
+    for total in [600.0] * 3 + [100.0] * 30:
+        live.reconcile(total)
+        live.now_ms += 15_000
+    (scaled,) = real_scales(live.records)
+    # The last 6 was recommended 30 s after the start.
+    assert _seconds(scaled[0]) - _seconds(live.records[2].time) == 315.0
+    assert scales(replayed(live, load_of(live)), live.records) == [scaled]
+
+
 @pytest.mark.parametrize("first", range(5, 80, 3))
 @pytest.mark.parametrize("behavior", [None, BEHAVIOR, ONE_PERIOD], ids=["defaults", "behavior", "one period"])
 def test_later_beginning_has_the_history_that_mattered(behavior: Any, first: int) -> None:

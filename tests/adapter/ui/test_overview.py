@@ -155,6 +155,11 @@ async def test_events_begin_with_the_present_state_and_then_have_what_changed(tm
         assert 'id="file"' not in changed.data
 
 
+async def test_events_without_rows_say_so(tmp_path: Path) -> None:
+    async with pages_env(tmp_path, RULES, CannedPrometheus(found={**FOUND})) as env:
+        assert "No rule fits." in (await anext(await env.events("/events?q=nothing"))).data
+
+
 async def test_page_is_loaded_again_after_a_reload_of_the_rules(tmp_path: Path) -> None:
     async with pages_env(tmp_path, RULES, CannedPrometheus(found={**FOUND})) as env:
         events = await env.events("/events")

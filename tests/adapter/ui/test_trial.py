@@ -128,6 +128,7 @@ async def test_active_rules_and_the_log_are_not_affected(tmp_path: Path, caplog:
         with caplog.at_level(logging.DEBUG, "adapter"):
             assert "its series cannot be listed: bad selector" in text_of(await tried(env, LONG))
             await tried(env, SHORT.replace("pod: pod", "thing: things"))
+            await tried(env, LONG.replace("template: <<.Resource>>", "overrides: {a-b: {resource: pod}}"))
             prometheus.result = PrometheusQueryError("bad query")
             assert "bad query" in text_of(await tried(env, SHORT))
         assert env.active.catalog.snapshot is before
