@@ -45,7 +45,6 @@ def fill_in_prometheus(
     if is_given("prometheus_url") and values[rules] is not None:
         return
     settings = read_settings(kubectl, adapter_namespace)
-
     if values[rules] is None:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kubectl-milliscale-"))
         file = Path(folder, "rules.yaml")

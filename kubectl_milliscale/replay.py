@@ -80,9 +80,9 @@ def replay(
             _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=True)
             fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
         else:
-            _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=False)
             pod = pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name)
             values["server"] = stack.enter_context(pod)
+            _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=False)
         _call(replay_hpas, values, stack, kubectl)
 
 
