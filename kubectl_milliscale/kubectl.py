@@ -63,7 +63,10 @@ class Kubectl:
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the JSON at a path of the API server. Raises KubectlError."""
-        return cast("dict[str, Any]", json.loads(self.run("get", "--raw", _url(path, query))))
+        try:
+            return cast("dict[str, Any]", json.loads(self.run("get", "--raw", _url(path, query))))
+        except json.JSONDecodeError as error:
+            raise KubectlError(f"error: the response to {path} is not JSON: {error}") from error
 
     @contextlib.contextmanager
     def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Watch]:
@@ -152,7 +155,8 @@ class Watch:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events until the connection ends, or `stop` is called."""
-        return map(json.loads, _output(self._child))
+        with contextlib.suppress(json.JSONDecodeError):  # the end of a connection may cut a line off
+            yield from map(json.loads, _output(self._child))
 
     def stop(self) -> None:
         """End the events; from any thread."""

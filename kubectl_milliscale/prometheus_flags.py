@@ -45,7 +45,6 @@ def fill_in_prometheus(
     if is_given("prometheus_url") and values[rules] is not None:
         return
     settings = read_settings(kubectl, adapter_namespace)
-
     if values[rules] is None:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kubectl-milliscale-"))
         file = Path(folder, "rules.yaml")
@@ -63,5 +62,9 @@ def fill_in_prometheus(
         names = " and ".join(settings.credentials)
         click.echo(f"Note: the adapter has {names}; give the same here if Prometheus needs it", err=True)
     verified = not values["prometheus_insecure_skip_tls_verify"]
-    reachable = reachable_prometheus(kubectl, url, namespace=adapter_namespace, verified=verified)
-    fill_in_flag(values, "prometheus_url", stack.enter_context(reachable))
+    reachable = stack.enter_context(reachable_prometheus(kubectl, url, namespace=adapter_namespace, verified=verified))
+    fill_in_flag(values, "prometheus_url", reachable)
+    if reachable != url and "cache_dir" in values:
+        # The cache knows servers by their URL, and that of a forwarded port may be another cluster's the next time.
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kubectl-milliscale-"))
+        fill_in_flag(values, "cache_dir", Path(folder))

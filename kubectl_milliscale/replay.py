@@ -25,8 +25,7 @@ from replay.commands import replay as replay_hpas
 from replay.flags import HPAReference
 from replay.tune.command import tune as tune_hpa
 
-_REPLACED: Final = ("hpas", "csv", "server", "kubeconfig", "context")
-_DEFAULTS: Final = {"prometheus_url": "the adapter's", "config_file": "the adapter's ConfigMap"}
+_REPLACED: Final = ("hpas", "csv", "server", "kubeconfig", "context", "section_kubernetes_client_flags")
 _OF_PROMETHEUS: Final = ("start", "end", "prometheus_url", "config_file", "pods")
 """Parameters with which the load is read from Prometheus."""
 _OF_DECISIONS: Final = (
@@ -37,6 +36,13 @@ _OF_DECISIONS: Final = (
     "feature_gates",
 )
 """Parameters of the autoscaler that decisions depend on; the commands here have them, too."""
+_DEFAULTS: Final = {
+    "prometheus_url": "the adapter's",
+    "config_file": "the adapter's ConfigMap",
+    "start": "24h",
+    **dict.fromkeys((*_OF_DECISIONS, "step"), "the autoscaler's"),
+}
+"""For --help."""
 
 
 @borrow_flags(replay_hpas, without=_REPLACED, defaults=_DEFAULTS)
@@ -74,9 +80,9 @@ def replay(
             _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=True)
             fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
         else:
-            _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=False)
             pod = pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name)
             values["server"] = stack.enter_context(pod)
+            _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=False)
         _call(replay_hpas, values, stack, kubectl)
 
 

@@ -21,10 +21,9 @@ from kubectl_milliscale.decisions import Decisions, DesiredReplicas
 from kubectl_milliscale.flags import TEXT, autoscaler_namespace_option, namespaced_kubectl_options
 from kubectl_milliscale.hpas import Selection, WatchedHPAs, list_hpas
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
-from kubectl_milliscale.table import StatusRow, document, table
+from kubectl_milliscale.table import StatusRow, document, plain_lines, table
 
 _REFRESH_SECONDS: Final = 2.0
-_PIPE_WIDTH: Final = 10_000
 _LINES_BESIDE_ROWS: Final = 6
 _OUTPUTS: Final = ("wide", "json", "yaml", "name")
 
@@ -95,7 +94,7 @@ def status(
             _show_live(console, watched, decisions, all_namespaces=all_namespaces, wide=output == "wide")
         else:
             rows = _rows(found, decisions.fetch())
-            _print_once(rows, output, all_namespaces=all_namespaces)
+            _print_once(console, rows, output, all_namespaces=all_namespaces)
             if decisions.problem:
                 click.echo(f"Note: no decisions: {decisions.problem}", err=True)
 
@@ -114,18 +113,15 @@ def _rows(hpas: Sequence[HPA], decisions: DesiredReplicas) -> list[StatusRow]:
     return [StatusRow(hpa=hpa, decisions=decisions.get(hpa.key, ())) for hpa in hpas]
 
 
-def _print_once(rows: Sequence[StatusRow], output: str, *, all_namespaces: bool) -> None:
+def _print_once(console: Console, rows: Sequence[StatusRow], output: str, *, all_namespaces: bool) -> None:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document(rows)), indent=2).decode())
     elif output == "yaml":
         click.echo(yaml.safe_dump(msgspec.to_builtins(document(rows)), sort_keys=False, allow_unicode=True), nl=False)
+    elif rows and console.is_terminal:
+        console.print(table(rows, all_namespaces=all_namespaces, wide=output == "wide", width=console.width))
     elif rows:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=_PIPE_WIDTH, color_system=None)
-        with console.capture() as capture:
-            console.print(table(rows, all_namespaces=all_namespaces, wide=output == "wide", width=console.width))
-        click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+        click.echo("\n".join(plain_lines(rows, all_namespaces=all_namespaces, wide=output == "wide")))
 
 
 def _show_live(

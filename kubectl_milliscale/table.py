@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -114,6 +114,31 @@ def table(
         width: of the terminal. On a narrow one METRICS is cut off, and columns are left out.
         now: seconds since the epoch.
     """
+    columns = _fitted(_columns(rows, all_namespaces=all_namespaces, wide=wide, now=now), width)
+    shown = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for column in columns:
+        is_message = column.heading == "MESSAGE"
+        shown.add_column(
+            column.heading, width=column.width, no_wrap=not is_message, overflow="fold" if is_message else "ellipsis"
+        )
+    for index in range(len(rows)):
+        shown.add_row(*(column.cells[index] for column in columns))
+    return shown
+
+
+def plain_lines(
+    rows: Sequence[StatusRow], *, all_namespaces: bool, wide: bool, now: float | None = None
+) -> Iterator[str]:
+    """Yield the lines of the whole table as plain text; see `table`. Ten thousand take a second."""
+    columns = _columns(rows, all_namespaces=all_namespaces, wide=wide, now=now)
+    gap = " " * _GAP
+    yield gap.join(column.heading.ljust(column.width) for column in columns).rstrip()
+    for index in range(len(rows)):
+        padded = (column.cells[index].plain + " " * (column.width - column.cells[index].cell_len) for column in columns)
+        yield gap.join(padded).rstrip()
+
+
+def _columns(rows: Sequence[StatusRow], *, all_namespaces: bool, wide: bool, now: float | None) -> list[_Column]:
     now = time.time() if now is None else now
     texts = [each.row for each in rows]
     states = [status_of(row) for row in texts]
@@ -132,16 +157,7 @@ def table(
         _Column("MESSAGE", [Text(message) for _, _, message in states], shrinks_to=20),
     ]
     hidden = {*(() if all_namespaces else ("NAMESPACE",)), *(() if wide else ("MODE", "MESSAGE"))}
-    columns = _fitted([column for column in columns if column.heading not in hidden], width)
-    shown = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for column in columns:
-        is_message = column.heading == "MESSAGE"
-        shown.add_column(
-            column.heading, width=column.width, no_wrap=not is_message, overflow="fold" if is_message else "ellipsis"
-        )
-    for index in range(len(rows)):
-        shown.add_row(*(column.cells[index] for column in columns))
-    return shown
+    return [column for column in columns if column.heading not in hidden]
 
 
 def _fitted(columns: list[_Column], width: int) -> list[_Column]:

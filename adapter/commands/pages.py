@@ -13,7 +13,6 @@ from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.ui.sources import RulesFileState, Sources
 from kube.serving.delegated import DelegatedAuth
-from kube.web.server import PageServer
 
 
 @asynccontextmanager
@@ -44,6 +43,7 @@ async def pages_served(
         return
     # Imported only here: templates take memory.
     from adapter.ui.pages import AdapterPages
+    from kube.web.server import PageServer
 
     sources = Sources(
         active=lambda: rule_sets.current,

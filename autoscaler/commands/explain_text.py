@@ -16,12 +16,12 @@ def print_records(console: Console, records: Sequence[DecisionRecord]) -> None:
     """Print the sentences of all records, oldest first, and the details of the last."""
     *earlier, latest = records
     for record in earlier:
-        console.print(Text(f"{record.time}  {record.sentence}"), soft_wrap=True)
+        console.print(_text(f"{record.time}  {record.sentence}"), soft_wrap=True)
     if earlier:
         console.print()
     explanation = explain_record(latest)
-    console.print(Text(explanation.heading, style="bold"), soft_wrap=True)
-    console.print(Text(explanation.sentence), soft_wrap=True)
+    console.print(_text(explanation.heading, style="bold"), soft_wrap=True)
+    console.print(_text(explanation.sentence), soft_wrap=True)
     if explanation.metrics:
         console.print()
         console.print(_metrics_table(explanation.metrics))
@@ -30,7 +30,7 @@ def print_records(console: Console, records: Sequence[DecisionRecord]) -> None:
     details.add_column(style="bold")
     details.add_column(overflow="fold")
     for name, text in explanation.details:
-        details.add_row(Text(name), Text(text))
+        details.add_row(_text(name), _text(text))
     console.print(details)
 
 
@@ -40,5 +40,12 @@ def _metrics_table(rows: Sequence[MetricRow]) -> Table:
         table.add_column(heading, overflow="fold")
     for row in rows:
         style = "bold green" if row.is_winner else "red" if row.failed else ""
-        table.add_row(*map(Text, row.cells), style=style)
+        table.add_row(*map(_text, row.cells), style=style)
     return table
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Return a text without control characters, which could do anything in a terminal; names in it are its users'."""
+    return Text(
+        "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text), style
+    )

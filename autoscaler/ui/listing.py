@@ -37,8 +37,7 @@ class Entry:
     """An HPA in the index; a new one for each change of the HPA.
 
     Attributes:
-        hpa: the HPA.
-        key: its key.
+        key, hpa: the HPA.
         group_namespace: what a user must have the right to see.
         mode: its effective mode.
         is_foreign: whether another controller writes its status.
@@ -47,9 +46,9 @@ class Entry:
 
     __slots__ = ("_ratio", "_text", "group_namespace", "hpa", "is_foreign", "key", "mode", "states")
 
-    def __init__(self, hpa: HPA, mode: Mode, *, is_foreign: bool, before: Entry | None = None) -> None:
+    def __init__(self, key: HPAKey, hpa: HPA, mode: Mode, *, is_foreign: bool, before: Entry | None = None) -> None:
+        self.key = key
         self.hpa = hpa
-        self.key = hpa.key
         self.group_namespace: GroupNamespace = (self.key.group, self.key.namespace)
         self.mode = mode
         self.is_foreign = is_foreign
@@ -214,12 +213,13 @@ class HPAIndex:
                 self._changed = self._subscribed.enter_context(self._sources.changes.subscribe())
             if not self._is_listed:
                 async for hpas in slices(self._sources.hpas()):
-                    self._outdated += (hpa.key for hpa in hpas)
+                    for hpa in hpas:
+                        self._update(hpa.key, hpa)
                 self._is_listed = True
             self._outdated += self._changed.take()
             async for keys in slices(self._outdated):
                 for key in keys:
-                    self._update(key)
+                    self._update(key, self._sources.hpa(key))
             self._outdated = []
 
     def __len__(self) -> int:
@@ -240,10 +240,10 @@ class HPAIndex:
         """Return the namespaces that have an HPA."""
         return frozenset(self._namespaces)
 
-    def _update(self, key: HPAKey) -> None:
-        hpa, old = self._sources.hpa(key), self._entries.get(key)
+    def _update(self, key: HPAKey, hpa: HPA | None) -> None:
+        old = self._entries.get(key)
         if hpa is not None:
-            new = Entry(hpa, self._sources.mode_of(hpa), is_foreign=self._sources.is_foreign(key), before=old)
+            new = Entry(key, hpa, self._sources.mode_of(hpa), is_foreign=self._sources.is_foreign(key), before=old)
             self._entries[key] = new
             if old is None:
                 self._is_sorted = False

@@ -266,10 +266,12 @@ def _ratio(metric: MetricSpec, current: MetricTarget | None) -> float | None:
 
 def _replicas_bar(hpa: HPA) -> ReplicasBar:
     low, high, current = hpa.spec.min_replicas, hpa.spec.max_replicas, hpa.status.current_replicas
+    # 0 below the minimum: none was found yet.
+    desired = hpa.status.desired_replicas or (current if low else 0)
     length = (current - low) / (high - low) if high > low else float(current >= high)
     return ReplicasBar(
         current=current,
-        desired=hpa.status.desired_replicas,
+        desired=desired,
         minimum=low,
         maximum=high,
         level="warn" if current >= high else "",

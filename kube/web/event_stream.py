@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 _HEARTBEAT_SECONDS: Final = 15.0
 _MAX_STREAMS: Final = 100
 _LIFETIME_SECONDS: Final = 600.0
+_EVENTS_PER_SECOND: Final = 20.0
 _RETRY_AFTER_SECONDS: Final = 10
 _KNOWN: Final = ("replace", "reload")
 _LINE_END: Final = re.compile("\r\n|\r|\n")
@@ -65,6 +66,8 @@ class EventStreams:
 
     Args:
         limit: of their number.
+        events_per_second: of all streams together, shared equally: each event is rendered by a process that has other
+            work. Streams whose turn is later skip states, as they send the present one.
         heartbeat_seconds: between events, so that the client notices a broken connection.
         lifetime_seconds: after which a stream ends; the client connects again, and is authenticated again.
     """
@@ -73,10 +76,12 @@ class EventStreams:
         self,
         *,
         limit: int = _MAX_STREAMS,
+        events_per_second: float = _EVENTS_PER_SECOND,
         heartbeat_seconds: float = _HEARTBEAT_SECONDS,
         lifetime_seconds: float = _LIFETIME_SECONDS,
     ) -> None:
         self._limit = limit
+        self._events_per_second = events_per_second
         self._heartbeat = heartbeat_seconds
         self._lifetime = lifetime_seconds
         self._stopping = asyncio.Event()
@@ -133,6 +138,7 @@ class EventStreams:
                     return
                 following = None
                 await stream.write(event.encode())
+                await asyncio.wait((stopping,), timeout=self._open / self._events_per_second)
         except ConnectionResetError:  # before this task is cancelled for it
             return
         finally:

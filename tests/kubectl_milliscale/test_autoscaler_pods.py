@@ -5,7 +5,7 @@ from typing import Any
 import click
 import pytest
 
-from kubectl_milliscale.autoscaler_pods import find_pods
+from kubectl_milliscale.autoscaler_pods import find_pods, pod_with_decisions
 from tests.kubectl_milliscale.answers import PreparedKubectl
 
 PODS = "/api/v1/namespaces/milliscale/pods"
@@ -57,3 +57,32 @@ def test_no_pod_is_an_error_that_names_the_flag() -> None:
         click.ClickException, match=r"no pod of the autoscaler runs in namespace milliscale.*--autoscaler-namespace"
     ):
         names(pod("a", phase="Pending"), leases=[])
+
+
+def test_pod_of_the_shard_with_the_hpa_is_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) -> None:
+        asked.append(f"{server} {namespace}/{name} {last}")
+        if len(asked) == 1:
+            raise click.ClickException(f"{server}/debug/decisions/shop/web: there are no decisions")
+
+    monkeypatch.setattr("kubectl_milliscale.autoscaler_pods.fetch_decisions", fetch_decisions)
+    kubectl = PreparedKubectl(objects={PODS: {"items": [pod("a"), pod("b"), pod("c")]}})
+    with pod_with_decisions(kubectl, "milliscale", namespace="shop", name="web") as server:
+        assert server == "http://127.0.0.1:4000"
+    assert asked == ["http://127.0.0.1:4000 shop/web 1"] * 2
+    assert kubectl.forwarded == ["milliscale pod/a 8080", "milliscale pod/b 8080"]
+
+
+def test_hpa_without_decisions_is_an_error_that_names_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fetch_decisions(server: str, **_: object) -> None:
+        raise click.ClickException(f"{server}/debug/decisions/shop/web: there are no decisions")
+
+    monkeypatch.setattr("kubectl_milliscale.autoscaler_pods.fetch_decisions", fetch_decisions)
+    kubectl = PreparedKubectl(objects={PODS: {"items": [pod("a")]}})
+    with (
+        pytest.raises(click.ClickException, match="pod a/debug/decisions/shop/web: there are no decisions"),
+        pod_with_decisions(kubectl, "milliscale", namespace="shop", name="web"),
+    ):
+        pytest.fail("there are none")

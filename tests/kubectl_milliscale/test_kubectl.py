@@ -101,6 +101,16 @@ def test_watch_yields_events_until_it_is_stopped(tmp_path: Path) -> None:
         assert list(events) == []
 
 
+def test_event_that_is_cut_off_ends_the_watch(tmp_path: Path) -> None:
+    with kubectl(tmp_path, """printf '{"type": "ADDED"}\n{"type": "MOD'""").watch("/api/v1/pods", {}) as watch:
+        assert list(watch.events()) == [{"type": "ADDED"}]
+
+
+def test_response_that_is_not_json_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KubectlError, match="the response to /api is not JSON"):
+        kubectl(tmp_path, "echo moved").get("/api")
+
+
 @pytest.mark.parametrize(("printed", "namespace"), [("shop", "shop"), ("", "default")])
 def test_namespace_is_the_contexts(printed: str, namespace: str, tmp_path: Path) -> None:
     assert kubectl(tmp_path, f"printf '{printed}'").namespace() == namespace

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from autoscaler.core.model import HPA
 from autoscaler.objects.hpa import track_hpa
-from kubectl_milliscale.table import StatusRow, document, sparkline, status_of, table
+from kubectl_milliscale.table import StatusRow, document, plain_lines, sparkline, status_of, table
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 HEALTHY = (
@@ -146,6 +146,15 @@ def test_wide_table_has_mode_and_message() -> None:
     assert heading.split()[0] == "NAMESPACE"
     assert heading.split()[-2:] == ["MODE", "MESSAGE"]
     assert row.endswith("act   recommended size matches current size")
+
+
+def test_plain_text_is_the_whole_table() -> None:
+    rows = [StatusRow(hpa=hpa(name=name), decisions=[1, 3]) for name in ("web", "payments")]
+    plain = list(plain_lines(rows, all_namespaces=True, wide=True, now=NOW))
+    console = Console(width=500, color_system=None)
+    with console.capture() as capture:
+        console.print(table(rows, all_namespaces=True, wide=True, width=500, now=NOW))
+    assert plain == [line.rstrip() for line in capture.get().splitlines()]
 
 
 def test_names_are_not_markup() -> None:

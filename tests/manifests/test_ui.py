@@ -22,13 +22,13 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 pytestmark = pytest.mark.usefixtures("overlays_can_be_rendered")
 
 
-def render(folder: Path, *, base: str, component: str) -> Objects:
+def render(folder: Path, *, base: str, component: str, also: str | None = None) -> Objects:
     relative = Path("../" * len(folder.parts[1:])) / MANIFESTS.relative_to("/")
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [str(relative / base)],
-        "components": [str(relative / "components" / component)],
+        "components": [str(relative / "components" / name) for name in (component, also) if name],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     text = subprocess.run([find("kubectl"), "kustomize", folder], check=True, capture_output=True, text=True).stdout
@@ -92,3 +92,17 @@ def test_adapter_serves_pages_to_its_viewers(tmp_path: Path) -> None:
         ("milliscale-adapter-rule-author", ["/debug/rules", "/debug/metrics/*", "/debug/try"]),
     ):
         assert objects["ClusterRole", role]["rules"] == [{"nonResourceURLs": paths, "verbs": ["get"]}]
+
+
+def test_servicemonitor_does_not_scrape_the_port_of_the_pages(tmp_path: Path) -> None:
+    objects = render(tmp_path, base="base", component="adapter-ui", also="adapter-monitoring")
+    monitor = objects["ServiceMonitor", "milliscale-adapter"]["spec"]
+    scraped = {endpoint["port"] for endpoint in monitor["endpoints"]}
+    services = [
+        name
+        for (kind, name), entry in objects.items()
+        if kind == "Service"
+        and monitor["selector"]["matchLabels"].items() <= entry["metadata"]["labels"].items()
+        and scraped & {port["name"] for port in entry["spec"]["ports"]}
+    ]
+    assert services == ["milliscale-adapter"]

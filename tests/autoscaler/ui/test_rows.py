@@ -157,6 +157,13 @@ def test_replicas_are_between_minimum_and_maximum(current: int, length: float, e
     assert (bar.length, bar.level) == (length, expected)
 
 
+@pytest.mark.parametrize(("minimum", "desired"), [(1, 3), (0, 0)])
+def test_desired_replicas_of_0_below_the_minimum_are_not_shown(minimum: int, desired: int) -> None:
+    bar = row(hpa(minimum=minimum, status=Status(current_replicas=3, desired_replicas=0))).replicas
+    assert bar is not None
+    assert bar.desired == desired
+
+
 @pytest.mark.parametrize(("current", "length"), [(0, 0.0), (3, 100.0)])
 def test_equal_bounds_have_a_full_or_empty_bar(current: int, length: float) -> None:
     bar = row(hpa(minimum=3, maximum=3, status=Status(current_replicas=current))).replicas

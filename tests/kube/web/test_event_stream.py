@@ -8,10 +8,12 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from kube.serving.options import ConnectionLimits, ServerLimits
 from kube.status import StatusError, forbidden, service_unavailable
-from kube.web.event_stream import EventStreams, ServerEvent
+from kube.web.event_stream import EventStream, EventStreams, ServerEvent
 from tests.kube.web.pages import ScriptedPages
 from tests.kube.web.serving import served
 
@@ -159,6 +161,45 @@ async def test_a_client_that_does_not_read_is_disconnected() -> None:
         await events.closed.wait()
         assert events.queue.qsize() > 0
         writer.close()
+
+
+class RecordedStream(EventStream):
+    """Always has another event, and records when each was sent."""
+
+    def __init__(self, sent: list[float]) -> None:
+        super().__init__(self._endless())
+        self._sent = sent
+
+    async def _endless(self) -> AsyncIterator[ServerEvent]:
+        while True:
+            yield ServerEvent("replace", "again")
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Send nothing."""
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._sent.append(asyncio.get_running_loop().time())
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("number", [1, 50])
+async def test_all_streams_together_send_twenty_events_a_second(number: int) -> None:
+    streams, sent = EventStreams(), list[float]()
+    request = make_mocked_request("GET", "/events")
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(number):
+            tasks.create_task(streams.send(request, RecordedStream(sent)))
+        await asyncio.sleep(60)
+        streams.stop()
+    assert len(sent) == pytest.approx(60 * 20, abs=number)
+
+
+async def test_a_stream_ends_with_its_events(http: aiohttp.ClientSession) -> None:
+    async def one() -> AsyncIterator[ServerEvent]:
+        yield ServerEvent("replace", "one")
+
+    async with served(ScriptedPages(one)) as url, http.get(url + "events") as response:
+        assert await response.text() == "event: replace\ndata: one\n\n"
 
 
 async def test_head_of_a_stream_sends_no_events(http: aiohttp.ClientSession) -> None:

@@ -1,0 +1,91 @@
+"""Command lines of `kubectl milliscale`."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kubectl_milliscale.cli import main
+
+CONFIG = "if [ $1 = config ]; then printf shop; exit; fi; "
+EMPTY_LIST = '{"metadata": {"resourceVersion": "1"}, "items": []}'
+
+
+@pytest.fixture(autouse=True)
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is first on PATH."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+def install_kubectl(commands: Path, script: str) -> None:
+    program = commands / "kubectl"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments, prog_name="kubectl milliscale")
+
+
+def test_help_lists_the_commands() -> None:
+    output = invoke("--help").output
+    for command in ("status", "explain", "replay", "tune", "check"):
+        assert f"\n  {command} " in output
+
+
+@pytest.mark.parametrize("command", ["status", "explain", "replay", "tune", "check"])
+def test_commands_have_kubectls_flags(command: str) -> None:
+    output = invoke(command, "--help").output
+    for flag in ("--context", "--kubeconfig", *(["--namespace"] if command != "check" else [])):
+        assert f" {flag} " in output
+
+
+def test_missing_kubectl_is_named(commands: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(commands))
+    result = invoke("status")
+    assert (result.exit_code, result.output) == (1, "Error: kubectl is not on PATH\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["status", "--watch"], "--watch needs a terminal"),
+        (["status", "-o", "text"], "--output: 'text' is not one of wide, json, yaml, name"),
+        (["explain"], "Missing argument 'NAME'"),
+        (["replay", "web", "--unheard-of"], "No such option"),
+    ],
+)
+def test_invalid_command_line_is_refused_before_anything_is_read(
+    arguments: list[str], message: str, commands: Path
+) -> None:
+    install_kubectl(commands, f"touch {commands}/started; exit 1")
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not (commands / "started").exists()
+
+
+def test_namespace_and_context_select_the_list(commands: Path) -> None:
+    install_kubectl(commands, f"echo \"$@\" >> {commands}/calls; echo '{EMPTY_LIST}'")
+    result = invoke("status", "-n=shop", "--context", "east", "-l", "app=web", "-o", "name")
+    assert (result.exit_code, result.output) == (0, "No resources found in shop namespace.\n")
+    path = "/namespaces/shop/horizontalpodautoscalers?labelSelector=app%3Dweb"
+    assert (commands / "calls").read_text().splitlines() == [
+        f"--context=east get --raw /apis/autoscaling/v2{path}",
+        f"--context=east get --raw /apis/milliscale.io/v1{path}",
+    ]
+
+
+def test_cluster_without_the_milliscale_api_is_no_error(commands: Path) -> None:
+    missing = "echo 'Error from server (NotFound): the server could not find the requested resource' >&2; exit 1"
+    install_kubectl(commands, f"case \"$*\" in *milliscale.io*) {missing};; esac; echo '{EMPTY_LIST}'")
+    result = invoke("status", "-A", "-o", "name")
+    assert (result.exit_code, result.output) == (0, "No resources found\n")
+
+
+def test_name_that_no_hpa_has_is_not_found(commands: Path) -> None:
+    install_kubectl(commands, f"{CONFIG}echo '{EMPTY_LIST}'")
+    result = invoke("status", "web")
+    assert result.exit_code == 1
+    assert result.output == 'Error from server (NotFound): horizontalpodautoscalers.autoscaling "web" not found\n'
