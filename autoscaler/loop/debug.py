@@ -65,7 +65,7 @@ def debug_routes(
 
     async def decisions(request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        page = log.page(namespace, name, last=_last(request))
+        page = await log.page(namespace, name, last=_last(request))
         if page is None:
             why = "an invalid HPA has none, and an autoscaler that is not leader, or has another shard, has none"
             return _problem(404, f"there are no decisions on {namespace}/{name} here: {why}")

@@ -1,5 +1,6 @@
 """The last decisions of every HPA: their number, their size, their order."""
 
+import asyncio
 import itertools
 import random
 from datetime import UTC, datetime
@@ -35,7 +36,7 @@ def record(
 
 
 def numbers(log: DecisionLog, name: str = "web", last: int | None = None) -> list[int | None]:
-    page = log.page("default", name, last=last)
+    page = asyncio.run(log.page("default", name, last=last))
     if page is None:
         return []
     return [each.desired_replicas for each in page.decisions]
@@ -163,7 +164,7 @@ def test_records_of_a_recreated_hpa_have_its_uid() -> None:
     log = DecisionLog(3)
     log.add(record(1, uid="old"))
     log.add(record(2, uid="new"))
-    page = log.page("default", "web")
+    page = asyncio.run(log.page("default", "web"))
     assert page is not None
     assert [each.uid for each in page.decisions] == ["old", "new"]
 

@@ -302,7 +302,7 @@ async def test_statuses_and_records_have_the_wall_clocks_time(
     clock.now += 46
     await reconciler.reconcile(hpa())
     assert written_status(api)["lastScaleTime"] == "2026-01-02T02:05:06Z"
-    page = decisions.page("default", "web")
+    page = await decisions.page("default", "web")
     assert page is not None
     first, held, last = page.decisions
     assert [each.time[:19] for each in (first, held, last)] == [
@@ -343,14 +343,14 @@ async def test_each_reconciliation_has_a_record_until_the_hpa_is_deleted(
     await reconciler.reconcile(tracked)
     api.fail("PUT", SCALE, 403, "quota exceeded")
     await reconciler.reconcile(tracked)
-    page = decisions.page("default", "web")
+    page = await decisions.page("default", "web")
     assert page is not None
     scaled, refused = page.decisions
     assert scaled.written == Written(replicas=4, status=True)
     assert refused.written is not None
     assert refused.written.scale_error == "quota exceeded"
     reconciler.forget(tracked.key)
-    assert decisions.page("default", "web") is None
+    assert await decisions.page("default", "web") is None
 
 
 async def test_a_status_that_cannot_be_stored_is_in_the_record(
@@ -359,7 +359,7 @@ async def test_a_status_that_cannot_be_stored_is_in_the_record(
     depth(api, 20)
     api.fail("PUT", STATUS, 403, "no")
     await reconciler.reconcile(hpa())
-    page = decisions.page("default", "web")
+    page = await decisions.page("default", "web")
     assert page is not None
     written = page.decisions[0].written
     assert written == Written(status_error="no")

@@ -1,5 +1,6 @@
 """The record of a decision: complete for recorded reconciliations, and small."""
 
+import asyncio
 import gzip
 import json
 import math
@@ -75,7 +76,7 @@ def _logged(reconciled: Reconciled) -> DecisionRecord:
     )
     log = DecisionLog(1)
     log.add(record)
-    page = log.page(record.namespace, record.name)
+    page = asyncio.run(log.page(record.namespace, record.name))
     assert page is not None
     assert page.decisions == [with_sentence(record)]
     return page.decisions[0]

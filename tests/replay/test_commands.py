@@ -403,7 +403,7 @@ async def autoscaler(hpa: Path) -> AsyncIterator[tuple[str, Live]]:
     live.run([50.0] * 5 + [300.0] * 55)
 
     async def decisions(_: web.Request) -> web.Response:
-        page = live.log.page("shop", "web")
+        page = await live.log.page("shop", "web")
         return web.Response(body=msgspec.json.encode(page), content_type="application/json")
 
     async with scripted_server() as server:

@@ -62,7 +62,9 @@ async def test_replicas_are_those_of_the_command(
     result = await result_of(live, parse_hpa(document), pod_startup=45.0)
 
     async def decisions(_: web.Request) -> web.Response:
-        return web.Response(body=msgspec.json.encode(live.log.page("shop", "web")), content_type="application/json")
+        return web.Response(
+            body=msgspec.json.encode(await live.log.page("shop", "web")), content_type="application/json"
+        )
 
     async with scripted_server() as server:
         server.handlers["/debug/decisions/shop/web"] = decisions
