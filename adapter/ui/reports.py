@@ -1,7 +1,7 @@
 """The reports of `check` and `explain` about the active rules, shared by all open pages.
 
-Open pages ask again and again, and each report costs time and queries. So a report is made once for all pages that want
-it, it is valid for some seconds, and few are made at a time.
+Open pages request reports again and again, and each costs time and queries. So a report is made once for all pages that
+want it, it is valid for some seconds, and few are made at a time.
 """
 
 from __future__ import annotations

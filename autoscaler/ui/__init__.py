@@ -1,6 +1,6 @@
 """The web pages of the autoscaler (`--ui-address`): all HPAs, and one HPA with its decisions.
 
-sources     what the pages read, and the changes that open pages are told about
+sources     what the pages read, and the changes that open pages subscribe to
 pages       the paths
 listing     the table of all HPAs: `rows`, filters, order, its events
 hpa_page    one HPA: its `decisions` as `explain` words them, their charts (`figures`), its `settings`, its events

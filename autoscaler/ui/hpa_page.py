@@ -26,7 +26,7 @@ from kube.web.access import NamespaceAccess
 from kube.web.event_stream import EventStream, ServerEvent
 from kube.web.requests import PageRequest
 from kube.web.templates import Templates
-from kube.web.turns import Turns
+from kube.web.throttle import Throttle
 
 _UPDATE_SECONDS: Final = 0.5
 """Between two updates of an open page."""
@@ -41,12 +41,12 @@ class HPAPage:
         sources: the controller's state.
         access: decides which HPAs a user may see.
         templates: of the pages.
-        views: the turns of requests for a page.
-        updates: the turns of open pages.
+        views: the throttle of requests for a page.
+        updates: the throttle of updates to open pages.
     """
 
     def __init__(
-        self, sources: Sources, access: NamespaceAccess, templates: Templates, *, views: Turns, updates: Turns
+        self, sources: Sources, access: NamespaceAccess, templates: Templates, *, views: Throttle, updates: Throttle
     ) -> None:
         self._views = views
         self._updates = updates
@@ -62,7 +62,7 @@ class HPAPage:
             StatusError: 403 if the user may not see the namespace, 404 if there is no such HPA.
         """
         hpa = await self._visible(request, key)
-        async with self._views.turn():
+        async with self._views.slot():
             return await self._page(request, hpa)
 
     async def _page(self, request: PageRequest, hpa: HPA) -> web.Response:
@@ -106,7 +106,7 @@ class HPAPage:
                 subscription.take()
                 hpa = await self._visible(request, key)
                 items: Sequence[Markup] = ()
-                async with self._updates.turn():
+                async with self._updates.slot():
                     decisions = await self._decisions.read(
                         key, selection, after=0 if decisions is None else decisions.last
                     )

@@ -24,7 +24,7 @@ from kube.web.access import GroupNamespace, NamespaceAccess
 from kube.web.event_stream import ServerEvent
 from kube.web.requests import PageRequest
 from kube.web.templates import Templates
-from kube.web.turns import Turns
+from kube.web.throttle import Throttle
 
 _UPDATE_SECONDS: Final = 0.5
 _HPAS_PER_SECOND: Final = 10_000
@@ -42,12 +42,12 @@ class ListPage:
         sources: the controller's state.
         access: decides which HPAs a user may see.
         templates: of the pages.
-        views: the turns of requests for a page.
-        updates: the turns of open pages.
+        views: the throttle of requests for a page.
+        updates: the throttle of updates to open pages.
     """
 
     def __init__(
-        self, sources: Sources, access: NamespaceAccess, templates: Templates, *, views: Turns, updates: Turns
+        self, sources: Sources, access: NamespaceAccess, templates: Templates, *, views: Throttle, updates: Throttle
     ) -> None:
         self._views = views
         self._updates = updates
@@ -62,7 +62,7 @@ class ListPage:
         query = ListQuery.parse(request.query)
         await self._index.update()
         visible = await self._visible(request.user)
-        async with self._views.turn():
+        async with self._views.slot():
             selection = await self._select(query, visible)
             return self._templates.page(
                 "list.html",
@@ -85,7 +85,7 @@ class ListPage:
                 visible = None
                 if selection is None or (is_outdated and clock() >= select_at):
                     visible = await self._visible(request.user)
-                async with self._updates.turn():
+                async with self._updates.slot():
                     if selection is None or visible is not None:
                         assert visible is not None
                         selection = await self._select(query, visible)

@@ -27,7 +27,7 @@ from kube.web.event_stream import EventStream
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
-from kube.web.turns import Turns
+from kube.web.throttle import Throttle
 
 _STYLE_ID: Final = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
 """In plotly.js: the id of a style element, which it adds unless there is an element of this id."""
@@ -45,7 +45,7 @@ class UIPages:
             static=self.static.url,
             plotly_style_ids=sorted(set(_STYLE_ID.findall(plotly))),
         )
-        views, updates = Turns(), Turns()
+        views, updates = Throttle(), Throttle()
         self._list = ListPage(sources, access, self.templates, views=views, updates=updates)
         self._hpa = HPAPage(sources, access, self.templates, views=views, updates=updates)
         self._what_if = WhatIfPage(sources, access, self.templates)

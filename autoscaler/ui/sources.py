@@ -79,7 +79,7 @@ class Sources:
         owns: whether the HPA belongs to this process's shard.
         is_leader: whether this process acts.
         decisions: the kept decisions; those of a process that is not the leader are old, or none.
-        changes: the changes that open pages are told about.
+        changes: the changes that open pages subscribe to.
         config: the controller's flags.
         sync_period: in seconds.
         what_if: replays kept decisions.

@@ -7,7 +7,7 @@ access         the namespaces that a user may see
 templates      HTML from jinja2 templates, with the frame that all pages have
 static_files   styles and scripts, which browsers cache
 event_stream   server-sent events
-turns          open pages compute their updates one at a time
+throttle       one caller at a time renders a page or an update
 
 The pages themselves are in the packages of the processes.
 """

@@ -61,16 +61,16 @@ class NamespaceAccess:
         Raises:
             StatusError: 500 or 503 if the API server did not decide.
         """
-        authorizer, asked = self._authorizer, frozenset(among)
+        authorizer, requested = self._authorizer, frozenset(among)
         if authorizer is None:
-            return asked
+            return requested
         if user is None:
             return frozenset()
-        groups = {group for group, _ in asked}
+        groups = {group for group, _ in requested}
         whole = {group for group in groups if await authorizer.allows(user, self._right(group, ""))}
-        single = [each for each in asked if each[0] not in whole]
+        single = [each for each in requested if each[0] not in whole]
         decided = await self._decided(authorizer, user, single) if single else {}
-        return frozenset(each for each in asked if each[0] in whole or decided[each])
+        return frozenset(each for each in requested if each[0] in whole or decided[each])
 
     async def require(self, user: User | None, group: str, namespace: str) -> None:
         """Check that the user may see a namespace.

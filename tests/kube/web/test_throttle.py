@@ -1,20 +1,20 @@
-"""Open pages compute one at a time, with pauses."""
+"""The work for pages: one caller at a time, with pauses."""
 
 import asyncio
 
 import pytest
 
-from kube.web.turns import Turns
+from kube.web.throttle import Throttle
 
 pytestmark = pytest.mark.looptime
 
 
 async def test_one_caller_at_a_time_in_order_for_a_quarter_of_the_time() -> None:
-    turns, clock = Turns(), asyncio.get_running_loop().time
+    throttle, clock = Throttle(), asyncio.get_running_loop().time
     times: list[tuple[int, float, float]] = []
 
     async def caller(number: int) -> None:
-        async with turns.turn():
+        async with throttle.slot():
             started = clock()
             await asyncio.sleep(0.1)
             times.append((number, started, clock()))
@@ -28,11 +28,11 @@ async def test_one_caller_at_a_time_in_order_for_a_quarter_of_the_time() -> None
     ]
 
 
-async def test_caller_that_is_cancelled_or_fails_ends_its_turn() -> None:
-    turns = Turns()
+async def test_caller_that_is_cancelled_or_fails_frees_the_slot() -> None:
+    throttle = Throttle()
 
     async def caller() -> None:
-        async with turns.turn():
+        async with throttle.slot():
             await asyncio.sleep(100)
 
     holding, waiting = asyncio.create_task(caller()), asyncio.create_task(caller())
@@ -40,16 +40,16 @@ async def test_caller_that_is_cancelled_or_fails_ends_its_turn() -> None:
     waiting.cancel()
     holding.cancel()
     with pytest.raises(ZeroDivisionError):
-        async with turns.turn():
+        async with throttle.slot():
             raise ZeroDivisionError
-    async with asyncio.timeout(2), turns.turn():
+    async with asyncio.timeout(2), throttle.slot():
         pass
 
 
-async def test_pause_after_a_long_turn_is_limited() -> None:
-    turns, clock = Turns(), asyncio.get_running_loop().time
-    async with turns.turn():
+async def test_pause_after_a_long_slot_is_limited() -> None:
+    throttle, clock = Throttle(), asyncio.get_running_loop().time
+    async with throttle.slot():
         await asyncio.sleep(10)
     ended = clock()
-    async with turns.turn():
+    async with throttle.slot():
         assert clock() - ended == pytest.approx(1.0)
