@@ -91,7 +91,7 @@ def notes(comparison: Comparison) -> list[str]:
         capacity = ", ".join(f"{value:g} of {name}" for name, value in settings.capacity.items())
         texts.append(f"Assumed: one ready pod can serve {capacity}; load above that is overload.")
     else:
-        texts.append("No metric has a target per pod, so overload is not known without a capacity.")
+        texts.append("No metric has a target per pod, so overload is not known without a capacity (--capacity).")
     if comparison.reality is not None:
         texts.append("Reality is the recorded number of replicas, with the same capacity.")
     return texts

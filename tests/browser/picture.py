@@ -16,7 +16,7 @@ from playground.scenario import PERIOD, demo_load
 from tests.browser.tabs import open_tab, start_browser
 
 PICTURE: Final = Path(__file__).resolve().parents[2] / "docs" / "img" / "page.png"
-_SIZE: Final = {"width": 1200, "height": 1340}
+_SIZE: Final = {"width": 1200, "height": 1420}
 _WAVES: Final = 2.3
 """How much of the load the picture shows."""
 

@@ -1,6 +1,7 @@
 """The page of 10,000 HPAs whose statuses change as if each were reconciled every 15 seconds."""
 
 import re
+import time
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -15,7 +16,7 @@ from kube.web.access import NamespaceAccess
 from playground.tasks import background
 from tests.browser.checks import serious_faults
 from tests.browser.serving import serve
-from tests.browser.tabs import Tab, open_tab
+from tests.browser.tabs import SCHEMES, Tab, open_tab
 
 pytestmark = [
     pytest.mark.e2e,
@@ -48,20 +49,18 @@ async def url(hpas: ChangingHPAs) -> AsyncIterator[str]:
 
 
 async def test_first_view_takes_less_than_a_second(hpas: ChangingHPAs, browser: Browser) -> None:
+    """A second of CPU time of the server and of the browser's thread, whatever else the machine does."""
     seconds = []
     for _ in range(3):
-        async with (
-            background(hpas.run(CHANGES_PER_SECOND)),
-            serve(pages_of(hpas)) as url,
-            open_tab(browser) as tab,
-        ):
+        async with serve(pages_of(hpas)) as url, open_tab(browser) as tab:
+            devtools = await tab.page.context.new_cdp_session(tab.page)
+            await devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+            started = time.process_time()
             await tab.page.goto(url)
-            paint = await tab.page.evaluate(
-                """() => new Promise((resolve) => new PerformanceObserver(
-                    (list) => resolve(list.getEntriesByName("first-contentful-paint")[0].startTime / 1000)
-                ).observe({type: "paint", buffered: true}))"""
-            )
-            seconds.append(paint)
+            await expect(tab.page.get_by_role("row")).to_have_count(101)
+            metrics = (await devtools.send("Performance.getMetrics"))["metrics"]
+            (browser_seconds,) = (each["value"] for each in metrics if each["name"] == "TaskDuration")
+            seconds.append(time.process_time() - started + browser_seconds)
     assert min(seconds) < 1, seconds
 
 
@@ -84,10 +83,17 @@ async def test_page_has_a_hundred_rows_that_stay_current(url: str, tab: Tab) -> 
     await expect(number_of_rows(tab)).to_have_text(re.compile("Rows 1 to 100 of 10,?000"))
     rows = tab.page.get_by_role("row").filter(has=tab.page.get_by_role("rowheader"))
     await expect(rows).to_have_count(100)
-    before = await rows.first.inner_text()
-    await expect(rows.first).not_to_have_text(before)
-    assert await serious_faults(tab.page) == []
+    await expect(rows).not_to_have_text(await rows.all_inner_texts())
     assert tab.problems == []
+
+
+async def test_colors_of_all_states_have_enough_contrast(url: str, tab: Tab) -> None:
+    await tab.page.goto(f"{url}?q=app-0000&sort=-conditions")
+    for text in ("FailedGetPodsMetric", "TooManyReplicas", "paused"):
+        await expect(tab.page.get_by_role("rowgroup").last).to_contain_text(text)
+    for scheme in SCHEMES:
+        await tab.page.emulate_media(color_scheme=scheme)
+        assert await serious_faults(tab.page) == [], scheme
 
 
 async def test_states_filter_and_columns_sort_all_of_them(url: str, tab: Tab) -> None:

@@ -130,7 +130,7 @@ def test_notes_tell_time_gaps_and_assumptions() -> None:
 def test_notes_say_that_overload_is_not_known_without_a_capacity() -> None:
     comparison = compare("70")
     comparison = replace(comparison, settings=replace(comparison.settings, capacity={}))
-    assert any("give --capacity" in note for note in notes(comparison))
+    assert any("not known without a capacity" in note for note in notes(comparison))
 
 
 def test_many_gaps_are_counted() -> None:
