@@ -100,7 +100,7 @@ class Server:
         return (cpu_seconds(self.pid) - cpu) / (time.monotonic() - started)
 
 
-class _Viewer:
+class Viewer:
     """Follows the events of a page."""
 
     def __init__(self) -> None:
@@ -115,7 +115,8 @@ class _Viewer:
 
 
 @asynccontextmanager
-async def _server(hpas: int) -> AsyncIterator[Server]:
+async def start_server(hpas: int) -> AsyncIterator[Server]:
+    """Run a process with a number of HPAs."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.page", f"--hpas={hpas}", "--serve"),
         stdin=asyncio.subprocess.PIPE,
@@ -183,7 +184,7 @@ async def _measure(server: Server, query: str, hpas: int, seconds: float) -> Fig
         view_ms = statistics.median([(await view())[0] for _ in range(_VIEWS)])
         idle = await server.cores(seconds)
         await server.blocked_ms()
-        viewer = _Viewer()
+        viewer = Viewer()
         watching = asyncio.create_task(viewer.run(session, f"{server.url}events?{query}"))
         cores = await server.cores(seconds)
         watching.cancel()
@@ -234,9 +235,9 @@ async def _in_chromium(url: str) -> None:
 
 
 async def _run(hpas: int, seconds: float) -> list[Figures]:
-    async with _server(hpas) as server:
+    async with start_server(hpas) as server:
         await _in_chromium(server.url)
-    async with _server(hpas) as server:
+    async with start_server(hpas) as server:
         return [await _measure(server, query, hpas, seconds) for query in _QUERIES]
 
 

@@ -250,7 +250,8 @@ def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
             "--metrics-max-age",
             type=DURATION,
             default="0s",
-            help="A series is available if it has a sample within this period.  [default: the relist interval]",
+            show_default="the relist interval",
+            help="A series is available if it has a sample within this period.",
         ),
         click.option(
             "--metrics-freshness",

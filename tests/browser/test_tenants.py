@@ -123,7 +123,7 @@ async def open_page(tab: Tab, url: str) -> int:
     return response.status
 
 
-async def test_user_sees_the_namespace_in_which_he_has_rights(site: Site, browser: Browser) -> None:
+async def test_user_sees_only_the_namespace_with_rights(site: Site, browser: Browser) -> None:
     async with open_tab(browser, ignore_https_errors=True, **site.client_certificate("alice")) as tab:
         assert await open_page(tab, site.url) == 200
         await expect(tab.page.get_by_role("link", name="checkout")).to_be_visible()

@@ -138,7 +138,7 @@ async def test_notices_say_what_is_out_of_date_and_who_decides() -> None:
     controller = Controller(leader=False, problem="no contact to the API server")
     assert [each.text for each in (await controller.html()).find("div", id="notices").find_all("p")] == [
         "What you see may be out of date: no contact to the API server.",
-        "This process is not the leader: another one makes the decisions, and has their records.",
+        "This process is not the leader: the leader, if there is one, makes the decisions, and has their records.",
     ]
 
 
