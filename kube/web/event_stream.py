@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 _HEARTBEAT_SECONDS: Final = 15.0
 _MAX_STREAMS: Final = 100
+_MAX_STREAMS_PER_USER: Final = 20
 _LIFETIME_SECONDS: Final = 600.0
 _EVENTS_PER_SECOND: Final = 20.0
 _RETRY_AFTER_SECONDS: Final = 10
@@ -59,6 +61,8 @@ class EventStream(web.StreamResponse):
     def __init__(self, events: AsyncIterator[ServerEvent]) -> None:
         super().__init__(headers={hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8"})
         self.events = events
+        self.user: str | None = None
+        """The name of the authenticated user, if there is one; set by the server."""
 
 
 class EventStreams:
@@ -66,6 +70,7 @@ class EventStreams:
 
     Args:
         limit: of their number.
+        limit_per_user: of those of one authenticated user, so that no user takes the place of all others.
         events_per_second: of all streams together, shared equally: each event is rendered by a process that has other
             work. Streams whose turn is later skip states, as they send the present one.
         heartbeat_seconds: between events, so that the client notices a broken connection.
@@ -76,19 +81,21 @@ class EventStreams:
         self,
         *,
         limit: int = _MAX_STREAMS,
+        limit_per_user: int = _MAX_STREAMS_PER_USER,
         events_per_second: float = _EVENTS_PER_SECOND,
         heartbeat_seconds: float = _HEARTBEAT_SECONDS,
         lifetime_seconds: float = _LIFETIME_SECONDS,
     ) -> None:
         self._limit = limit
+        self._limit_per_user = limit_per_user
         self._events_per_second = events_per_second
         self._heartbeat = heartbeat_seconds
         self._lifetime = lifetime_seconds
         self._stopping = asyncio.Event()
-        self._open = 0
+        self._open: Counter[str | None] = Counter()
 
     def __len__(self) -> int:
-        return self._open
+        return self._open.total()
 
     def stop(self) -> None:
         """End all streams, and refuse new ones."""
@@ -106,10 +113,12 @@ class EventStreams:
         if request.method == hdrs.METH_HEAD:
             await _close(stream.events)
             return
-        if self._open >= self._limit or self._stopping.is_set():
+        user = stream.user
+        is_full = len(self) >= self._limit or (user is not None and self._open[user] >= self._limit_per_user)
+        if is_full or self._stopping.is_set():
             await _close(stream.events)
             raise service_unavailable("too many pages are open", retry_after=_RETRY_AFTER_SECONDS)
-        self._open += 1
+        self._open[user] += 1
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self._lifetime
         stopping = asyncio.create_task(self._stopping.wait())
@@ -138,11 +147,11 @@ class EventStreams:
                     return
                 following = None
                 await stream.write(event.encode())
-                await asyncio.wait((stopping,), timeout=self._open / self._events_per_second)
+                await asyncio.wait((stopping,), timeout=len(self) / self._events_per_second)
         except ConnectionResetError:  # before this task is cancelled for it
             return
         finally:
-            self._open -= 1
+            self._open -= Counter([user])
             stopping.cancel()
             if following is not None:
                 following.cancel()

@@ -162,11 +162,14 @@ class PageServer:
                 asyncio.timeout(self._limits.request_seconds),
                 self._slots.slot("" if user is None else user.name),
             ):
-                return await self._pages.respond(page)
+                response = await self._pages.respond(page)
         except TimeoutError:
             raise timeout("Timeout: request did not complete within the allotted timeout") from None
         except QueueFullError:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1) from None
+        if isinstance(response, EventStream) and user is not None:
+            response.user = user.name
+        return response
 
     def _error(self, error: StatusError) -> web.Response:
         response = self._pages.templates.error(error)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from kube.client import KubeClient
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions, TLSOptions
 from kube.web.access import NamespaceAccess
+from kube.web.event_stream import EventStream, EventStreams, ServerEvent
 from kube.web.options import UIAddress
 from kube.web.requests import PageRequest
 from kube.web.server import PageServer
@@ -38,7 +39,7 @@ needs_binaries = pytest.mark.skipif(
 
 
 class TenantPages:
-    """/ lists the namespaces that the user may see; /NAMESPACE is one of them."""
+    """/ lists the namespaces that the user may see; /NAMESPACE is one of them; /-/events is a stream of one event."""
 
     def __init__(self, access: NamespaceAccess) -> None:
         self.static = StaticFiles(["kube.web"])
@@ -47,11 +48,18 @@ class TenantPages:
 
     async def respond(self, request: PageRequest) -> web.StreamResponse:
         assert request.user is not None
+        if request.segments == ("-", "events"):
+            return EventStream(_one_event())
         if request.segments:
             await self._access.require(request.user, GROUP, request.segments[0])
             return web.Response(text=f"pods of {request.segments[0]}")
         visible = await self._access.visible(request.user, ((GROUP, name) for name in NAMESPACES))
         return web.Response(text=f"{request.user.name}: {' '.join(sorted(name for _, name in visible))}")
+
+
+async def _one_event() -> AsyncIterator[ServerEvent]:
+    yield ServerEvent("replace", "")
+    await asyncio.Event().wait()
 
 
 @dataclass
@@ -70,6 +78,10 @@ class Site:
         sent = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
         async with self.http.get(self.url + path, ssl=self._tls(pair), headers=sent) as response:
             return response.status, await response.text()
+
+    def stream(self, pair: KeyPair) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Open an event stream."""
+        return self.http.get(self.url + "-/events", ssl=self._tls(pair))
 
     def user(self, name: str, *groups: str) -> KeyPair:
         """Return a client certificate of the cluster."""
@@ -113,6 +125,7 @@ async def served(cluster: Cluster, folder: Path) -> AsyncIterator[Site]:
             auth=auth,
             registry=CollectorRegistry(),
             metrics_prefix="test",
+            streams=EventStreams(limit_per_user=2),
         )
         listening = server.bind()
         await server.start(listening)
@@ -165,6 +178,20 @@ async def test_a_user_with_rights_in_one_namespace_sees_that_one_only(site: Site
     assert await site.get(pair=site.user("eve")) == (200, "eve: ")
     assert (await site.get("team-a", pair=site.user("eve")))[0] == 403
     assert await site.get(pair=site.user("root", "system:masters")) == (200, "root: team-a team-b")
+
+
+async def test_a_user_cannot_take_the_event_streams_of_others(site: Site) -> None:
+    jane, eve = site.user("jane"), site.user("eve")
+    async with site.stream(eve) as first, site.stream(eve) as second:
+        assert (first.status, second.status) == (200, 200)
+        async with site.stream(eve) as third, site.stream(jane) as others:
+            assert (third.status, others.status) == (503, 200)
+
+    async def closed() -> bool:
+        async with site.stream(eve) as again:
+            return again.status == 200
+
+    await eventually(closed, every=0.02)
 
 
 async def test_a_bearer_token_is_reviewed(site: Site) -> None:
