@@ -54,6 +54,7 @@ def test_autoscaler_serves_pages_to_users_of_the_cluster(tmp_path: Path, base: s
     (container,) = workload["spec"]["template"]["spec"]["containers"]
     options = autoscaler_options(container["args"])
     assert options.ui_address == UIAddress("::", 8443)
+    assert "--kept-decisions=1000" in container["args"]
     # The root filesystem is read-only.
     assert str(options.ui_auth.tls.cert_dir.parent) in [mount["mountPath"] for mount in container["volumeMounts"]]
 
