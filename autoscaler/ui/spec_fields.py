@@ -14,6 +14,7 @@ from kube.quantity import Quantity, QuantityError
 
 _MAX_STARTUP: Final = 3600.0
 _MAX_POLICIES: Final = 100
+_MAX_INTEGER: Final = 2**31 - 1
 _INTEGER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _POLICY: Final = re.compile(
     r"(\d{1,10}) ?(%|percent|pods?) ?(?:(?:per|in|/) ?)?(\d{1,10}) ?(?:s|seconds)?", re.ASCII | re.IGNORECASE
@@ -92,9 +93,11 @@ def policies_text(rules: ScalingRules) -> str:
 
 
 def parse_integer(text: str) -> int:
-    """Parse a whole number."""
+    """Parse a whole number of at most 32 bits."""
     if not _INTEGER.fullmatch(text):
         raise ValueError("write a whole number")
+    if abs(int(text)) > _MAX_INTEGER:
+        raise ValueError(f"write a whole number up to {_MAX_INTEGER}")
     return int(text)
 
 
@@ -118,7 +121,7 @@ def parse_policies(text: str) -> list[dict[str, Any]]:
         if match is None:
             raise ValueError(f"{line!r}: write 4 pods per 15s, or 100% per 60s")
         type_ = "Pods" if match[2].lower().startswith("pod") else "Percent"
-        found.append({"type": type_, "value": int(match[1]), "periodSeconds": int(match[3])})
+        found.append({"type": type_, "value": parse_integer(match[1]), "periodSeconds": parse_integer(match[3])})
     return found
 
 

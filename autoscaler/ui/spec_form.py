@@ -128,22 +128,24 @@ class _Reader:
             for index in range(len(self._hpa.spec.metrics))
             if (value := self._parsed(f"capacity.{index}", parse_capacity, 0.0))
         }
-        found: list[str] = []
         changed = None
-        if not self._errors:
-            try:
-                found = validate_hpa(default_hpa(self._document), scale_to_zero=self._config.scale_to_zero)
-                if not found:
-                    changed = replace_spec(self._hpa, self._document)
-            except ParseError as error:
-                found = [str(error)]
+        try:
+            found = validate_hpa(default_hpa(self._document), scale_to_zero=self._config.scale_to_zero)
+            if not found and not self._errors:
+                changed = replace_spec(self._hpa, self._document)
+        except ParseError as error:
+            found = [str(error)]
+        # A field whose text cannot be parsed is missing in the document: that is no error of its own.
+        every = [each for section in sections for each in section.fields]
+        missing = tuple([path for each in every if each.name in self._errors for path in each.paths])
+        found = [error for error in dict.fromkeys(found) if not error.startswith(missing)]
         sections = [
             replace(section, fields=[self._with_errors(each, found) for each in section.fields]) for section in sections
         ]
         shown = {error for section in sections for each in section.fields for error in each.errors}
         return SpecForm(
             sections=sections,
-            errors=[error for error in dict.fromkeys(found) if error not in shown],
+            errors=[error for error in found if error not in shown],
             changed=changed,
             document=self._document,
             pod_startup=pod_startup,
@@ -152,7 +154,7 @@ class _Reader:
 
     def _with_errors(self, given: Field, found: Sequence[str]) -> Field:
         own = [self._errors[given.name]] if given.name in self._errors else []
-        own += [error for error in dict.fromkeys(found) if error.startswith(tuple(given.paths))]
+        own += [error for error in found if error.startswith(tuple(given.paths))]
         return replace(given, errors=own) if own else given
 
     def _text(self, name: str, present: object) -> str:
@@ -171,14 +173,14 @@ class _Reader:
             return empty
 
     def _set(self, parent: dict[str, Any], key: str, text: str, name: str, parse: Callable[[str], Any]) -> None:
-        """Set a field of the spec; without a text, remove it."""
-        if not text:
-            parent.pop(key, None)
-            return
+        """Set a field of the spec; without a text, or with one that cannot be parsed, remove it."""
         try:
-            parent[key] = parse(text)
+            if text:
+                parent[key] = parse(text)
+                return
         except ValueError as error:
             self._errors[name] = str(error)
+        parent.pop(key, None)
 
     # --- the sections
 

@@ -166,13 +166,14 @@ def test_assumptions_are_read() -> None:
             "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero",
         ),
         ("maxReplicas", "", "spec.maxReplicas: Required value: must be set and greater than 0"),
-        ("maxReplicas", "99999999999", "spec.maxReplicas: Expected `int` <= 2147483647"),
+        ("maxReplicas", "99999999999", "write a whole number up to 2147483647"),
         ("target.0", "-5", 'spec.metrics[0].pods.target.averageValue: Invalid value: "-5": must be positive'),
         ("target.0", "lots", "write a quantity such as 100 or 500m: quantities must match the regular expression"),
         ("target.1", "0", "must be greater than 0"),
         ("target.1", "50%", "write a whole number"),
         ("up.tolerance", "-0.1", 'spec.behavior.scaleUp.tolerance: Invalid value: "-100m": must be greater than'),
         ("down.window", "3601", "Invalid value: 3601: must be less than or equal to 3600"),
+        ("up.policies", "1 pod per 9999999999s", "write a whole number up to 2147483647"),
         ("up.policies", "4 pods", "'4 pods': write 4 pods per 15s, or 100% per 60s"),
         ("up.policies", "1 pod per 15s," * 101, "write at most 100 policies"),
         ("down.policies", "0 pods per 60s", "Invalid value: 0: must be greater than zero"),
@@ -189,6 +190,34 @@ def test_error_is_beside_its_field(name: str, text: str, expected: str) -> None:
     assert list(errors) == [name]
     assert expected in "; ".join(errors[name])
     assert fields(form)[name].value == text
+
+
+def test_all_wrong_fields_have_their_errors_at_once() -> None:
+    hpa = hpa_of(pods_metric(), cpu_metric(), min_replicas=2)
+    wrong = {
+        "minReplicas": "two",
+        "maxReplicas": "0",
+        "target.0": "lots",
+        "target.1": "0",
+        "up.tolerance": "-1",
+        "up.policies": "lots",
+        "down.window": "99999999999",
+        "startup": "soon",
+    }
+    form = submitted(hpa, **wrong)
+    assert form.changed is None
+    assert form.errors == []
+    errors = {field.name: field.errors for field in fields(form).values() if field.errors}
+    assert errors.keys() == wrong.keys()
+    assert "spec.maxReplicas: Required value: must be set and greater than 0" in errors["maxReplicas"]
+    assert errors["target.0"][0].startswith("write a quantity")
+
+
+def test_bound_that_cannot_be_parsed_is_not_compared_with_the_other() -> None:
+    form = submitted(hpa_of(min_replicas=5), minReplicas="l", maxReplicas="3")
+    assert {field.name: list(field.errors) for field in fields(form).values() if field.errors} == {
+        "minReplicas": ["write a whole number"]
+    }
 
 
 def test_long_text_without_a_policy_is_refused_at_once() -> None:
