@@ -18,15 +18,11 @@ from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.decisions import PAGE_SIZE, DecisionReader, Decisions, Selection, in_slices
 from autoscaler.ui.figures import scales
 from autoscaler.ui.links import hpa_url
+from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.rows import row
 from autoscaler.ui.settings import settings
-from autoscaler.ui.sources import Sources
-from kube.status import not_found
-from kube.web.access import NamespaceAccess
 from kube.web.event_stream import EventStream, ServerEvent
 from kube.web.requests import PageRequest
-from kube.web.templates import Templates
-from kube.web.throttle import Throttle
 
 _UPDATE_SECONDS: Final = 0.5
 """Between two updates of an open page."""
@@ -35,25 +31,13 @@ _IDLE_SECONDS: Final = 5.0
 
 
 class HPAPage:
-    """Responds with the page, and with the events that keep it current.
+    """Responds with the page, and with the events that keep it current."""
 
-    Args:
-        sources: the controller's state.
-        access: decides which HPAs a user may see.
-        templates: of the pages.
-        views: the throttle of requests for a page.
-        updates: the throttle of updates to open pages.
-    """
-
-    def __init__(
-        self, sources: Sources, access: NamespaceAccess, templates: Templates, *, views: Throttle, updates: Throttle
-    ) -> None:
-        self._views = views
-        self._updates = updates
-        self._decisions = DecisionReader(sources.decisions)
-        self._sources = sources
-        self._access = access
-        self._templates = templates
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._sources = context.sources
+        self._templates = context.templates
+        self._decisions = DecisionReader(context.sources.decisions)
 
     async def respond(self, request: PageRequest, key: HPAKey) -> web.StreamResponse:
         """Return the page.
@@ -61,8 +45,8 @@ class HPAPage:
         Raises:
             StatusError: 403 if the user may not see the namespace, 404 if there is no such HPA.
         """
-        hpa = await self._visible(request, key)
-        async with self._views.slot():
+        hpa = await self._context.visible_hpa(request.user, key)
+        async with self._context.views.slot():
             return await self._page(request, hpa)
 
     async def _page(self, request: PageRequest, hpa: HPA) -> web.Response:
@@ -93,7 +77,7 @@ class HPAPage:
 
     async def respond_with_events(self, request: PageRequest, key: HPAKey) -> web.StreamResponse:
         """Send the events of the page. Raises StatusError as `respond`."""
-        await self._visible(request, key)
+        await self._context.visible_hpa(request.user, key)
         return EventStream(self._events(request, key))
 
     async def _events(self, request: PageRequest, key: HPAKey) -> AsyncIterator[ServerEvent]:
@@ -104,9 +88,9 @@ class HPAPage:
         with self._sources.changes.subscribe(key) as subscription:
             while True:
                 subscription.take()
-                hpa = await self._visible(request, key)
+                hpa = await self._context.visible_hpa(request.user, key)
                 items: Sequence[Markup] = ()
-                async with self._updates.slot():
+                async with self._context.updates.slot():
                     decisions = await self._decisions.read(
                         key, selection, after=0 if decisions is None else decisions.last
                     )
@@ -123,13 +107,6 @@ class HPAPage:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_IDLE_SECONDS):
                         await subscription.wait()
-
-    async def _visible(self, request: PageRequest, key: HPAKey) -> HPA:
-        await self._access.require(request.user, key.group, key.namespace)
-        hpa = self._sources.hpa(key)
-        if hpa is None:
-            raise not_found(f"there is no HPA {key}")
-        return hpa
 
     def _values(self, hpa: HPA, decisions: Decisions) -> dict[str, Any]:
         """Return what the parts of the page that change are rendered with."""

@@ -16,15 +16,13 @@ from aiohttp import web
 from markupsafe import Markup
 
 from autoscaler.ui.listing import COLUMNS, Entry, HPAIndex, ListQuery, Selection, select, slices
+from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.rows import STATES, row
-from autoscaler.ui.sources import Sources
 from kube.security.authentication import User
 from kube.status import forbidden
-from kube.web.access import GroupNamespace, NamespaceAccess
+from kube.web.access import GroupNamespace
 from kube.web.event_stream import ServerEvent
 from kube.web.requests import PageRequest
-from kube.web.templates import Templates
-from kube.web.throttle import Throttle
 
 _UPDATE_SECONDS: Final = 0.5
 _HPAS_PER_SECOND: Final = 10_000
@@ -36,25 +34,13 @@ _RENDERED_AT_ONCE: Final = 10
 
 
 class ListPage:
-    """The page of all HPAs.
+    """The page of all HPAs."""
 
-    Args:
-        sources: the controller's state.
-        access: decides which HPAs a user may see.
-        templates: of the pages.
-        views: the throttle of requests for a page.
-        updates: the throttle of updates to open pages.
-    """
-
-    def __init__(
-        self, sources: Sources, access: NamespaceAccess, templates: Templates, *, views: Throttle, updates: Throttle
-    ) -> None:
-        self._views = views
-        self._updates = updates
-        self._sources = sources
-        self._access = access
-        self._templates = templates
-        self._index = HPAIndex(sources)
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._sources = context.sources
+        self._templates = context.templates
+        self._index = HPAIndex(context.sources)
         self._row = lru_cache(_RENDERED)(self._render_row)
 
     async def respond(self, request: PageRequest) -> web.Response:
@@ -62,7 +48,7 @@ class ListPage:
         query = ListQuery.parse(request.query)
         await self._index.update()
         visible = await self._visible(request.user)
-        async with self._views.slot():
+        async with self._context.views.slot():
             selection = await self._select(query, visible)
             return self._templates.page(
                 "list.html",
@@ -85,7 +71,7 @@ class ListPage:
                 visible = None
                 if selection is None or (is_outdated and clock() >= select_at):
                     visible = await self._visible(request.user)
-                async with self._updates.slot():
+                async with self._context.updates.slot():
                     if selection is None or visible is not None:
                         assert visible is not None
                         selection = await self._select(query, visible)
@@ -103,7 +89,7 @@ class ListPage:
 
     async def _visible(self, user: User | None) -> frozenset[GroupNamespace]:
         namespaces = self._index.namespaces()
-        visible = await self._access.visible(user, namespaces)
+        visible = await self._context.access.visible(user, namespaces)
         if namespaces and not visible:
             raise forbidden("you need the right to get horizontalpodautoscalers in a namespace that has one")
         return visible

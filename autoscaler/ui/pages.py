@@ -19,6 +19,7 @@ from plotly.offline import get_plotlyjs
 from autoscaler.core.model import HPA_APIS, KUBERNETES, HPAKey
 from autoscaler.ui.hpa_page import HPAPage
 from autoscaler.ui.list_page import ListPage
+from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import Sources
 from autoscaler.ui.what_if import WhatIfPage
 from kube.status import not_found
@@ -27,7 +28,6 @@ from kube.web.event_stream import EventStream
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
-from kube.web.throttle import Throttle
 
 _STYLE_ID: Final = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
 """In plotly.js: the id of a style element, which it adds unless there is an element of this id."""
@@ -45,10 +45,10 @@ class UIPages:
             static=self.static.url,
             plotly_style_ids=sorted(set(_STYLE_ID.findall(plotly))),
         )
-        views, updates = Throttle(), Throttle()
-        self._list = ListPage(sources, access, self.templates, views=views, updates=updates)
-        self._hpa = HPAPage(sources, access, self.templates, views=views, updates=updates)
-        self._what_if = WhatIfPage(sources, access, self.templates)
+        context = PageContext(sources=sources, access=access, templates=self.templates)
+        self._list = ListPage(context)
+        self._hpa = HPAPage(context)
+        self._what_if = WhatIfPage(context)
 
     async def respond(self, request: PageRequest) -> web.StreamResponse:
         """Return the response. Raises StatusError."""

@@ -15,14 +15,13 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.links import hpa_url
-from autoscaler.ui.sources import Sources, WhatIfError, WhatIfResult
+from autoscaler.ui.page_context import PageContext
+from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from autoscaler.ui.spec_fields import metric_flag
 from autoscaler.ui.spec_form import POD_STARTUP, SpecForm, read_form
 from kube.durations import format_duration
-from kube.status import conflict, not_found, service_unavailable
-from kube.web.access import NamespaceAccess
+from kube.status import conflict, service_unavailable
 from kube.web.requests import PageRequest
-from kube.web.templates import Templates
 
 _FLAG: Final = "--horizontal-pod-autoscaler"
 _MAX_WAITING: Final = 4
@@ -32,10 +31,9 @@ _RETRY_SECONDS: Final = 5
 class WhatIfPage:
     """Responds with the form, and with the result if there are parameters. One replay runs at a time."""
 
-    def __init__(self, sources: Sources, access: NamespaceAccess, templates: Templates) -> None:
-        self._sources = sources
-        self._access = access
-        self._templates = templates
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._sources = context.sources
         self._running = asyncio.Semaphore(1)
         self._waiting = 0
 
@@ -46,10 +44,7 @@ class WhatIfPage:
             StatusError: 403 if the user may not see the namespace, 404 if there is no such HPA, 409 if its spec is
                 invalid, 503 if too many replays wait.
         """
-        await self._access.require(request.user, key.group, key.namespace)
-        hpa = self._sources.hpa(key)
-        if hpa is None:
-            raise not_found(f"there is no HPA {key}")
+        hpa = await self._context.visible_hpa(request.user, key)
         if hpa.problem:
             raise conflict(f"the spec of HPA {key} is invalid, so it has no what-if: {hpa.problem}")
         form = read_form(hpa, request.query, self._sources.config)
@@ -63,7 +58,7 @@ class WhatIfPage:
         numbers = self._sources.decisions.numbers(key)
         # A result has up to a thousand sentences, and charts of a thousand points.
         return await asyncio.to_thread(
-            self._templates.page,
+            self._context.templates.page,
             "what_if.html",
             hpa=hpa,
             form=form,
