@@ -18,8 +18,8 @@ from autoscaler.commands.shadow_report import shadow_report
 from autoscaler.core.annotations import PREFIX
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA_APIS, HPAApi
-from autoscaler.loop.controller import run as run_controller
 from autoscaler.loop.options import Availability, Options
+from autoscaler.loop.run import run as run_controller
 from autoscaler.records.audit import AuditLogError
 from autoscaler.ui.sources import WhatIf
 from kube.client import KubeConfigError

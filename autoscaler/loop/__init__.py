@@ -6,7 +6,9 @@ scales, clients             writes, and the limits on requests
 hpas, pod_owners            watched objects
 histories, saved_history    recommendations and scale events, in the process and in a ConfigMap
 foreign_writer              detects HPAs on which another controller acts
-controller                  owns all other parts; the process
+pages                       serves the web pages
+controller                  owns all other parts
+run                         the process
 
 Queue, rate limits, events, election and shards are in `kube`, because they work for any controller.
 

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
@@ -38,7 +38,6 @@ from autoscaler.loop.saved_history import SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient, Workloads
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.objects.workloads import PODS, track_pod
-from autoscaler.records.audit import audit_log
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer
 from autoscaler.ui.changes import Changes
@@ -49,7 +48,7 @@ from kube.error_log import ErrorLog
 from kube.events import EventRecorder
 from kube.label_index import SelectorIndex
 from kube.mapping import RestMapper
-from kube.process import freeze_gc, stopped_by_signals, watch_loop
+from kube.process import freeze_gc, watch_loop
 from kube.serving.health import Health
 from kube.serving.probes import application, serving
 from kube.sharding import ShardLeases
@@ -376,25 +375,3 @@ class Controller:
         self._telemetry.request_failed(group, code)
         if code is None:
             self._error_log.no_response()
-
-
-async def run(options: Options, *, what_if: WhatIf | None = None) -> None:
-    """Connect to the API server, open the audit file and run a controller until SIGTERM or SIGINT.
-
-    Raises:
-        KubeConfigError: there is no usable configuration.
-        AuditLogError: the audit file cannot be opened.
-        OSError, TLSError, TrustError: as Controller.run.
-    """
-    stop = asyncio.Event()
-    async with AsyncExitStack() as stack:
-        stack.enter_context(stopped_by_signals(stop))
-        client = await KubeClient.connect(
-            options.kubeconfig, user_agent="milliscale-autoscaler", bookmark_seconds=options.bookmark_seconds
-        )
-        await stack.enter_async_context(client)
-        on_record, telemetry = None, Telemetry()
-        if options.decision_log.audit is not None:
-            audit = audit_log(options.decision_log.audit, on_dropped=telemetry.audit_records_lost.inc)
-            on_record = (await stack.enter_async_context(audit)).write
-        await Controller(client, options, on_record=on_record, telemetry=telemetry, what_if=what_if).run(stop)
