@@ -25,6 +25,11 @@ LOOP_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # klog's levels are numbers: up to 3 for operation, from 4 on for debugging.
 _DEBUG_FROM = 4
+_CONTROL_CHARACTERS = {
+    code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029) if chr(code) != "\t"
+}
+"""How the log shows them: {code: escape sequence}. Tabs stay."""
+_CONTROL_CHARACTERS_OF_LINES = {code: text for code, text in _CONTROL_CHARACTERS.items() if chr(code) != "\n"}
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -80,13 +85,18 @@ async def watch_loop(observe: Callable[[float], None], *, interval: float = _LAG
 
 
 class _OneLine(logging.Formatter):
-    """Formats a record as one line, whatever its arguments contain; only a traceback adds lines."""
+    """Formats a record as one line without control characters, whatever its arguments contain.
+
+    Names from the cluster can contain them, and a terminal would obey them. Only a traceback adds lines.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        record.message = record.getMessage().replace("\n", "\\n").replace("\r", "\\r")
+        record.message = record.getMessage().translate(_CONTROL_CHARACTERS)
         record.asctime = self.formatTime(record, self.datefmt)
         line = self.formatMessage(record)
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info).translate(_CONTROL_CHARACTERS_OF_LINES)
+        return line
 
 
 def setup_logging(verbosity: int) -> None:

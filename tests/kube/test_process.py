@@ -63,17 +63,33 @@ run(main())
     )
 
 
-def test_log_record_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Return what is logged to stderr from now on."""
     stderr = io.StringIO()
     root = logging.getLogger()
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)
     setup_logging(0)
+    return stderr
+
+
+def test_log_record_is_one_line(log: io.StringIO) -> None:
     logging.getLogger("adapter.test").warning("rule %s", "a\nERROR forged\r")
     logging.getLogger("adapter.test").debug("hidden")
-    assert stderr.getvalue().count("\n") == 1
-    assert stderr.getvalue().endswith("WARNING adapter.test: rule a\\nERROR forged\\r\n")
+    assert log.getvalue().count("\n") == 1
+    assert log.getvalue().endswith("WARNING adapter.test: rule a\\nERROR forged\\r\n")
+
+
+def test_log_has_no_control_characters_for_a_terminal(log: io.StringIO) -> None:
+    logging.getLogger("adapter.test").warning("rule %s", "a\x1b[31m\x07\x7f\x9b\u2028\té")
+    assert log.getvalue().endswith("rule a\\x1b[31m\\x07\\x7f\\x9b\\u2028\té\n")
+    try:
+        raise ValueError("\x1b[2J")
+    except ValueError:
+        logging.getLogger("adapter.test").exception("failed")
+    assert log.getvalue().endswith("\nValueError: \\x1b[2J\n")
 
 
 @pytest.mark.parametrize("process", ["adapter", "autoscaler"])
