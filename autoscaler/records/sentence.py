@@ -252,7 +252,8 @@ def _stabilization(record: DecisionRecord) -> Iterator[str]:
         return
     earlier = given.recommendation
     why = f"{earlier.replicas} was recommended at {earlier.time[11:19]}"
-    if earlier.time == record.time:
+    # A replay of kept decisions begins with what was recommended at that time, not with the current replicas.
+    if earlier.time == record.time and earlier.replicas == record.current_replicas:
         why = "no earlier recommendation is known, so it starts with the current replicas"
     yield f"kept at {given.replicas} by the stabilization window of {given.window_seconds:g}s: {why}"
 

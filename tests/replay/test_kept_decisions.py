@@ -171,6 +171,16 @@ def test_other_spec_gets_the_recorded_pods_until_the_replicas_differ_and_then_th
     )
 
 
+def test_real_recommendation_of_the_first_decision_is_not_called_the_current_replicas() -> None:
+    live = Live(make_hpa(pods_metric(average="100")), seed=6, replicas=1)
+    live.run([200.0] * 3)
+    changed = make_hpa(pods_metric(average="50"), behavior={"scaleUp": {"stabilizationWindowSeconds": 60}})
+    first = replayed(live, load_of(live), changed).scales[0]
+    assert (first.replicas, first.desired_replicas) == (1, 2)
+    time = live.records[0].time[11:19]
+    assert first.sentence.endswith(f"kept at 2 by the stabilization window of 60s: 2 was recommended at {time}")
+
+
 def test_reality_is_the_recorded_replicas() -> None:
     live = Live(make_hpa(), seed=7)
     live.run(wave(60, low=100, high=1500))
