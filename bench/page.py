@@ -3,6 +3,8 @@
 A process serves the autoscaler's pages for 10,000 HPAs, whose statuses change as often as if each were reconciled every
 15 s. Nothing else runs in it, so what a viewer costs is the difference of its CPU time with and without one. For each
 query of the page's URL a viewer gets the page, and follows its events. If Chromium is found, it opens the page, too.
+
+The exit status is 1 if the first view takes more than a second, or a viewer costs more than 3 % of a core.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ _QUERIES: Final = ("", "show=scaling", "sort=-metrics", "sort=-scaled&q=bench-0+
 _VIEWS: Final = 10
 _SYNC_PERIOD: Final = 15.0
 _LOOK_SECONDS: Final = 0.005
+_MAX_FIRST_VIEW_MS: Final = 1000.0
+_MAX_VIEWER_PERCENT: Final = 3.0
 
 
 class Started(msgspec.Struct):
@@ -214,13 +218,17 @@ _TIMES: Final = """() => {
 }"""
 
 
-async def _in_chromium(url: str) -> None:
-    """Print how long Chromium takes to show the page, for the first time and again."""
+async def _in_chromium(url: str) -> float | None:
+    """Print how long Chromium takes to show the page, for the first time and again.
+
+    Return the milliseconds of the first time; None without Chromium.
+    """
+    first = None
     try:
         chromium = await asyncio.to_thread(find_chromium)
     except MissingBinaryError as error:
         print(f"Chromium: not measured, {error}")
-        return
+        return None
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=chromium.path, env={**os.environ, **chromium.environment}
@@ -229,16 +237,18 @@ async def _in_chromium(url: str) -> None:
             page = await browser.new_page()
             await page.goto(url)
             milliseconds = await page.evaluate(_TIMES)
+            first = first or milliseconds["first contentful paint"]
             print("Chromium: " + ", ".join(f"{name} {value:.0f} ms" for name, value in milliseconds.items()))
             await page.close()
         await browser.close()
+    return first
 
 
-async def _run(hpas: int, seconds: float) -> list[Figures]:
+async def _run(hpas: int, seconds: float) -> tuple[float | None, list[Figures]]:
     async with start_server(hpas) as server:
-        await _in_chromium(server.url)
+        painted_ms = await _in_chromium(server.url)
     async with start_server(hpas) as server:
-        return [await _measure(server, query, hpas, seconds) for query in _QUERIES]
+        return painted_ms, [await _measure(server, query, hpas, seconds) for query in _QUERIES]
 
 
 @click.command(help=__doc__)
@@ -251,9 +261,13 @@ def main(*, hpas: int, seconds: float, output: Path, serve: bool) -> None:
     if serve:
         run(_serve(hpas))
         return
-    rows = run(_run(hpas, seconds))
+    painted_ms, rows = run(_run(hpas, seconds))
     show(f"The list of {hpas} HPAs", rows)
     write_lines(output, rows)
+    if max(painted_ms or 0.0, *(each.first_view_ms for each in rows)) > _MAX_FIRST_VIEW_MS:
+        raise click.ClickException("the first view takes more than a second")
+    if max(each.viewer_percent for each in rows) > _MAX_VIEWER_PERCENT:
+        raise click.ClickException(f"a viewer costs more than {_MAX_VIEWER_PERCENT:g} % of a core")
 
 
 if __name__ == "__main__":

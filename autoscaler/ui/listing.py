@@ -98,7 +98,7 @@ class Column:
 COLUMNS: Final[Mapping[str, Column]] = {
     "name": Column(title="HPA"),
     "mode": Column(title="Mode", value=lambda entry: entry.mode.value),
-    "metrics": Column(title="Metrics", value=lambda entry: entry.ratio, descending=True, seconds=5.0),
+    "metrics": Column(title="Metrics", value=lambda entry: entry.ratio, descending=True, seconds=10.0),
     "replicas": Column(title="Replicas", value=lambda entry: entry.hpa.status.current_replicas, descending=True),
     "scaled": Column(title="Last scale", value=lambda entry: entry.hpa.status.last_scale_ms or 0, descending=True),
     "conditions": Column(title="Conditions", value=lambda entry: entry.severity, descending=True),

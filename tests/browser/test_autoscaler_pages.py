@@ -111,11 +111,10 @@ async def run_autoscaler(*arguments: str | Path) -> str:
 
 async def test_new_decisions_appear_above_what_the_reader_has_open(demo: Bundle, demo_tab: Tab) -> None:
     await demo_tab.page.goto(f"{demo.autoscaler_ui_url}hpas/default/router")
-    first = decisions(demo_tab).first
-    identity = await first.get_attribute("id")
-    await first.locator("summary").click()
-    await expect(decisions(demo_tab).first).not_to_have_id(identity or "")
-    await expect(demo_tab.page.locator(f"[id='{identity}'] details")).to_have_attribute("open", "")
+    opened = demo_tab.page.locator(f"[id='{await decisions(demo_tab).first.get_attribute('id')}']")
+    await opened.locator("summary").click()
+    await expect(decisions(demo_tab).first).not_to_have_id(await opened.get_attribute("id") or "")
+    await expect(opened.locator("details")).to_have_attribute("open", "")
 
 
 async def test_what_if_scales_as_the_command_replay_does(demo: Bundle, demo_tab: Tab, tmp_path: Path) -> None:
