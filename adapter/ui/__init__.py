@@ -8,6 +8,7 @@ metric_page one metric, as `explain` explains it
 trial       check a rule that is not in the file
 figures     counters of the adapter's own metrics
 reports     the reports of `check` and `explain`, shared by all open pages
+formatting  ages, times, names and rules as texts
 
 The pages read the active rules, and change nothing.
 """

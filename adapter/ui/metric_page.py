@@ -83,6 +83,7 @@ class MetricPage:
         """Yield what changes, from the present state on."""
 
         async def parts() -> Mapping[str, str]:
+            """Return the present parts of the page, {name: HTML}."""
             return {"explanation": self._templates.render("_explanation.html", **await self._values(form))}
 
         async for event in changed_parts(parts, check_access, tick_seconds=self._tick_seconds):

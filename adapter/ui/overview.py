@@ -15,10 +15,10 @@ from adapter.planning.coalescing_costs import Pause
 from adapter.rules import AnyRule, QueryRule
 from adapter.rules.model import shortened
 from adapter.ui.figures import RuleFigures, rule_figures, server_figures
+from adapter.ui.formatting import element_id, rounded_age
 from adapter.ui.live import CheckAccess
 from adapter.ui.reports import Reports
 from adapter.ui.sources import ActiveRules, Sources
-from adapter.ui.words import element_id, rounded_age
 from kube.status import StatusError
 from kube.web.event_stream import ServerEvent
 from kube.web.templates import Templates

@@ -23,6 +23,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
+from adapter.ui.formatting import age_text, metric_target, time_text
 from adapter.ui.live import CheckAccess
 from adapter.ui.metric_page import MetricForm, MetricPage
 from adapter.ui.overview import Overview, RuleFilter
@@ -31,7 +32,6 @@ from adapter.ui.rule_page import RulePage
 from adapter.ui.sources import Sources
 from adapter.ui.trial import Trials
 from adapter.ui.trial_page import TrialPage
-from adapter.ui.words import age_text, metric_target, time_text
 from kube.durations import format_duration
 from kube.security.authorization import Authorizer
 from kube.security.request_info import Query, RequestInfo
@@ -128,6 +128,7 @@ class AdapterPages:
         authorizer, user = self._authorizer, request.user
 
         async def check() -> None:
+            """Check the right of the user now. Raises StatusError."""
             if authorizer is not None:
                 assert user is not None, "requests on other addresses than loopback are authenticated"
                 await authorizer.authorize(user, RequestInfo(verb="get", path=path))

@@ -84,6 +84,7 @@ class Reports:
         active = self._sources.active()
 
         async def explained() -> Explanation:
+            """Explain the metric."""
             try:
                 return await explain(
                     target, selection, catalog=active.catalog, lookup=self._sources.lookup, probe=active.probe
@@ -121,6 +122,7 @@ class Reports:
 
     async def _shared(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         async def limited() -> object:
+            """Make the report while few others are made."""
             async with self._slots:
                 return await make()
 

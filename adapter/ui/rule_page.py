@@ -11,10 +11,10 @@ from typing import Any, Final
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport
 from adapter.rules import AnyRule, QueryRule
 from adapter.ui.figures import RuleFigures, rule_figures
+from adapter.ui.formatting import rule_yaml
 from adapter.ui.live import CheckAccess, changed_parts
 from adapter.ui.reports import Reports
 from adapter.ui.sources import Sources
-from adapter.ui.words import rule_yaml
 from kube.status import StatusError, not_found
 from kube.web.event_stream import ServerEvent
 from kube.web.templates import Templates
@@ -87,6 +87,7 @@ class RulePage:
         names = _RESOURCE_PARTS if key == RESOURCE_RULES else _PARTS
 
         async def parts() -> Mapping[str, str]:
+            """Return the present parts of the page, {name: HTML}."""
             values = await self._values(key, text, page)
             return await asyncio.to_thread(
                 lambda: {name: self._templates.render(f"_rule_{name}.html", **values) for name in names}

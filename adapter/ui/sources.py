@@ -20,25 +20,31 @@ from kube.mapping import ResourceLookup
 
 
 class ActiveRules(Protocol):
-    """One version of the rules, and what belongs to it; `coalescer` is None if nothing is cached."""
+    """One version of the rules, and what belongs to it."""
 
     @property
-    def rules(self) -> RulesFile: ...  # noqa: D102
+    def rules(self) -> RulesFile:
+        """The rules file."""
 
     @property
-    def catalog(self) -> Catalog: ...  # noqa: D102
+    def catalog(self) -> Catalog:
+        """The series and metrics of the rules."""
 
     @property
-    def cache(self) -> VectorCache: ...  # noqa: D102
+    def cache(self) -> VectorCache:
+        """The cached results of queries."""
 
     @property
-    def forwarder(self) -> Forwarder: ...  # noqa: D102
+    def forwarder(self) -> Forwarder:
+        """Forwards requests to another adapter, if there is one."""
 
     @property
-    def coalescer(self) -> MetricsQueryCoalescer | None: ...  # noqa: D102
+    def coalescer(self) -> MetricsQueryCoalescer | None:
+        """Coalesces requests; None if nothing is cached."""
 
     @property
-    def probe(self) -> Probe: ...  # noqa: D102
+    def probe(self) -> Probe:
+        """Queries example values for reports."""
 
 
 class Prometheus(SeriesSource, InstantQueries, Protocol):

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from kubectl_milliscale.adapter_settings import AdapterSettings, reachable_prometheus, read_settings
-from tests.kubectl_milliscale.answers import PreparedKubectl
+from tests.kubectl_milliscale.prepared_kubectl import PreparedKubectl
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/milliscale/deployments"
 CONFIG_MAP = "/api/v1/namespaces/milliscale/configmaps/rules-5f7"

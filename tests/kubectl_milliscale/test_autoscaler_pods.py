@@ -6,7 +6,7 @@ import click
 import pytest
 
 from kubectl_milliscale.autoscaler_pods import find_pods, pod_with_decisions
-from tests.kubectl_milliscale.answers import PreparedKubectl
+from tests.kubectl_milliscale.prepared_kubectl import PreparedKubectl
 
 PODS = "/api/v1/namespaces/milliscale/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/milliscale/leases"
@@ -60,18 +60,18 @@ def test_no_pod_is_an_error_that_names_the_flag() -> None:
 
 
 def test_pod_of_the_shard_with_the_hpa_is_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def fetch_decisions(server: str, *, namespace: str, name: str, last: int) -> None:
-        asked.append(f"{server} {namespace}/{name} {last}")
-        if len(asked) == 1:
+        requests.append(f"{server} {namespace}/{name} {last}")
+        if len(requests) == 1:
             raise click.ClickException(f"{server}/debug/decisions/shop/web: there are no decisions")
 
     monkeypatch.setattr("kubectl_milliscale.autoscaler_pods.fetch_decisions", fetch_decisions)
     kubectl = PreparedKubectl(objects={PODS: {"items": [pod("a"), pod("b"), pod("c")]}})
     with pod_with_decisions(kubectl, "milliscale", namespace="shop", name="web") as server:
         assert server == "http://127.0.0.1:4000"
-    assert asked == ["http://127.0.0.1:4000 shop/web 1"] * 2
+    assert requests == ["http://127.0.0.1:4000 shop/web 1"] * 2
     assert kubectl.forwarded == ["milliscale pod/a 8080", "milliscale pod/b 8080"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from autoscaler.core.model import HPAKey
 from autoscaler.records.decision_log import IndexEntry, IndexPage
 from kubectl_milliscale.decisions import Decisions
-from tests.kubectl_milliscale.answers import PreparedKubectl
+from tests.kubectl_milliscale.prepared_kubectl import PreparedKubectl
 
 PODS = "/api/v1/namespaces/milliscale/pods"
 ONE_POD = {PODS: {"items": [{"metadata": {"name": "autoscaler-0"}, "status": {"phase": "Running"}}]}}

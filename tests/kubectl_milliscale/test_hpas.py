@@ -13,7 +13,7 @@ import pytest
 from autoscaler.core.model import KUBERNETES
 from kubectl_milliscale.hpas import Selection, WatchedHPAs, list_hpas
 from kubectl_milliscale.kubectl import Kubectl, KubectlError, Watch
-from tests.kubectl_milliscale.answers import NOT_FOUND
+from tests.kubectl_milliscale.prepared_kubectl import NOT_FOUND
 
 Event = dict[str, Any]
 WANTED = Selection(namespace="shop")

@@ -30,8 +30,8 @@ def test_flags_and_arguments_are_passed_on(tmp_path: Path) -> None:
 
 
 def test_path_is_requested_with_its_parameters(tmp_path: Path) -> None:
-    echo = kubectl(tmp_path, 'printf \'{"asked": "%s"}\' "$*"')
-    assert echo.get("/api/v1/pods", {"labelSelector": "a=b"}) == {"asked": "get --raw /api/v1/pods?labelSelector=a%3Db"}
+    echo = kubectl(tmp_path, 'printf \'{"args": "%s"}\' "$*"')
+    assert echo.get("/api/v1/pods", {"labelSelector": "a=b"}) == {"args": "get --raw /api/v1/pods?labelSelector=a%3Db"}
 
 
 def test_error_is_kubectls_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,7 @@ def _variable(name: str, label: str, query: str) -> builders.QueryVariable:
 
 
 def row(title: str) -> builders.Row:
-    """Return a row: a question that the panels below it answer."""
+    """Return a row, whose title is a question about the panels below it."""
     return builders.Row(title)
 
 

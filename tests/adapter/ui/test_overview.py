@@ -14,8 +14,8 @@ from adapter.diagnosis.report import Report
 from adapter.prometheus import PrometheusError, PrometheusUnavailable, Series
 from adapter.rules import parse_rules
 from adapter.ui import reports
+from adapter.ui.formatting import age_text, rounded_age
 from adapter.ui.pages import AdapterPages
-from adapter.ui.words import age_text, rounded_age
 from kube.client import KubeUnreachable
 from kube.deadlines import NO_DEADLINE
 from kube.mapping import ResourceInfo

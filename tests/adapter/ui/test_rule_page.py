@@ -10,8 +10,8 @@ import yaml
 
 from adapter.diagnosis.report import MetricReport, RuleReport, SeriesReport
 from adapter.prometheus import PrometheusError, Series
+from adapter.ui.formatting import rule_yaml
 from adapter.ui.rule_page import series_view
-from adapter.ui.words import rule_yaml
 from kube.security.request_info import Target
 from kube.status import StatusError
 from tests.adapter.diagnosis_env import ALL_FOUND, POD, RULES, SELECTORS

@@ -1,4 +1,4 @@
-"""Short texts for the pages: ages, times, the names of metrics, and rules as they are written."""
+"""Format values for the pages: ages, times, names of metrics, ids of elements, and rules as YAML."""
 
 from __future__ import annotations
 
