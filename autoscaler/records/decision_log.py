@@ -1,6 +1,6 @@
 """The last decisions of every HPA, kept in memory for /debug/decisions.
 
-A record is kept as compressed JSON of some 300 bytes, and its sentence is made when it is read. There are two limits:
+A record is kept as compressed JSON of some 400 bytes, and its sentence is made when it is read. There are two limits:
 the number of records per HPA, and the bytes of all HPAs. At the second limit the oldest record of all HPAs is dropped,
 so with ten thousand HPAs each keeps fewer records.
 """
@@ -123,9 +123,11 @@ class DecisionLog:
         if self._max_per_hpa == 0:
             return
         numbers = self._numbers.setdefault(record.key, [])
+        # The records of an HPA share the key, which would take 110 bytes for each.
+        key = self._records[numbers[-1]][0] if numbers else record.key
         data = _compress(record)
         self._added += 1
-        self._records[self._added] = record.key, data, record.desired_replicas
+        self._records[self._added] = key, data, record.desired_replicas
         numbers.append(self._added)
         self._bytes += len(data) + _ENTRY_BYTES
         if len(numbers) > self._max_per_hpa:
