@@ -243,7 +243,10 @@ class HPAIndex:
     def _update(self, key: HPAKey, hpa: HPA | None) -> None:
         old = self._entries.get(key)
         if hpa is not None:
-            new = Entry(key, hpa, self._sources.mode_of(hpa), is_foreign=self._sources.is_foreign(key), before=old)
+            mode, is_foreign = self._sources.mode_of(hpa), self._sources.is_foreign(key)
+            if old is not None and old.hpa is hpa and old.mode is mode and old.is_foreign == is_foreign:
+                return  # it has a new decision, which the list does not show
+            new = Entry(key, hpa, mode, is_foreign=is_foreign, before=old)
             self._entries[key] = new
             if old is None:
                 self._is_sorted = False

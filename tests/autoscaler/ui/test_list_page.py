@@ -259,6 +259,15 @@ async def test_scale_replaces_the_row_of_its_hpa_alone() -> None:
         assert [counts(each)[-1] for each in parts] == ["scaling now 1"]
 
 
+async def test_new_decision_alone_sends_no_row() -> None:
+    controller = Controller()
+    hpa = controller.add(named("web", status=WELL))
+    async with opened(controller) as viewer:
+        await viewer.follow(10)
+        controller.changes.publish(hpa.key)
+        assert await viewer.follow(5) == []
+
+
 async def test_hpas_appear_and_disappear() -> None:
     controller = Controller()
     controller.add(named("b"))
