@@ -455,7 +455,7 @@ def test_only_series_of_sections_that_are_needed_are_listed() -> None:
 
 def test_server_whose_clock_is_behind(server: PrometheusServer, tmp_path: Path) -> None:
     now = time.time() + 3600  # ours is an hour ahead
-    with pytest.raises(ReplayError, match="the range ends 1h0m0s after the time of Prometheus' clock; correct"):
+    with pytest.raises(ReplayError, match=r"the range ends (59m|1h0m).* after the time of Prometheus' clock; correct"):
         read(server, tmp_path, QUEUE_METRIC, end_ms=round(now * 1000), clock=lambda: now)
 
 
