@@ -335,6 +335,27 @@ async def test_tune_reads_the_prometheus_of_the_adapter(environment: Environment
     assert "there is nothing to tune for" in result.errors or "has no load" in result.errors
 
 
+def read_screen(screen: int) -> bytes:
+    """Return what a program has written to its terminal and what was not read yet."""
+    os.set_blocking(screen, False)
+    try:
+        return os.read(screen, 65536)
+    except OSError:  # nothing, or the program has ended
+        return b""
+
+
+async def exit_status(process: asyncio.subprocess.Process, screen: int) -> int:
+    """Wait for the end of a program, whose output must be read, or it would wait for that."""
+
+    async def ended() -> bool:
+        read_screen(screen)
+        return process.returncode is not None
+
+    await eventually(ended)
+    assert process.returncode is not None
+    return process.returncode
+
+
 async def test_live_table_follows_the_hpas_until_ctrl_c(environment: Environment) -> None:
     screen, terminal = pty.openpty()
     process = await asyncio.create_subprocess_exec(
@@ -349,14 +370,10 @@ async def test_live_table_follows_the_hpas_until_ctrl_c(environment: Environment
         start_new_session=True,
     )
     os.close(terminal)
-    os.set_blocking(screen, False)
     shown = bytearray()
 
     async def replicas_change() -> bool:
-        try:
-            shown.extend(os.read(screen, 65536))
-        except BlockingIOError:
-            return False
+        shown.extend(read_screen(screen))
         tables = shown.decode(errors="replace").split("Ctrl-C ends.")
         found = [re.findall(rf"\n\r?(router .*[{BARS}].*?)\r?\n", table) for table in tables[:-1]]
         return len({one[0] for one in found if one}) >= 3
@@ -364,8 +381,7 @@ async def test_live_table_follows_the_hpas_until_ctrl_c(environment: Environment
     try:
         await eventually(replicas_change)
         os.killpg(process.pid, signal.SIGINT)
-        async with asyncio.timeout(30):
-            assert await process.wait() == 0
+        assert await exit_status(process, screen) == 0
     finally:
         os.close(screen)
         if process.returncode is None:
@@ -391,7 +407,6 @@ async def test_forwards_end_when_the_plugin_is_terminated(environment: Environme
 
     await eventually(forwards)
     process.terminate()
-    async with asyncio.timeout(30):
-        assert await process.wait() == 128 + signal.SIGTERM
+    assert await exit_status(process, screen) == 128 + signal.SIGTERM
     os.close(screen)
     assert environment.left_behind() == {}
