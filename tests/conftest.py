@@ -14,6 +14,10 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
+# A shell starts background jobs with Ctrl-C ignored, and their children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 TIMED_OUT = pytest.StashKey[bool]()
 
 

@@ -128,9 +128,10 @@ async def test_adapter_starts_without_prometheus_and_waits_for_it(tmp_path: Path
             status, text = await fetch(f"{bundle.adapter_url}/readyz")
             assert status == 500
             assert "no good relist yet" in text
+            assert "Prometheus cannot be reached" in text, "readyz says why"
             return text
 
-        assert "Prometheus cannot be reached" in await eventually(not_ready, within=20), "readyz says why"
+        await eventually(not_ready, within=20)
         assert await eventually(partial(discovered, bundle), within=20)
         assert await eventually(partial(all_metrics_fail, bundle), within=20)
         await bundle.prometheus.start()
