@@ -12,12 +12,13 @@ TARGETS ?=
 ROUNDS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+CHAOS_ARGS ?=
 URL ?= https://releases.example/milliscale/kubectl-milliscale.tar.gz
 # Images often set this. The tests start many processes, and each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune krew lock pictures dashboards clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune krew lock pictures dashboards clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -60,6 +61,9 @@ fuzz-hpas: setup ## compare random HPAs with kube-controller-manager (KUBEBUILDE
 
 audit: fuzz-setup ## look up known vulnerabilities of requirements.lock (needs the network)
 	@$(FUZZ_PY) -m tools.audit requirements.lock
+
+chaos: setup ## real processes under faults; prints seconds to recover; CHAOS_ARGS="--only NAME --seconds 30" narrows it
+	@$(PY) -m tests.chaos $(CHAOS_ARGS)
 
 bench-autoscaler: setup ## measure how many HPAs the autoscaler handles; BENCH_ARGS="--hpas 1000" narrows it
 	@$(PY) -m bench.autoscaler $(BENCH_ARGS)
