@@ -1,6 +1,7 @@
-"""Print the objects of the Helm chart as YAML: `make render-chart [VALUES=FILE] [RELEASE=milliscale] [NAMESPACE=milliscale]`.
+"""Print the objects of the Helm chart as YAML: `make render-chart [VALUES=FILE] [RELEASE=NAME] [NAMESPACE=NAME]`.
 
-Helm's engine is a library here (helm-python-sdk), so no `helm` is needed. It contacts no cluster.
+Helm's engine is a library here (helm-python-sdk, for x86-64 Linux), so no `helm` is needed. It contacts no cluster.
+Elsewhere `helm template milliscale charts/milliscale --values FILE` prints the same.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ def render(
     """Return the text of each template that renders something, by its path in the chart.
 
     Raises:
-        ChartError: the schema or a template refuses the values.
+        ChartError: the schema or a template refuses the values, or there is no wheel of Helm's engine for this platform.
     """
-    import helm_python as helm  # only on x86-64 Linux
-
+    try:
+        import helm_python as helm
+    except ImportError as error:
+        raise ChartError("helm-python-sdk is only for x86-64 Linux; use helm template") from error
     try:
         with helm.Chart.load(chart) as loaded:
             loaded.validate_schema(dict(values))
