@@ -30,7 +30,7 @@ def render(
     """Return the text of each template that renders something, by its path in the chart.
 
     Raises:
-        ChartError: the schema or a template refuses the values, or there is no wheel of Helm's engine for this platform.
+        ChartError: the schema or a template refuses the values, or there is no Helm engine for this platform.
     """
     try:
         import helm_python as helm
