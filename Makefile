@@ -21,7 +21,7 @@ URL ?= https://releases.example/milliscale/kubectl-milliscale.tar.gz
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune krew lock pictures dashboards chart-files render-chart clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune krew lock pictures dashboards chart-files render-chart reference docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
