@@ -8,8 +8,8 @@
 They show pods, metrics and errors of every namespace, and the endpoint does not authenticate: probes and Prometheus
 read it. So by default these pages are only for connections from inside the pod. `kubectl port-forward` makes such a
 connection, for which the API server requires the right to create `pods/portforward`. With a proxy container in the same
-pod, every request comes from inside: then disable the pages. The Host header must be a loopback one, too, because a site
-that a user of port-forward visits may give its own name the address 127.0.0.1 (DNS rebinding).
+pod, every request comes from inside: then disable the pages. The Host header must be a loopback one, too: a site that a
+user of port-forward visits may give its own name the address 127.0.0.1 (DNS rebinding).
 """
 
 from __future__ import annotations
