@@ -38,7 +38,7 @@ async def start_browser(chromium: Chromium) -> AsyncIterator[Browser]:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A page of a user who has nothing else open.
+    """A page in a browser context of its own.
 
     Attributes:
         page: playwright's page.

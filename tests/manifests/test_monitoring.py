@@ -3,7 +3,6 @@
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -14,22 +13,16 @@ from adapter.serving.telemetry import Telemetry as AdapterTelemetry
 from autoscaler.loop.telemetry import Telemetry as AutoscalerTelemetry
 from kube.serving.connection import Connections
 from playground.binaries import find
+from tests.manifests.rendering import MANIFESTS, Object, render_with
 
-MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 PROCESSES = ["adapter", "autoscaler"]
-
-Object = dict[str, Any]
 
 
 def render(process: str, folder: Path) -> dict[str, Object]:
     """The base with the component, by kind; of several kinds of workload and monitor only those of the process."""
-    root = Path("../" * len(folder.parts[1:])) / MANIFESTS.relative_to("/")
-    kustomization = {"resources": [str(root / "base")], "components": [str(root / f"components/{process}-monitoring")]}
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    text = subprocess.run([find("kubectl"), "kustomize", folder], check=True, capture_output=True, text=True).stdout
     return {
-        entry["kind"]: entry
-        for entry in yaml.safe_load_all(text)
+        kind: entry
+        for (kind, _), entry in render_with(folder, f"{process}-monitoring").items()
         if entry["metadata"]["labels"].get("app.kubernetes.io/component") == process
     }
 

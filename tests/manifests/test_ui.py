@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from adapter.cli import main as adapter_main
 from kube.leader_label import LEADER_LABEL
 from kube.web.options import UIAddress
-from playground.binaries import find
+from tests.manifests.rendering import Objects, render_with
 from tests.manifests.test_manifests import autoscaler_options
 
-MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-Objects = dict[tuple[str, str], dict[str, Any]]
-
 pytestmark = pytest.mark.usefixtures("overlays_can_be_rendered")
-
-
-def render(folder: Path, *, base: str, component: str, also: str | None = None) -> Objects:
-    relative = Path("../" * len(folder.parts[1:])) / MANIFESTS.relative_to("/")
-    kustomization = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [str(relative / base)],
-        "components": [str(relative / "components" / name) for name in (component, also) if name],
-    }
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    text = subprocess.run([find("kubectl"), "kustomize", folder], check=True, capture_output=True, text=True).stdout
-    return {(entry["kind"], entry["metadata"]["name"]): entry for entry in yaml.safe_load_all(text)}
 
 
 def check_service(objects: Objects, workload: dict[str, Any], service: str, **labels: str) -> None:
@@ -48,7 +30,7 @@ def check_service(objects: Objects, workload: dict[str, Any], service: str, **la
 
 @pytest.mark.parametrize(("base", "kind"), [("base", "Deployment"), ("overlays/sharded", "StatefulSet")])
 def test_autoscaler_serves_pages_to_users_of_the_cluster(tmp_path: Path, base: str, kind: str) -> None:
-    objects = render(tmp_path, base=base, component="autoscaler-ui")
+    objects = render_with(tmp_path, "autoscaler-ui", base=base)
     workload = objects[kind, "milliscale-autoscaler"]
     check_service(objects, workload, "milliscale-autoscaler-ui", **{LEADER_LABEL: "true"})
     (container,) = workload["spec"]["template"]["spec"]["containers"]
@@ -60,7 +42,7 @@ def test_autoscaler_serves_pages_to_users_of_the_cluster(tmp_path: Path, base: s
 
 
 def test_autoscaler_may_review_tokens_and_access_and_label_its_pod(tmp_path: Path) -> None:
-    objects = render(tmp_path, base="base", component="autoscaler-ui")
+    objects = render_with(tmp_path, "autoscaler-ui")
     account = {"kind": "ServiceAccount", "name": "milliscale-autoscaler", "namespace": "milliscale"}
     delegator = objects["ClusterRoleBinding", "milliscale-autoscaler:system:auth-delegator"]
     assert (delegator["roleRef"]["name"], delegator["subjects"]) == ("system:auth-delegator", [account])
@@ -74,14 +56,14 @@ def test_autoscaler_may_review_tokens_and_access_and_label_its_pod(tmp_path: Pat
 
 
 def test_viewers_of_hpas_may_get_them_in_both_api_groups(tmp_path: Path) -> None:
-    role = render(tmp_path, base="base", component="autoscaler-ui")["ClusterRole", "milliscale-hpa-viewer"]
+    role = render_with(tmp_path, "autoscaler-ui")["ClusterRole", "milliscale-hpa-viewer"]
     (rule,) = role["rules"]
     assert (rule["apiGroups"], rule["resources"]) == (["autoscaling", "milliscale.io"], ["horizontalpodautoscalers"])
     assert "get" in rule["verbs"]
 
 
 def test_adapter_serves_pages_to_its_viewers(tmp_path: Path) -> None:
-    objects = render(tmp_path, base="base", component="adapter-ui")
+    objects = render_with(tmp_path, "adapter-ui")
     workload = objects["Deployment", "milliscale-adapter"]
     check_service(objects, workload, "milliscale-adapter-ui")
     (container,) = workload["spec"]["template"]["spec"]["containers"]
@@ -96,7 +78,7 @@ def test_adapter_serves_pages_to_its_viewers(tmp_path: Path) -> None:
 
 
 def test_servicemonitor_does_not_scrape_the_port_of_the_pages(tmp_path: Path) -> None:
-    objects = render(tmp_path, base="base", component="adapter-ui", also="adapter-monitoring")
+    objects = render_with(tmp_path, "adapter-ui", "adapter-monitoring")
     monitor = objects["ServiceMonitor", "milliscale-adapter"]["spec"]
     scraped = {endpoint["port"] for endpoint in monitor["endpoints"]}
     services = [

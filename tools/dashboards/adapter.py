@@ -6,7 +6,18 @@ from typing import Final
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from tools.dashboards.panels import Query, chart, choice, cpu_and_memory, new_dashboard, number, quantiles, row, rows_of
+from tools.dashboards.panels import (
+    Query,
+    chart,
+    choice,
+    cpu_and_memory,
+    event_loop_delay,
+    new_dashboard,
+    number,
+    quantiles,
+    row,
+    rows_of,
+)
 
 _P: Final = "milliscale_adapter"
 _LATENCY: Final = "prometheus_adapter_prometheus_client_request_duration_seconds"
@@ -111,14 +122,7 @@ def _on_time(dashboard: Dashboard) -> None:
             Query(f"sum by (pod) (apiserver_current_inflight_requests{{{_JOB}}})", "requests {{pod}}"),
             Query(f"sum by (pod, state) ({_P}_connections{{{_JOB}}})", "connections {{state}} {{pod}}"),
         ),
-        chart(
-            "Delay of the event loop",
-            "How late the event loop of each process was, in 99 % of the measurements at most. All work of the process "
-            "waits for it. An alert fires above 0.25 s.",
-            quantiles(f"{_P}_event_loop_lag_seconds", _JOB, by="pod", legend="{{pod}}")[1],
-            unit="s",
-            alert_from=0.25,
-        ),
+        event_loop_delay(_P, _JOB),
     ):
         dashboard.with_panel(panel)
 

@@ -5,8 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
+from grafana_foundation_sdk.builders.table import Panel
 
-from tools.dashboards.panels import Query, chart, choice, cpu_and_memory, new_dashboard, number, quantiles, row, rows_of
+from tools.dashboards.panels import (
+    Query,
+    chart,
+    choice,
+    cpu_and_memory,
+    event_loop_delay,
+    new_dashboard,
+    number,
+    quantiles,
+    row,
+    rows_of,
+)
 
 _P: Final = "horizontal_pod_autoscaler_controller"
 _JOB: Final = 'job="$job"'
@@ -20,6 +32,17 @@ def _hpas(reasons: str = "", *, by: str = "namespace, hpa_name") -> str:
     """Return PromQL for the last decisions of the chosen HPAs, from whichever process is the leader."""
     selected = ",".join(filter(None, (_HPAS, reasons)))
     return f"max by ({by}) ({_P}_last_decision_info{{{selected}}})"
+
+
+def _hpas_by_reason(title: str, description: str, *, reasons: str) -> Panel:
+    """Return a table of the HPAs whose last decision has one of the reasons, which PromQL selects."""
+    return rows_of(
+        title,
+        description,
+        {**_HPA_COLUMNS, "reason": "Reason"},
+        (_hpas(reasons, by="namespace, hpa_name, reason"), "", "short"),
+        sort_by="Namespace",
+    )
 
 
 def autoscaler_dashboard() -> Dashboard:
@@ -130,14 +153,7 @@ def _on_time(dashboard: Dashboard) -> None:
             unit="ops",
             stacked=True,
         ),
-        chart(
-            "Delay of the event loop",
-            "How late the event loop of each process was, in 99 % of the measurements at most. All work of the process "
-            "waits for it. An alert fires above 0.25 s.",
-            quantiles(f"{_P}_event_loop_lag_seconds", _JOB, by="pod", legend="{{pod}}")[1],
-            unit="s",
-            alert_from=0.25,
-        ),
+        event_loop_delay(_P, _JOB),
     ):
         dashboard.with_panel(panel)
 
@@ -179,21 +195,17 @@ def _decisions(dashboard: Dashboard) -> None:
             "Scales in the time range of the dashboard, in both directions.",
             f'sum(increase({_P}_reconciliations_total{{{_JOB},action!="none"}}[$__range])) or vector(0)',
         ),
-        rows_of(
+        _hpas_by_reason(
             "Which HPAs fail",
             "HPAs whose last decision failed, with the reason. The HPA's conditions have the message: kubectl "
             "describe hpa.",
-            {**_HPA_COLUMNS, "reason": "Reason"},
-            (_hpas(_FAILS, by="namespace, hpa_name, reason"), "", "short"),
-            sort_by="Namespace",
+            reasons=_FAILS,
         ),
-        rows_of(
+        _hpas_by_reason(
             "Which HPAs are limited or blocked",
             "TooManyReplicas: at maxReplicas. ScaleUpLimit, ScaleDownLimit: a policy limits the rate. Paused, "
             "StaleWatch: not scaled for now.",
-            {**_HPA_COLUMNS, "reason": "Reason"},
-            (_hpas(_LIMITED, by="namespace, hpa_name, reason"), "", "short"),
-            sort_by="Namespace",
+            reasons=_LIMITED,
         ),
         chart(
             "HPAs by the reason of their last decision",

@@ -245,5 +245,17 @@ def cpu_and_memory(labels: str) -> Sequence[timeseries.Panel]:
     )
 
 
+def event_loop_delay(prefix: str, labels: str) -> timeseries.Panel:
+    """Return the panel of the delay of the processes' event loops; `prefix` begins the name of the metric."""
+    return chart(
+        "Delay of the event loop",
+        "How late the event loop of each process was, in 99 % of the measurements at most. All work of the process "
+        "waits for it. An alert fires above 0.25 s.",
+        quantiles(f"{prefix}_event_loop_lag_seconds", labels, by="pod", legend="{{pod}}")[1],
+        unit="s",
+        alert_from=0.25,
+    )
+
+
 def _target(name: str, query: Query) -> prometheus.Dataquery:
     return prometheus.Dataquery().ref_id(name).datasource(_SOURCE).expr(query.expr).legend_format(query.legend)
