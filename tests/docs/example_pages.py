@@ -81,7 +81,7 @@ def series_of(entries: Mapping[str, Any]) -> list[WrittenSeries]:
     Args:
         entries: {selector of one series: value}. A value is a number, the constant value of a gauge; "N/s", a counter's
             rate; {value: N, ended: SECONDS}, a gauge whose last sample is that old; {rate: N, every: SECONDS}, a
-            counter that is scraped as often; or {first: I, counts: [N, ...]}, what each scrape adds to a native histogram.
+            counter scraped as often; or {first: I, counts: [N, ...]}, what each scrape adds to a native histogram.
     """
     return [WrittenSeries(_labels(selector), list(_points(value, time.time()))) for selector, value in entries.items()]
 
