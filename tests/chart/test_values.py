@@ -16,8 +16,11 @@ ON = {"enabled": True}
 TLS = {"enable": True, "ca": "CA", "certificate": "C", "key": "K"}
 
 
-def rendered(values: dict[str, Any], **release: str) -> dict[tuple[str, str], Object]:
-    return {(each["kind"], each["metadata"]["name"]): each for each in objects(render(values, **release))}
+def rendered(
+    values: dict[str, Any], *, release: str = "milliscale", namespace: str = "milliscale"
+) -> dict[tuple[str, str], Object]:
+    found = objects(render(values, release=release, namespace=namespace))
+    return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
 
 def adapter(values: dict[str, Any]) -> Rendered:
