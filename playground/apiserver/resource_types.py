@@ -174,6 +174,17 @@ RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (
         "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "poddisruptionbudget", short_names=("pdb",)
     ),
     ResourceType("coordination.k8s.io", "v1", "Lease", "leases", "lease", unconditional_update=False),
+    # No controller serves them. Rules map labels of gateways to this resource.
+    ResourceType(
+        "networking.k8s.io",
+        "v1",
+        "Ingress",
+        "ingresses",
+        "ingress",
+        short_names=("ing",),
+        subresources=("status",),
+        generation=True,
+    ),
     _rbac("ClusterRole", namespaced=False),
     _rbac("ClusterRoleBinding", namespaced=False),
     _rbac("Role", namespaced=True),

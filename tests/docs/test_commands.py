@@ -1,7 +1,6 @@
 """Every command of the documentation: bash runs it, and our own programs parse its arguments."""
 
 import re
-import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 import click
 import pytest
 import pytest_asyncio
-import yaml
 
 from adapter.cli import main as adapter
 from autoscaler.cli import main as autoscaler
@@ -19,9 +17,9 @@ from kubectl_milliscale.cli import main as plugin
 from playground.apiserver import PlaygroundApiServer
 from playground.binaries import find
 from playground.cli import main as playground
-from playground.install import apply, read_objects
-from tests.docs.blocks import LANGUAGES, ROOT, Block, all_blocks, blocks, commands, pages
-from tests.docs.shell import Ran, prepare, run
+from playground.install import Manifests, apply, read_objects
+from tests.docs.blocks import LANGUAGES, ROOT, all_blocks, blocks, commands, pages
+from tests.docs.shell import prepare, run
 
 CLUSTER = Path(__file__).parent / "cluster.yaml"
 PAGES = sorted({block.page for block in blocks("console")})
@@ -67,8 +65,8 @@ async def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
     """A cluster with milliscale's objects and a few workloads, but without pods."""
     async with PlaygroundApiServer(tmp_path_factory.mktemp("cluster")) as server:
         async with await KubeClient.connect(server.kubeconfig()) as client:
-            base = yaml.safe_load_all(subprocess.check_output([find("kubectl"), "kustomize", ROOT / "manifests/base"]))
-            await apply(client, [*base, *await read_objects(CLUSTER)])
+            base = await Manifests.render(find("kubectl"))
+            await apply(client, [*base.objects, *await read_objects(CLUSTER)])
         yield server.kubeconfig()
 
 
@@ -82,7 +80,7 @@ async def test_commands_run(page: str, kubeconfig: Path, tmp_path: Path, monkeyp
     found = console_commands(page)
     ran = await run([command for command, _ in found], tmp_path, kubectl=find("kubectl"), kubeconfig=kubeconfig)
     failed = [each for each in ran if each.status and not each.recorded and not expected_to_fail(each.command)]
-    assert not failed, [f'{each.command}{each.output}{each.errors}' for each in failed]
+    assert not failed, [f"{each.command}{each.output}{each.errors}" for each in failed]
     assert not [each for each in ran if "command not found" in each.errors]
     monkeypatch.chdir(tmp_path)
     for each in ran:
