@@ -66,7 +66,10 @@ async def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
     async with PlaygroundApiServer(tmp_path_factory.mktemp("cluster")) as server:
         async with await KubeClient.connect(server.kubeconfig()) as client:
             base = await Manifests.render(find("kubectl"))
-            await apply(client, [*base.objects, *await read_objects(CLUSTER)])
+            objects = await read_objects(CLUSTER)
+            await apply(client, [*base.objects, *objects])
+            (hpa,) = (each for each in objects if each["kind"] == "HorizontalPodAutoscaler")
+            await client.patch("/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web/status", hpa)
         yield server.kubeconfig()
 
 
