@@ -64,6 +64,10 @@ def test_an_hpa_that_would_take_the_time_of_all_others_is_refused() -> None:
     assert problem_of(raw_hpa(metrics=[metric] * 101)) == "spec.metrics: there are 101, and at most 100 are supported"
     many = problem_of(raw_hpa(behavior={"scaleDown": {"policies": [policy] * 101}}))
     assert many == "spec.behavior.scaleDown.policies: there are 101, and at most 100 are supported"
+    expressions = [{"key": "a", "operator": "In", "values": [f"v{number}" for number in range(10_000)]}]
+    selector = {"metric": {"name": "m", "selector": {"matchExpressions": expressions}}}
+    large = {"type": "Pods", "pods": metric["pods"] | selector}
+    assert problem_of(raw_hpa(metrics=[large])).endswith(" bytes as JSON, and at most 65536 are supported")
 
 
 def problem_of(raw: JSON, **options: Any) -> str:
