@@ -15,7 +15,7 @@ URL ?= https://releases.example/milliscale/kubectl-milliscale.tar.gz
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune krew lock pictures dashboards clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune image krew lock pictures dashboards clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -77,12 +77,16 @@ pictures: setup ## draw docs/img: recorded load, and the page of the demo, two m
 dashboards: setup ## generate the Grafana dashboards in manifests/components
 	@$(PY) -m tools.dashboards
 
+image: setup ## do the Dockerfile's steps without a container engine, twice, and compare the files
+	@$(PY) -m tools.image
+
 krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is where the archive will be
 	@$(PY) -m tools.krew --url '$(URL)'
 
 lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
-	uv pip compile pyproject.toml --extra replay --group dev -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
+	uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
+	uv pip compile pyproject.toml --extra replay --group dev -c requirements.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
 
 clean: ## remove all generated files
 	rm -rf .venv .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
