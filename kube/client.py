@@ -7,7 +7,7 @@ with paths and dicts, and raises one of two errors:
     StatusError       the server responded with 400 or more (kube.status)
     KubeError
       KubeConfigError   there is no usable configuration; the message says what to give
-      KubeUnreachable   no response: refused, reset, timed out, not TLS, not JSON
+      KubeUnreachable   no response: refused, reset, timed out, not TLS, not JSON, a redirect
         WatchSilent       an open watch received nothing for longer than bookmarks take
         ResponseTooLarge  the response is larger than this client reads
 
@@ -270,9 +270,9 @@ class KubeClient:
             async with asyncio.timeout(self._timeout):
                 sent = await self._send(request, connect_seconds=_CONNECT_SECONDS)
             async with sent as response:
-                if response.status >= 400:
+                if response.status >= 300:
                     async with asyncio.timeout(self._timeout):
-                        raise _status_error(await self._read(response, _MAX_BYTES, self._large))
+                        raise _error_of(await self._read(response, _MAX_BYTES, self._large))
                 if on_open is not None:
                     on_open()
                 while line := await self._line(response):
@@ -309,8 +309,8 @@ class KubeClient:
         with _as_unreachable():
             async with asyncio.timeout(seconds):
                 response = await self.retries.run(request.method, send, timeout=seconds, before_retry=before_retry)
-        if response.status >= 400:
-            raise _status_error(response)
+        if response.status >= 300:
+            raise _error_of(response)
         return response.content
 
     async def _send(self, request: _Request, *, connect_seconds: float) -> aiohttp.ClientResponse:
@@ -324,6 +324,7 @@ class KubeClient:
             URL(f"{configuration.host}{request.path}{_query_text(request.query)}", encoded=True),
             data=request.body,
             headers=headers,
+            allow_redirects=False,  # a login page of a proxy, say, must not get objects
             # `connect` is the time for a connection of the pool, `sock_connect` that for a new one.
             timeout=aiohttp.ClientTimeout(total=None, connect=connect_seconds, sock_connect=connect_seconds),
             proxy=self._proxy,
@@ -367,7 +368,10 @@ def _as_unreachable() -> Iterator[None]:
         raise KubeUnreachable(f"the API server's response cannot be read: {error}") from error
 
 
-def _status_error(response: Response) -> StatusError:
+def _error_of(response: Response) -> StatusError | KubeUnreachable:
+    """Return the error of a response with a status of 300 or more."""
+    if response.status < 400:
+        return KubeUnreachable(f"the API server's response is a redirect, status {response.status}")
     content_type = response.headers.get("Content-Type", "")
     return StatusError.from_body(response.status, response.content, content_type=content_type)
 

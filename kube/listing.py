@@ -88,6 +88,18 @@ async def list_objects(
         page, limit = await _page(client, path, {**later, "continue": page.metadata.continue_}, accept, limit=limit)
 
 
+async def collection_version(
+    client: KubeClient, path: str, query: Query | None = None, *, accept: str = "application/json"
+) -> str:
+    """Return the present resourceVersion of a collection: that of a list of at most one object.
+
+    Raises:
+        StatusError, KubeUnreachable: as list_objects.
+    """
+    page, _ = await _page(client, path, query or {}, accept, limit=1)
+    return page.metadata.resource_version
+
+
 async def _page(client: KubeClient, path: str, query: Query, accept: str, *, limit: int) -> tuple[_Page, int]:
     """Read a page of up to `limit` objects; return it with the limit that it was read with."""
     while True:

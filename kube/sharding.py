@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import msgspec
 
-from kube.client import KubeClient
+from kube.client import KubeClient, KubeUnreachable
 from kube.election import ElectionSettings
+from kube.objects import ParseError, convert
 from kube.process import boot_clock
 from kube.status import StatusError
 
@@ -141,7 +142,10 @@ class ShardLeases:
             self._report(None)
             _log.debug("cannot check the number of shards of other processes: %s", error)
             return True
-        leases = msgspec.convert(page, _LeaseList).items or []
+        try:
+            leases = convert(page, _LeaseList, "LeaseList").items or []
+        except ParseError as error:
+            raise KubeUnreachable(f"the API server's response is no list of leases: {error}") from error
         problems = [self._conflict(lease, now) for lease in leases]
         for name in self._observed.keys() - {lease.metadata.name for lease in leases}:
             del self._observed[name]
@@ -157,7 +161,8 @@ class ShardLeases:
             # Not `now`: it may have changed after the request was sent.
             self._observed[name] = spec, self._clock()
         holder = spec.get("holderIdentity")
-        seconds = spec.get("leaseDurationSeconds") or self._settings.lease_duration
+        duration = spec.get("leaseDurationSeconds")
+        seconds = duration if isinstance(duration, int) and duration > 0 else self._settings.lease_duration
         if not holder or self._observed[name][1] + seconds <= now:
             return None
         count = (lease.metadata.annotations or {}).get(SHARDS_ANNOTATION)

@@ -5,6 +5,10 @@ It lists once, then watches from the list's version. When a watch ends, the next
 what `select` returns for an object, a small typed view, so that ten thousand pods need little memory. It decodes a page
 of a list at a time (kube.listing), and applies a list when it is complete.
 
+If etcd is restored from a backup, the API server's version becomes lower, and a watch from the last version receives
+nothing, and no error. So after each failed or silent watch the collection's version is read; if it is lower, the store
+lists again.
+
 While disconnected it keeps its objects and retries with jittered backoff. It logs once when the connection is lost and
 once when it is restored.
 
@@ -27,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from kube.client import KubeClient, KubeError, KubeUnreachable, WatchSilent
-from kube.listing import list_objects
+from kube.listing import collection_version, list_objects
 from kube.process import boot_clock
 from kube.retries import Backoff
 from kube.status import StatusError
@@ -59,6 +63,8 @@ _WATCH_SECONDS = 300.0
 # In bookmark intervals: the validity of a proof while connected, and the time to receive missed changes.
 _STALE_AFTER = 1.5
 _CATCH_UP = 1 / 12
+# A shorter watch without an event counts as a failure. Upstream: cache.handleAnyWatch, VeryShortWatchError
+_SHORT_WATCH_SECONDS = 1.0
 # Changes or events without a yield to the event loop: some milliseconds.
 _BATCH = 100
 
@@ -107,6 +113,7 @@ class Store(Generic[T]):
         self._items: dict[str, dict[str, T]] = {}
         self._version = ""
         self._must_list = True
+        self._must_compare = False
         self._failure: StatusError | KubeError | None = None
         self._synced = asyncio.Event()
         self._clock = clock
@@ -178,21 +185,36 @@ class Store(Generic[T]):
         """List and watch, until cancelled."""
         while True:
             try:
+                if self._must_compare:
+                    await self._compare_version()
                 if self._must_list:
                     await self._list()
                 useful = await self._watch()
             except WatchSilent as error:
                 # The peer is gone, or the server sends no bookmarks: a new watch shows which.
                 _log.debug("%s: %s; reopening it", self._path, error)
+                self._must_compare = True
                 continue
             except (StatusError, KubeError) as error:
+                self._must_compare = True
                 if self._failure is None:
                     _log.warning("%s: %s; retrying", self._path, error)
                 self._failure = error
                 useful = False
-            # Avoid a tight loop if the server fails, or ends every watch at once.
+            # Avoid a tight loop if the server fails, or ends watches as soon as they are open.
             if not useful:
                 await asyncio.sleep(self._backoff.next())
+
+    async def _compare_version(self) -> None:
+        """Have the collection listed again if its version is lower than this store's."""
+        if not self._must_list:
+            found = await collection_version(self._client, self._path, self._query, accept=self._accept.lists)
+            if _is_lower(found, than=self._version):
+                _log.warning(
+                    "%s: resourceVersion went back from %s to %s; listing again", self._path, self._version, found
+                )
+                self._must_list = True
+        self._must_compare = False
 
     async def _list(self) -> None:
         # Never version 0: an API server serves that from its cache, in one page whatever the limit, and after a 410
@@ -225,10 +247,10 @@ class Store(Generic[T]):
         return key, view if old is None or old != view else old
 
     async def _watch(self) -> bool:
-        """Run one watch to its end. Return whether it received an event."""
+        """Run one watch to its end. Return whether it received an event, or lasted for some time."""
         query = {**self._query, "resourceVersion": self._version, "allowWatchBookmarks": True}
         seconds = _WATCH_SECONDS * (1 + self._random())
-        count = 0
+        count, started = 0, self._clock()
         events = self._client.watch(
             self._path, query, seconds=seconds, accept=self._accept.watches, on_open=self._opened
         )
@@ -247,12 +269,17 @@ class Store(Generic[T]):
                 raise
             self._must_list = True
         except WatchSilent:
-            # The watch did not fail, so its opening was a proof.
-            self._heard_at = max(self._heard_at, self._opened_at or self._heard_at)
+            self._count_opening()
             raise
+        else:
+            self._count_opening()
         finally:
             self._opened_at = None
-        return count > 0
+        return count > 0 or self._clock() - started >= _SHORT_WATCH_SECONDS
+
+    def _count_opening(self) -> None:
+        """Count the opening of the current watch as a proof, because the watch has not failed."""
+        self._heard_at = max(self._heard_at, self._opened_at or self._heard_at)
 
     def _apply(self, event: Mapping[str, Any]) -> None:
         self._heard_at = self._clock()
@@ -295,6 +322,13 @@ class Store(Generic[T]):
         if self._failure is not None:
             self._failure = None
             _log.info("%s: connected again", self._path)
+
+
+def _is_lower(version: str, *, than: str) -> bool:
+    """Compare resourceVersions, which are integers in Kubernetes' own APIs; False for other texts."""
+    if not all(each.isascii() and each.isdigit() for each in (version, than)):
+        return False
+    return (len(version), version) < (len(than), than)
 
 
 def _key(entry: object) -> Key | None:

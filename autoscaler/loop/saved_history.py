@@ -29,6 +29,7 @@ from autoscaler.loop.histories import Histories, HistoryEntry
 from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
 from kube.client import KubeError, KubeUnreachable
 from kube.flowcontrol import ThrottledClient
+from kube.objects import ParseError, convert
 from kube.retries import Backoff
 from kube.sharding import Shard
 from kube.status import StatusError
@@ -179,7 +180,9 @@ class SavedHistoryStore:
             async with asyncio.timeout(self._load_seconds):
                 while True:
                     try:
-                        page = msgspec.convert(await self._client.get(self._collection, query), _ConfigMapList)
+                        page = convert(await self._client.get(self._collection, query), _ConfigMapList, "ConfigMapList")
+                    except ParseError as error:
+                        self._report(f"cannot be read: {error}")
                     except (StatusError, KubeError) as error:
                         self._report(f"cannot be read: {error}")
                         if not _is_temporary(error):

@@ -138,7 +138,8 @@ class ScaleClient:
     async def write(self, target: TargetScale, replicas: int) -> None:
         """Set the replica count of a scale that was read; on a conflict, read it and write again.
 
-        If the count was raised since the decision and the write would lower it, nothing is written.
+        Nothing is written again if the count is already that one. If it was raised since the decision and the write
+        would lower it, nothing is written either.
         Upstream: podautoscaler.reconcileAutoscaler, which writes it.
 
         Raises:
@@ -157,6 +158,8 @@ class ScaleClient:
                 await asyncio.sleep(delays.next())
                 target = await self._get(target.path)
                 current = target.scale.spec_replicas
+                if current == replicas:  # perhaps by the first write, whose response was lost
+                    return None
                 if current > max(decided_on, replicas):
                     raise ScaleWriteError(
                         f"{conflict}; meanwhile it was scaled from {decided_on} to {current} replicas"

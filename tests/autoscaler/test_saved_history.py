@@ -221,6 +221,17 @@ async def test_loading_is_retried_while_the_api_server_is_unavailable(
     assert await store.load() == memory.snapshot()
 
 
+async def test_response_that_is_no_list_is_a_warning(
+    api: ScriptedApi, client: ThrottledClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(saved_history, "_LOAD_DELAYS", (0.01, 0.01))
+    api.on("GET", MAPS, {"items": 5})
+    api.then("GET", MAPS, {"items": [{}]})
+    api.then("GET", MAPS, {"items": []})
+    assert await SavedHistoryStore(client, location=HERE, shard=Shard()).load() == {}
+    assert "ConfigMap default/state cannot be read: ConfigMapList: Expected `array" in warnings(caplog)[0]
+
+
 async def test_load_gives_up_after_a_time_limit(
     api: ScriptedApi, client: ThrottledClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

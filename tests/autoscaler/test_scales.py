@@ -161,6 +161,17 @@ async def test_conflict_reads_the_scale_again(api: ScriptedApi, scales: ScaleCli
     assert [asked.body["metadata"]["resourceVersion"] for asked in api.named("PUT")] == ["7", "8"]
 
 
+async def test_nothing_is_written_twice_if_the_response_of_the_first_write_was_lost(
+    api: ScriptedApi, scales: ScaleClient
+) -> None:
+    """The API server asks for a retry, which then conflicts with the write that it has executed."""
+    api.on("GET", PATH, scale(version="7"))
+    api.then("GET", PATH, scale(version="8", replicas=5))
+    api.on("PUT", PATH, status_body(409, "the object has been modified"), status=409)
+    await scales.write(await read(scales), 5)
+    assert len(api.named("PUT")) == 1
+
+
 @pytest.mark.parametrize(
     ("decided", "current", "written"),
     [(3, 20, False), (8, 20, False), (3, 6, False), (8, 6, True), (3, 5, True), (3, 4, True)],

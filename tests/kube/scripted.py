@@ -125,7 +125,7 @@ class Collection:
         self.items: list[dict[str, Any]] = []
         self.version = "1"
         self.lists = 0
-        """How many lists were started."""
+        """How many lists were started; not those of one object, which only show the version."""
         self.expires: dict[str, list[dict[str, Any]]] = {}
         """Pages that are 410 once, by the index of their first item, with the items after that."""
         self.watches: asyncio.Queue[Watch] = asyncio.Queue()
@@ -155,7 +155,7 @@ class Collection:
             self.items = self.expires.pop(token)
             body = {"kind": "Status", "code": 410, "reason": "Expired", "message": "the continue parameter is too old"}
             return web.json_response(body, status=410)
-        self.lists += not token
+        self.lists += not token and limit != 1
         start = int(token or 0)
         end = start + (limit or len(self.items))
         metadata = {"resourceVersion": self.version} | ({"continue": str(end)} if end < len(self.items) else {})

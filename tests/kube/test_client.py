@@ -99,6 +99,23 @@ async def test_response_that_is_no_json_object_is_unreachable(handler: object, m
             await client.get("/x")
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 304])
+async def test_redirects_are_not_followed(status: int, tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.handlers["/x"] = respond({}, status=status, headers={"Location": f"{server.url}/login"})
+        server.handlers["/login"] = respond({"kind": "Scale"})
+        with pytest.raises(KubeUnreachable, match=f"redirect, status {status}"):
+            await client.get("/x")
+        with pytest.raises(KubeUnreachable, match=f"redirect, status {status}"):
+            await client.put("/x", {})
+        opened = []
+        with pytest.raises(KubeUnreachable, match=f"redirect, status {status}"):
+            async for _ in client.watch("/x", on_open=lambda: opened.append(1)):
+                pass
+        assert opened == []
+        assert {asked.split("?")[0] for asked in server.requests} == {"GET /x", "PUT /x"}
+
+
 async def test_error_page_of_a_proxy_is_a_status_of_its_code(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.handlers["/x"] = raw(b"<h1>Bad gateway</h1>", status=503)

@@ -22,6 +22,7 @@ from kube.client import KubeClient, KubeUnreachable
 from kube.election import ElectionSettings, LeaderElector
 from kube.sharding import SHARDS_ANNOTATION, Shard, ShardLeases
 from kube.status import StatusError
+from tests.kube.scripted_api import ScriptedApi
 
 BASE = "scaler"
 LEASE_SECONDS = 15.0
@@ -371,3 +372,26 @@ def test_without_the_right_to_list_leases_only_one_without_shards_acts(
     Cluster().run(story)
     why = "waiting before acting: the leases of other shards cannot be listed: leases is forbidden"
     assert (why in caplog.text) == (not acts)
+
+
+@pytest.mark.parametrize("body", [{"items": 5}, {"items": [{}]}, {"items": [{"metadata": {"annotations": [1]}}]}])
+async def test_response_that_is_no_list_is_unreachable(
+    body: dict[str, Any], api: ScriptedApi, kube: KubeClient
+) -> None:
+    settings_ = ElectionSettings(namespace="default", name=BASE)
+    api.on("GET", settings_.collection, body)
+    with pytest.raises(KubeUnreachable, match="no list of leases"):
+        await ShardLeases(kube, settings_, shard=Shard()).may_take()
+
+
+@pytest.mark.parametrize("duration", ["15", -1, None, [], 1e300])
+async def test_invalid_lease_duration_counts_as_the_default(duration: Any, api: ScriptedApi, kube: KubeClient) -> None:
+    settings_ = ElectionSettings(namespace="default", name=BASE)
+    lease = held(f"{BASE}-1")
+    lease["spec"]["leaseDurationSeconds"] = duration
+    api.on("GET", settings_.collection, {"items": [lease]})
+    now = [100.0]
+    leases = ShardLeases(kube, settings_, shard=Shard(index=0, count=3), clock=lambda: now[0])
+    assert not await leases.may_take()
+    now[0] += settings_.lease_duration
+    assert await leases.may_take()

@@ -130,7 +130,7 @@ async def test_incomplete_list_changes_nothing_and_is_restarted(
         watch.refuse(410)
         assert await f.change() == ("a", "red", "green")
         assert (await f.watch()).from_version == "7"
-        assert f.collection.lists == 3
+        assert f.server.requests.count(f"GET {PATH}?limit=1") == 3
         assert f.changes.empty()
 
 
@@ -203,6 +203,46 @@ async def test_expired_version_is_listed_again_and_differences_are_reported(how:
         assert f.collection.lists == 2
         # Neither comes from the API server's cache, which would send all in one page.
         assert [asked for asked in f.server.requests if "watch" not in asked] == [f"GET {PATH}?limit=500"] * 2
+
+
+@pytest.mark.parametrize("code", [503, 504], ids=["outage", "too large resource version"])
+async def test_version_that_went_back_is_listed_again(code: int, tmp_path: Path) -> None:
+    """As after a restore of etcd from a backup."""
+    async with follow(tmp_path, thing("a", "1", colour="red")) as f:
+        await f.change()
+        watch = await f.watch()
+        await seen(f, watch, "100")
+        watch.end()
+        watch = await f.watch()
+        assert watch.from_version == "100"
+        f.collection.items, f.collection.version = [thing("b", "9", colour="blue")], "9"
+        watch.refuse(code)
+        assert [await f.change(), await f.change()] == [("b", None, "blue"), ("a", "100", None)]
+        assert (await f.watch()).from_version == "9"
+
+
+async def test_silent_watch_is_compared_with_the_collections_version(tmp_path: Path) -> None:
+    """API servers accept a watch from a version in the future, and send nothing."""
+    async with followed_by(Clock(), tmp_path, bookmark_seconds=0.05) as f:
+        await f.change()
+        watch = await f.watch()
+        await seen(f, watch, "100")
+        f.collection.items, f.collection.version = [thing("b", "9", colour="blue")], "9"
+        assert [await f.change(), await f.change()] == [("b", None, "blue"), ("a", "100", None)]
+        assert (await f.watch()).from_version == "9"
+
+
+@pytest.mark.parametrize("version", ["101", "100", "opaque", ""])
+async def test_version_that_is_not_lower_causes_no_list(version: str, tmp_path: Path) -> None:
+    async with follow(tmp_path, thing("a", "1", colour="red")) as f:
+        await f.change()
+        watch = await f.watch()
+        await seen(f, watch, "100")
+        watch.end()
+        f.collection.version = version
+        (await f.watch()).refuse(503)
+        assert (await f.watch()).from_version == "100"
+        assert f.collection.lists == 1
 
 
 async def test_list_without_a_version_is_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -318,6 +358,7 @@ def condition(followed: Followed) -> tuple[bool, str | None]:
 
 async def seen(followed: Followed, watch: Watch, version: str) -> None:
     """Send an event and wait for it."""
+    followed.collection.version = version
     watch.send("MODIFIED", thing("a", version, colour=version))
     while (await followed.change())[2] != version:
         pass
@@ -449,6 +490,21 @@ async def test_watch_that_opens_and_fails_does_not_keep_the_store_fresh(tmp_path
         assert f.store.stale
 
 
+async def test_watch_that_ends_regularly_keeps_the_store_fresh(tmp_path: Path) -> None:
+    """For example when something in between ends each watch, and nothing changes."""
+    clock = Clock()
+    async with followed_by(clock, tmp_path, backoff=Backoff(3600, 3600)) as f:
+        for _ in range(3):
+            watch = await f.watch()
+            clock.now += 1
+            watch.open()
+            await until(lambda: f.store.silent_seconds == 0)
+            clock.now += 80
+            watch.end()
+        await f.watch()
+        assert condition(f) == (False, None)
+
+
 class CountedBackoff(Backoff):
     """A backoff with short delays that counts them."""
 
@@ -471,7 +527,7 @@ async def test_backoff_grows_until_a_list_or_an_event(tmp_path: Path) -> None:
         watch = await f.watch()
         assert backoff.calls == ["reset"], "by the list"
         watch.refuse(503)
-        (await f.watch()).end()  # opened and ended without an event: no reason to hurry either
+        (await f.watch()).end()  # opened and ended at once without an event: no reason to hurry either
         watch = await f.watch()
         assert backoff.calls == ["reset", "wait", "wait"]
         await seen(f, watch, "2")
