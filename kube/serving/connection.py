@@ -235,6 +235,10 @@ class Connection(asyncio.Protocol):
             self._read_timer.cancel()
         self._server.all_connections.remove(self)
         self._http.connection_lost(exc)
+        # aiohttp's protocol and the transport refer to this object. The garbage collector, which runs rarely, would find
+        # closed connections late, each with some 45 KiB of TLS.
+        self._transport = None
+        del self._http
 
     def data_received(self, data: bytes) -> None:
         """Pass on a complete head; discard what follows it."""
