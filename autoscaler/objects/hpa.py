@@ -39,6 +39,11 @@ FOREIGN_MANAGER: Final = "kube-controller-manager"
 """The field manager of Kubernetes' own controller."""
 
 _MAX_DEPTH: Final = 16  # HPAs are nested less deeply
+# Kubernetes has no such limits. Who may write one HPA could otherwise take seconds of each reconciliation from all
+# others: an object of 1.5 MiB has room for 15,000 metrics, or for 30,000 policies.
+_MAX_METRICS: Final = 100
+_MAX_POLICIES: Final = 100
+_MAX_SPEC_BYTES: Final = 64 * 1024
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", kw_only=True):
@@ -75,6 +80,7 @@ def track_hpa(raw: Mapping[str, Any], *, api: HPAApi = KUBERNETES, scale_to_zero
         raw = {**raw, "apiVersion": api.api_version}  # items of a list may lack it
         try:
             decoded, problem = decode_hpa(raw), ""
+            _check_size(raw.get("spec"))
             _check(decoded.spec)
             if decoded.spec.min_replicas == 0 and not scale_to_zero and not api.built_in:
                 raise ParseError("spec.minReplicas: 0 needs the feature HPAScaleToZero, which is off")
@@ -153,12 +159,21 @@ def _without_nulls(value: Any, depth: int = _MAX_DEPTH) -> Any:
     return value
 
 
+def _check_size(spec: object) -> None:
+    """Refuse a spec with, for instance, a selector of a megabyte, which is in each message and each request."""
+    size = len(msgspec.json.encode(spec))
+    if size > _MAX_SPEC_BYTES:
+        raise ParseError(f"spec: it has {size} bytes as JSON, and at most {_MAX_SPEC_BYTES} are supported")
+
+
 def _check(spec: Spec) -> None:
     """Check the invariants of the core, which only an API without validation can violate."""
     if not spec.scale_target_ref.kind or not spec.scale_target_ref.name:
         raise ParseError("spec.scaleTargetRef: kind and name must be set")
     if spec.max_replicas < 1:
         raise ParseError("spec.maxReplicas: must be at least 1")
+    if len(spec.metrics) > _MAX_METRICS:
+        raise ParseError(f"spec.metrics: there are {len(spec.metrics)}, and at most {_MAX_METRICS} are supported")
     for index, metric in enumerate(spec.metrics):
         if metric.type in SOURCES and metric.type not in metric.sources:
             raise ParseError(
@@ -169,6 +184,9 @@ def _check(spec: Spec) -> None:
     for name, rules in (("scaleUp", spec.behavior.scale_up), ("scaleDown", spec.behavior.scale_down)):
         if rules.select_policy not in ("Max", "Min", "Disabled"):
             raise ParseError(f"spec.behavior.{name}.selectPolicy: {rules.select_policy!r} is not Max, Min or Disabled")
+        if len(rules.policies) > _MAX_POLICIES:
+            many = f"there are {len(rules.policies)}, and at most {_MAX_POLICIES} are supported"
+            raise ParseError(f"spec.behavior.{name}.policies: {many}")
         for policy in rules.policies:
             if policy.type not in ("Pods", "Percent"):
                 raise ParseError(f"spec.behavior.{name}.policies: type {policy.type!r} is not Pods or Percent")
