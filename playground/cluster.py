@@ -55,7 +55,7 @@ class Cluster:
 
 @asynccontextmanager
 async def start_cluster(
-    folder: Path, *, assets: Path | None = None, ready_seconds: float = 1.0
+    folder: Path, *, assets: Path | None = None, ready_seconds: float = 1.0, audit_log: Path | None = None
 ) -> AsyncIterator[Cluster]:
     """Run a cluster that keeps its files in `folder`.
 
@@ -63,6 +63,7 @@ async def start_cluster(
         folder: created if missing.
         assets: the directory with kube-apiserver and etcd; by default that of KUBEBUILDER_ASSETS, if set.
         ready_seconds: time until a new pod is Ready.
+        audit_log: file for the requests of service accounts (see KubeApiServer); written by kube-apiserver only.
 
     Raises:
         ClusterError: the programs are missing or do not start.
@@ -74,7 +75,7 @@ async def start_cluster(
             url, pki = server.url, server.pki
         else:
             pki = await asyncio.to_thread(Pki.create, folder)
-            real = await stack.enter_async_context(KubeApiServer(folder, assets=assets, pki=pki))
+            real = await stack.enter_async_context(KubeApiServer(folder, assets=assets, pki=pki, audit_log=audit_log))
             url = real.url
         admin = pki.kubeconfig(url, "admin", [_MASTERS])
         client = await stack.enter_async_context(await KubeClient.connect(admin, user_agent="playground-controllers"))
