@@ -25,6 +25,7 @@ HPA_GROUPS = ("autoscaling", "milliscale.io")
 # Blocks that no program here reads, by a part of their text, and why.
 UNREAD = {
     "\nproviders:": "Grafana's provisioning",
+    "kind: ScaledObject": "KEDA's object, which tests/docs/test_migrating_from_keda.py reads",
     "kube_node_info{<<.LabelMatchers>>}": "a part of a rule, which tests/adapter/test_guides.py compares",
 }
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
