@@ -1,21 +1,27 @@
 # Everything a developer runs. Each target does its own set-up; `make` alone lists the targets.
 PYTHON3 ?= python3
 PY := .venv/bin/python
+FUZZ_PY := .venv-fuzz/bin/python
 SECONDS ?=
 CORPUS_DIR ?=
 GOLDEN ?=
 HPAS ?=
 PHASES ?=
 SEED ?=
+TARGETS ?=
 ROUNDS ?=
+VALUES ?=
+RELEASE ?=
+NAMESPACE ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+CHAOS_ARGS ?=
 URL ?= https://releases.example/milliscale/kubectl-milliscale.tar.gz
 # Images often set this. The tests start many processes, and each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune krew lock pictures dashboards clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune krew lock pictures dashboards chart-files render-chart clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -47,8 +53,20 @@ conformance: setup ## compare with recorded cases of Kubernetes; CORPUS_DIR=DIR 
 golden: setup ## compare with recorded responses of prometheus-adapter; GOLDEN=FILE takes another recording
 	@$(PY) -m tests.golden $(if $(GOLDEN),'$(GOLDEN)')
 
-fuzz: setup ## compare random HPAs with kube-controller-manager (KUBEBUILDER_ASSETS); HPAS=200 PHASES=6 SEED=1 ROUNDS=1
+fuzz: fuzz-setup ## fuzz the parsers with atheris; SECONDS=60 for each, TARGETS="rules selector" narrows it
+	@$(FUZZ_PY) -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(TARGETS)
+
+fuzz-setup: ## create .venv-fuzz, with atheris and pip-audit, unless it is up to date
+	@$(PYTHON3) tools/setup_venv.py .venv-fuzz requirements-fuzz.lock
+
+fuzz-hpas: setup ## compare random HPAs with kube-controller-manager (KUBEBUILDER_ASSETS); HPAS=200 PHASES=6 SEED=1 ROUNDS=1
 	@$(PY) -m tests.e2e.fuzz $(if $(HPAS),--hpas $(HPAS)) $(if $(PHASES),--phases $(PHASES)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+audit: fuzz-setup ## look up known vulnerabilities of requirements.lock (needs the network)
+	@$(FUZZ_PY) -m tools.audit requirements.lock
+
+chaos: setup ## real processes under faults; prints seconds to recover; CHAOS_ARGS="--only NAME --seconds 30" narrows it
+	@$(PY) -m tests.chaos $(CHAOS_ARGS)
 
 bench-autoscaler: setup ## measure how many HPAs the autoscaler handles; BENCH_ARGS="--hpas 1000" narrows it
 	@$(PY) -m bench.autoscaler $(BENCH_ARGS)
@@ -74,8 +92,15 @@ pictures: setup ## draw docs/img: recorded load, and the page of the demo, two m
 	@$(PY) -m tests.replay.pictures
 	@$(PY) -m tests.browser.picture
 
-dashboards: setup ## generate the Grafana dashboards in manifests/components
+dashboards: setup ## generate the Grafana dashboards in manifests/components and the chart
 	@$(PY) -m tools.dashboards
+	@$(PY) -m tools.chart_files
+
+chart-files: setup ## copy alerts, dashboards and the CRD from manifests/ into the Helm chart
+	@$(PY) -m tools.chart_files
+
+render-chart: setup ## print the objects of the Helm chart; VALUES=FILE RELEASE=milliscale NAMESPACE=milliscale
+	@$(PY) -m tools.render_chart $(if $(VALUES),--values '$(VALUES)') $(if $(RELEASE),--release '$(RELEASE)') $(if $(NAMESPACE),--namespace '$(NAMESPACE)')
 
 krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is where the archive will be
 	@$(PY) -m tools.krew --url '$(URL)'
@@ -83,6 +108,7 @@ krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is
 lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
 	uv pip compile pyproject.toml --extra replay --group dev -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
+	uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
 
 clean: ## remove all generated files
-	rm -rf .venv .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-fuzz .fuzz .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -139,7 +139,7 @@ class Quantity:
         try:
             base = float(self.mantissa)
         except OverflowError:
-            return math.copysign(math.inf, self.mantissa)
+            return math.inf if self.mantissa > 0 else -math.inf  # copysign has the same limit as float
         return base * _power_of_ten(self.exponent)
 
     def _nanos(self) -> int:

@@ -115,15 +115,14 @@ class StatusError(Exception):
         server_text = text if not media_type or media_type.startswith("text/") else _UNKNOWN
         decoded = _decoded(body) if media_type in _STATUS_MEDIA_TYPES else None
         if isinstance(decoded, dict) and decoded.get("kind") == "Status":
-            details = decoded.get("details")
-            details = details if isinstance(details, dict) else None
+            details = _readable_details(decoded.get("details"))
             retry_after = details.get("retryAfterSeconds") if details else None
             return cls(
                 code,
                 str(decoded.get("reason") or ""),
                 str(decoded.get("message") or ""),
                 details=details,
-                retry_after=retry_after if isinstance(retry_after, int) else None,
+                retry_after=retry_after,
                 # client-go ignores one that is no failure.
                 server_text=None if decoded.get("status") == "Failure" else server_text,
             )
@@ -161,6 +160,25 @@ def _decoded(body: bytes) -> object:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return None
+
+
+def _readable_details(raw: object) -> dict[str, Any] | None:
+    """Return metav1.StatusDetails without fields of another type: the error may be sent on, also as protobuf."""
+    if not isinstance(raw, dict):
+        return None
+    details: dict[str, Any] = {}
+    for name, value in raw.items():
+        is_text = name in ("name", "group", "kind", "uid") and isinstance(value, str)
+        if is_text or (name == "retryAfterSeconds" and type(value) is int and 0 <= value < 2**31):
+            details[name] = value
+        elif name == "causes" and isinstance(value, list):
+            details[name] = [_cause(cause) for cause in value if isinstance(cause, dict)]
+    return details
+
+
+def _cause(raw: Mapping[str, object]) -> dict[str, str]:
+    names = ("reason", "message", "field")
+    return {name: value for name, value in raw.items() if name in names and isinstance(value, str)}
 
 
 def bad_request(message: str) -> StatusError:

@@ -1,4 +1,6 @@
-"""Make `.venv` from the pinned lock file; do nothing when it already matches.
+"""Make a virtual environment from a pinned lock file; do nothing when it already matches.
+
+    python tools/setup_venv.py [DIRECTORY LOCK]      by default: .venv requirements-dev.lock
 
 This is what `make setup` runs, so it must work with nothing but Python's standard library. Debian ships Python
 without `ensurepip` unless `python3-venv` is installed; for that case pip itself is taken, without root, from Debian's
@@ -16,10 +18,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
-PYTHON = VENV / "bin" / "python"
-STAMP = VENV / ".lock-sha256"
-LOCK = ROOT / "requirements-dev.lock"
+DEFAULT = (".venv", "requirements-dev.lock")
 MINIMUM = (3, 11)
 
 
@@ -27,9 +26,9 @@ class SetupError(Exception):
     """Set-up cannot go on; the message says what to install or change."""
 
 
-def fingerprint() -> str:
+def fingerprint(lock: Path) -> str:
     """The inputs of the environment: this interpreter and the lock file's content."""
-    digest = hashlib.sha256(LOCK.read_bytes())
+    digest = hashlib.sha256(lock.read_bytes())
     digest.update(f"{sys.version_info[:3]} {sys.base_prefix} {ROOT}".encode())
     return digest.hexdigest()
 
@@ -58,17 +57,18 @@ def debian_pip() -> Path:
     return next((tree / "usr/share/python-wheels").glob("pip-*.whl"))
 
 
-def make_venv() -> None:
+def make_venv(directory: Path, lock: Path) -> None:
     """Create the empty environment and install exactly what the lock file lists."""
-    if VENV.exists():
-        shutil.rmtree(VENV)
+    if directory.exists():
+        shutil.rmtree(directory)
+    python = directory / "bin" / "python"
     if importlib.util.find_spec("ensurepip") is not None and importlib.util.find_spec("venv") is not None:
-        run(sys.executable, "-m", "venv", VENV)
-        pip: list[str | Path] = [PYTHON, "-m", "pip"]
+        run(sys.executable, "-m", "venv", directory)
+        pip: list[str | Path] = [python, "-m", "pip"]
     else:
         wheel = debian_pip()
-        run(sys.executable, "-m", "venv", "--without-pip", VENV)
-        pip = [PYTHON, wheel / "pip"]
+        run(sys.executable, "-m", "venv", "--without-pip", directory)
+        pip = [python, wheel / "pip"]
     quiet = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     run(
         *pip,
@@ -77,28 +77,31 @@ def make_venv() -> None:
         "--require-hashes",
         "--only-binary=:all:",
         "--requirement",
-        LOCK,
+        lock,
         env=quiet,
     )
 
 
-def main() -> int:
-    """Bring `.venv` up to date. Exit status 0, or 1 with one line that says what to do."""
+def main(arguments: list[str]) -> int:
+    """Bring the environment up to date. Exit status 0, or 1 with one line that says what to do."""
     if sys.version_info < MINIMUM:
         print(f"milliscale needs Python {MINIMUM[0]}.{MINIMUM[1]} or newer, this is {sys.version.split()[0]}")
         return 1
-    wanted = fingerprint()
-    if PYTHON.exists() and STAMP.exists() and STAMP.read_text() == wanted:
+    name, lock_name = arguments or DEFAULT
+    directory, lock = ROOT / name, ROOT / lock_name
+    stamp = directory / ".lock-sha256"
+    wanted = fingerprint(lock)
+    if (directory / "bin" / "python").exists() and stamp.exists() and stamp.read_text() == wanted:
         return 0
-    print("setting up .venv from requirements-dev.lock", flush=True)
+    print(f"setting up {name} from {lock_name}", flush=True)
     try:
-        make_venv()
+        make_venv(directory, lock)
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
-    STAMP.write_text(wanted)
+    stamp.write_text(wanted)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

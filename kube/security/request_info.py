@@ -44,6 +44,8 @@ class Query:
         """
         if raw.count("&") >= _MAX_PARAMETERS:
             raise bad_request(f"the query has more than {_MAX_PARAMETERS} parameters")
+        if not raw.isascii():  # bytes that are not escaped, of which those that are not UTF-8 are surrogates
+            raw = raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         pairs = []
         for part in raw.split("&"):
             if part and ";" not in part and not _NO_ESCAPE.search(part):

@@ -1,4 +1,4 @@
-"""A short differential fuzz test; `make fuzz` runs longer ones with other seeds."""
+"""A short differential fuzz test; `make fuzz-hpas` runs longer ones with other seeds."""
 
 from pathlib import Path
 

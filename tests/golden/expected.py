@@ -69,8 +69,11 @@ class Expected:
         return replace(self, document={**self.document, "items": items})
 
 
-def expected_response(case: Case, *, is_real: bool) -> Expected:
-    """Return the expected response to a case, through a real kube-apiserver or the playground's."""
+def expected_responses(case: Case, *, is_real: bool) -> tuple[Expected, ...]:
+    """Return the possible responses to a case, through a real kube-apiserver or the playground's.
+
+    There are several only if the API server and the adapter both enforce the deadline of a forwarded request.
+    """
     document = recorded_document(case)
     result = Expected(
         statuses=(case.status,),
@@ -82,9 +85,10 @@ def expected_response(case: Case, *, is_real: bool) -> Expected:
     )
     for exception in _EXCEPTIONS:
         result = exception(result, case)
-    if is_real and _ended_by_the_api_server(case):
-        return replace(result, queries=None)
-    return _complete_timeout(result, case)
+    own = _complete_timeout(result, case)
+    if is_real and _has_forwarded_deadline(case):
+        return replace(result, queries=None), own
+    return (own,)
 
 
 def needs_kube_apiserver(case: Case) -> bool:
@@ -213,8 +217,8 @@ def _complete_timeout(result: Expected, case: Case) -> Expected:
     return replace(complete, content_type="application/json", part=True, queries=None)
 
 
-def _ended_by_the_api_server(case: Case) -> bool:
-    """A kube-apiserver enforces the deadline of forwarded requests itself, with its own message."""
+def _has_forwarded_deadline(case: Case) -> bool:
+    """Return True if a kube-apiserver enforces the deadline itself, too, with its own message."""
     return case.via == "aggregator" and "timeout" in case.query
 
 

@@ -17,7 +17,7 @@ from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.golden.__main__ import main
 from tests.golden.cases import RECORDED, Case, CaseFileError, read_cases
 from tests.golden.environment import Reply
-from tests.golden.expected import expected_response
+from tests.golden.expected import expected_responses
 from tests.golden.prometheus_tap import InstantQuery, PrometheusTap, UnknownFaultError
 from tests.golden.verdict import differences
 
@@ -30,7 +30,7 @@ def case_about(title: str) -> Case:
 
 def reply_of(case: Case, **changes: Any) -> Reply:
     """The expected response, as a server would send it; `changes` make it wrong."""
-    expected = expected_response(case, is_real=False)
+    expected = expected_responses(case, is_real=False)[0]
     reply = Reply(
         status=expected.statuses[0],
         content_type=expected.content_type,
@@ -45,12 +45,12 @@ SINGLE = "single pod, v1beta2"
 
 
 def document_of(title: str) -> Any:
-    return expected_response(case_about(title), is_real=False).document
+    return expected_responses(case_about(title), is_real=False)[0].document
 
 
 def judged(title: str, **changes: Any) -> str:
     case = case_about(title)
-    return "\n".join(differences(case, expected_response(case, is_real=False), reply_of(case, **changes)))
+    return "\n".join(differences(case, expected_responses(case, is_real=False)[0], reply_of(case, **changes)))
 
 
 def body(title: str, *, of_item: dict[str, Any] | None = None, **changes: Any) -> bytes:
@@ -146,7 +146,7 @@ def test_discovery_comes_in_any_order_but_complete() -> None:
     ],
 )
 def test_where_we_want_better(title: str, status: int, document: list[str] | str) -> None:
-    expected = expected_response(case_about(title), is_real=False)
+    expected = expected_responses(case_about(title), is_real=False)[0]
     assert expected.statuses == (status,)
     if isinstance(document, str):
         assert expected.document["message"] == document
@@ -155,10 +155,19 @@ def test_where_we_want_better(title: str, status: int, document: list[str] | str
 
 
 def test_core_objects_are_of_version_v1_everywhere() -> None:
-    text = json.dumps([expected_response(case, is_real=True).document for case in CASES], default=str)
+    expected = [response for case in CASES for response in expected_responses(case, is_real=True)]
+    text = json.dumps([response.document for response in expected], default=str)
     assert '"/v1"' not in text
     assert '"-9223372036854775808m"' not in text
     assert '"__name__"' not in text
+
+
+def test_the_api_server_or_the_adapter_ends_a_request_with_its_own_deadline() -> None:
+    messages = [
+        str(one.document["message"] or one.says) for one in expected_responses(case_about("timeout=1ms"), is_real=True)
+    ]
+    assert len(messages) == 2
+    assert "did not complete within the allotted timeout" in messages[0]
 
 
 async def test_case_that_cannot_be_run_fails(tmp_path: Path) -> None:

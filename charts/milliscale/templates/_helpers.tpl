@@ -1,0 +1,204 @@
+{{- define "milliscale.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- /* At most 40 characters: a StatefulSet's name has at most 52. */ -}}
+{{- define "milliscale.fullname" -}}
+{{- $name := include "milliscale.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- $name = .Values.fullnameOverride -}}
+{{- else if contains $name .Release.Name -}}
+{{- $name = .Release.Name -}}
+{{- else -}}
+{{- $name = printf "%s-%s" .Release.Name $name -}}
+{{- end -}}
+{{- $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "milliscale.adapter" -}}
+{{ include "milliscale.fullname" . }}-adapter
+{{- end -}}
+
+{{- define "milliscale.autoscaler" -}}
+{{ include "milliscale.fullname" . }}-autoscaler
+{{- end -}}
+
+{{- define "milliscale.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
+{{- define "milliscale.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{- define "milliscale.prometheusURL" -}}
+{{ tpl .Values.prometheus.url . }}{{ with .Values.prometheus.port }}:{{ . }}{{ end }}{{ .Values.prometheus.path }}
+{{- end -}}
+
+{{- /* The rules file. */ -}}
+{{- define "milliscale.rules" -}}
+{{- $custom := .Values.rules.custom | default list -}}
+{{- if .Values.rules.default -}}
+{{- $custom = concat (.Files.Get "files/default-rules.yaml" | fromYamlArray) $custom -}}
+{{- end -}}
+{{- $rules := dict -}}
+{{- with $custom }}{{ $_ := set $rules "rules" . }}{{ end -}}
+{{- with .Values.rules.external }}{{ $_ := set $rules "externalRules" . }}{{ end -}}
+{{- with .Values.rules.resource }}{{ $_ := set $rules "resourceRules" . }}{{ end -}}
+{{- toYaml $rules -}}
+{{- end -}}
+
+{{- /* (root, component): the labels that select pods. */ -}}
+{{- define "milliscale.selectorLabels" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ include "milliscale.name" $root }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- /* (root, component, more labels): the labels of a pod. */ -}}
+{{- define "milliscale.podLabels" -}}
+{{- $root := index . 0 -}}
+{{- $labels := include "milliscale.selectorLabels" . | fromYaml -}}
+{{- $_ := set $labels "app.kubernetes.io/part-of" (include "milliscale.name" $root) -}}
+{{- merge $labels (index . 2 | default dict) $root.Values.customLabels | toYaml -}}
+{{- end -}}
+
+{{- /* (root, component, more labels): the labels of an object. Pods have no label that changes with the chart's version. */ -}}
+{{- define "milliscale.labels" -}}
+{{- $root := index . 0 -}}
+{{- include "milliscale.podLabels" . }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- /*
+The metadata of an object. root, name, component; optional: cluster (it has no namespace), namespace, labels, annotations.
+*/ -}}
+{{- define "milliscale.metadata" -}}
+name: {{ .name }}
+{{- if not .cluster }}
+namespace: {{ .namespace | default (include "milliscale.namespace" .root) }}
+{{- end }}
+labels:
+  {{- include "milliscale.labels" (list .root .component .labels) | nindent 2 }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.customAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "milliscale.adapterAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "milliscale.adapter" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
+
+{{- define "milliscale.autoscalerAccount" -}}
+{{- $account := .Values.autoscaler.serviceAccount -}}
+{{- $account.name | default (ternary (include "milliscale.autoscaler" .) "default" $account.create) -}}
+{{- end -}}
+
+{{- /* (root, process): the subject of the process' bindings. */ -}}
+{{- define "milliscale.subjects" -}}
+{{- $root := index . 0 -}}
+- kind: ServiceAccount
+  name: {{ include (printf "milliscale.%sAccount" (index . 1)) $root }}
+  namespace: {{ include "milliscale.namespace" $root }}
+{{- end -}}
+
+{{- /* (root, component): affinity, unless values have one. */ -}}
+{{- define "milliscale.affinity" -}}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (include "milliscale.selectorLabels" . | fromYaml)) -}}
+podAntiAffinity:
+{{- if (index . 0).Values.highAvailability.enabled }}
+  requiredDuringSchedulingIgnoredDuringExecution:
+  {{- list $term | toYaml | nindent 2 }}
+{{- else }}
+  preferredDuringSchedulingIgnoredDuringExecution:
+  - weight: 100
+    podAffinityTerm:
+      {{- toYaml $term | nindent 6 }}
+{{- end }}
+{{- end -}}
+
+{{- /* (root, component): constraints on zones, unless values have some. */ -}}
+{{- define "milliscale.zones" -}}
+- topologyKey: topology.kubernetes.io/zone
+  maxSkew: 1
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "milliscale.selectorLabels" . | nindent 6 }}
+{{- end -}}
+
+{{- /* A further pod of a highly available rollout would need a further node: an old pod ends first. */ -}}
+{{- define "milliscale.strategy" -}}
+type: RollingUpdate
+rollingUpdate:
+{{- if .Values.highAvailability.enabled }}
+  maxSurge: 0
+  maxUnavailable: 1
+{{- else }}
+  maxSurge: 1
+  maxUnavailable: 0
+{{- end }}
+{{- end -}}
+
+{{- /* (root, values of the process, component): what both processes' pods have besides containers. */ -}}
+{{- define "milliscale.pod" -}}
+{{- $root := index . 0 -}}
+{{- $values := index . 1 -}}
+{{- $component := index . 2 -}}
+affinity:
+  {{- with $values.affinity }}
+  {{- toYaml . | nindent 2 }}
+  {{- else }}
+  {{- include "milliscale.affinity" (list $root $component) | nindent 2 }}
+  {{- end }}
+{{- if $values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml $values.topologySpreadConstraints | nindent 2 }}
+{{- else if $root.Values.highAvailability.enabled }}
+topologySpreadConstraints:
+  {{- include "milliscale.zones" (list $root $component) | nindent 2 }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $root.Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . }}
+{{- end }}
+{{- end }}
+{{- with $root.Values.podSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* (values, name, default): whether an API group is registered. */ -}}
+{{- define "milliscale.registered" -}}
+{{- $chosen := index (index . 0).apiService (index . 1) -}}
+{{- if kindIs "invalid" $chosen | ternary (index . 2) $chosen }}true{{ end -}}
+{{- end -}}
+
+{{- /* Whether the API server can verify the adapter's certificate. */ -}}
+{{- define "milliscale.verified" -}}
+{{- if or .Values.certManager.enabled .Values.tls.enable }}true{{ end -}}
+{{- end -}}
+
+{{- define "milliscale.tlsSecret" -}}
+{{- if and .Values.tls.enable .Values.tls.existingSecret -}}
+{{ .Values.tls.existingSecret }}
+{{- else -}}
+{{ include "milliscale.adapter" . }}-tls
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,339 @@
+"""The environment of chaos tests: everything that runs in a cluster, with fault proxies between the parts.
+
+The metrics are constant: `Environment.load` says how many replicas each application needs, so any other number is an
+error. The applications begin with `REPLICAS`.
+
+    adapter    -> prometheus_proxy -> Prometheus -> workload
+    adapter    -> adapter_api      -> API server
+    autoscaler -> autoscaler_api   -> API server -> adapter
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kube.client import KubeClient
+from playground.binaries import find_async
+from playground.cluster import Cluster, start_cluster
+from playground.install import Manifests, Object, apply, read_objects, write_account_kubeconfig
+from playground.load import Backlog, Load, Traffic, Wave
+from playground.pod_discovery import PodDiscovery
+from playground.ports import LOOPBACK, free_port
+from playground.prometheus import PrometheusServer
+from playground.scenario import APPLICATIONS, NAMESPACE
+from playground.tasks import background
+from playground.workload import Workload
+from tests.chaos.measured import MeasuredProcess
+from tests.chaos.proxy import FaultProxy
+from tests.eventually import eventually
+
+REPLICAS = 4
+"""The number of replicas that the constant metrics need."""
+HPA_NAMES = ("router", "shop", "worker")
+"""The HPAs, and the Deployments that they scale."""
+
+_COUNTERS = {"router": "packets_total", "shop": "requests_total"}
+_GOAL = 50.0
+"""Requests, queue entries or packets for each replica."""
+_LOAD = 0.9
+"""The load of a replica as a share of that, if the number of replicas is right."""
+RULES = """\
+rules:
+- seriesQuery: 'packets_total{namespace!="",pod!=""}'
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  name: {matches: '^packets_total$', as: packets_per_second}
+  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+- seriesQuery: 'requests_total{namespace!="",service!=""}'
+  resources: {overrides: {namespace: {resource: namespace}, service: {resource: service}}}
+  name: {matches: '^requests_total$', as: requests_per_second}
+  metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+externalRules:
+- seriesQuery: 'queue_depth{queue!=""}'
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (queue)'
+"""
+AUTOSCALER_FLAGS = (
+    "--horizontal-pod-autoscaler-sync-period=200ms",
+    # A controller that takes a missing metric for a low one scales down at once.
+    "--horizontal-pod-autoscaler-downscale-stabilization=0s",
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=300ms",
+)
+
+
+def _hpa(name: str, source: Object) -> Object:
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": 1,
+            "maxReplicas": 8,
+            "metrics": [source],
+        },
+    }
+
+
+_TARGET = {"type": "AverageValue", "averageValue": f"{_GOAL:.0f}"}
+HPAS = (
+    _hpa("router", {"type": "Pods", "pods": {"metric": {"name": "packets_per_second"}, "target": _TARGET}}),
+    _hpa(
+        "shop",
+        {
+            "type": "Object",
+            "object": {
+                "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "shop"},
+                "metric": {"name": "requests_per_second"},
+                "target": _TARGET,
+            },
+        },
+    ),
+    _hpa("worker", {"type": "External", "external": {"metric": {"name": "queue_depth"}, "target": _TARGET}}),
+)
+
+
+class ConstantLoad(Load):
+    """Metrics from which exactly one number of replicas follows, whatever the present number is.
+
+    Attributes:
+        needed: the replicas that `shop` and `worker` need; `router` needs as many as it has.
+    """
+
+    def __init__(self) -> None:
+        wave = Wave(low=0, high=0, period=60)
+        super().__init__(
+            traffic={name: Traffic(wave=wave, counters={counter: 1}) for name, counter in _COUNTERS.items()},
+            backlogs={"orders": Backlog(wave=wave, workers="worker", drain=0)},
+        )
+        self.needed = REPLICAS
+
+    def counters(self, application: str, pod: str) -> dict[str, float]:
+        """Return a pod's metric: of `router` its own load, of `shop` the load of all pods."""
+        return {_COUNTERS[application]: _GOAL * _LOAD if application == "router" else self.depth("")}
+
+    def depth(self, queue: str) -> float:
+        """Return the load of all pods together."""
+        return _GOAL * (self.needed - 1 + _LOAD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """The running environment; `client` and `kubeconfig` are of a cluster admin, without a proxy.
+
+    Attributes:
+        folder: for files of scenarios.
+        cluster: the API server.
+        client: a cluster admin's.
+        prometheus: the real one.
+        workload: what Prometheus scrapes.
+        load: what the workload reports.
+        prometheus_proxy: between adapter and Prometheus.
+        adapter_api: between adapter and API server.
+        autoscaler_api: between autoscalers and API server; its `writes` are all that they write.
+        adapter: the process.
+        autoscalers: the processes; scenarios may replace them and add replicas.
+        rules: the adapter's rules file.
+    """
+
+    folder: Path
+    cluster: Cluster
+    client: KubeClient
+    prometheus: PrometheusServer
+    workload: Workload
+    load: ConstantLoad
+    prometheus_proxy: FaultProxy
+    adapter_api: FaultProxy
+    autoscaler_api: FaultProxy
+    adapter: MeasuredProcess
+    autoscalers: list[MeasuredProcess]
+    rules: Path
+    autoscaler_namespace: str
+
+    @property
+    def processes(self) -> list[MeasuredProcess]:
+        """The adapter and the autoscalers."""
+        return [self.adapter, *self.autoscalers]
+
+    async def start_autoscaler(
+        self, name: str, *flags: str, environment: Mapping[str, str] | None = None
+    ) -> MeasuredProcess:
+        """Start another replica; stop it, or append it to `autoscalers`, which are stopped at the end."""
+        port = free_port()
+        return await MeasuredProcess.start(
+            name,
+            [
+                "run",
+                f"--kubeconfig={_kubeconfig(self.folder, 'autoscaler')}",
+                f"--leader-elect-resource-namespace={self.autoscaler_namespace}",
+                f"--bind-address={LOOPBACK}",
+                f"--metrics-port={port}",
+                *AUTOSCALER_FLAGS,
+                *flags,
+            ],
+            module="autoscaler",
+            url=f"http://{LOOPBACK}:{port}",
+            folder=self.folder,
+            environment=environment,
+        )
+
+    async def replicas(self) -> dict[str, int]:
+        """Return the replicas in the specs of the Deployments, by name."""
+        listed = await self.client.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")
+        return {entry["metadata"]["name"]: entry["spec"]["replicas"] for entry in listed["items"]}
+
+    async def conditions(self, type_: str) -> dict[str, str]:
+        """Return the status of a condition of each HPA, by name."""
+        listed = await self.client.get(f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers")
+        return {entry["metadata"]["name"]: _condition(entry, type_) for entry in listed["items"]}
+
+    async def reconciliations(self, *, good: bool = False) -> float:
+        """Return how many reconciliations the running autoscalers have done; with `good`, without an error."""
+        total = 0.0
+        for process in self.autoscalers:
+            for name, value in (await process.metrics()).items():
+                counted = name.startswith("horizontal_pod_autoscaler_controller_reconciliations_total")
+                total += value if counted and (not good or 'error="none"' in name) else 0
+        return total
+
+    async def wait_for_reconciliations(self, number: int = 2, *, good: bool = False) -> None:
+        """Wait until each HPA has been reconciled so many times more."""
+        goal = await self.reconciliations(good=good) + number * len(HPA_NAMES)
+
+        async def done() -> bool:
+            return await self.reconciliations(good=good) >= goal
+
+        await eventually(done)
+
+    async def wait_recovered(self) -> None:
+        """Wait until all processes are ready, and each HPA is reconciled without an error, several times."""
+
+        async def ready() -> bool:
+            return all([await process.is_ready() for process in self.processes])
+
+        async def active() -> bool:
+            return set((await self.conditions("ScalingActive")).values()) == {"True"}
+
+        await eventually(ready)
+        await self.wait_for_reconciliations(good=True)
+        await eventually(active)
+
+
+@asynccontextmanager
+async def run_environment(folder: Path) -> AsyncIterator[Environment]:
+    """Start everything in `folder`, and wait until each HPA has its replicas.
+
+    Raises:
+        PlaygroundError: the message says what failed, or what to do.
+    """
+    async with AsyncExitStack() as stack:
+        kubectl = await find_async("kubectl")
+        prometheus = await stack.enter_async_context(PrometheusServer(folder / "prometheus"))
+        cluster = await stack.enter_async_context(start_cluster(folder / "cluster", ready_seconds=0.1))
+        client = await stack.enter_async_context(await KubeClient.connect(cluster.kubeconfig))
+        load = ConstantLoad()
+        workload = await stack.enter_async_context(Workload(load))
+        discovery = PodDiscovery(client, namespace=NAMESPACE, workload=workload, prometheus=prometheus)
+        await stack.enter_async_context(background(discovery.run()))
+        manifests = await Manifests.render(kubectl)
+        await apply(client, [*_with_replicas(await read_objects(APPLICATIONS)), *manifests.rights])
+        pki = cluster.pki
+        prometheus_proxy = await stack.enter_async_context(FaultProxy(prometheus.url))
+        proxies = {}
+        for process in ("adapter", "autoscaler"):
+            proxy = FaultProxy(cluster.url, serving=pki.serving, upstream_ca=pki.serving_ca_file)
+            proxies[process] = await stack.enter_async_context(proxy)
+            admin = pki.kubeconfig(proxy.url, f"{process}-proxy")  # only the cluster's address is used
+            account = manifests.account("adapter" if process == "adapter" else "autoscaler")
+            await write_account_kubeconfig(client, _kubeconfig(folder, process), admin=admin, account=account)
+        rules = folder / "rules.yaml"
+        await asyncio.to_thread(rules.write_text, RULES)
+        port = free_port()
+        adapter = await MeasuredProcess.start(
+            "adapter",
+            _adapter_flags(folder, port=port, prometheus_url=prometheus_proxy.url, rules=rules),
+            module="adapter",
+            url=f"https://{LOOPBACK}:{port}",
+            folder=folder,
+            headers={"X-Remote-User": "admin", "X-Remote-Group": "system:masters"},
+            tls=_front_proxy_tls(cluster),
+        )
+        stack.push_async_callback(adapter.child.stop)
+        environment = Environment(
+            folder=folder,
+            cluster=cluster,
+            client=client,
+            prometheus=prometheus,
+            workload=workload,
+            load=load,
+            prometheus_proxy=prometheus_proxy,
+            adapter_api=proxies["adapter"],
+            autoscaler_api=proxies["autoscaler"],
+            adapter=adapter,
+            autoscalers=[],
+            rules=rules,
+            autoscaler_namespace=manifests.account("autoscaler").namespace,
+        )
+        stack.push_async_callback(_stop_autoscalers, environment)
+        await eventually(adapter.is_ready)
+        await apply(client, manifests.registration(port=port))
+        environment.autoscalers.append(await environment.start_autoscaler("autoscaler"))
+        await apply(client, HPAS)
+        await environment.wait_recovered()
+        yield environment
+
+
+async def _stop_autoscalers(environment: Environment) -> None:
+    for process in environment.autoscalers:
+        await process.child.stop()
+
+
+def _kubeconfig(folder: Path, process: str) -> Path:
+    return folder / f"{process}.kubeconfig"
+
+
+def _adapter_flags(folder: Path, *, port: int, prometheus_url: str, rules: Path) -> Sequence[str]:
+    kubeconfig = _kubeconfig(folder, "adapter")
+    return [
+        "serve",
+        f"--prometheus-url={prometheus_url}",
+        f"--config={rules}",
+        "--metrics-relist-interval=1s",
+        "--metrics-max-age=1m",  # a late scrape on a busy machine must not remove a metric
+        "--metrics-freshness=1s",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        f"--cert-dir={folder / 'adapter-certificates'}",
+        "--shutdown-delay-duration=0s",
+        f"--lister-kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+    ]
+
+
+def _front_proxy_tls(cluster: Cluster) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(cluster.pki.front_proxy.certificate, cluster.pki.front_proxy.key)
+    return context
+
+
+def _with_replicas(objects: Sequence[Object]) -> Iterator[Object]:
+    for entry in objects:
+        if entry["kind"] == "Deployment":
+            yield {**entry, "spec": {**entry["spec"], "replicas": REPLICAS}}
+        else:
+            yield entry
+
+
+def _condition(hpa: Mapping[str, Any], type_: str) -> str:
+    conditions = hpa.get("status", {}).get("conditions") or ()
+    return next((str(each["status"]) for each in conditions if each["type"] == type_), "")
