@@ -21,7 +21,7 @@ URL ?= https://releases.example/milliscale/kubectl-milliscale.tar.gz
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune krew lock pictures dashboards chart-files render-chart clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune krew lock pictures dashboards chart-files render-chart reference docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -102,6 +102,12 @@ chart-files: setup ## copy alerts, dashboards and the CRD from manifests/ into t
 render-chart: setup ## print the objects of the Helm chart; VALUES=FILE RELEASE=milliscale NAMESPACE=milliscale
 	@$(PY) -m tools.render_chart $(if $(VALUES),--values '$(VALUES)') $(if $(RELEASE),--release '$(RELEASE)') $(if $(NAMESPACE),--namespace '$(NAMESPACE)')
 
+reference: setup ## generate docs/reference: flags and metrics
+	@$(PY) -m tools.reference
+
+docs: setup ## build the documentation's site in site/
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo 'open site/index.html, or run: .venv/bin/python -m mkdocs serve'
+
 krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is where the archive will be
 	@$(PY) -m tools.krew --url '$(URL)'
 
@@ -111,4 +117,4 @@ lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
 
 clean: ## remove all generated files
-	rm -rf .venv .venv-fuzz .fuzz .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-fuzz .fuzz .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache site

@@ -156,7 +156,7 @@ class _Ignored(click.Option):
     """A flag without effect."""
 
 
-class _Section(click.Option):
+class FlagSection(click.Option):
     """A heading in --help. Command lines cannot contain it."""
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
@@ -174,7 +174,7 @@ class GoCommand(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {}
         title = "Options"
         for parameter in self.get_params(ctx):
-            if isinstance(parameter, _Section):
+            if isinstance(parameter, FlagSection):
                 title = parameter.help or title
             elif record := parameter.get_help_record(ctx):
                 sections.setdefault(title, []).append(record)
@@ -196,7 +196,7 @@ def _without_value(argument: str, ignored: Collection[str]) -> str:
 def flag_section(title: str) -> Callable[[F], F]:
     """Put the flags below this decorator under a heading in the --help of a GoCommand."""
     name = f"--section-{title.lower().replace(' ', '-')}"
-    return click.option(name, cls=_Section, help=title, hidden=True, expose_value=False)
+    return click.option(name, cls=FlagSection, help=title, hidden=True, expose_value=False)
 
 
 def ignored_options(flags: Collection[str]) -> Callable[[F], F]:

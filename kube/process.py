@@ -25,10 +25,11 @@ LOOP_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # klog's levels are numbers: up to 3 for operation, from 4 on for debugging.
 _DEBUG_FROM = 4
-_CONTROL_CHARACTERS = {
-    code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029) if chr(code) != "\t"
-}
+# The last two ranges change the direction of the text.
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CONTROL_CHARACTERS = {code: ascii(chr(code))[1:-1] for code in _CONTROLS if chr(code) != "\t"}
 """How the log shows them: {code: escape sequence}. Tabs stay."""
+_LONGEST_MESSAGE = 8 * 1024  # a name or selector of a user's object may have a megabyte
 _CONTROL_CHARACTERS_OF_LINES = {code: text for code, text in _CONTROL_CHARACTERS.items() if chr(code) != "\n"}
 
 
@@ -91,7 +92,10 @@ class _OneLine(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        record.message = record.getMessage().translate(_CONTROL_CHARACTERS)
+        message = record.getMessage()
+        if len(message) > _LONGEST_MESSAGE:
+            message = f"{message[:_LONGEST_MESSAGE]}... ({len(message)} characters)"
+        record.message = message.translate(_CONTROL_CHARACTERS)
         record.asctime = self.formatTime(record, self.datefmt)
         line = self.formatMessage(record)
         if record.exc_info:

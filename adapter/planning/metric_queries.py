@@ -32,7 +32,6 @@ from adapter.planning.rendering import (
     SelectorNotSupported,
     custom_query,
     external_query,
-    require_label_names,
 )
 from adapter.planning.separable import groups_alike, is_separable
 from adapter.planning.vector_index import ObjectLabels
@@ -247,7 +246,6 @@ def coalesced_query(source: Source) -> str:
 
 
 def _filtered(rule: QueryRule, namespace_label: str, namespace: str, selector: LabelSelector) -> Plan:
-    require_label_names(selector)
     labels = ((namespace_label, namespace),) if namespace_label else ()
     return Plan((rule.query,), labels, selector)
 

@@ -96,16 +96,6 @@ def external_query(
     return terms.fill(template, source.series, ())
 
 
-def require_label_names(selector: LabelSelector) -> None:
-    """Refuse a metric selector with keys that no label of Prometheus can have.
-
-    Raises:
-        SelectorNotSupported: there is one.
-    """
-    for requirement in selector.requirements:
-        _require_label_name(requirement.key)
-
-
 class _Terms:
     """The label matchers of one query, in their order."""
 

@@ -225,7 +225,7 @@ def _with_labels(part: _Part, rule: QueryRule, *, external: bool) -> QueryRule:
     namespace_label, resource_label, resource = "", "", None
     for label, named in rule.overrides:
         key = f".resources.{label}"
-        if not field_types.is_label_name(label):
+        if not label.isprintable() or not label.strip():  # since Prometheus 3 almost any name is valid: k8s.pod.name
             raise part.error("no Prometheus label has such a name", key=key)
         if named in _NAMESPACES:
             if namespace_label:

@@ -27,6 +27,7 @@ _THRESHOLD: Final = "fallback-failure-threshold"
 _MAX_INT32: Final = 2**31 - 1
 _HOUR: Final = 3600.0
 _MAX_SHOWN_CHARACTERS: Final = 40
+_MAX_UNKNOWN: Final = 5
 
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -139,11 +140,13 @@ def parse_annotations(annotations: Mapping[str, str]) -> AnnotationOverrides:
     ours = {name.removeprefix(PREFIX): text for name, text in annotations.items() if name.startswith(PREFIX)}
     if not ours:
         return AnnotationOverrides()
+    unknown = sorted(ours.keys() - _PARSERS.keys())
     problems = [
         f"annotation {PREFIX}{_shortened(name)} is unknown and ignored; known: {', '.join(_PARSERS)}"
-        for name in sorted(ours)
-        if name not in _PARSERS
+        for name in unknown[:_MAX_UNKNOWN]
     ]
+    if len(unknown) > _MAX_UNKNOWN:  # each is a line in the log and an event
+        problems.append(f"{len(unknown) - _MAX_UNKNOWN} further annotations {PREFIX}... are unknown and ignored")
     values: dict[str, Any] = {}
     for name, (field, parse) in _PARSERS.items():
         if name in ours:

@@ -24,7 +24,7 @@ from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Pod
 from autoscaler.loop.clients import ThrottledClients
-from autoscaler.loop.debug import debug_routes
+from autoscaler.loop.debug import debug_page
 from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.hpas import HPAs
@@ -50,7 +50,7 @@ from kube.label_index import SelectorIndex
 from kube.mapping import RestMapper
 from kube.process import freeze_gc, watch_loop
 from kube.serving.health import Health
-from kube.serving.probes import application, serving
+from kube.serving.probes import probe_handler, serving
 from kube.sharding import ShardLeases
 from kube.store import Store
 from kube.tasks import done_before
@@ -188,9 +188,9 @@ class Controller:
                 "shards": lambda: self._shard_leases.problem if self._shard_leases else None,
             },
         )
-        pages = debug_routes(self._decisions, self._shadow, options.decision_log.debug_access)
-        app = application(self._telemetry.render, health, pages=pages)
-        async with serving(app, host=options.bind_address, port=options.metrics_port) as port:
+        page = debug_page(self._decisions, self._shadow, options.decision_log.debug_access)
+        handler = probe_handler(self._telemetry.render, health, page=page)
+        async with serving(handler, host=options.bind_address, port=options.metrics_port) as port:
             _log.info("health and metrics on %s port %d", options.bind_address, port)
             async with self._pages_served(), asyncio.TaskGroup() as tasks:
                 background = [

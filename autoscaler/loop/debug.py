@@ -8,7 +8,8 @@
 They show pods, metrics and errors of every namespace, and the endpoint does not authenticate: probes and Prometheus
 read it. So by default these pages are only for connections from inside the pod. `kubectl port-forward` makes such a
 connection, for which the API server requires the right to create `pods/portforward`. With a proxy container in the same
-pod, every request comes from inside: then disable the pages.
+pod, every request comes from inside: then disable the pages. The Host header must be a loopback one, too: a site that a
+user of port-forward visits may give its own name the address 127.0.0.1 (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 import msgspec
-from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp import hdrs, web
 
 from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import ShadowComparer, ShadowPage, page_of
+from kube.security.request_info import Query, Target
+from kube.serving.probes import Page
+from kube.status import bad_request
+from kube.web.options import is_loopback_host
 
 INDEX_PATH: Final = "/debug/decisions"
 SHADOW_PATH: Final = "/debug/shadow"
@@ -47,58 +51,57 @@ class DebugAccess(StrEnum):
     """Nobody: 404."""
 
 
-def debug_routes(
+def debug_page(
     log: DecisionLog, shadow: ShadowComparer, access: DebugAccess, *, clock: Callable[[], float] = time.monotonic
-) -> list[web.RouteDef]:
-    """The routes of the pages; `clock` is the clock of the comparisons, in seconds."""
-    if access is DebugAccess.OFF:
-        return []
+) -> Page:
+    """Return what responds to requests for the pages; `clock` is the clock of the comparisons, in seconds."""
 
-    async def index(request: web.Request) -> web.Response:
-        last = min(_last(request) or 0, _MAX_INDEX_DECISIONS)
+    async def index(query: Query) -> web.Response:
+        last = min(_last(query) or 0, _MAX_INDEX_DECISIONS)
         entries = []
-        for entry in log.index(namespace=request.query.get("namespace", ""), last=last):
+        for entry in log.index(namespace=query.get("namespace"), last=last):
             entries.append(entry)
             if len(entries) % _INDEX_SLICE == 0:
                 await asyncio.sleep(0)
         return _json(IndexPage(version=VERSION, hpas=entries))
 
-    async def decisions(request: web.Request) -> web.Response:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        page = await log.page(namespace, name, last=_last(request))
+    async def decisions(namespace: str, name: str, query: Query) -> web.Response:
+        page = await log.page(namespace, name, last=_last(query))
         if page is None:
             why = "an invalid HPA has none, and an autoscaler that is not leader, or has another shard, has none"
             return _problem(404, f"there are no decisions on {namespace}/{name} here: {why}")
         return _json(page)
 
-    async def comparisons(_: web.Request) -> web.Response:
-        return _json(page_of(shadow, round(clock() * 1000)))
-
-    return [
-        web.get(INDEX_PATH, _guarded(index, access)),
-        web.get(INDEX_PATH + "/{namespace}/{name}", _guarded(decisions, access)),
-        web.get(SHADOW_PATH, _guarded(comparisons, access)),
-    ]
-
-
-def _last(request: web.Request) -> int | None:
-    """Return the parameter `last`; None without it. Raises HTTPBadRequest."""
-    last = request.query.get("last")
-    if last is None:
+    async def respond(request: web.BaseRequest, target: Target) -> web.Response | None:
+        if access is DebugAccess.OFF or target.segments[:1] != ("debug",):
+            return None
+        if access is DebugAccess.LOCAL and not _is_local(request):
+            why = "this page is shown to connections from inside the pod only: use kubectl port-forward"
+            return _problem(403, f"{why}, or start the autoscaler with --debug-endpoints=all")
+        match target.segments[1:]:
+            case ("decisions",):
+                return await index(target.query)
+            case ("decisions", namespace, name):
+                return await decisions(namespace, name, target.query)
+            case ("shadow",):
+                return _json(page_of(shadow, round(clock() * 1000)))
         return None
+
+    return respond
+
+
+def _last(query: Query) -> int | None:
+    """Return the parameter `last`; None without it. Raises StatusError 400."""
+    if "last" not in query:
+        return None
+    last = query.get("last")
     if not (last.isascii() and last.isdigit() and int(last[:9]) > 0):
-        raise web.HTTPBadRequest(text="last: write how many decisions to show, a whole number from 1 on\n")
+        raise bad_request("last: write how many decisions to show, a whole number from 1 on\n")
     return int(last[:9])
 
 
-def _guarded(handler: Handler, access: DebugAccess) -> Handler:
-    async def respond(request: web.Request) -> web.StreamResponse:
-        if access is DebugAccess.LOCAL and not _is_loopback(request.remote):
-            why = "this page is shown to connections from inside the pod only: use kubectl port-forward"
-            return _problem(403, f"{why}, or start the autoscaler with --debug-endpoints=all")
-        return await handler(request)
-
-    return respond
+def _is_local(request: web.BaseRequest) -> bool:
+    return _is_loopback(request.remote) and is_loopback_host(request.headers.get(hdrs.HOST, ""))
 
 
 def _is_loopback(address: str | None) -> bool:

@@ -97,8 +97,8 @@ class _LastDecisions(Collector):
 class Telemetry:
     """Counters, gauges and histograms of one controller."""
 
-    def __init__(self) -> None:
-        registry = self._registry = CollectorRegistry()
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        registry = self._registry = CollectorRegistry() if registry is None else registry
         ProcessCollector(registry=registry)
 
         def counter(name: str, help_: str, labels: Sequence[str] = ()) -> Counter:

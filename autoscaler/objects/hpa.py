@@ -39,6 +39,10 @@ FOREIGN_MANAGER: Final = "kube-controller-manager"
 """The field manager of Kubernetes' own controller."""
 
 _MAX_DEPTH: Final = 16  # HPAs are nested less deeply
+# Kubernetes has no such limits. Who may write one HPA could otherwise take seconds of each reconciliation from all
+# others: an object of 1.5 MiB has room for 15,000 metrics, or for 30,000 policies.
+_MAX_METRICS: Final = 100
+_MAX_POLICIES: Final = 100
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", kw_only=True):
@@ -159,6 +163,8 @@ def _check(spec: Spec) -> None:
         raise ParseError("spec.scaleTargetRef: kind and name must be set")
     if spec.max_replicas < 1:
         raise ParseError("spec.maxReplicas: must be at least 1")
+    if len(spec.metrics) > _MAX_METRICS:
+        raise ParseError(f"spec.metrics: there are {len(spec.metrics)}, and at most {_MAX_METRICS} are supported")
     for index, metric in enumerate(spec.metrics):
         if metric.type in SOURCES and metric.type not in metric.sources:
             raise ParseError(
@@ -169,6 +175,9 @@ def _check(spec: Spec) -> None:
     for name, rules in (("scaleUp", spec.behavior.scale_up), ("scaleDown", spec.behavior.scale_down)):
         if rules.select_policy not in ("Max", "Min", "Disabled"):
             raise ParseError(f"spec.behavior.{name}.selectPolicy: {rules.select_policy!r} is not Max, Min or Disabled")
+        if len(rules.policies) > _MAX_POLICIES:
+            many = f"there are {len(rules.policies)}, and at most {_MAX_POLICIES} are supported"
+            raise ParseError(f"spec.behavior.{name}.policies: {many}")
         for policy in rules.policies:
             if policy.type not in ("Pods", "Percent"):
                 raise ParseError(f"spec.behavior.{name}.policies: type {policy.type!r} is not Pods or Percent")

@@ -1,63 +1,123 @@
 """The HTTP endpoint of a controller: probes for the kubelet and metrics for Prometheus.
 
 /healthz, /livez and /readyz, each with `?verbose` for the single checks, /metrics and /metrics/slis. Plain HTTP on its
-own port.
+own port, without authentication. So anyone who can reach the port may open connections and request metrics, and must
+not take files, memory or time from the controller: connections are limited (`kube.serving.connection`), one response
+of /metrics is made at a time, for all who wait for it, and making them takes at most a quarter of the time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
+from prometheus_client import CollectorRegistry
 
-from kube.security.request_info import Query, Target
+from kube.security.request_info import Target
 from kube.serving.health import Health
+from kube.serving.listener import Handler, Listener, bind
+from kube.serving.options import ConnectionLimits, ServerLimits
+from kube.single_flight import SingleFlight
+from kube.status import StatusError, method_not_allowed, not_found, too_many_requests
 
-_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_SHUTDOWN_SECONDS = 0.5
+Page = Callable[[web.BaseRequest, Target], Awaitable[web.Response | None]]
+"""Responds to a GET request for another path; None if there is no such page."""
+
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_LIMITS: Final = ServerLimits(connections=100, shutdown_seconds=0.5, connection=ConnectionLimits(read=30.0))
+# Requests for metrics in flight: a request keeps its connection, and the kubelet must get one.
+_MAX_METRICS_REQUESTS: Final = 16
+_PAUSE: Final = 3  # times as long as making the last response of /metrics took
 
 
-def application(metrics: Callable[[], bytes], health: Health, *, pages: Iterable[web.RouteDef] = ()) -> web.Application:
-    """Return the endpoint's routes, with further `pages`.
+class _Metrics:
+    """The response of /metrics, made in a thread: 10,000 HPAs have 20,000 lines."""
 
-    `metrics` returns Prometheus' text format. It is called in a thread: 10,000 HPAs have 20,000 lines.
+    def __init__(self, render: Callable[[], bytes]) -> None:
+        self._render = render
+        self._shared: SingleFlight[None, bytes] = SingleFlight()
+        self._waiting = 0
+        self._next = 0.0
+
+    async def get(self) -> bytes:
+        """Return the metrics. Raises StatusError 429 if too many requests wait for them."""
+        if self._waiting >= _MAX_METRICS_REQUESTS:
+            raise too_many_requests("Too many requests, please try again later.", retry_after=1)
+        self._waiting += 1
+        try:
+            return await self._shared.do(None, self._make)
+        finally:
+            self._waiting -= 1
+
+    async def _make(self) -> bytes:
+        await asyncio.sleep(self._next - time.monotonic())
+        started = time.monotonic()
+        try:
+            return await asyncio.to_thread(self._render)
+        finally:
+            self._next = time.monotonic() + _PAUSE * (time.monotonic() - started)
+
+
+def probe_handler(metrics: Callable[[], bytes], health: Health, *, page: Page | None = None) -> Handler:
+    """Return the handler of the endpoint's requests, with further pages.
+
+    `metrics` returns Prometheus' text format. It is called in a thread.
     """
+    shared = _Metrics(metrics)
 
-    async def show_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=await asyncio.to_thread(metrics), headers={"Content-Type": _CONTENT_TYPE})
+    async def respond(request: web.BaseRequest) -> web.Response:
+        if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
+            raise method_not_allowed("the method is not allowed here: use GET")
+        target = Target.parse(request.raw_path)
+        match target.segments:
+            case ("metrics",):
+                return web.Response(body=await shared.get(), headers={hdrs.CONTENT_TYPE: _CONTENT_TYPE})
+            case ("metrics", "slis"):
+                return web.Response(body=health.render(), headers={hdrs.CONTENT_TYPE: _CONTENT_TYPE})
+        probe = health.respond(target)
+        if probe is not None:
+            return web.Response(text=probe.text, status=probe.status)
+        response = await page(request, target) if page is not None else None
+        if response is None:
+            raise not_found("404: Not Found")
+        return response
 
-    async def show_health_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=health.render(), headers={"Content-Type": _CONTENT_TYPE})
+    async def handle(request: web.BaseRequest, _: bytes | None) -> web.Response:
+        try:
+            return await respond(request)
+        except StatusError as error:
+            return _error_response(error)
 
-    async def probe(request: web.Request) -> web.Response:
-        found = health.respond(Target(request.path, Query(tuple(request.query.items()))))
-        if found is None:
-            raise web.HTTPNotFound
-        return web.Response(text=found.text, status=found.status)
-
-    app = web.Application()
-    app.router.add_get("/metrics", show_metrics)
-    app.router.add_get("/metrics/slis", show_health_metrics)
-    app.router.add_routes(pages)
-    for path in health.paths:
-        app.router.add_get(path, probe)
-    return app
+    return handle
 
 
 @asynccontextmanager
-async def serving(app: web.Application, *, host: str, port: int) -> AsyncIterator[int]:
+async def serving(handler: Handler, *, host: str, port: int) -> AsyncIterator[int]:
     """Serve until the end of the context; yields the port, a free one for port 0.
 
     Raises:
         OSError: the address cannot be bound.
     """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, handle_signals=False)
-    await runner.setup()
+    listener = Listener(
+        handler,
+        None,
+        error_response=_error_response,
+        limits=_LIMITS,
+        registry=CollectorRegistry(),
+        metrics_prefix="probes",
+    )
+    listening = bind(host, port)
+    await listener.start(listening)
     try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        yield runner.addresses[0][1]
+        yield listening.getsockname()[1]
     finally:
-        await runner.cleanup()
+        await listener.stop()
+
+
+def _error_response(error: StatusError) -> web.Response:
+    headers = {} if error.retry_after is None else {hdrs.RETRY_AFTER: str(error.retry_after)}
+    return web.Response(text=error.message, status=error.code, headers=headers)

@@ -14,10 +14,8 @@ import asyncio
 import logging
 import socket
 from collections.abc import Mapping
-from ipaddress import ip_address
 from types import MappingProxyType
 from typing import Final
-from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 from prometheus_client import CollectorRegistry
@@ -39,7 +37,7 @@ from kube.status import (
     unauthorized,
 )
 from kube.web.event_stream import EventStream, EventStreams
-from kube.web.options import UIAddress
+from kube.web.options import UIAddress, is_loopback_host
 from kube.web.requests import PageRequest, Pages
 
 _log = logging.getLogger(__name__)
@@ -142,7 +140,7 @@ class PageServer:
     async def _page(self, request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
         if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
             raise method_not_allowed("pages can only be read: use GET")
-        if self._auth is None and not _is_loopback(request.headers.get(hdrs.HOST, "")):
+        if self._auth is None and not is_loopback_host(request.headers.get(hdrs.HOST, "")):
             raise forbidden(
                 "these pages are only served to this host: open them as http://localhost:PORT, such as with kubectl "
                 "port-forward"
@@ -192,12 +190,3 @@ def _is_of_another_site(request: web.BaseRequest) -> bool:
     """Return True if a page of another origin requests something; links from there are allowed."""
     site = request.headers.get("Sec-Fetch-Site", "none")
     return site not in ("none", "same-origin") and request.headers.get("Sec-Fetch-Mode") != "navigate"
-
-
-def _is_loopback(host_header: str) -> bool:
-    """Return True if a Host header names this host itself."""
-    try:
-        name = urlsplit(f"//{host_header}").hostname or ""
-        return name == "localhost" or name.endswith(".localhost") or ip_address(name).is_loopback
-    except ValueError:
-        return False

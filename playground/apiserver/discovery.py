@@ -33,6 +33,7 @@ _PRIORITIES: Final[dict[tuple[str, str], tuple[int, int]]] = {
     ("batch", "v1"): (17400, 15),
     ("coordination.k8s.io", "v1"): (16500, 15),
     ("milliscale.io", "v1"): (1000, 100),  # as of any CustomResourceDefinition
+    ("networking.k8s.io", "v1"): (17200, 15),
     ("rbac.authorization.k8s.io", "v1"): (17000, 15),
 }
 

@@ -158,6 +158,17 @@ RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (
     # No controller runs them. Every scraped series has a label `job`, which rules may map to this resource.
     ResourceType("batch", "v1", "Job", "jobs", "job", categories=("all",), subresources=("status",), generation=True),
     ResourceType("coordination.k8s.io", "v1", "Lease", "leases", "lease", unconditional_update=False),
+    # No controller serves them. Rules map labels of gateways to this resource.
+    ResourceType(
+        "networking.k8s.io",
+        "v1",
+        "Ingress",
+        "ingresses",
+        "ingress",
+        short_names=("ing",),
+        subresources=("status",),
+        generation=True,
+    ),
     _rbac("ClusterRole", namespaced=False),
     _rbac("ClusterRoleBinding", namespaced=False),
     _rbac("Role", namespaced=True),

@@ -146,7 +146,7 @@ def test_forward_external_has_address_and_credentials() -> None:
             "rules: [{name: a, query: b, resources: {a: namespace, b: namespaces}}]",
             "rules[0].resources.b: a names the namespace already",
         ),
-        ("rules: [{name: a, query: b, resources: {a-b: pod}}]", "rules[0].resources.a-b: no Prometheus label has such"),
+        ("rules: [{name: a, query: b, resources: {' ': pod}}]", "rules[0].resources. : no Prometheus label has such"),
         (
             f"rules: [{{{SERIES_RULE}, prometheus: thanos}}]",
             "rules[0].prometheus: there is no server 'thanos' in prometheusServers; there are default",

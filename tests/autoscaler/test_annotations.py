@@ -114,6 +114,12 @@ def test_threshold_without_fallback_is_reported() -> None:
     assert overrides == AnnotationOverrides(problems=(problem,))
 
 
+def test_thousands_of_unknown_names_are_few_problems() -> None:
+    problems = parse_annotations({f"milliscale.io/x{number}": "" for number in range(5_000)}).problems
+    assert len(problems) == 6
+    assert problems[-1] == "4995 further annotations milliscale.io/... are unknown and ignored"
+
+
 def test_unknown_name_is_reported_with_the_known_ones() -> None:
     (problem,) = parse_annotations({"milliscale.io/tolerence": "0.1"}).problems
     assert problem.startswith("annotation milliscale.io/tolerence is unknown and ignored; known: mode, sync-period, ")

@@ -8,12 +8,12 @@ import pytest
 from aiohttp import web
 
 from autoscaler.core.config import Config
-from autoscaler.loop.debug import DebugAccess, debug_routes
+from autoscaler.loop.debug import DebugAccess, debug_page
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer
 from kube.serving.health import Health
-from kube.serving.probes import application, serving
+from kube.serving.probes import probe_handler, serving
 from tests.autoscaler.test_decision_log import record
 
 SHADOW = ShadowComparer(sync_period=15, config=Config())
@@ -32,22 +32,16 @@ async def endpoint(
     log: DecisionLog, access: DebugAccess = DebugAccess.LOCAL, *, remote: str | None = None
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """The endpoint with the pages; `remote`: from where requests seem to come."""
-    app = application(Telemetry().render, Health(live={}, ready={}), pages=debug_routes(log, SHADOW, access))
-    if remote is not None:
-        app.middlewares.append(_from(remote))
+    handler = probe_handler(Telemetry().render, Health(live={}, ready={}), page=debug_page(log, SHADOW, access))
+
+    async def from_remote(request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
+        return await handler(request if remote is None else request.clone(remote=remote), certificate)
+
     async with (
-        serving(app, host="127.0.0.1", port=0) as port,
+        serving(from_remote, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
     ):
         yield http
-
-
-def _from(remote: str):  # type: ignore[no-untyped-def]  # aiohttp's middleware has no public type
-    @web.middleware
-    async def middleware(request, handler):  # type: ignore[no-untyped-def]
-        return await handler(request.clone(remote=remote))
-
-    return middleware
 
 
 async def test_decisions_of_an_hpa_are_oldest_first(log: DecisionLog) -> None:
@@ -95,7 +89,7 @@ async def test_hpa_without_decisions_is_not_found(log: DecisionLog) -> None:
         assert "there are no decisions on default/other" in await response.text()
 
 
-PAGES = ("/debug/decisions", "/debug/decisions/default/web")
+PAGES = ("/debug/decisions", "/debug/decisions/default/web", "/debug/shadow")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -111,6 +105,18 @@ async def test_local_access_refuses_other_addresses(page: str, remote: str, log:
     async with endpoint(log, remote=remote) as http, http.get(page) as response:
         assert response.status == 403
         assert "kubectl port-forward" in await response.text()
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8080", ""])
+async def test_local_access_refuses_a_name_that_was_given_a_loopback_address(host: str, log: DecisionLog) -> None:
+    async with endpoint(log) as http, http.get(PAGES[0], headers={"Host": host}) as response:
+        assert response.status == 403
+
+
+@pytest.mark.parametrize("host", ["localhost:8080", "127.0.0.1", "[::1]:8080"])
+async def test_local_access_allows_loopback_names(host: str, log: DecisionLog) -> None:
+    async with endpoint(log) as http, http.get(PAGES[0], headers={"Host": host}) as response:
+        assert response.status == 200
 
 
 async def test_forwarded_header_does_not_make_a_connection_local(log: DecisionLog) -> None:

@@ -54,6 +54,18 @@ def parsed_metric(metric: JSON) -> MetricSpec:
     return parse_hpa(raw_hpa(metrics=[metric])).spec.metrics[0]
 
 
+def test_an_hpa_that_would_take_the_time_of_all_others_is_refused() -> None:
+    metric = {
+        "type": "Pods",
+        "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+    }
+    policy = {"type": "Pods", "value": 1, "periodSeconds": 1}
+    assert problem_of(raw_hpa(metrics=[metric] * 100, behavior={"scaleUp": {"policies": [policy] * 100}})) == ""
+    assert problem_of(raw_hpa(metrics=[metric] * 101)) == "spec.metrics: there are 101, and at most 100 are supported"
+    many = problem_of(raw_hpa(behavior={"scaleDown": {"policies": [policy] * 101}}))
+    assert many == "spec.behavior.scaleDown.policies: there are 101, and at most 100 are supported"
+
+
 def problem_of(raw: JSON, **options: Any) -> str:
     hpa = track_hpa(raw, **options)
     assert hpa is not None

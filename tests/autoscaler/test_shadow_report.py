@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 import aiohttp
 import click
 import pytest
-from aiohttp import web
 from click.testing import CliRunner
 
 from autoscaler import cli
@@ -14,11 +13,12 @@ from autoscaler.commands import debug_client
 from autoscaler.commands.shadow_report import as_table
 from autoscaler.core.config import Config
 from autoscaler.core.model import Condition, HPAKey, Status
-from autoscaler.loop.debug import DebugAccess, debug_routes
+from autoscaler.loop.debug import DebugAccess, debug_page
 from autoscaler.records.build import time_text
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict, page_of
-from kube.serving.probes import serving
+from kube.serving.health import Health
+from kube.serving.probes import probe_handler, serving
 from tests.autoscaler.simulated_cluster import NOW, hpa
 
 START = "2001-09-09T01:46:40.000Z"
@@ -116,9 +116,9 @@ def test_empty_table_is_a_sentence() -> None:
 
 @pytest.fixture
 async def server(shadow: ShadowComparer) -> AsyncIterator[str]:
-    app = web.Application()
-    app.add_routes(debug_routes(DecisionLog(1), shadow, DebugAccess.LOCAL, clock=lambda: NOW / 1000))
-    async with serving(app, host="127.0.0.1", port=0) as port:
+    page = debug_page(DecisionLog(1), shadow, DebugAccess.LOCAL, clock=lambda: NOW / 1000)
+    handler = probe_handler(lambda: b"", Health(live={}, ready={}), page=page)
+    async with serving(handler, host="127.0.0.1", port=0) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -134,10 +134,6 @@ async def test_page_is_served_as_json(server: str) -> None:
         "verdict": "higher",
         "lagSeconds": 0.0,
     }
-
-
-def test_page_is_absent_without_debug_endpoints(shadow: ShadowComparer) -> None:
-    assert debug_routes(DecisionLog(1), shadow, DebugAccess.OFF) == []
 
 
 async def test_page_has_hpas_with_an_observed_status() -> None:

@@ -1,12 +1,15 @@
 """The health and metrics endpoint, over real HTTP."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 
 from kube.serving.health import Health
-from kube.serving.probes import application, serving
+from kube.serving.probes import probe_handler, serving
+from tests.eventually import eventually
 
 
 class Objects:
@@ -27,9 +30,9 @@ def objects() -> Objects:
 
 @pytest.fixture
 async def http(objects: Objects) -> AsyncIterator[aiohttp.ClientSession]:
-    app = application(metrics, Health(live={}, ready={"objects": objects}))
+    handler = probe_handler(metrics, Health(live={}, ready={"objects": objects}))
     async with (
-        serving(app, host="127.0.0.1", port=0) as port,
+        serving(handler, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
     ):
         yield session
@@ -51,9 +54,9 @@ async def test_readyz_gives_the_reason(http: aiohttp.ClientSession) -> None:
 
 async def test_a_note_is_shown_where_one_looks_closely_and_fails_nothing() -> None:
     note: dict[str, str | None] = {"text": None}
-    app = application(metrics, Health(live={}, ready={}, notes={"foreignWriter": lambda: note["text"]}))
+    handler = probe_handler(metrics, Health(live={}, ready={}, notes={"foreignWriter": lambda: note["text"]}))
     async with (
-        serving(app, host="127.0.0.1", port=0) as port,
+        serving(handler, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
     ):
         assert await get(http, "/readyz?verbose") == (200, "[+]ping ok\nreadyz check passed\n")
@@ -87,8 +90,54 @@ async def test_metrics_are_in_prometheus_text_format(http: aiohttp.ClientSession
 
 
 async def test_an_address_in_use_is_an_os_error(http: aiohttp.ClientSession) -> None:
-    app = application(metrics, Health(live={}, ready={}))
-    async with serving(app, host="127.0.0.1", port=0) as port:
-        with pytest.raises(OSError, match="address already in use"):
-            async with serving(application(metrics, Health(live={}, ready={})), host="127.0.0.1", port=port):
+    handler = probe_handler(metrics, Health(live={}, ready={}))
+    async with serving(handler, host="127.0.0.1", port=0) as port:
+        with pytest.raises(OSError, match="Address already in use"):
+            async with serving(probe_handler(metrics, Health(live={}, ready={})), host="127.0.0.1", port=port):
                 pass
+
+
+async def test_idle_connections_of_others_do_not_lock_out_the_kubelet() -> None:
+    async with serving(probe_handler(metrics, Health(live={}, ready={})), host="127.0.0.1", port=0) as port:
+        others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(150)]
+        for _, writer in others:
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: a")  # never ends
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+            assert await get(http, "/livez") == (200, "ok")
+
+        async def enough_are_closed() -> bool:
+            return sum(reader.exception() is not None or reader.at_eof() for reader, _ in others) >= 50
+
+        await eventually(enough_are_closed)
+        for _, writer in others:
+            writer.close()
+
+
+async def test_requests_for_metrics_share_one_response_and_too_many_are_refused() -> None:
+    made, release = [0], threading.Event()
+
+    def slow_metrics() -> bytes:
+        made[0] += 1
+        release.wait(10)
+        return b"objects 0.0\n"
+
+    handler = probe_handler(slow_metrics, Health(live={}, ready={}))
+    async with (
+        serving(handler, host="127.0.0.1", port=0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=aiohttp.TCPConnector(limit=0)) as http,
+    ):
+        requests = {asyncio.create_task(get(http, "/metrics")) for _ in range(20)}
+        refused: set[asyncio.Task[tuple[int, str]]] = set()
+        while len(refused) < 4:
+            done, requests = await asyncio.wait(requests, return_when=asyncio.FIRST_COMPLETED)
+            refused |= done
+        assert await get(http, "/livez") == (200, "ok")
+        release.set()
+        assert [task.result()[0] for task in refused] == [429] * 4
+        assert await asyncio.gather(*requests) == [(200, "objects 0.0\n")] * 16
+    assert made == [1]
+
+
+async def test_only_reading_is_allowed(http: aiohttp.ClientSession) -> None:
+    async with http.post("/metrics", data=b"x") as response:
+        assert response.status == 405

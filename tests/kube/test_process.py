@@ -92,6 +92,17 @@ def test_log_has_no_control_characters_for_a_terminal(log: io.StringIO) -> None:
     assert log.getvalue().endswith("\nValueError: \\x1b[2J\n")
 
 
+def test_log_has_no_characters_that_change_the_direction_of_the_text(log: io.StringIO) -> None:
+    logging.getLogger("test").warning("%s", "a\u202eb\u2066c")
+    assert log.getvalue().endswith("a\\u202eb\\u2066c\n")
+
+
+def test_log_line_has_a_longest_length(log: io.StringIO) -> None:
+    logging.getLogger("test").warning("%s", "a" * 1_000_000)
+    assert log.getvalue().endswith("aaa... (1000000 characters)\n")
+    assert len(log.getvalue()) < 9000
+
+
 @pytest.mark.parametrize("process", ["adapter", "autoscaler"])
 def test_version_is_unknown_without_installation(process: str) -> None:
     command = [sys.executable, "-c", UNINSTALLED, process]

@@ -17,6 +17,7 @@ async def test_groups_are_sorted_by_priority(admin: KubeClient) -> None:
         "authorization.k8s.io",
         "autoscaling",
         "batch",
+        "networking.k8s.io",
         "rbac.authorization.k8s.io",
         "coordination.k8s.io",
         "milliscale.io",

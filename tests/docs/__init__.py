@@ -1,0 +1,1 @@
+"""Tests of the documentation: its commands, YAML, flags, metrics and links."""
