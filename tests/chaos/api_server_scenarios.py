@@ -37,7 +37,7 @@ _MET = 12
 
 def need_other_replicas(environment: Environment) -> None:
     """Change the number of replicas that two HPAs need."""
-    environment.load.needed = REPLICAS + 2 if environment.load.needed == REPLICAS else REPLICAS
+    environment.load.needs.append(REPLICAS + 2 if environment.load.needed == REPLICAS else REPLICAS)
 
 
 async def wait_scaled(environment: Environment) -> None:

@@ -106,7 +106,8 @@ class ConstantLoad(Load):
     """Metrics from which exactly one number of replicas follows, whatever the present number is.
 
     Attributes:
-        needed: the replicas that `shop` and `worker` need; `router` needs as many as it has.
+        needs: the replicas that `shop` and `worker` have needed so far; the last number is that of now. `router` needs
+            as many as it has.
     """
 
     def __init__(self) -> None:
@@ -115,7 +116,12 @@ class ConstantLoad(Load):
             traffic={name: Traffic(wave=wave, counters={counter: 1}) for name, counter in _COUNTERS.items()},
             backlogs={"orders": Backlog(wave=wave, workers="worker", drain=0)},
         )
-        self.needed = REPLICAS
+        self.needs = [REPLICAS]
+
+    @property
+    def needed(self) -> int:
+        """The replicas that `shop` and `worker` need now."""
+        return self.needs[-1]
 
     def counters(self, application: str, pod: str) -> dict[str, float]:
         """Return a pod's metric: of `router` its own load, of `shop` the load of all pods."""
