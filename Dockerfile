@@ -1,25 +1,36 @@
-# One image for both processes of milliscale. `docker build -t REGISTRY/milliscale:0.1.0 .`
+# One image for both processes of milliscale. docs/releases.md says how to pin its base and compare two builds.
 #
+#     docker build --build-arg VERSION=1.2.3 -t REGISTRY/milliscale:1.2.3 .
 #     docker run milliscale milliscale-adapter serve --help
 #     docker run milliscale milliscale-autoscaler run --help
 
-FROM python:3.13-slim AS build
+# A release pins it: python:3.13-slim@sha256:...
+ARG BASE=python:3.13-slim
+
+FROM ${BASE} AS build
 WORKDIR /src
+# Modification times would be in the bytecode and in the wheel: with this, each build has the same files.
+ENV SOURCE_DATE_EPOCH=315532800
 # The environment has no pip of its own: the builder's pip fills it, and only the environment goes on.
 RUN python -m venv --without-pip /opt/milliscale
-COPY requirements.lock ./
-RUN pip --python /opt/milliscale/bin/python install --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock
+COPY requirements.lock requirements-build.lock ./
+RUN pip --python /opt/milliscale/bin/python install --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock \
+    && pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY kube ./kube
 COPY adapter ./adapter
 COPY autoscaler ./autoscaler
 COPY replay ./replay
 COPY kubectl_milliscale ./kubectl_milliscale
-RUN pip --python /opt/milliscale/bin/python install --no-cache-dir --no-deps . \
+# The version is a tag of git, and git's folder is not copied.
+ARG VERSION=0.0.0+unknown
+RUN export SETUPTOOLS_SCM_PRETEND_VERSION_FOR_MILLISCALE=${VERSION} \
+    && pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
+    && pip --python /opt/milliscale/bin/python install --no-cache-dir --no-index --no-deps --find-links /wheels milliscale \
     && /opt/milliscale/bin/milliscale-adapter --version \
     && /opt/milliscale/bin/milliscale-autoscaler --version
 
-FROM python:3.13-slim
+FROM ${BASE}
 LABEL org.opencontainers.image.title="milliscale" \
       org.opencontainers.image.description="Kubernetes scaling on Prometheus metrics: a metrics adapter and an HPA loop" \
       org.opencontainers.image.licenses="Apache-2.0"
@@ -27,7 +38,9 @@ RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip
 COPY --from=build /opt/milliscale /opt/milliscale
 # Where prometheus-adapter's image has its executable, so that its chart can run this image.
 RUN ln -s /opt/milliscale/bin/milliscale-adapter /adapter
-ENV PATH=/opt/milliscale/bin:$PATH \
+# Not every container runtime sets HOME, and Python cannot find it for a user that /etc/passwd does not have.
+ENV HOME=/ \
+    PATH=/opt/milliscale/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 # Numeric, so that Kubernetes can see that it is not root.

@@ -99,13 +99,14 @@ def _rules_in(tree: Tree, source: str) -> Iterator[tuple[str, Tree, str]]:
 
 
 def _values(values: _Mapping, path: str) -> Iterator[tuple[str, Tree, str]]:
-    """Yield the rules in values of prometheus-adapter's chart, or of one that has it as a subchart."""
+    """Yield the rules in values of prometheus-adapter's chart or of ours, or of one that has it as a subchart."""
     rules = values.get("rules")
     if isinstance(rules, dict) and CHART_KEYS & rules.keys():
         made = {
             "rules": rules.get("custom", []),
             "externalRules": rules.get("external", []),
             **({"resourceRules": rules["resource"]} if rules.get("resource") else {}),
+            **{key: rules[key] for key in ("prometheusServers", "forwardExternal") if rules.get(key)},
         }
         notes = ["rules[N] is custom[N], externalRules[N] external[N]"]
         if rules.get("existing"):

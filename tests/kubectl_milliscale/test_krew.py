@@ -48,14 +48,13 @@ def wheel(tmp_path: Path) -> Path:
     return path
 
 
-def test_manifest_is_valid_and_of_this_version() -> None:
+def test_manifest_is_valid() -> None:
     manifest = yaml.safe_load(TEMPLATE.read_text())
     check(manifest)
     # krew's file name must be the plugin's.
     assert manifest["metadata"]["name"] == TEMPLATE.stem == "milliscale"
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert manifest["spec"]["version"] == f"v{project['version']}"
-    assert manifest["spec"]["platforms"][0]["bin"] in project["scripts"]
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert manifest["spec"]["platforms"][0]["bin"] in scripts
 
 
 def test_built_manifest_has_the_version_the_url_and_the_checksum(tmp_path: Path, wheel: Path) -> None:

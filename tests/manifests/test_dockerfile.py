@@ -1,23 +1,28 @@
-"""The Dockerfile, as far as it can be checked without a container engine."""
+"""The Dockerfile and .dockerignore. tests/release/test_image.py does the Dockerfile's steps."""
 
-import re
 import tomllib
-from fnmatch import fnmatch
 from pathlib import Path
 
+import pytest
+
+from tools.dockerfile import Stage, context_files, is_ignored, read_stages
+
 ROOT = Path(__file__).parent.parent.parent
-BUILD, FINAL = re.split(r"(?=^FROM )", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
-ALLOWED = [line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+ARGUMENTS, (BUILD, FINAL) = read_stages((ROOT / "Dockerfile").read_text())
+
+
+def arguments(stage: Stage, keyword: str) -> list[str]:
+    """Return the arguments of each instruction of a kind."""
+    return [each.arguments for each in stage.instructions if each.keyword == keyword]
 
 
 def copied() -> list[str]:
-    """What the build takes from this repository."""
-    return [source for line in re.findall(r"^COPY (.*)$", BUILD, flags=re.MULTILINE) for source in line.split()[:-1]]
+    """Return what the build takes from this repository."""
+    return [source for each in arguments(BUILD, "COPY") for source in each.split()[:-1]]
 
 
-def test_copied_paths_exist_and_pass_dockerignore() -> None:
-    assert all((ROOT / source).exists() for source in copied())
-    assert sorted(copied()) == sorted(ALLOWED)
+def test_copied_paths_are_those_that_dockerignore_lets_pass() -> None:
+    assert sorted(copied()) == sorted({path.parts[0] for path in context_files(ROOT)})
 
 
 def test_image_has_both_processes_and_not_the_playground() -> None:
@@ -25,31 +30,63 @@ def test_image_has_both_processes_and_not_the_playground() -> None:
     assert not {"playground", "tests"} & set(copied())
 
 
-def test_dependencies_are_installed_from_the_lock_with_hashes() -> None:
-    assert "--require-hashes" in BUILD
-    assert "-r requirements.lock" in BUILD
-    assert "--no-deps ." in BUILD
+def test_packages_are_installed_from_a_lock_with_hashes_or_from_a_folder() -> None:
+    commands = [part for each in arguments(BUILD, "RUN") for part in each.split("&&") if "pip" in part.split()]
+    installing = [part for part in commands if "install" in part.split() or "wheel" in part.split()]
+    assert len(installing) == 4
+    for part in installing:
+        from_lock = "--require-hashes --only-binary :all: -r requirements" in part
+        assert from_lock or "--no-index --no-deps" in part
+        assert "--no-cache-dir" in part
 
 
 def test_last_stage_has_only_the_environment_and_is_not_root() -> None:
-    assert re.findall(r"^COPY (.*)$", FINAL, flags=re.MULTILINE) == ["--from=build /opt/milliscale /opt/milliscale"]
-    assert not re.search(r"pip install|apt-get|gcc", FINAL)
-    (user,) = re.findall(r"^USER (\d+):\d+$", FINAL, flags=re.MULTILINE)
-    assert int(user) > 0
+    assert arguments(FINAL, "COPY") == ["--from=build /opt/milliscale /opt/milliscale"]
+    assert not any(word in command for command in arguments(FINAL, "RUN") for word in ("pip install", "apt-get", "gcc"))
+    (user,) = arguments(FINAL, "USER")
+    assert all(int(number) > 0 for number in user.split(":"))
 
 
-def test_stages_share_their_base_image() -> None:
-    assert re.findall(r"^FROM (\S+)", BUILD) == re.findall(r"^FROM (\S+)", FINAL)
+def test_base_image_of_both_stages_is_one_build_argument() -> None:
+    assert BUILD.base == FINAL.base == "${BASE}"
+    assert ARGUMENTS["BASE"].startswith("python:3.")
 
 
 def test_default_command_exists() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    (command,) = re.findall(r'^CMD \["([^"]+)"', FINAL, flags=re.MULTILINE)
-    assert command in scripts
+    (command,) = arguments(FINAL, "CMD")
+    assert command.split('"')[1] in scripts
 
 
 def test_caches_are_not_copied() -> None:
-    ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    assert "*" in ignored
-    assert any(fnmatch("kube/__pycache__", pattern) for pattern in ignored[ignored.index("!kube") :])
-    assert BUILD.count("pip --python") == BUILD.count("--no-cache-dir")
+    assert not [path for path in context_files(ROOT) if "__pycache__" in path.parts]
+
+
+@pytest.mark.parametrize(
+    ("path", "ignored"),
+    [
+        ("tests/a.py", True),
+        ("README.md", True),
+        ("kube/a.py", False),
+        ("kube/deep/a.py", False),
+        ("kube/__pycache__/a.pyc", True),
+        ("__pycache__/a.pyc", True),
+        ("kube/deep/a.log", True),
+        ("kube/deep/kept.log", False),
+        ("kube2/a.py", True),
+    ],
+)
+def test_last_pattern_that_matches_a_path_or_a_folder_above_it_decides(path: str, ignored: bool) -> None:
+    patterns = ["*", "!kube", "**/__pycache__", "kube/**/*.log", "!kube/*/kept.log"]
+    assert is_ignored(Path(path), patterns) is ignored
+
+
+@pytest.mark.parametrize("text", ["ENTRYPOINT x", "FROM a AS b c", "ENV A=1\nFROM a", "FROM a\nADD b ./"])
+def test_instruction_that_the_steps_do_not_know_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_stages(text)
+
+
+def test_lines_of_an_instruction_are_joined() -> None:
+    _, (stage,) = read_stages("FROM a\nRUN one \\\n    # why\n    && two\n")
+    assert [each.arguments for each in stage.instructions] == ["one && two"]

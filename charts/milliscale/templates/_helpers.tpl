@@ -45,6 +45,8 @@
 {{- with $custom }}{{ $_ := set $rules "rules" . }}{{ end -}}
 {{- with .Values.rules.external }}{{ $_ := set $rules "externalRules" . }}{{ end -}}
 {{- with .Values.rules.resource }}{{ $_ := set $rules "resourceRules" . }}{{ end -}}
+{{- with .Values.rules.prometheusServers }}{{ $_ := set $rules "prometheusServers" . }}{{ end -}}
+{{- with .Values.rules.forwardExternal }}{{ $_ := set $rules "forwardExternal" . }}{{ end -}}
 {{- toYaml $rules -}}
 {{- end -}}
 

@@ -1,0 +1,35 @@
+"""The image, built once for all tests of this folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tools.image import ROOT, Image, build_image
+from tools.sandbox import Sandbox
+from tools.wheels import fetch_wheels
+
+VERSION = "1.2.3"
+
+
+@dataclass(frozen=True)
+class BuiltImage:
+    """The image, and where its commands run."""
+
+    image: Image
+    sandbox: Sandbox
+    wheels: Path
+
+
+@pytest.fixture(scope="session")
+def wheels() -> Path:
+    """Return the folder with all locked wheels."""
+    return fetch_wheels(ROOT / ".playground" / "wheels")
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> BuiltImage:
+    """Build with VERSION."""
+    folder = tmp_path_factory.mktemp("images") / "image"
+    image = build_image(folder, wheels=wheels, arguments={"VERSION": VERSION})
+    return BuiltImage(image, image.sandbox(), wheels)

@@ -1,0 +1,201 @@
+"""The image's contents, and its processes with the flags of the manifests: as another user, with a read-only root."""
+
+import asyncio
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from playground.ports import LOOPBACK, free_port
+from playground.processes import ChildProcess
+from tests.adapter.metrics_env import RESOURCES
+from tests.autoscaler.cluster import running_cluster
+from tests.eventually import eventually
+from tests.kube.scripted import scripted_server
+from tests.release.conftest import VERSION, BuiltImage
+from tools.image import ROOT, build_image, tree_digests
+from tools.sandbox import Isolation
+from tools.sbom import write_sbom
+
+# One process builds the image for all of them.
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("image"), pytest.mark.timeout(600)]
+
+SCRIPTS = ("milliscale-adapter", "milliscale-autoscaler", "kubectl-milliscale")
+
+
+def run(built: BuiltImage, *command: str) -> str:
+    """Return what a command of the image prints, where nothing but its own environment is visible."""
+    line = built.image.command_line(built.sandbox, list(command))
+    return subprocess.run(line, check=True, capture_output=True, text=True).stdout
+
+
+def locked() -> dict[str, str]:
+    """Return the versions that requirements.lock has for this platform."""
+    lines = re.findall(r"^(\w[^\\\n]*?) *\\?$", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
+    requirements = [Requirement(line) for line in lines]
+    return {
+        canonicalize_name(each.name): str(each.specifier).removeprefix("==")
+        for each in requirements
+        if each.marker is None or each.marker.evaluate()
+    }
+
+
+def test_two_builds_have_the_same_files(built: BuiltImage) -> None:
+    folder = built.image.root.parent
+    first = folder.rename(folder.with_name("first"))
+    # In the same place, because an environment contains its own path.
+    image = build_image(folder, wheels=built.wheels, arguments={"VERSION": VERSION})
+    image.sandbox()
+    one, two = tree_digests(first / "root"), tree_digests(image.root)
+    assert len(one) > 1000
+    assert not {path for path in one | two if one.get(path) != two.get(path)}
+
+
+def test_bytecode_does_not_depend_on_the_time_of_the_files(built: BuiltImage) -> None:
+    modules = list((built.image.root / "opt").rglob("adapter/__pycache__/cli.*.pyc"))
+    assert modules
+    # Flags of PEP 552: the source's hash is in the file, not its time.
+    assert {int.from_bytes(path.read_bytes()[4:8], "little") & 1 for path in modules} == {1}
+
+
+def test_environment_has_the_locked_distributions_and_no_others(built: BuiltImage) -> None:
+    program = "import json; from importlib.metadata import distributions as d\n"
+    program += "print(json.dumps({each.name: each.version for each in d()}))"
+    installed = json.loads(run(built, str(built.image.python), "-c", program))
+    assert {canonicalize_name(name): version for name, version in installed.items()} == {
+        **locked(),
+        "milliscale": VERSION,
+    }
+
+
+def test_sbom_is_valid_and_lists_each_locked_distribution(built: BuiltImage, tmp_path: Path) -> None:
+    path = tmp_path / "sbom.json"
+    write_sbom(path, python=built.image.python, version=VERSION)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(path.read_text()) is None
+    sbom = json.loads(path.read_text())
+    assert (sbom["metadata"]["component"]["name"], sbom["metadata"]["component"]["version"]) == ("milliscale", VERSION)
+    assert {canonicalize_name(each["name"]): each["version"] for each in sbom["components"]} == locked()
+    assert all(each["purl"].startswith("pkg:pypi/") for each in sbom["components"])
+    write_sbom(tmp_path / "again.json", python=built.image.python, version=VERSION)
+    assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+def test_sbom_that_misses_a_field_is_not_valid() -> None:
+    """The validator of the test above is able to fail."""
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str('{"bomFormat": "CycloneDX"}') is not None
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_commands_have_the_version_of_the_build(built: BuiltImage, script: str) -> None:
+    assert run(built, script, "--version").endswith(f"version {VERSION}\n")
+
+
+def test_prometheus_adapters_path_starts_the_adapter(built: BuiltImage) -> None:
+    assert run(built, str(built.image.root / "adapter"), "--version").endswith(f"version {VERSION}\n")
+
+
+def test_default_command_starts(built: BuiltImage) -> None:
+    assert run(built, *built.image.command).startswith("Usage: milliscale-adapter")
+
+
+def test_image_cannot_be_written_to(built: BuiltImage) -> None:
+    if built.sandbox.isolation is not Isolation.NAMESPACES:
+        pytest.skip("this user may not make user namespaces")
+    root = built.image.root
+    program = """
+import os, pathlib, sys
+print(os.getuid(), sorted(os.environ))
+for path in sys.argv[1:]:
+    try:
+        pathlib.Path(path, "written").write_text("")
+    except OSError as error:
+        print(error.strerror)
+"""
+    folders = [str(root), str(root / "opt" / "milliscale"), str(ROOT), str(built.sandbox.writable)]
+    user, *errors = run(built, str(built.image.python), "-c", program, *folders).splitlines()
+    assert user == f"{built.image.user} {sorted([*built.image.environment, 'LC_CTYPE', 'TMPDIR'])}"
+    assert errors == ["Read-only file system"] * 3  # and the last one can
+
+
+def container(name: str) -> dict[str, Any]:
+    """Return the container of a Deployment."""
+    documents = yaml.safe_load_all((ROOT / "manifests" / "base" / f"{name}-deployment.yaml").read_text())
+    (deployment,) = (each for each in documents if each["kind"] == "Deployment")
+    return dict(deployment["spec"]["template"]["spec"]["containers"][0])
+
+
+def command(name: str, **changed: object) -> list[str]:
+    """Return a Deployment's command and arguments, with some values changed or added."""
+    spec = container(name)
+    flags = dict(each.partition("=")[::2] for each in spec["args"])
+    flags |= {f"--{flag.replace('_', '-')}": str(value) for flag, value in changed.items()}
+    return [*spec["command"], *(f"{flag}={value}" if value else flag for flag, value in flags.items())]
+
+
+async def is_ready(url: str) -> bool:
+    async with aiohttp.ClientSession() as http:
+        try:
+            async with http.get(f"{url}/readyz", ssl=False) as response:
+                text = await response.text()
+        except aiohttp.ClientError as error:
+            raise AssertionError("it does not listen yet") from error
+    assert response.status == 200, text
+    return text == "ok"
+
+
+async def test_adapter_is_ready_with_the_flags_of_the_manifests(built: BuiltImage, tmp_path: Path) -> None:
+    port, rules = free_port(), tmp_path / "rules.yaml"
+    rules.write_text("externalRules: [{name: first, query: 'vector(7)'}]")
+    async with scripted_server() as api:
+        api.handlers.update(RESOURCES)
+        kubeconfig = api.kubeconfig(tmp_path)
+        line = command(
+            "adapter",
+            bind_address=LOOPBACK,
+            secure_port=port,
+            prometheus_url="http://127.0.0.1:9",
+            config=rules,
+            cert_dir=built.sandbox.writable / "serving-cert",
+            lister_kubeconfig=kubeconfig,
+            authentication_kubeconfig=kubeconfig,
+            authorization_kubeconfig=kubeconfig,
+            authentication_skip_lookup="",
+            shutdown_delay_duration="0s",
+        )
+        await runs_until_ready(built, line, tmp_path / "log", f"https://{LOOPBACK}:{port}")
+
+
+async def test_autoscaler_is_ready_with_the_flags_of_the_manifests(built: BuiltImage, tmp_path: Path) -> None:
+    port = free_port()
+    async with running_cluster(tmp_path) as cluster:
+        line = command(
+            "autoscaler",
+            bind_address=LOOPBACK,
+            metrics_port=port,
+            kubeconfig=cluster.server.kubeconfig("autoscaler", ("system:masters",)),
+            leader_elect_resource_namespace="default",
+        )
+        await runs_until_ready(built, line, tmp_path / "log", f"http://{LOOPBACK}:{port}")
+
+
+async def runs_until_ready(built: BuiltImage, command: list[str], log: Path, url: str) -> None:
+    line = built.image.command_line(built.sandbox, command)
+    async with await ChildProcess.start(command[0], line, log=log) as process:
+
+        async def is_ready_or_has_ended() -> bool:
+            if process.exit_status is not None:
+                pytest.fail(await asyncio.to_thread(log.read_text))
+            return await is_ready(url)
+
+        assert await eventually(is_ready_or_has_ended)
+        assert await process.stop(grace=30) == 0
+    assert "Traceback" not in await asyncio.to_thread(log.read_text)

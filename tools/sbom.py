@@ -1,0 +1,29 @@
+"""The software bill of materials of an environment, in CycloneDX's JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def write_sbom(path: Path, *, python: Path, version: str) -> None:
+    """Write what an environment has installed: the same environment makes the same file.
+
+    Args:
+        path: of the file.
+        python: the environment's interpreter.
+        version: of milliscale.
+
+    Raises:
+        subprocess.CalledProcessError: the file would not be valid.
+    """
+    options = ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible", "--of", "JSON", "-o", "-"]
+    command = [sys.executable, "-m", "cyclonedx_py", "environment", *options, str(python)]
+    document = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    # pyproject.toml has no version: it comes from git.
+    document["metadata"]["component"] |= {"version": version, "purl": f"pkg:pypi/milliscale@{version}"}
+    path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")

@@ -1,0 +1,48 @@
+"""The wheels that the lock files name, in a folder from which pip installs without the network."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = (ROOT / "requirements.lock", ROOT / "requirements-build.lock")
+
+
+def fetch_wheels(cache: Path) -> Path:
+    """Return the folder with the wheels of both locks and of pip; download what is not there.
+
+    Args:
+        cache: has a folder for the locks' content and this version of Python; others in it are removed.
+
+    Raises:
+        subprocess.CalledProcessError: pip cannot download a wheel, or its hash is wrong.
+    """
+    version = metadata.version("pip")
+    digest = hashlib.sha256(f"{sys.version_info[:2]} {version}".encode())
+    for lock in LOCKS:
+        digest.update(lock.read_bytes())
+    folder = cache / digest.hexdigest()[:16]
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)  # two processes may want them at the same time
+        if not folder.exists():
+            for other in cache.iterdir():
+                if other.is_dir():
+                    shutil.rmtree(other)
+            partial = cache / "partial"
+            for lock in LOCKS:
+                _download(partial, "--require-hashes", "--requirement", str(lock))
+            _download(partial, f"pip=={version}")
+            partial.rename(folder)
+    return folder
+
+
+def _download(folder: Path, *what: str) -> None:
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--no-deps", "--only-binary=:all:", f"--dest={folder}", *what], check=True)
