@@ -1,9 +1,9 @@
 """The address of the API server and our credentials, from a kubeconfig or a service account.
 
-kubernetes-asyncio reads files, exec plugins and service accounts. This module adds one error type, re-reads credentials
-every minute, whatever the wall clock says, and after a 401, and leaves no copies of a kubeconfig's keys in the temporary
-directory.
-kubernetes-asyncio is imported lazily, because that takes half a second and some commands do not need a cluster.
+kubernetes-asyncio reads files, exec plugins and service accounts. This module adds one error type, and leaves no copies
+of a kubeconfig's keys in the temporary directory. It re-reads credentials every minute, whatever the wall clock says,
+and after a 401. kubernetes-asyncio is imported lazily, because that takes half a second and some commands do not need a
+cluster.
 """
 
 from __future__ import annotations

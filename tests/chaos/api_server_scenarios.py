@@ -65,10 +65,21 @@ def is_no_watch(request: Request) -> bool:
     return not request.is_watch
 
 
-def endless_pages(_: Request, body: bytes) -> bytes:
-    """Return a list whose next page does not exist."""
+@dataclass(frozen=True, kw_only=True)
+class PartialLists(Fault):
+    """Watches are refused, so that clients list again, and the second page of each list is refused, too."""
+
+    async def respond(self, exchange: Exchange) -> None:
+        if exchange.request.is_watch:
+            await status(410, "Expired").respond(exchange)
+        else:
+            await Rewrite(change=_with_second_page).respond(exchange)
+
+
+def _with_second_page(_: Request, body: bytes) -> bytes:
     page = json.loads(body)
-    page["metadata"]["continue"] = "this-token-is-not-valid"
+    if isinstance(page.get("items"), list):
+        page["metadata"]["continue"] = "not-valid"
     return json.dumps(page).encode()
 
 
@@ -165,7 +176,12 @@ _FAULTS: tuple[tuple[str, str, Fault, bool], ...] = (
         Rewrite(match=is_no_watch, change=lambda _, body: body + b" " * 9 * len(body)),
         False,
     ),
-    ("api-partial-list", "lists whose second page fails", Rewrite(match=is_list, change=endless_pages), False),
+    (
+        "api-partial-list",
+        "watches expire, and each list fails at its second page",
+        PartialLists(match=lambda request: request.is_watch or is_list(request)),
+        True,
+    ),
     ("api-429", "429 with Retry-After of a second", status(429, "TooManyRequests", Retry_After="1"), True),
     ("api-429-hour", "429 with Retry-After of an hour", status(429, "TooManyRequests", Retry_After="3600"), False),
     ("api-500", "500", status(500, "InternalError"), False),
