@@ -32,6 +32,16 @@ _MADE_AT_START: Final = (
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication",
 )
 
+_AUDIT_POLICY: Final = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: [system:serviceaccounts]
+- level: None
+"""
+
 
 class ClusterError(PlaygroundError):
     """The cluster cannot be started."""
@@ -58,8 +68,19 @@ def find_assets(environment: Mapping[str, str]) -> Path | None:
 class KubeApiServer:
     """etcd and kube-apiserver, which run while the context is open."""
 
-    def __init__(self, folder: Path, *, assets: Path, pki: Pki, feature_gates: str = "") -> None:
-        """Configure the server; nothing is started yet. `pki` has its certificates."""
+    def __init__(
+        self, folder: Path, *, assets: Path, pki: Pki, feature_gates: str = "", audit_log: Path | None = None
+    ) -> None:
+        """Configure the server; nothing is started yet.
+
+        Args:
+            folder: for all files.
+            assets: the directory with kube-apiserver and etcd.
+            pki: has the server's certificates.
+            feature_gates: of kube-apiserver.
+            audit_log: file for the metadata of service accounts' requests, one JSON object per line; None: no log.
+        """
+        self._audit_log = audit_log
         self._feature_gates = feature_gates
         self._folder = folder
         self._assets = assets
@@ -83,7 +104,8 @@ class KubeApiServer:
             etcd_url = f"http://{LOOPBACK}:{free_port()}"
             etcd = await self._start(stack, "etcd", _etcd_flags(self._folder, etcd_url))
             keys = await asyncio.to_thread(_write_account_keys, self._folder)
-            server = await self._start(stack, "kube-apiserver", self._server_flags(etcd_url, *keys))
+            flags = self._server_flags(etcd_url, *keys) | await asyncio.to_thread(self._audit_flags)
+            server = await self._start(stack, "kube-apiserver", flags)
             self._children = [etcd, server]
             await self._until_ready(self._children)
             self._stack = stack.pop_all()
@@ -141,6 +163,13 @@ class KubeApiServer:
             "proxy-client-key-file": pki.front_proxy.key,
             **({"feature-gates": self._feature_gates} if self._feature_gates else {}),
         }
+
+    def _audit_flags(self) -> dict[str, object]:
+        if self._audit_log is None:
+            return {}
+        policy = self._folder / "audit-policy.yaml"
+        policy.write_text(_AUDIT_POLICY)
+        return {"audit-policy-file": policy, "audit-log-path": self._audit_log}
 
     async def _until_ready(self, children: list[ChildProcess]) -> None:
         last: Exception | None = None

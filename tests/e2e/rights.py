@@ -1,0 +1,195 @@
+"""The rights of service accounts in a cluster, and the requests for which the API server checked them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kube.client import KubeClient
+from playground.apiserver.rbac import Access, PolicyRule
+from playground.install import Account
+
+Object = dict[str, Any]
+
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+_OURS: Final = "app.kubernetes.io/name"
+_FORBIDDEN: Final = 403
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What a binding allows: one verb on one resource; of a role that every cluster has, all of it.
+
+    Attributes:
+        binding: its path.
+        role: its path.
+        namespace: where it applies; empty: in the cluster.
+        rules: one of one verb and one resource, or all rules of a role that is not ours.
+    """
+
+    binding: str
+    role: str
+    namespace: str
+    rules: tuple[PolicyRule, ...]
+    is_ours: bool
+
+    def allows(self, access: Access) -> bool:
+        """Return True if this right alone allows the access."""
+        return self.namespace in ("", access.namespace) and any(rule.allows(access) for rule in self.rules)
+
+    def example(self) -> Access:
+        """Return an access that it allows."""
+        rule = self.rules[0]
+        group, resource = (rule.api_groups or [""])[0], (rule.resources or [""])[0]
+        resource, _, subresource = resource.partition("/")
+        name = (rule.resource_names or [""])[0]
+        return Access(
+            (rule.verbs or ["get"])[0],
+            group="apps" if group == "*" else group,
+            resource="deployments" if resource == "*" else resource,
+            subresource=subresource,
+            namespace=self.namespace,
+            name=name,
+        )
+
+    def __str__(self) -> str:
+        name = self.role.rpartition("/")[2]
+        if not self.is_ours:
+            return name
+        (rule,) = self.rules
+        groups, names = rule.api_groups or [], rule.resource_names or []
+        return f"{name}: {rule.verbs} {groups}{rule.resources or rule.non_resource_urls}{names}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request in the audit log."""
+
+    user: str
+    access: Access
+    status: int
+
+
+def username(account: Account) -> str:
+    """Return the name of a service account as a user."""
+    return f"system:serviceaccount:{account.namespace}:{account.name}"
+
+
+async def rights_of(client: KubeClient, account: Account) -> list[Right]:
+    """Return the rights that bindings to a service account give it now."""
+    subject = {"kind": "ServiceAccount", "name": account.name, "namespace": account.namespace}
+    found = []
+    for plural in ("clusterrolebindings", "rolebindings"):
+        for binding in (await client.get(f"{RBAC}/{plural}"))["items"]:
+            if subject in (binding.get("subjects") or []):
+                found += [right async for right in _rights(client, plural, binding)]
+    return found
+
+
+async def _rights(client: KubeClient, plural: str, binding: Object) -> Any:
+    metadata, reference = binding["metadata"], binding["roleRef"]
+    namespace = metadata.get("namespace", "")
+    place = f"{RBAC}/namespaces/{namespace}" if namespace else RBAC
+    kind = "clusterroles" if reference["kind"] == "ClusterRole" else "roles"
+    role = f"{RBAC if kind == 'clusterroles' else place}/{kind}/{reference['name']}"
+    read = await client.get(role)
+    rules = msgspec.convert(read["rules"], list[PolicyRule])
+    whole = Right(f"{place}/{plural}/{metadata['name']}", role, namespace, tuple(rules), is_ours=False)
+    if _OURS not in (read["metadata"].get("labels") or {}):
+        yield whole
+        return
+    for rule in rules:
+        for single in _single(rule):
+            yield replace(whole, rules=(single,), is_ours=True)
+
+
+def _single(rule: PolicyRule) -> Iterator[PolicyRule]:
+    """Split a rule into rules of one verb, one resource and at most one name."""
+    for verb in rule.verbs or ():
+        for path in rule.non_resource_urls or ():
+            yield PolicyRule(verbs=[verb], non_resource_urls=[path])
+        for group in rule.api_groups or ():
+            for resource in rule.resources or ():
+                for name in rule.resource_names or [""]:
+                    names = [name] if name else None
+                    yield PolicyRule(verbs=[verb], api_groups=[group], resources=[resource], resource_names=names)
+
+
+def needed_for(right: Right, rights: Sequence[Right], requests: Sequence[Request]) -> list[Request]:
+    """Return the requests that no other right allows."""
+    others = [other for other in rights if other != right]
+    return [
+        request
+        for request in requests
+        if right.allows(request.access) and not any(other.allows(request.access) for other in others)
+    ]
+
+
+class AuditLog:
+    """The audit log of an API server; read from the point of the last `mark`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._start = 0
+
+    def mark(self) -> None:
+        """Forget what was requested until now."""
+        self._start = self._path.stat().st_size if self._path.exists() else 0
+
+    def requests(self, account: Account) -> list[Request]:
+        """Return the requests of a service account for resources and other paths since `mark`."""
+        with self._path.open("rb") as file:
+            file.seek(self._start)
+            lines = file.read().split(b"\n")[:-1]
+        events = [json.loads(line) for line in lines if username(account).encode() in line]
+        found = dict.fromkeys(_request(event) for event in events if event["user"]["username"] == username(account))
+        return list(found)
+
+    def refused(self, account: Account) -> list[Access]:
+        """Return what was forbidden to a service account since `mark`."""
+        return [request.access for request in self.requests(account) if request.status == _FORBIDDEN]
+
+
+def _request(event: Mapping[str, Any]) -> Request:
+    reference = event.get("objectRef") or {}
+    access = Access(
+        verb=event["verb"],
+        group=reference.get("apiGroup", ""),
+        resource=reference.get("resource", ""),
+        subresource=reference.get("subresource", ""),
+        namespace=reference.get("namespace", ""),
+        # The log has the name in the body of a create request, which the authorizer does not see.
+        name="" if event["verb"] == "create" else reference.get("name", ""),
+        path="" if reference else event["requestURI"].partition("?")[0],
+    )
+    return Request(event["user"]["username"], access, (event.get("responseStatus") or {}).get("code", 0))
+
+
+async def is_allowed(client: KubeClient, account: Account, access: Access) -> bool:
+    """Return what the API server's authorizer says now, by a SubjectAccessReview."""
+    spec: Object = {
+        "user": username(account),
+        "groups": ["system:serviceaccounts", f"system:serviceaccounts:{account.namespace}", "system:authenticated"],
+    }
+    if access.path:
+        spec["nonResourceAttributes"] = {"verb": access.verb, "path": access.path}
+    else:
+        spec["resourceAttributes"] = {
+            name: getattr(access, name) for name in ("verb", "group", "resource", "subresource", "namespace", "name")
+        }
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    response = await client.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(response["status"]["allowed"])
+
+
+def without(role: Object, right: Right) -> Object:
+    """Return a role without one right."""
+    rules = [single for rule in msgspec.convert(role["rules"], list[PolicyRule]) for single in _single(rule)]
+    (removed,) = right.rules
+    kept = [msgspec.to_builtins(rule) for rule in rules if rule != removed]
+    return {**role, "rules": [{key: value for key, value in rule.items() if value is not None} for rule in kept]}
