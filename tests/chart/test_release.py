@@ -12,7 +12,7 @@ from kube.client import KubeClient
 from playground.cluster import Cluster, start_cluster
 from tests.chart.choices import CHOICES
 from tests.chart.record import FOLDER, NAMESPACE, RELEASE, load, rendered_file
-from tools.render_chart import CHART
+from tools.render_chart import CHART, load_helm
 
 pytestmark = [
     pytest.mark.kubebuilder,
@@ -36,9 +36,7 @@ class Helm:
     """The engine, in threads of its own."""
 
     def __init__(self, cluster: Cluster) -> None:
-        import helm_python as helm
-
-        self._config = helm.Config(kubeconfig_path=cluster.kubeconfig, namespace=NAMESPACE)
+        self._config = load_helm().Config(kubeconfig_path=cluster.kubeconfig, namespace=NAMESPACE)
 
     async def run(self, action: str, *arguments: Any) -> None:
         await asyncio.to_thread(getattr(self._config, action), *arguments)

@@ -1,5 +1,7 @@
 """Every command of the documentation: bash runs it, and our own programs parse its arguments."""
 
+import functools
+import itertools
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.util import find_spec
@@ -9,6 +11,7 @@ from typing import Any
 import click
 import pytest
 import pytest_asyncio
+import yaml
 
 from adapter.cli import main as adapter
 from autoscaler.cli import main as autoscaler
@@ -20,6 +23,7 @@ from playground.cli import main as playground
 from playground.install import Manifests, apply, read_objects
 from tests.docs.blocks import LANGUAGES, ROOT, all_blocks, blocks, commands, pages
 from tests.docs.shell import prepare, run
+from tools.render_chart import render
 
 CLUSTER = Path(__file__).parent / "cluster.yaml"
 PAGES = sorted({block.page for block in blocks("console")})
@@ -28,10 +32,13 @@ PAGES = sorted({block.page for block in blocks("console")})
 FAILING = {
     "get --raw /apis/custom.metrics.k8s.io": "no adapter runs",
     "get --raw '/apis/custom.metrics.k8s.io": "no adapter runs",
+    "get --raw '/apis/external.metrics.k8s.io": "no adapter runs",
     'get --raw "$path"': "no adapter runs",
+    "annotate scaledobject": "KEDA is not installed",
     "get pods.metrics.k8s.io": "no adapter runs",
     "kubectl krew": "krew is not installed",
 }
+HELM_FLAGS = {"--create-namespace", "--install", "--namespace", "--output", "--set", "--values"}
 CLICK: dict[str, click.Group] = {
     "milliscale-adapter": adapter,
     "milliscale-autoscaler": autoscaler,
@@ -147,6 +154,26 @@ def check_curl(arguments: Sequence[str]) -> None:
     assert flags <= {"-k", "-s", "-sk", "-H"}
 
 
+def check_helm(arguments: Sequence[str]) -> None:
+    """Render the chart with the values of the command, if it installs one."""
+    flags = {argument for argument in arguments if argument.startswith("-")}
+    assert flags <= HELM_FLAGS
+    assert arguments[0] in ("get", "install", "lint", "rollback", "show", "template", "uninstall", "upgrade")
+    values: dict[str, Any] = {}
+    for flag, argument in itertools.pairwise(arguments):
+        if flag == "--values":
+            values |= yaml.safe_load(Path(argument).read_text()) or {}
+        if flag == "--set":
+            for assignment in argument.split(","):
+                path, _, value = assignment.partition("=")
+                names = path.split(".")
+                entry = functools.reduce(lambda parent, name: parent.setdefault(name, {}), names[:-1], values)
+                entry[names[-1]] = yaml.safe_load(value)
+    if arguments[0] in ("install", "template", "upgrade"):
+        (chart,) = (argument for argument in arguments if argument.startswith("charts/"))
+        assert render(values, chart=Path(chart).resolve())
+
+
 def check_open(arguments: Sequence[str]) -> None:
     assert arguments[0].startswith("http://localhost:")
 
@@ -155,6 +182,7 @@ CHECKS: dict[str, Callable[[Sequence[str]], Any]] = {
     "make": check_make,
     "pip": check_pip,
     "git": check_git,
+    "helm": check_helm,
     "docker": check_docker,
     "curl": check_curl,
     "open": check_open,

@@ -34,6 +34,8 @@ OTHERS = {
     "--warm-up": "bench",
     "--wide-series": "bench",
     "--flag": "bench",
+    "--enable-apiservice-patching": "KEDA's operator",
+    "--enable-cert-rotation": "KEDA's operator",
 }
 RECORDING_RULES = {"horizontal_pod_autoscaler_controller_hpas"}  # reason:...:count
 

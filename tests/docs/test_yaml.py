@@ -16,6 +16,7 @@ from playground.binaries import Program, find
 from replay.tune.bounds import parse_bounds
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.docs.kubernetes_types import problems
+from tools.render_chart import CHART, render
 
 RULES = {"rules", "externalRules", "resourceRules", "prometheusServers", "forwardExternal"}
 KUSTOMIZATION = {"resources", "components", "patches"}
@@ -24,8 +25,10 @@ HPA_GROUPS = ("autoscaling", "milliscale.io")
 # Blocks that no program here reads, by a part of their text, and why.
 UNREAD = {
     "\nproviders:": "Grafana's provisioning",
+    "kind: ScaledObject": "KEDA's object, which tests/docs/test_migrating_from_keda.py reads",
     "kube_node_info{<<.LabelMatchers>>}": "a part of a rule, which tests/adapter/test_guides.py compares",
 }
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 YAML = [pytest.param(block, id=block.place) for block in blocks("yaml")]
 
 
@@ -45,6 +48,8 @@ def reader_of(document: Any) -> Callable[[Any, Path], None]:
     if isinstance(document, list):
         return read_patches
     keys = set(document)
+    if keys <= set(VALUES) and not isinstance(document.get("rules"), list):
+        return read_values
     if {"apiVersion", "kind"} <= keys:
         return read_object
     for known, reader in READERS:
@@ -104,6 +109,11 @@ def read_prometheus_rules(document: Any, folder: Path) -> None:
 
 def read_bounds(document: Any, _: Path) -> None:
     parse_bounds(document)
+
+
+def read_values(document: Any, _: Path) -> None:
+    pytest.importorskip("helm_python", reason="Helm's engine is only for x86-64 Linux")
+    assert render(document)  # validates them, too
 
 
 def execute(program: Program, *arguments: str | Path) -> str:
