@@ -27,8 +27,8 @@ from tests.eventually import eventually
 
 _TRUST = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 _CUTS = 3
-_CLOCK_STEPS = (3600, -7200)
-"""Seconds by which the clock is ahead or behind."""
+_CLOCK_STEPS = (3600, -1800)
+"""Seconds by which the clock is ahead or behind: within the time for which the certificates are valid."""
 
 
 async def sigterm(run: Run) -> None:
@@ -172,7 +172,7 @@ async def front_proxy_ca(run: Run) -> None:
 
 
 async def clock(run: Run) -> None:
-    """The adapter's clock is an hour ahead, then an hour behind; clients keep their metrics."""
+    """The adapter's clock is an hour ahead, then half an hour behind."""
     environment, adapter = run.environment, run.environment.adapter
     fake = await FakeClock.create(environment.folder / "adapter-clock")
     await adapter.child.stop(grace=30)
@@ -252,7 +252,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="adapter-clock",
-        fault="the adapter's clock goes an hour ahead, then an hour back",
+        fault="the adapter's clock is an hour ahead, then half an hour behind",
         promise="the adapter stays ready; HPAs keep their replicas",
         inject=clock,
     ),
