@@ -303,7 +303,7 @@ async def test_client_that_does_not_read_its_responses_is_disconnected(
 
 
 async def test_client_that_never_reads_its_response_is_disconnected(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path, limits=impatient(idle=0.2, handshake=2.0)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(read=0.2, handshake=2.0)) as adapter:
         adapter.metrics.count = 25_000
         master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
         narrow = socket.socket()

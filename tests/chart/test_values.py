@@ -187,6 +187,12 @@ def test_resources_affinity_and_strategy_replace_the_defaults_as_a_whole() -> No
     assert given.deployment["spec"]["strategy"] == {"type": "Recreate"}
 
 
+@pytest.mark.parametrize(("replicas", "surge"), [(2, 0), (1, 1)])
+def test_rollout_on_the_network_of_nodes_needs_no_further_node(replicas: int, surge: int) -> None:
+    strategy = adapter({"hostNetwork": ON, "replicas": replicas}).deployment["spec"]["strategy"]
+    assert strategy["rollingUpdate"] == {"maxSurge": surge, "maxUnavailable": 1 - surge}
+
+
 def test_null_removes_the_user_as_openshift_needs() -> None:
     """Helm's engine removes keys that are null."""
     found = adapter({"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}})
