@@ -186,7 +186,6 @@ SCENARIOS: tuple[Scenario, ...] = (
         fault="SIGTERM to the leader of two autoscalers at random moments",
         promise=ONCE,
         inject=ended_by(signal.SIGTERM),
-        short=True,
     ),
     Scenario(
         name="sigkill",
