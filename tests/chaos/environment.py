@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from kube.client import KubeClient
 from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
-from playground.install import Manifests, Object, apply, read_objects, write_account_kubeconfig
+from playground.install import Account, Manifests, Object, apply, read_objects, write_account_kubeconfig
 from playground.load import Backlog, Load, Traffic, Wave
 from playground.pod_discovery import PodDiscovery
 from playground.ports import LOOPBACK, free_port
@@ -104,7 +106,8 @@ class ConstantLoad(Load):
     """Metrics from which exactly one number of replicas follows, whatever the present number is.
 
     Attributes:
-        needed: the replicas that `shop` and `worker` need; `router` needs as many as it has.
+        needs: the replicas that `shop` and `worker` have needed so far; the last number is that of now. `router` needs
+            as many as it has.
     """
 
     def __init__(self) -> None:
@@ -113,7 +116,12 @@ class ConstantLoad(Load):
             traffic={name: Traffic(wave=wave, counters={counter: 1}) for name, counter in _COUNTERS.items()},
             backlogs={"orders": Backlog(wave=wave, workers="worker", drain=0)},
         )
-        self.needed = REPLICAS
+        self.needs = [REPLICAS]
+
+    @property
+    def needed(self) -> int:
+        """The replicas that `shop` and `worker` need now."""
+        return self.needs[-1]
 
     def counters(self, application: str, pod: str) -> dict[str, float]:
         """Return a pod's metric: of `router` its own load, of `shop` the load of all pods."""
@@ -184,6 +192,14 @@ class Environment:
             environment=environment,
         )
 
+    async def renew_token(self) -> str:
+        """Write a new token to the autoscalers' kubeconfig, and return the old one."""
+        path = _kubeconfig(self.folder, "autoscaler")
+        user = yaml.safe_load(await asyncio.to_thread(path.read_text))["users"][0]
+        account = Account(self.autoscaler_namespace, user["name"])
+        await write_account_kubeconfig(self.client, path, admin=path, account=account)
+        return str(user["user"]["token"])
+
     async def replicas(self) -> dict[str, int]:
         """Return the replicas in the specs of the Deployments, by name."""
         listed = await self.client.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")
@@ -213,7 +229,7 @@ class Environment:
         await eventually(done)
 
     async def wait_recovered(self) -> None:
-        """Wait until all processes are ready, and each HPA is reconciled without an error, several times."""
+        """Wait until all processes are ready, and each HPA is reconciled without an error, and scaled as needed."""
 
         async def ready() -> bool:
             return all([await process.is_ready() for process in self.processes])
@@ -221,9 +237,14 @@ class Environment:
         async def active() -> bool:
             return set((await self.conditions("ScalingActive")).values()) == {"True"}
 
+        async def scaled() -> bool:
+            replicas = await self.replicas()
+            return replicas["shop"] == replicas["worker"] == self.load.needed
+
         await eventually(ready)
         await self.wait_for_reconciliations(good=True)
         await eventually(active)
+        await eventually(scaled)
 
 
 @asynccontextmanager

@@ -98,6 +98,19 @@ async def test_commands_run(page: str, kubeconfig: Path, tmp_path: Path, monkeyp
             check_arguments(program, arguments)
 
 
+def test_every_command_that_is_expected_to_fail_exists() -> None:
+    texts = [command for page in PAGES for command, _ in console_commands(page)]
+    assert {part for part in FAILING if not any(part in text for text in texts)} == set()
+
+
+def test_commands_in_sentences_exist() -> None:
+    programs = "|".join(CLICK)
+    named = {call for page in pages() for call in re.findall(rf"`({programs}) ([a-z][a-z-]*)[ `]", page.read_text())}
+    assert named
+    for program, name in named:
+        assert CLICK[program].get_command(click.Context(CLICK[program]), name), f"{program} {name}"
+
+
 def expected_to_fail(command: str) -> bool:
     return any(part in command for part in FAILING)
 
