@@ -21,7 +21,7 @@ URL ?= https://releases.example/milliscale/kubectl-milliscale.tar.gz
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-page bench-replay bench-tune image release krew lock pictures dashboards chart-files render-chart reference docs clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-overload bench-page bench-replay bench-tune image release krew lock pictures dashboards chart-files render-chart reference docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -73,6 +73,9 @@ bench-autoscaler: setup ## measure how many HPAs the autoscaler handles; BENCH_A
 
 bench-listing: setup ## measure time and memory for listing 20,000 pods; BENCH_ARGS="--pods 1000" narrows it
 	@$(PY) -m bench.hpa_listing $(BENCH_ARGS)
+
+bench-overload: setup ## send the adapter ten times what it can serve, two minutes; BENCH_ARGS="--seconds 10" is shorter
+	@$(PY) -m bench.overload $(BENCH_ARGS)
 
 bench-page: setup ## measure the page of 10,000 HPAs with one viewer; BENCH_ARGS="--hpas 1000" narrows it
 	@$(PY) -m bench.page $(BENCH_ARGS)

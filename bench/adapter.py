@@ -60,7 +60,7 @@ _EXTERNAL = tuple(
     for queue in range(2)
     for n in range(NAMESPACES)
 )
-_MIXED = tuple(
+MIXED = tuple(
     target
     for index in range(len(_SELECTED))
     for target in (*_SINGLE[index * 8 : index * 8 + 8], _SELECTED[index], _EXTERNAL[index])
@@ -75,7 +75,7 @@ def _new(*targets: str, requests: int = _NEW_REQUESTS) -> tuple[str, ...]:
 
 
 _MAIN = {"single pod": _SINGLE, "10 of 20 pods": _SELECTED, "external": _EXTERNAL}
-_MORE = {"single pod, new": _new(*_SINGLE), "mixed": _MIXED}
+_MORE = {"single pod, new": _new(*_SINGLE), "mixed": MIXED}
 _Scenario = tuple[str, tuple[str, ...], int, float]
 
 

@@ -112,9 +112,9 @@ class Server:
     _prometheus_url: str
     is_adapter: bool = True
 
-    async def load(self, *targets: str, connections: int, seconds: float) -> Outcome:
-        """Request the targets in turn, like the API server's aggregation layer for an HPA controller."""
-        task = Task(
+    def task(self, *targets: str, connections: int, seconds: float) -> Task:
+        """Return requests for the targets in turn, like the API server's aggregation layer for an HPA controller."""
+        return Task(
             host=LOOPBACK,
             port=self.port,
             certificate=str(self._pki.front_proxy.certificate),
@@ -124,6 +124,10 @@ class Server:
             connections=connections,
             seconds=seconds,
         )
+
+    async def load(self, *targets: str, connections: int, seconds: float) -> Outcome:
+        """Request the targets in turn, each connection as soon as it has a response."""
+        task = self.task(*targets, connections=connections, seconds=seconds)
         generator = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.load_generator"),
             stdin=asyncio.subprocess.PIPE,
@@ -172,7 +176,10 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class AdapterEnvironment:
-    """The running environment. `servers`: aiohttp alone, the adapter, the adapter without cache, the peer if any."""
+    """The running environment. `servers`: aiohttp alone, the adapter, the adapter without cache, the peer if any.
+
+    In an environment that is `alone`, only the adapter.
+    """
 
     is_real: bool
     prometheus: PrometheusServer
@@ -181,7 +188,7 @@ class AdapterEnvironment:
 
 @asynccontextmanager
 async def adapter_environment(
-    folder: Path, *, peer: Path | None, freshness: str, wide: Sequence[int] = ()
+    folder: Path, *, peer: Path | None, freshness: str, wide: Sequence[int] = (), alone: bool = False
 ) -> AsyncIterator[AdapterEnvironment]:
     """Start everything, and stop it at the end of the context.
 
@@ -190,6 +197,7 @@ async def adapter_environment(
         peer: a prometheus-adapter to compare with.
         freshness: the adapter's --metrics-freshness.
         wide: numbers of series; for each number N there is a metric wide_N with N series.
+        alone: start no other server than the adapter with its cache.
 
     Raises:
         PlaygroundError, TimeoutError: something does not start.
@@ -211,10 +219,12 @@ async def adapter_environment(
             OURS: [*serve, f"--metrics-freshness={freshness}"],
             UNCACHED: [*serve, "--metrics-freshness=0s"],
         }
+        if alone:
+            del commands[UNCACHED]
         if peer is not None:
             # With its default limits it may list pods five times a second.
             commands[PEER] = [str(peer), "--client-qps=100000", "--client-burst=100000"]
-        servers = [await _bare_server(stack, folder, pki, prometheus.url)]
+        servers = [] if alone else [await _bare_server(stack, folder, pki, prometheus.url)]
         for name, command in commands.items():
             port = free_port()
             rules = folder / f"{name}.yaml"

@@ -73,7 +73,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     failure: str = ""
 
 
-class _Tally:
+class Tally:
     """Counts of all connections since the warm-up."""
 
     def __init__(self) -> None:
@@ -85,6 +85,7 @@ class _Tally:
         self.read = 0
 
     def note(self, seconds: float, status: bytes, response: bytes) -> None:
+        """Count a response."""
         self.all += 1
         if not self.counts:
             return
@@ -95,11 +96,11 @@ class _Tally:
             self.failure = self.failure or response[:600].decode(errors="replace")
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """A connection that sends a request as soon as the last one has its response."""
 
     def __init__(
-        self, requests: Sequence[tuple[bytes, bytes]], first: int, tally: _Tally, audit_ids: Iterator[bytes]
+        self, requests: Sequence[tuple[bytes, bytes]], first: int, tally: Tally, audit_ids: Iterator[bytes]
     ) -> None:
         self._requests = requests
         self._audit_ids = audit_ids
@@ -114,9 +115,13 @@ class _Connection(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the first request."""
+        """Begin."""
         self._transport = cast("asyncio.Transport", transport)
-        self._send()
+        self.opened()
+
+    def opened(self) -> None:
+        """Send the first request."""
+        self.send()
 
     def data_received(self, data: bytes) -> None:
         """Receive a part of a response."""
@@ -143,10 +148,14 @@ class _Connection(asyncio.Protocol):
         self._tally.note(time.perf_counter() - self._sent, bytes(response[9:12]), bytes(response))
         response.clear()
         self._complete = 0
+        self.responded()
+
+    def responded(self) -> None:
+        """Send the next request, unless the load is over."""
         if self.stopping:
             self._end()
         else:
-            self._send()
+            self.send()
 
     def _pass_chunks(self) -> None:
         """Read the chunks that have arrived; the last one, without trailers, ends the response."""
@@ -166,7 +175,8 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _send(self) -> None:
+    def send(self) -> None:
+        """Send the next request."""
         assert self._transport is not None
         before, after = self._requests[self._next]
         self._next = (self._next + 1) % len(self._requests)
@@ -185,26 +195,37 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
 
+def client_context(task: Task) -> ssl.SSLContext:
+    """Return the TLS of a task's connections."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(task.certificate, task.key)
+    return context
+
+
+def audit_ids() -> Iterator[bytes]:
+    """Return a different Audit-Id for each request."""
+    return (b"%08x-0000-4000-8000-%012x" % (number & 0xFFFFFFFF, number) for number in itertools.count())
+
+
 async def execute(task: Task) -> Outcome:
     """Generate the load of a task.
 
     Raises:
         ConnectionError: the server closed a connection, or sent what this does not read.
     """
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.load_cert_chain(task.certificate, task.key)
+    context = client_context(task)
     requests = [task.head.of(target) for target in task.targets]
-    audit_ids = (b"%08x-0000-4000-8000-%012x" % (number & 0xFFFFFFFF, number) for number in itertools.count())
-    tally = _Tally()
+    ids = audit_ids()
+    tally = Tally()
     loop = asyncio.get_running_loop()
-    connections: list[_Connection] = []
+    connections: list[Connection] = []
     try:
         for index in range(task.connections):
             first = index * len(requests) // task.connections
             _, protocol = await loop.create_connection(
-                lambda first=first: _Connection(requests, first, tally, audit_ids),  # type: ignore[misc]
+                lambda first=first: Connection(requests, first, tally, ids),  # type: ignore[misc]
                 task.host,
                 task.port,
                 ssl=context,
@@ -226,14 +247,14 @@ async def execute(task: Task) -> Outcome:
     return _outcome(tally, seconds, used)
 
 
-async def _wait_or_fail(connections: Sequence[_Connection], seconds: float) -> None:
+async def _wait_or_fail(connections: Sequence[Connection], seconds: float) -> None:
     done, _ = await asyncio.wait([connection.done for connection in connections], timeout=seconds)
     failures = [failure for one in done if (failure := one.exception()) is not None]
     if done:
         raise failures[0] if failures else ConnectionError("a connection ended")
 
 
-def _outcome(tally: _Tally, seconds: float, used: float) -> Outcome:
+def _outcome(tally: Tally, seconds: float, used: float) -> Outcome:
     times = sorted(tally.times)
     if not times:
         return Outcome(

@@ -7,6 +7,7 @@ Elsewhere `helm template milliscale charts/milliscale --values FILE` prints the 
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,22 @@ class ChartError(Exception):
     """The values are invalid, or the chart cannot be rendered; the message is Helm's."""
 
 
+def load_helm() -> Any:
+    """Import and return helm_python. Go, which it is written in, raises the limit of open files; that is undone.
+
+    Raises:
+        ChartError: there is no Helm engine for this platform.
+    """
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        import helm_python
+    except ImportError as error:
+        raise ChartError("helm-python-sdk is only for x86-64 Linux; use helm template") from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    return helm_python
+
+
 def render(
     values: Mapping[str, Any], *, release: str = "milliscale", namespace: str = "milliscale", chart: Path = CHART
 ) -> dict[str, str]:
@@ -32,10 +49,7 @@ def render(
     Raises:
         ChartError: the schema or a template refuses the values, or there is no Helm engine for this platform.
     """
-    try:
-        import helm_python as helm
-    except ImportError as error:
-        raise ChartError("helm-python-sdk is only for x86-64 Linux; use helm template") from error
+    helm = load_helm()
     try:
         with helm.Chart.load(chart) as loaded:
             loaded.validate_schema(dict(values))

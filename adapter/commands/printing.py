@@ -38,12 +38,12 @@ def print_report(report: Report, *, plain: bool) -> None:
     """
     console = _console(plain=plain)
     if report.found:
-        console.print(Text(f"found in {report.found}"), soft_wrap=True)
+        console.print(_text(f"found in {report.found}"), soft_wrap=True)
     if report.asked_prometheus:
         table = _table(*_COLUMNS)
         for rule in report.rules:
             for row in _rows(rule):
-                table.add_row(*map(Text, row))
+                table.add_row(*map(_text, row))
         if Measurement.get(_console(plain=True), _console(plain=True).options, table).maximum <= console.width:
             _print_table(console, table)
         else:
@@ -66,33 +66,33 @@ def _print_table(console: Console, table: Table) -> None:
 
 def _print_rule(console: Console, rule: RuleReport) -> None:
     """Print a rule as a list: its series, their metrics, and examples of these."""
-    console.print(Text(f"{rule.rule}  {on_one_line(rule.about)}", style="bold"), soft_wrap=True)
+    console.print(_text(f"{rule.rule}  {on_one_line(rule.about)}", style="bold"), soft_wrap=True)
     before = None
     for row in _rows(rule):
         _, found, left_out_by, labels, metric, hidden_by, merges, example, value, queries = row
         if (found, left_out_by, labels) != before:
             before = (found, left_out_by, labels)
             why = f"left out by {left_out_by}" if left_out_by else labels
-            console.print(Text(f"  {found}" + (f": {why}" if why else "")), soft_wrap=True)
+            console.print(_text(f"  {found}" + (f": {why}" if why else "")), soft_wrap=True)
         if metric:
             notes = [f"overlapped by {hidden_by}"] * bool(hidden_by) + ["merges"] * (merges == "yes")
-            console.print(Text(f"    {metric}" + (f" ({', '.join(notes)})" if notes else "")), soft_wrap=True)
+            console.print(_text(f"    {metric}" + (f" ({', '.join(notes)})" if notes else "")), soft_wrap=True)
         if example or value:
-            console.print(Text(f"      {' = '.join(filter(None, (example, value)))}"), soft_wrap=True)
+            console.print(_text(f"      {' = '.join(filter(None, (example, value)))}"), soft_wrap=True)
         if queries:
-            console.print(Text(f"      {queries}"), soft_wrap=True)
+            console.print(_text(f"      {queries}"), soft_wrap=True)
 
 
 def _print_findings(console: Console, rule: str, findings: list[Finding], *, plain: bool) -> None:
     """Print the findings about one rule, below its key and seriesQuery."""
-    console.print(Text(f"{rule}  {shortened(findings[0].about)}".rstrip(), style="bold"), soft_wrap=True)
+    console.print(_text(f"{rule}  {shortened(findings[0].about)}".rstrip(), style="bold"), soft_wrap=True)
     for finding in findings:
         style = "red" if finding.severity is Severity.ERROR else "yellow"
         path = finding.where.partition(".")[2]
         line = Text.assemble(
             (f"{finding.severity.value}: ", style),
-            f"{path}: " if path else "",
-            f"{finding.message} [{finding.code}]",
+            _text(f"{path}: " if path else ""),
+            _text(f"{finding.message} [{finding.code}]"),
         )
         if plain:
             console.print(Text("  ") + line, soft_wrap=True)
@@ -103,18 +103,25 @@ def _print_findings(console: Console, rule: str, findings: list[Finding], *, pla
 def print_explanation(explanation: Explanation, *, plain: bool) -> None:
     """Print where the metric comes from and its value, or why it is missing."""
     console = _console(plain=plain)
-    console.print(Text(explanation.headline), soft_wrap=True)
+    console.print(_text(explanation.headline), soft_wrap=True)
     for rule in explanation.hidden:
-        console.print(Text(f"  {rule} also makes it and loses: the later rule wins"), soft_wrap=True)
+        console.print(_text(f"  {rule} also makes it and loses: the later rule wins"), soft_wrap=True)
     if explanation.example is not None:
         for query in explanation.example.queries:
-            console.print(Text(f"  query  {on_one_line(query)}"), soft_wrap=True)
+            console.print(_text(f"  query  {on_one_line(query)}"), soft_wrap=True)
         for value in explanation.example.values:
-            console.print(Text(f"  value  {value.value}  {value.of}".rstrip()), soft_wrap=True)
+            console.print(_text(f"  value  {value.value}  {value.of}".rstrip()), soft_wrap=True)
     for reason in explanation.reasons:
-        console.print(Text(f"  {'-' if explanation.example is None else 'no value:'} {reason}"), soft_wrap=True)
+        console.print(_text(f"  {'-' if explanation.example is None else 'no value:'} {reason}"), soft_wrap=True)
     if explanation.suggestions:
-        console.print(Text(f"did you mean {' or '.join(explanation.suggestions)}?"), soft_wrap=True)
+        console.print(_text(f"did you mean {' or '.join(explanation.suggestions)}?"), soft_wrap=True)
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Return a text without control characters, which a terminal would obey: Prometheus allows any in names."""
+    return Text(
+        "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text), style
+    )
 
 
 def _console(*, plain: bool) -> Console:

@@ -27,6 +27,7 @@ from kube.deadlines import Deadline, DeadlineExceeded, within
 from kube.fairness import FairSemaphore, QueueFullError, enter_namespace
 from kube.security.authentication import Authenticator
 from kube.security.authorization import Authorizer
+from kube.serving.connection import connection_of
 from kube.serving.options import ServerLimits
 from kube.status import StatusError, bad_request, too_many_requests
 
@@ -119,6 +120,10 @@ class RequestServer:
         enter_namespace(namespace)
         # Clients without a verified certificate share one queue, so that they gain nothing by inventing namespaces.
         queue = namespace if certificate is not None else ""
+        if not line.is_exempt and connection_of(request).is_late(
+            seconds=self._limits.late_seconds, requests=self._limits.late_requests
+        ):
+            raise QueueFullError
         if not line.is_exempt and not self._slots.try_acquire(queue):
             await self._slots.acquire(queue)
         self._in_flight += 1

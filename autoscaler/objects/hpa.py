@@ -43,6 +43,7 @@ _MAX_DEPTH: Final = 16  # HPAs are nested less deeply
 # others: an object of 1.5 MiB has room for 15,000 metrics, or for 30,000 policies.
 _MAX_METRICS: Final = 100
 _MAX_POLICIES: Final = 100
+_MAX_SPEC_BYTES: Final = 64 * 1024
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", kw_only=True):
@@ -79,6 +80,7 @@ def track_hpa(raw: Mapping[str, Any], *, api: HPAApi = KUBERNETES, scale_to_zero
         raw = {**raw, "apiVersion": api.api_version}  # items of a list may lack it
         try:
             decoded, problem = decode_hpa(raw), ""
+            _check_size(raw.get("spec"))
             _check(decoded.spec)
             if decoded.spec.min_replicas == 0 and not scale_to_zero and not api.built_in:
                 raise ParseError("spec.minReplicas: 0 needs the feature HPAScaleToZero, which is off")
@@ -155,6 +157,13 @@ def _without_nulls(value: Any, depth: int = _MAX_DEPTH) -> Any:
     if isinstance(value, list):
         return [{} if inner is None else _without_nulls(inner, depth - 1) for inner in value]
     return value
+
+
+def _check_size(spec: object) -> None:
+    """Refuse a spec with, for instance, a selector of a megabyte, which is in each message and each request."""
+    size = len(msgspec.json.encode(spec))
+    if size > _MAX_SPEC_BYTES:
+        raise ParseError(f"spec: it has {size} bytes as JSON, and at most {_MAX_SPEC_BYTES} are supported")
 
 
 def _check(spec: Spec) -> None:

@@ -66,6 +66,9 @@ class Connections:
         registry: the metrics registry.
         metrics_prefix: of the names of their metrics.
         clock: in seconds, to limit a warning to one per minute.
+
+    Attributes:
+        waiting: how many requests have arrived whose handling has not begun.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Connections:
         self._clock = clock
         self._next_warning = 0.0
         self._buffered = 0
+        self.waiting = 0
         self.handshakes: _Group = OrderedDict()
         self.unverified: _Group = OrderedDict()
         self.verified: _Group = OrderedDict()
@@ -198,6 +202,7 @@ class Connection(asyncio.Protocol):
     Attributes:
         certificate: the client's as DER, if it has one, verified by one of the CAs in the handshake.
         busy: a request is being handled; False while the response is being sent.
+        arrived: when the last request's head was complete, by time.monotonic().
         buffered: bytes of an incomplete head.
         head_is_too_large: the connection is closed because its head is too large.
         group: the connections among which it is counted; None once it is closed.
@@ -215,6 +220,8 @@ class Connection(asyncio.Protocol):
         self._read_timer: asyncio.TimerHandle | None = None
         self.certificate: bytes | None = None
         self.busy = False
+        self.arrived = 0.0
+        self._waits = False
         self.buffered = 0
         self.head_is_too_large = False
         self.group: _Group | None = None
@@ -234,7 +241,11 @@ class Connection(asyncio.Protocol):
         if self._read_timer is not None:
             self._read_timer.cancel()
         self._server.all_connections.remove(self)
+        self._set_waiting(False)
         self._http.connection_lost(exc)
+        # Both refer to this object. The garbage collector runs rarely, and a closed connection has 45 KiB of TLS.
+        self._transport = None
+        del self._http
 
     def data_received(self, data: bytes) -> None:
         """Pass on a complete head; discard what follows it."""
@@ -249,6 +260,8 @@ class Connection(asyncio.Protocol):
             data = self._complete_head(data)
         if data:
             self._expects_head = False
+            self.arrived = time.monotonic()
+            self._set_waiting(True)
             self._http.data_received(data)
 
     def eof_received(self) -> None:
@@ -271,6 +284,7 @@ class Connection(asyncio.Protocol):
     def begin_request(self, request: web.BaseRequest) -> None:
         """Note that a request is being handled: the connection is not closed for another one until `end_request`."""
         self.busy = True
+        self._set_waiting(False)
         if self.group is not None:
             self.group.move_to_end(self)
         self._is_last_request = _is_more_than_a_head(request)
@@ -291,6 +305,14 @@ class Connection(asyncio.Protocol):
             # In its handshake: the loop sees the end of the connection, and releases the rest.
             with contextlib.suppress(OSError):
                 self._client.shutdown(socket.SHUT_RDWR)
+
+    def is_late(self, *, seconds: float, requests: int) -> bool:
+        """Return True if its request has waited longer than `seconds`, and more than `requests` others are waiting."""
+        return self._server.all_connections.waiting > requests and time.monotonic() - self.arrived > seconds
+
+    def _set_waiting(self, waits: bool) -> None:
+        self._server.all_connections.waiting += waits - self._waits
+        self._waits = waits
 
     def _complete_head(self, data: bytes) -> bytes:
         """Return the head that `data` completes; b"" while it is not complete."""

@@ -21,6 +21,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from kube.serving.connection import Connection, Connections, ErrorResponse, HttpServer, connection_of
+from kube.serving.long_body import send_in_pieces
 from kube.serving.options import ServerLimits
 
 _log = logging.getLogger(__name__)
@@ -122,6 +123,7 @@ class Listener:
             may_reuse = connection.end_request()
         if not may_reuse or self._listening is None:
             response.force_close()
+        send_in_pieces(response)
         return response
 
     def _accept(self, listening: socket.socket, server: HttpServer) -> None:

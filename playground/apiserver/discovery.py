@@ -25,6 +25,7 @@ _SUBRESOURCE_VERBS: Final = ("get", "patch", "update")
 # groupPriorityMinimum and versionPriority of kube-apiserver's own groups.
 _PRIORITIES: Final[dict[tuple[str, str], tuple[int, int]]] = {
     ("", "v1"): (18000, 1),
+    ("apiextensions.k8s.io", "v1"): (16700, 15),
     ("apps", "v1"): (17800, 15),
     ("authentication.k8s.io", "v1"): (17700, 15),
     ("authorization.k8s.io", "v1"): (17600, 15),
@@ -34,6 +35,7 @@ _PRIORITIES: Final[dict[tuple[str, str], tuple[int, int]]] = {
     ("coordination.k8s.io", "v1"): (16500, 15),
     ("milliscale.io", "v1"): (1000, 100),  # as of any CustomResourceDefinition
     ("networking.k8s.io", "v1"): (17200, 15),
+    ("policy", "v1"): (17100, 15),
     ("rbac.authorization.k8s.io", "v1"): (17000, 15),
 }
 

@@ -157,6 +157,22 @@ RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (
     _autoscaler_of_ours(),
     # No controller runs them. Every scraped series has a label `job`, which rules may map to this resource.
     ResourceType("batch", "v1", "Job", "jobs", "job", categories=("all",), subresources=("status",), generation=True),
+    # Stored without effect, so that all manifests can be applied.
+    ResourceType(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        "customresourcedefinition",
+        namespaced=False,
+        short_names=("crd",),
+    ),
+    ResourceType(
+        "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", "networkpolicy", short_names=("netpol",)
+    ),
+    ResourceType(
+        "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "poddisruptionbudget", short_names=("pdb",)
+    ),
     ResourceType("coordination.k8s.io", "v1", "Lease", "leases", "lease", unconditional_update=False),
     # No controller serves them. Rules map labels of gateways to this resource.
     ResourceType(

@@ -290,9 +290,8 @@ async def test_client_that_does_not_read_its_responses_is_disconnected(
         reader, writer = await asyncio.open_connection(
             sock=narrow, ssl=adapter.client_context(master), server_hostname="127.0.0.1", limit=1024
         )
-        for number in (1, 2):
-            writer.write(f"GET {BIG_PATH} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-            await eventually(functools.partial(responded, adapter, number), within=10.0, every=0.02)
+        writer.write(f"GET {BIG_PATH} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        await eventually(functools.partial(responded, adapter, 1), within=10.0, every=0.02)
 
         async def given_up() -> bool:
             return "closed a connection: its client did not read the response" in caplog.messages
@@ -304,7 +303,7 @@ async def test_client_that_does_not_read_its_responses_is_disconnected(
 
 
 async def test_client_that_never_reads_its_response_is_disconnected(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path, limits=impatient(idle=0.2, handshake=2.0)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(read=0.2, handshake=2.0)) as adapter:
         adapter.metrics.count = 25_000
         master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
         narrow = socket.socket()
@@ -474,6 +473,17 @@ async def test_metrics_are_for_authorized_users(tmp_path: Path) -> None:
         assert reply.json["message"] == 'forbidden: User "system:anonymous" cannot get path "/metrics"'
         adapter.api.tokens["secret"] = {"username": "bob"}
         assert (await adapter.request("/metrics", headers={"Authorization": "Bearer secret"})).status == 200
+
+
+@pytest.mark.parametrize(("enough", "status"), [(-1, 429), (0, 200)])
+async def test_late_request_gets_429_unless_few_are_waiting(enough: int, status: int, tmp_path: Path) -> None:
+    """Every request is late, with a limit of no time at all."""
+    async with served_adapter(tmp_path, limits=ServerLimits(late_seconds=-1.0, late_requests=enough)) as adapter:
+        reply = await adapter.request_as_master(POD_PATH)
+        assert reply.status == status, reply.body
+        assert reply.headers.get("Retry-After") == ("1" if status == 429 else None)
+        assert (await adapter.request("/livez")).status == 200
+        assert (await adapter.request("/readyz")).status == 200
 
 
 async def test_stopping_lets_requests_in_flight_end(tmp_path: Path) -> None:

@@ -55,15 +55,17 @@ def parsed_metric(metric: JSON) -> MetricSpec:
 
 
 def test_an_hpa_that_would_take_the_time_of_all_others_is_refused() -> None:
-    metric = {
-        "type": "Pods",
-        "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}},
-    }
+    pods: JSON = {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}}
+    metric = {"type": "Pods", "pods": pods}
     policy = {"type": "Pods", "value": 1, "periodSeconds": 1}
     assert problem_of(raw_hpa(metrics=[metric] * 100, behavior={"scaleUp": {"policies": [policy] * 100}})) == ""
     assert problem_of(raw_hpa(metrics=[metric] * 101)) == "spec.metrics: there are 101, and at most 100 are supported"
     many = problem_of(raw_hpa(behavior={"scaleDown": {"policies": [policy] * 101}}))
     assert many == "spec.behavior.scaleDown.policies: there are 101, and at most 100 are supported"
+    expressions = [{"key": "a", "operator": "In", "values": [f"v{number}" for number in range(10_000)]}]
+    selected = {"name": "m", "selector": {"matchExpressions": expressions}}
+    large = {"type": "Pods", "pods": pods | {"metric": selected}}
+    assert problem_of(raw_hpa(metrics=[large])).endswith(" bytes as JSON, and at most 65536 are supported")
 
 
 def problem_of(raw: JSON, **options: Any) -> str:

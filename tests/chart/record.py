@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from tools.render_chart import objects, render
+from tools.render_chart import load_helm, objects, render
 
 FOLDER: Final = Path(__file__).parent / "prometheus_adapter_values"
 RELEASE: Final = "prometheus-adapter"
@@ -31,7 +31,7 @@ def rendered_file(path: Path) -> Path:
 
 def main() -> None:
     """Write all recordings."""
-    import helm_python as helm
+    helm = load_helm()
 
     parser = argparse.ArgumentParser(description="Record what the prometheus-adapter chart renders.")
     parser.add_argument("chart", type=Path)

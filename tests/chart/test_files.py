@@ -1,6 +1,8 @@
 """The chart's files, its metadata, and Helm's own checks."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import yaml
 
 from tests.chart.choices import CHOICES
 from tools.chart_files import COPIES
-from tools.render_chart import CHART
+from tools.render_chart import CHART, load_helm
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("copy", COPIES, ids=lambda path: path.name)
@@ -24,7 +28,7 @@ def test_each_file_is_used() -> None:
 
 @pytest.mark.parametrize("name", [None, *CHOICES])
 def test_helm_lint_finds_nothing(name: str | None) -> None:
-    import helm_python as helm
+    helm = load_helm()
 
     values: dict[str, Any] = {} if name is None else dict(CHOICES[name].values)
     report = helm.lint(CHART, values, strict=True)
@@ -34,7 +38,7 @@ def test_helm_lint_finds_nothing(name: str | None) -> None:
 
 
 def test_package_has_what_a_user_needs(tmp_path: Path) -> None:
-    import helm_python as helm
+    helm = load_helm()
 
     archive = Path(helm.package(CHART, destination=tmp_path, version="1.2.3", app_version="1.2.3"))
     assert archive.name == "milliscale-1.2.3.tgz"
@@ -44,3 +48,29 @@ def test_package_has_what_a_user_needs(tmp_path: Path) -> None:
     (deployment,) = yaml.safe_load_all(rendered["milliscale/templates/adapter-deployment.yaml"])
     assert deployment["metadata"]["name"] == "metrics-milliscale-adapter"
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "milliscale:1.2.3"
+
+
+def test_engine_leaves_the_limit_of_open_files() -> None:
+    code = (
+        "import resource as r; _, hard = r.getrlimit(r.RLIMIT_NOFILE); r.setrlimit(r.RLIMIT_NOFILE, (512, hard));"
+        "from tools.render_chart import render; render({}); print(r.getrlimit(r.RLIMIT_NOFILE)[0])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout == "512\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "output"),
+    [
+        ("replicas: 4", 0, "replicas: 4"),
+        ("replicas: many", 1, "render-chart: milliscale:\n- at '/replicas': got string, want integer"),
+        ("replicas: [", 1, "render-chart: while parsing"),
+    ],
+)
+def test_render_chart_prints_objects_or_an_error(values: str, status: int, output: str, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(values)
+    command = [sys.executable, "-m", "tools.render_chart", "--values", str(tmp_path / "values.yaml")]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == status
+    assert output in (ended.stderr if status else ended.stdout)
+    assert status or list(yaml.safe_load_all(ended.stdout))

@@ -10,7 +10,7 @@ import yaml
 from adapter.rules import parse_rules
 from adapter.rules.manifests import load_manifest_rules
 from tests.chart.effects import Rendered
-from tools.render_chart import CHART, ChartError, Object, objects, render
+from tools.render_chart import CHART, ChartError, Object, load_helm, objects, render
 
 ON = {"enabled": True}
 TLS = {"enable": True, "ca": "CA", "certificate": "C", "key": "K"}
@@ -142,7 +142,7 @@ def test_check_command_finds_the_rules_of_a_values_file(tmp_path: Path) -> None:
 
 
 def test_changed_rules_roll_the_pods_and_a_new_chart_version_alone_does_not(tmp_path: Path) -> None:
-    import helm_python as helm
+    helm = load_helm()
 
     def pods(values: dict[str, Any], version: str) -> Object:
         with helm.Chart.load(helm.package(CHART, destination=tmp_path, version=version)) as chart:
@@ -185,6 +185,12 @@ def test_resources_affinity_and_strategy_replace_the_defaults_as_a_whole() -> No
     assert given.container["resources"] == {"limits": {"memory": "128Mi"}}
     assert given.pod["affinity"] == {"nodeAffinity": {}}
     assert given.deployment["spec"]["strategy"] == {"type": "Recreate"}
+
+
+@pytest.mark.parametrize(("replicas", "surge"), [(2, 0), (1, 1)])
+def test_rollout_on_the_network_of_nodes_needs_no_further_node(replicas: int, surge: int) -> None:
+    strategy = adapter({"hostNetwork": ON, "replicas": replicas}).deployment["spec"]["strategy"]
+    assert strategy["rollingUpdate"] == {"maxSurge": surge, "maxUnavailable": 1 - surge}
 
 
 def test_null_removes_the_user_as_openshift_needs() -> None:

@@ -28,15 +28,19 @@ from tests.eventually import eventually
 
 _ROOT = Path(__file__).parent.parent.parent
 _TIME = "2026-01-01T00:00:00Z"
-_SERVED = ("v1beta2.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io")
+_APIS = {"rules": "v1beta2.custom.metrics.k8s.io", "externalRules": "v1beta1.external.metrics.k8s.io"}
 
 
 @dataclass(frozen=True, slots=True)
 class ExampleCluster:
-    """A running API server with workloads and HPAs, and the adapter behind it. `client` has all rights."""
+    """A running API server with workloads and HPAs, and the adapter behind it.
+
+    `client` has all rights; `served` are the names of the adapter's APIServices.
+    """
 
     server: PlaygroundApiServer
     client: KubeClient
+    served: Sequence[str]
 
     def add_target(self, hpa: Mapping[str, Any], replicas: int) -> None:
         """Create the workload that an HPA scales, with Ready pods NAME-0, NAME-1, ..."""
@@ -68,18 +72,30 @@ class ExampleCluster:
                 }
             )
 
-    async def decide(self, hpa: dict[str, Any]) -> DecisionRecord:
-        """Create an HPA, and return the autoscaler's decision on it."""
-        self.server.create(hpa)
-        metadata = hpa["metadata"]
-        record, _ = await decide_once(
-            self.client, namespace=metadata["namespace"], name=metadata["name"], config=Config()
-        )
+    async def set_replicas(self, hpa: Mapping[str, Any], replicas: int) -> None:
+        """Set the replicas of the Deployment that an HPA scales, without pods."""
+        namespace, name = hpa["metadata"]["namespace"], hpa["spec"]["scaleTargetRef"]["name"]
+        path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+        await self.client.patch(path, {"spec": {"replicas": replicas}})
+        await self.client.patch(f"{path}/status", {"status": {"replicas": replicas}})
+
+    @asynccontextmanager
+    async def with_hpa(self, hpa: Mapping[str, Any]) -> AsyncIterator[None]:
+        """Create an HPA, and delete it at the end."""
+        self.server.create(dict(hpa))
+        yield
+        path = f"/apis/{hpa['apiVersion']}/namespaces/{hpa['metadata']['namespace']}/horizontalpodautoscalers"
+        await self.client.delete(f"{path}/{hpa['metadata']['name']}")
+
+    async def decide(self, hpa: Mapping[str, Any]) -> DecisionRecord:
+        """Return the autoscaler's decision on an HPA that exists."""
+        namespace, name = hpa["metadata"]["namespace"], hpa["metadata"]["name"]
+        record, _ = await decide_once(self.client, namespace=namespace, name=name, config=Config())
         return record
 
     async def listed(self) -> set[str]:
         """Return the metrics in discovery: `pods/NAME`, `deployments.apps/NAME`, and `NAME` of external ones."""
-        documents = [await self.client.get(f"/apis/{'/'.join(reversed(name.split('.', 1)))}") for name in _SERVED]
+        documents = [await self.client.get(f"/apis/{'/'.join(reversed(name.split('.', 1)))}") for name in self.served]
         return {one["name"] for document in documents for one in document["resources"]}
 
 
@@ -133,8 +149,9 @@ async def running_cluster(
         ]
         log = folder / "adapter.log"
         async with await ChildProcess.start("adapter", command, log=log, directory=_ROOT) as adapter:
-            _register(server, port)
-            cluster = ExampleCluster(server, client)
+            served_apis = [name for section, name in _APIS.items() if section in rules]
+            _register(server, port, served_apis)
+            cluster = ExampleCluster(server, client, served_apis)
 
             async def served() -> bool:
                 if adapter.exit_status is not None:
@@ -150,11 +167,11 @@ async def running_cluster(
             yield cluster
 
 
-def _register(server: PlaygroundApiServer, port: int) -> None:
+def _register(server: PlaygroundApiServer, port: int, names: Iterable[str]) -> None:
     service = {"type": "ExternalName", "externalName": "localhost"}
     metadata = {"name": "adapter", "namespace": "default"}
     server.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})
-    for name in _SERVED:
+    for name in names:
         version, _, group = name.partition(".")
         server.create(
             {

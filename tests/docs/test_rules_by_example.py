@@ -162,7 +162,8 @@ async def test_hpas_are_decided_as_stated(running: Running, title: str) -> None:
         for metric in hpa["spec"]["metrics"]:
             assert listed_name(metric) in listed
         running.cluster.add_target(hpa, replicas[hpa["spec"]["scaleTargetRef"]["name"]])
-        assert (await running.cluster.decide(hpa)).sentence == stated
+        async with running.cluster.with_hpa(hpa):
+            assert (await running.cluster.decide(hpa)).sentence == stated
 
 
 def listed_name(metric: Mapping[str, Any]) -> str:

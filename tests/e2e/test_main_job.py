@@ -12,11 +12,13 @@ import pytest
 import pytest_asyncio
 import yaml
 from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
 
 from autoscaler.cli import main as autoscaler
 from kube.quantity import Quantity
 from kube.status import StatusError
 from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
+from playground.install import apply
 from playground.recording import replay_recording
 from playground.scenario import HPAS, NAMESPACE, demo_load
 from playground.scoreboard import Scoreboard
@@ -25,6 +27,7 @@ from replay.hpa_files import read_hpa_file
 from tests.autoscaler.ui.pages import Document
 from tests.e2e.tools import fetch, kubectl
 from tests.eventually import eventually
+from tools.reference.metrics import adapter_metrics, autoscaler_metrics, exposed_name, health_metrics, label_names
 
 pytestmark = [
     pytest.mark.e2e,
@@ -228,6 +231,46 @@ async def test_both_processes_serve_health_and_metrics(bundle: Bundle) -> None:
     status, text = await fetch(f"{bundle.autoscaler_url}/metrics")
     assert status == 200
     assert "horizontal_pod_autoscaler_controller_reconciliations_total" in text
+
+
+async def scraper(bundle: Bundle) -> dict[str, str]:
+    """Return the headers of a service account that may read metrics."""
+    name, account = {"name": "scraper"}, {"kind": "ServiceAccount", "name": "scraper", "namespace": "default"}
+    rbac = "rbac.authorization.k8s.io"
+    role = {"rules": [{"nonResourceURLs": ["/metrics", "/metrics/slis"], "verbs": ["get"]}]}
+    binding = {"roleRef": {"apiGroup": rbac, "kind": "ClusterRole", **name}, "subjects": [account]}
+    await apply(
+        bundle.client,
+        [
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**name, "namespace": "default"}},
+            {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": name, **role},
+            {"apiVersion": f"{rbac}/v1", "kind": "ClusterRoleBinding", "metadata": name, **binding},
+        ],
+    )
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    response = await bundle.client.post("/api/v1/namespaces/default/serviceaccounts/scraper/token", request)
+    return {"Authorization": f"Bearer {response['status']['token']}"}
+
+
+async def test_every_metric_is_documented(bundle: Bundle) -> None:
+    documented = {
+        "adapter": {exposed_name(metric): label_names(metric) for metric in adapter_metrics()},
+        "autoscaler": {exposed_name(metric): label_names(metric) for metric in autoscaler_metrics()},
+        "health": {exposed_name(metric): label_names(metric) for metric in health_metrics()},
+    }
+    for url, page in (
+        (f"{bundle.autoscaler_url}/metrics", "autoscaler"),
+        (f"{bundle.autoscaler_url}/metrics/slis", "health"),
+        (f"{bundle.adapter_url}/metrics", "adapter"),
+        (f"{bundle.adapter_url}/metrics/slis", "health"),
+    ):
+        status, text = await fetch(url, await scraper(bundle))
+        assert status == 200, text
+        served = [each for each in text_string_to_metric_families(text) if not each.name.endswith("_created")]
+        assert {exposed_name(metric) for metric in served} == set(documented[page])
+        for metric in served:
+            if metric.samples:
+                assert sorted(label_names(metric)) == sorted(documented[page][exposed_name(metric)]), metric.name
 
 
 async def test_metric_of_an_absent_object_is_not_found(bundle: Bundle) -> None:

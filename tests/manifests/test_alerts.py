@@ -91,14 +91,14 @@ def test_alert_says_what_happened_what_it_means_and_where_to_read_on(alert: Rule
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_alert_has_a_runbook_with_meaning_impact_diagnosis_and_mitigation(alert: Rule) -> None:
-    entry = re.search(rf"^## {alert['alert']}\n(.*?)(?=^## |\Z)", RUNBOOKS, flags=re.MULTILINE | re.DOTALL)
+    entry = re.search(rf"^### {alert['alert']}\n(.*?)(?=^##|\Z)", RUNBOOKS, flags=re.MULTILINE | re.DOTALL)
     assert entry is not None
     parts = re.findall(r"^\*\*(\w+)\.\*\*", entry[1], flags=re.MULTILINE)
     assert parts == ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 
 
 def test_there_are_no_runbooks_of_alerts_that_do_not_exist() -> None:
-    described = set(re.findall(r"^## (Milliscale\w+)", RUNBOOKS, flags=re.MULTILINE))
+    described = set(re.findall(r"^### (Milliscale\w+)", RUNBOOKS, flags=re.MULTILINE))
     assert described == {alert["alert"] for process in PROCESSES for alert in alerts_of(process)}
 
 

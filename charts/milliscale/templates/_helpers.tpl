@@ -132,11 +132,11 @@ podAntiAffinity:
       {{- include "milliscale.selectorLabels" . | nindent 6 }}
 {{- end -}}
 
-{{- /* A further pod of a highly available rollout would need a further node: an old pod ends first. */ -}}
+{{- /* (whether a further pod of a rollout may need a further node): then an old pod ends first. */ -}}
 {{- define "milliscale.strategy" -}}
 type: RollingUpdate
 rollingUpdate:
-{{- if .Values.highAvailability.enabled }}
+{{- if . }}
   maxSurge: 0
   maxUnavailable: 1
 {{- else }}

@@ -1,0 +1,155 @@
+"""No value is without effect, and the documentation names those whose defaults differ from prometheus-adapter's."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.chart.test_prometheus_adapter_values import DEFAULTS
+from tools.render_chart import CHART, ChartError, load_helm, render
+
+ON: Final = {"enabled": True}
+HELM_PAGE: Final = Path(__file__).resolve().parents[2] / "docs/helm.md"
+VALUES: Final[dict[str, Any]] = yaml.safe_load((CHART / "values.yaml").read_text())
+
+# Everything on, so that each value has a place to be seen, in two variants for what excludes each other.
+EVERYTHING: Final[dict[str, Any]] = {
+    "replicas": 4,
+    "rules": {"resource": {"cpu": {}}, "external": [{}]},
+    "certManager": ON,
+    "monitoring": ON,
+    "networkPolicy": ON,
+    "ui": ON,
+    "service": {"ipDualStack": ON},
+    "autoscaler": {"enabled": True, "ownHPAs": True, "ui": ON},
+}
+OTHERWISE: Final[dict[str, Any]] = {
+    "certManager": {"enabled": False},
+    "tls": {"enable": True, "ca": "CA", "certificate": "C", "key": "K"},
+    "podDisruptionBudget": {"maxUnavailable": None},
+}
+# Values for which the change below is not valid, or makes no difference.
+SAMPLES: Final[dict[str, Any]] = {
+    "autoscaler.enabled": False,
+    "autoscaler.mode": "dry-run",
+    "dnsPolicy": "None",
+    "image.pullPolicy": "Always",
+    "prometheus.path": "/prometheus",
+    "service.type": "NodePort",
+    "tls.enable": True,
+}
+
+
+def leaves(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each value of values.yaml with its path; what Kubernetes defines is one value."""
+    closed = {"livenessProbe", "readinessProbe", "podSecurityContext", "securityContext", "nodeSelector"}
+    for key, value in values.items():
+        if isinstance(value, dict) and value and key not in closed:
+            yield from leaves(value, f"{path}{key}.")
+        else:
+            yield path + key, value
+
+
+def changed(path: str, value: Any) -> Any:
+    """Return another value of the same type."""
+    if path in SAMPLES:
+        return SAMPLES[path]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, list):
+        return (
+            [*value, "sample"] if path.endswith((".resources", ".pullSecrets", "extraArguments")) else [{"name": "x"}]
+        )
+    if isinstance(value, dict):
+        return {"sample": "x"}
+    return "7" if value is None else "17m"
+
+
+def nested(path: str, value: Any) -> dict[str, Any]:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return dict(value)
+
+
+def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **first,
+        **{
+            key: merged(first[key], value) if isinstance(value, dict) and isinstance(first.get(key), dict) else value
+            for key, value in second.items()
+        },
+    }
+
+
+def test_every_value_has_an_effect() -> None:
+    helm = load_helm()
+    without = []
+    with helm.Chart.load(CHART) as chart:
+
+        def rendered(values: dict[str, Any]) -> str:
+            try:
+                return str(chart.render(values))
+            except helm.HelmError as error:
+                return str(error)
+
+        bases = [EVERYTHING, merged(EVERYTHING, OTHERWISE), {"autoscaler": ON}]
+        texts = [rendered(base) for base in bases]
+        assert all("apiVersion" in text for text in texts)
+        for path, value in leaves(VALUES):
+            change = nested(path, changed(path, value))
+            if all(rendered(merged(base, change)) == text for base, text in zip(bases, texts, strict=True)):
+                without.append(path)
+    assert without == []
+
+
+def rows(section: str) -> list[list[str]]:
+    """The rows of the table in a section of the page, without its head."""
+    text = HELM_PAGE.read_text().split(f"{section}\n", 1)[1].split("\n#", 1)[0]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:2] == "| "][2:]
+
+
+def test_page_lists_the_defaults_that_differ() -> None:
+    """All but empty values, and the user's own: the names of fields that Kubernetes defines are below their value."""
+    theirs, ours = dict(leaves(DEFAULTS)), dict(leaves(VALUES))
+    empty: tuple[object, ...] = (None, "", [], {})
+    differ = {
+        path
+        for path, value in theirs.items()
+        if ours.get(path) != value and not (value in empty and ours.get(path) in empty)
+    }
+    listed = {name for row in rows("### Defaults that differ") for name in re.findall(r"`([\w.]+)`", row[0])}
+    # The text of `resources` and `affinity` is in the templates, because a value replaces it as a whole.
+    missing = {path for path in differ if not any(path == name or path.startswith(f"{name}.") for name in listed)}
+    assert missing == {"tls.ca", "tls.certificate", "tls.key"}  # comments there
+    assert all(name.split(".")[0] in VALUES for name in listed)
+
+
+def test_values_on_the_page_are_valid() -> None:
+    text = HELM_PAGE.read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) >= 2
+    for block in blocks:
+        render(yaml.safe_load(block))
+    chosen = [value for row in rows("## Choose") for value in re.findall(r"`([\w.]+: [^`]+)`", row[1])]
+    assert len(chosen) > 10
+    for value in chosen:
+        path, _, given = value.partition(": ")
+        render(merged({"autoscaler": ON}, nested(path, yaml.safe_load(given))))
+
+
+def test_options_on_the_page_are_valid() -> None:
+    helm = load_helm()
+    expressions = re.findall(r"--set ([\w.=,]+)", HELM_PAGE.read_text())
+    assert "rules.customs=1" in expressions  # the page's example of a mistake
+    for expression in expressions:
+        values = helm.parse_set_string(expression)
+        if expression == "rules.customs=1":
+            with pytest.raises(ChartError, match="additional properties 'customs' not allowed"):
+                render(values)
+        else:
+            render(values)

@@ -1,0 +1,155 @@
+"""docs/migrating-from-keda.md: each HPA ends at the same number of replicas as the ScaledObject above it.
+
+The autoscaler, whose decisions are Kubernetes', decides on both HPAs. Their metrics come from one real Prometheus: one
+through the page's rule, the other through a copy of KEDA's metrics server (tests.docs.keda) behind the adapter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from autoscaler.objects.hpa import default_hpa
+from autoscaler.objects.validation import validate_hpa
+from tests.docs.example_cluster import ExampleCluster, running_cluster, running_prometheus
+from tests.docs.example_pages import DOCS, merged, sections, series_of
+from tests.docs.keda import ScaledObject, activated, keda_hpa, keda_metrics_server, metric_values
+
+HPA = "HorizontalPodAutoscaler"
+SECTIONS = {one.title: one for one in sections(DOCS / "migrating-from-keda.md") if one.of_kind("ScaledObject")}
+# For each section a name, replicas to start from, and loads: the series of each, in which {ns} is its namespace.
+JOBS, ORDERS, REFUNDS = (
+    'export_jobs_waiting{{namespace="{ns}"}}',
+    'orders_open{{namespace="{ns}"}}',
+    'refunds_open{{namespace="{ns}"}}',
+)
+REQUESTS = 'http_requests_total{{namespace="{ns}",deployment="web",pod="web-0"}}'
+LOADS: dict[str, tuple[str, tuple[int, ...], list[dict[str, Any]]]] = {
+    "An example": ("web", (2, 9), [{}, *({REQUESTS: f"{rate}/s"} for rate in (0, 90, 215, 1000, 9999))]),
+    "To zero": ("export", (0, 3, 12), [{}, *({JOBS: value} for value in (0, 2, 3, 27, 97, 9999, float("nan")))]),
+    "Scaling modifiers": (
+        "support",
+        (1, 7),
+        [{}, {ORDERS: 130}, {REFUNDS: 65}, {ORDERS: 100, REFUNDS: 90}, {ORDERS: 10, REFUNDS: 9}],
+    ),
+}
+CASES = [(title, number) for title, (_, _, loads) in LOADS.items() for number in range(len(loads))]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The cluster with the rules of the page, and KEDA's metrics server behind its adapter."""
+
+    cluster: ExampleCluster
+    prometheus_url: str
+
+
+def with_cluster(test: Callable[..., Any]) -> Any:
+    """Mark a test that uses the Prometheus and the adapter of this module, which are started once."""
+    group = pytest.mark.xdist_group("migrating-from-keda")
+    return pytest.mark.e2e(group(pytest.mark.asyncio(loop_scope="module")(test)))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+    folder = tmp_path_factory.mktemp("migrating-from-keda")
+    series = [one for title, number in CASES for one in series_of(load(title, number))]
+    async with AsyncExitStack() as stack:
+        prometheus_url = await stack.enter_async_context(running_prometheus(folder / "prometheus", series))
+        rules = merged(*(one.rules for one in SECTIONS.values()))
+        rules["prometheusServers"] = {"mimir": {"url": prometheus_url}}
+        rules["forwardExternal"] = await stack.enter_async_context(
+            keda_metrics_server(folder, scaled_object, prometheus_url)
+        )
+        namespaces = [namespace(title, number) for title, number in CASES]
+        cluster = await stack.enter_async_context(
+            running_cluster(folder / "cluster", rules=rules, prometheus_url=prometheus_url, namespaces=namespaces)
+        )
+        yield Running(cluster, prometheus_url)
+
+
+def namespace(title: str, number: int) -> str:
+    """Return the namespace of a load."""
+    return f"{LOADS[title][0]}-{number}"
+
+
+def load(title: str, number: int) -> dict[str, Any]:
+    """Return the series of a load."""
+    return {name.format(ns=namespace(title, number)): value for name, value in LOADS[title][2][number].items()}
+
+
+def scaled_object(namespace: str, name: str) -> ScaledObject:
+    """Return the page's ScaledObject of a name, in another namespace."""
+    [title] = [title for title, (known, _, _) in LOADS.items() if known == name]
+    return moved(SECTIONS[title].of_kind("ScaledObject")[0], namespace)
+
+
+def moved(obj: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """Return an object of the namespace shop in another one, with its queries."""
+    text = json.dumps(obj).replace('"namespace": "shop"', f'"namespace": "{namespace}"')
+    result: dict[str, Any] = json.loads(text.replace('namespace=\\"shop\\"', f'namespace=\\"{namespace}\\"'))
+    return result
+
+
+def test_each_scaled_object_is_compared() -> None:
+    assert set(SECTIONS) == set(LOADS)
+    for section in SECTIONS.values():
+        [hpa] = section.of_kind(HPA)
+        assert validate_hpa(default_hpa(hpa), scale_to_zero=True) == []
+        # The window of a scale-down is not part of the comparison.
+        [scaled] = section.of_kind("ScaledObject")
+        stated = keda_hpa(scaled)["spec"].get("behavior")
+        assert hpa["spec"].get("behavior") == (stated or cooldown(scaled))
+
+
+def cooldown(scaled: ScaledObject) -> dict[str, Any] | None:
+    """Return the behavior that replaces the cooldown period of a ScaledObject that scales to zero."""
+    seconds = scaled["spec"].get("cooldownPeriod")
+    return {"scaleDown": {"stabilizationWindowSeconds": seconds}} if seconds else None
+
+
+@with_cluster
+@pytest.mark.parametrize(("title", "number"), CASES)
+async def test_hpa_ends_at_the_same_replicas_as_keda(running: Running, title: str, number: int) -> None:
+    name, starts, _ = LOADS[title]
+    where = namespace(title, number)
+    scaled, hpa = scaled_object(where, name), moved(SECTIONS[title].of_kind(HPA)[0], where)
+    values = await metric_values(scaled, running.prometheus_url)
+    running.cluster.add_target(hpa, 0)
+
+    async def operator(replicas: int) -> int:
+        return activated(scaled, values, replicas)
+
+    async def nobody(replicas: int) -> int:
+        return replicas
+
+    for start in starts:
+        theirs = await settled(running.cluster, keda_hpa(scaled), start, operator)
+        ours = await settled(running.cluster, hpa, start, nobody)
+        assert ours == theirs, (start, values)
+
+
+async def settled(
+    cluster: ExampleCluster, hpa: dict[str, Any], replicas: int, before: Callable[[int], Awaitable[int]]
+) -> int:
+    """Return the number of replicas at which an HPA, and `before` each of its reconciliations, changes nothing."""
+    hpa = json.loads(json.dumps(hpa))
+    hpa["spec"].setdefault("behavior", {}).setdefault("scaleDown", {})["stabilizationWindowSeconds"] = 0
+    if hpa["spec"]["minReplicas"] == 0:  # it has scaled the target to zero itself
+        hpa["status"] = {"conditions": [{"type": "ScaledToZero", "status": "True"}]}
+    async with cluster.with_hpa(hpa):
+        for _ in range(20):
+            wanted = await before(replicas)
+            await cluster.set_replicas(hpa, wanted)
+            record = await cluster.decide(hpa)
+            assert record.desired_replicas is not None, record.sentence
+            if record.desired_replicas == replicas:
+                return replicas
+            replicas = record.desired_replicas
+    raise AssertionError(f"{hpa['metadata']['name']} does not settle")

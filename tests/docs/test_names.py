@@ -1,0 +1,100 @@
+"""The flags, metrics, targets and files that the documentation names exist."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from adapter.cli import main as adapter
+from adapter.commands.ignored_flags import IGNORED
+from autoscaler.cli import main as autoscaler
+from kubectl_milliscale.cli import main as plugin
+from playground.cli import main as playground
+from tests.docs.blocks import ROOT, pages
+from tools.reference.metrics import adapter_metrics, autoscaler_metrics, exposed_name, health_metrics
+
+PAGES = [pytest.param(path, id=path.name) for path in pages()]
+# Flags of other programs, and of the benchmarks.
+OTHERS = {
+    "--as": "kubectl",
+    "--controllers": "kube-controller-manager",
+    "--enable-feature": "Prometheus",
+    "--help": "all",
+    "--raw": "kubectl",
+    "--type": "kubectl",
+    "--gil": "py-spy",
+    "--no-query.partial-response": "Thanos",
+    "--set": "helm",
+    "--hpas": "bench",
+    "--quick": "bench",
+    "--seconds": "bench",
+    "--trials": "bench",
+    "--warm-up": "bench",
+    "--wide-series": "bench",
+    "--flag": "bench",
+    "--enable-apiservice-patching": "KEDA's operator",
+    "--enable-cert-rotation": "KEDA's operator",
+}
+RECORDING_RULES = {"horizontal_pod_autoscaler_controller_hpas"}  # reason:...:count
+
+
+def flags_of(command: click.Command) -> set[str]:
+    flags = {name.strip() for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            subcommand = command.get_command(context, name)
+            assert subcommand is not None
+            flags |= flags_of(subcommand)
+    return flags
+
+
+def inline_code(page: Path) -> list[str]:
+    text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_flags_exist(page: Path) -> None:
+    known = set().union(*map(flags_of, (adapter, autoscaler, plugin, playground))) | set(IGNORED) | set(OTHERS)
+    named = {flag for code in inline_code(page) for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9.-]*\w", code)}
+    prefixes = {flag for code in inline_code(page) for flag in re.findall(r"(--[\w-]+-)(?:\*|\.\.\.)", code)}
+    named = {flag for flag in named if not any(f"{flag}-" == prefix for prefix in prefixes)}
+    assert named <= known
+    assert all(any(flag.startswith(prefix) for flag in known) for prefix in prefixes)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_own_metrics_exist(page: Path) -> None:
+    metrics = [*adapter_metrics(), *autoscaler_metrics(), *health_metrics()]
+    known = {exposed_name(metric) for metric in metrics}
+    named = set(
+        re.findall(
+            r"\b(?:milliscale_(?:adapter|autoscaler)|horizontal_pod_autoscaler_controller)_[a-z_]+[a-z]",
+            page.read_text(),
+        )
+    )
+    assert {name.removesuffix("_bucket") for name in named} <= known | RECORDING_RULES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_targets_of_make_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {code.split()[1] for code in inline_code(page) if code.startswith("make ")} <= targets
+
+
+def test_every_target_of_make_is_documented() -> None:
+    text = "".join(page.read_text() for page in pages())
+    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {target for target in targets if f"make {target}" not in text} <= {"help", "unit", "clean", "fuzz-setup"}
+
+
+def test_every_alert_is_listed_and_has_a_runbook() -> None:
+    runbooks, production = (ROOT / "docs/runbooks.md").read_text(), (ROOT / "docs/production.md").read_text()
+    for path in sorted((ROOT / "manifests/components").glob("*-monitoring/alerts.yaml")):
+        for group in yaml.safe_load(path.read_text())["spec"]["groups"]:
+            for alert in (rule["alert"] for rule in group["rules"] if "alert" in rule):
+                assert re.search(rf"^##+ {alert}$", runbooks, re.MULTILINE), alert
+                assert f"(runbooks.md#{alert.lower()})" in production, alert

@@ -1,0 +1,85 @@
+"""Connections of the HTTPS server: which are waiting, and when they are freed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import weakref
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from kube.serving.connection import Connection, Connections, HttpServer, connection_of
+from kube.serving.options import ConnectionLimits
+from tests.eventually import eventually
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+
+
+class Server:
+    """An HttpServer whose connections are made by hand; its requests are handled when `go` is set."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.connections = Connections(limit=100, registry=CollectorRegistry(), metrics_prefix="test")
+        self.late: list[bool] = []
+        self.http = HttpServer(
+            self._handle, self.connections, error_response=lambda _: web.Response(), limits=ConnectionLimits()
+        )
+
+    async def connect(self) -> tuple[weakref.ref[Connection], socket.socket]:
+        """Return a connection, and the client's end of it."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        connection = Connection(self.http, ours)
+        self.connections.add(connection)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)
+        return weakref.ref(connection), theirs
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = connection_of(request)
+        connection.begin_request(request)
+        self.late.append(connection.is_late(seconds=-1, requests=1))
+        await self.go.wait()
+        connection.end_request()
+        return web.Response()
+
+
+async def test_closed_connection_is_freed_without_the_garbage_collector() -> None:
+    server = Server()
+    server.go.set()
+    connection, client = await server.connect()
+    loop = asyncio.get_running_loop()
+    gc.collect()
+    gc.disable()
+    try:
+        await loop.sock_sendall(client, REQUEST)
+        assert (await loop.sock_recv(client, 4096)).startswith(b"HTTP/1.1 200")
+        client.close()
+
+        async def freed() -> bool:
+            return connection() is None
+
+        assert await eventually(freed, every=0.01)
+    finally:
+        gc.enable()
+    assert len(server.connections) == 0
+
+
+async def test_requests_are_late_only_while_more_than_so_many_others_wait() -> None:
+    server = Server()
+    clients = [(await server.connect())[1] for _ in range(4)]
+    for client in clients:
+        client.send(REQUEST)  # all are read before the first is handled
+
+    async def all_handled() -> bool:
+        return len(server.late) == len(clients)
+
+    assert await eventually(all_handled, every=0.01)
+    assert server.late == [True, True, False, False]
+    assert server.connections.waiting == 0
+    server.go.set()
+    for client in clients:
+        client.close()

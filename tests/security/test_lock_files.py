@@ -1,0 +1,26 @@
+"""What is installed is what was locked: each distribution has a hash, and no lock file names another index."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LOCKS = sorted(ROOT.glob("requirements*.lock"))
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_each_requirement_has_a_version_and_a_hash(lock: Path) -> None:
+    text = re.sub(r"\\\n\s*", " ", lock.read_text())
+    requirements = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert requirements
+    for line in requirements:
+        assert re.match(r"[a-z0-9][a-z0-9._-]*==\S+ .*--hash=sha256:[0-9a-f]{64}", line), line
+        assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host", line), line
+
+
+def test_images_and_environments_are_installed_with_hashes_only() -> None:
+    assert "--require-hashes" in (ROOT / "Dockerfile").read_text()
+    assert "--require-hashes" in (ROOT / "tools" / "setup_venv.py").read_text()
