@@ -87,8 +87,7 @@ class KubeClient:
         host: the API server's host and port.
         retries: retries requests; its counts are for metrics.
         bookmark_seconds: how often the API server sends a bookmark to a watch.
-        large_responses: how many responses of more than a mebibyte are being read: at most four of lists and four
-            others.
+        large_responses: responses of more than a mebibyte that are being read; at most four of lists, four others.
     """
 
     def __init__(
@@ -272,7 +271,7 @@ class KubeClient:
             async with sent as response:
                 if response.status >= 300:
                     async with asyncio.timeout(self._timeout):
-                        raise _error_of(await self._read(response, _MAX_BYTES, self._large))
+                        raise self._error_of(await self._read(response, _MAX_BYTES, self._large))
                 if on_open is not None:
                     on_open()
                 while line := await self._line(response):
@@ -310,7 +309,7 @@ class KubeClient:
             async with asyncio.timeout(seconds):
                 response = await self.retries.run(request.method, send, timeout=seconds, before_retry=before_retry)
         if response.status >= 300:
-            raise _error_of(response)
+            raise self._error_of(response)
         return response.content
 
     async def _send(self, request: _Request, *, connect_seconds: float) -> aiohttp.ClientResponse:
@@ -345,6 +344,15 @@ class KubeClient:
                     raise ResponseTooLarge(f"the API server's response is too large to be read: {size}")
         return Response(response.status, response.headers, bytes(content))
 
+    def _error_of(self, response: Response) -> StatusError | KubeUnreachable:
+        """Return the error of a response with a status of 300 or more."""
+        if response.status < 400:
+            return KubeUnreachable(f"the API server's response is a redirect, status {response.status}")
+        if response.status == 401:
+            self._config.refused()
+        content_type = response.headers.get("Content-Type", "")
+        return StatusError.from_body(response.status, response.content, content_type=content_type)
+
     @contextlib.asynccontextmanager
     async def _reading_large(self, large: asyncio.Semaphore) -> AsyncGenerator[None, None]:
         async with large:
@@ -366,14 +374,6 @@ def _as_unreachable() -> Iterator[None]:
         raise KubeUnreachable(f"the API server cannot be reached: {str(error) or type(error).__name__}") from error
     except ValueError as error:  # raised by aiohttp for a line that is too long
         raise KubeUnreachable(f"the API server's response cannot be read: {error}") from error
-
-
-def _error_of(response: Response) -> StatusError | KubeUnreachable:
-    """Return the error of a response with a status of 300 or more."""
-    if response.status < 400:
-        return KubeUnreachable(f"the API server's response is a redirect, status {response.status}")
-    content_type = response.headers.get("Content-Type", "")
-    return StatusError.from_body(response.status, response.content, content_type=content_type)
 
 
 def _event_error(status: object) -> StatusError:

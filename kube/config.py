@@ -1,8 +1,9 @@
 """The address of the API server and our credentials, from a kubeconfig or a service account.
 
-kubernetes-asyncio reads files, exec plugins and service accounts. This module adds one error type, re-reads the
-credentials of a kubeconfig every minute, and leaves no copies of a kubeconfig's keys in the temporary directory.
-kubernetes-asyncio is imported lazily, because that takes half a second and some commands do not need a cluster.
+kubernetes-asyncio reads files, exec plugins and service accounts. This module adds one error type, and leaves no copies
+of a kubeconfig's keys in the temporary directory. It re-reads credentials every minute, whatever the wall clock says,
+and after a 401. kubernetes-asyncio is imported lazily, because that takes half a second and some commands do not need a
+cluster.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import os
 import socket
 import ssl
 import tempfile
-import time
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,14 @@ from urllib.parse import urlsplit
 import aiohttp
 from yaml import YAMLError, safe_load
 
+from kube.process import boot_clock
+
 _log = logging.getLogger(__name__)
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-# kubernetes-asyncio itself re-reads the tokens of service accounts.
 _CREDENTIAL_SECONDS = 60.0
+# A plugin may need some time, and what it returns may be refused again.
+_REFUSED_SECONDS = 5.0
 # Like Kubernetes' HTTP/2 pings: after 30 seconds without a byte, 15 seconds for the response.
 _KEEPALIVE = {
     "TCP_KEEPIDLE": 30,
@@ -49,11 +53,17 @@ class RestConfig:
     """How to connect to an API server. Upstream: rest.Config."""
 
     configuration: Any
-    """A Configuration of kubernetes-asyncio; re-reads tokens that may have changed."""
+    """A Configuration of kubernetes-asyncio; it calls `refresh` before each use of a token."""
     tls: ssl.SSLContext
     """With the cluster's CA, and our client certificate if there is one."""
     proxy: str | None
     """The URL of a proxy, from the kubeconfig or the environment."""
+    refresh: _Refresh
+    """Re-reads tokens that may have changed."""
+
+    def refused(self) -> None:
+        """Note that the API server refused the credentials. Upstream: transport.ResetTokenOlderThan."""
+        self.refresh.refused()
 
     async def authorization(self) -> dict[str, str]:
         """Return the current Authorization header; no header without a token or password.
@@ -81,17 +91,12 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
         RestConfigError: there is no configuration, or it is invalid.
     """
     from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config import load_incluster_config
 
     gc.freeze()  # `kube.process.run` does the same for earlier imports.
     configuration = Configuration()
     try:
         with tempfile.TemporaryDirectory() as directory:
-            if kubeconfig is None:
-                await asyncio.to_thread(load_incluster_config, client_configuration=configuration)
-            else:
-                await _load_kubeconfig(configuration, kubeconfig, context, Path(directory))
-                configuration.refresh_api_key_hook = _Refresh(kubeconfig, context)
+            await _load(configuration, kubeconfig, context, Path(directory))
             tls = _tls_context(configuration)
         proxy = configuration.proxy or await asyncio.to_thread(_environment_proxy, configuration.host)
     except _invalid() as error:
@@ -99,7 +104,8 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
             raise RestConfigError(f"kubeconfig {os.fspath(kubeconfig)}: {error}") from error
         message = f"not running in a pod with a service account ({error}); give --kubeconfig"
         raise RestConfigError(message) from error
-    return RestConfig(configuration, tls, proxy)
+    configuration.refresh_api_key_hook = refresh = _Refresh(kubeconfig, context)
+    return RestConfig(configuration, tls, proxy, refresh)
 
 
 def keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -136,9 +142,14 @@ def _invalid() -> tuple[type[Exception], ...]:
     return ConfigException, OSError, ValueError, YAMLError, AttributeError, LookupError, TypeError
 
 
-async def _load_kubeconfig(into: Any, path: Path, context: str | None, directory: Path | None) -> None:
+async def _load(into: Any, path: Path | None, context: str | None, directory: Path | None) -> None:
+    """Load a kubeconfig, or without one the service account; `directory` as for _read_kubeconfig."""
+    from kubernetes_asyncio.config import load_incluster_config
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
+    if path is None:
+        await asyncio.to_thread(load_incluster_config, client_configuration=into, try_refresh_token=False)
+        return
     config = await asyncio.to_thread(_read_kubeconfig, path, directory)
     await KubeConfigLoader(config, context, config_base_path=str(path.parent)).load_and_set(into)
 
@@ -164,26 +175,39 @@ def _read_kubeconfig(path: Path, directory: Path | None) -> Any:
 
 
 class _Refresh:
-    """Re-reads a kubeconfig's credentials (tokenFile, exec plugins); keeps the old ones while it is invalid."""
+    """Re-reads tokens (files, exec plugins); keeps the old ones while they cannot be read.
 
-    def __init__(self, path: Path, context: str | None) -> None:
+    Args:
+        path: the kubeconfig; None: the service account.
+        context: the kubeconfig's context.
+        clock: monotonic, in seconds; runs on while the machine is suspended.
+    """
+
+    def __init__(self, path: Path | None, context: str | None, *, clock: Callable[[], float] = boot_clock) -> None:
         self._path = path
         self._context = context
-        self._read_at = time.monotonic()
+        self._clock = clock
+        self._read_at = clock()
+        self._refused = False
         self._failing = False
+
+    def refused(self) -> None:
+        """Have them re-read soon."""
+        self._refused = True
 
     async def __call__(self, configuration: Any) -> None:
         from kubernetes_asyncio.client import Configuration
 
-        if time.monotonic() - self._read_at < _CREDENTIAL_SECONDS:
+        if self._clock() - self._read_at < (_REFUSED_SECONDS if self._refused else _CREDENTIAL_SECONDS):
             return
-        self._read_at = time.monotonic()
+        self._read_at, self._refused = self._clock(), False
         fresh = Configuration()
         try:
-            await _load_kubeconfig(fresh, self._path, self._context, directory=None)
+            await _load(fresh, self._path, self._context, directory=None)
         except _invalid() as error:
             if not self._failing:
-                _log.warning("kubeconfig %s cannot be reloaded, its old credentials stay: %s", self._path, error)
+                where = "the service account" if self._path is None else f"kubeconfig {self._path}"
+                _log.warning("%s cannot be reloaded, its old credentials stay: %s", where, error)
             self._failing = True
         else:
             self._failing = False

@@ -34,15 +34,20 @@ class Cluster:
         url: the API server.
         kubeconfig: of a cluster admin.
         pki: the certificates and their CAs.
-        is_real: the API server is kube-apiserver.
+        server: the API server; `hang_up` and `listen` make an outage.
         controllers: the tasks of the deployment controller and the kubelet; they end only with an error.
     """
 
     url: str
     kubeconfig: Path
     pki: Pki
-    is_real: bool
+    server: PlaygroundApiServer | KubeApiServer
     controllers: tuple[asyncio.Task[None], ...] = ()
+
+    @property
+    def is_real(self) -> bool:
+        """True if the API server is kube-apiserver."""
+        return isinstance(self.server, KubeApiServer)
 
     def user_kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
         """Write a kubeconfig for a user, with a client certificate."""
@@ -70,18 +75,18 @@ async def start_cluster(
     """
     assets = assets or find_assets(os.environ)
     async with AsyncExitStack() as stack:
+        server: PlaygroundApiServer | KubeApiServer
         if assets is None:
             server = await stack.enter_async_context(PlaygroundApiServer(folder))
-            url, pki = server.url, server.pki
+            pki = server.pki
         else:
             pki = await asyncio.to_thread(Pki.create, folder)
-            real = await stack.enter_async_context(KubeApiServer(folder, assets=assets, pki=pki, audit_log=audit_log))
-            url = real.url
-        admin = pki.kubeconfig(url, "admin", [_MASTERS])
+            server = await stack.enter_async_context(KubeApiServer(folder, assets=assets, pki=pki, audit_log=audit_log))
+        admin = pki.kubeconfig(server.url, "admin", [_MASTERS])
         client = await stack.enter_async_context(await KubeClient.connect(admin, user_agent="playground-controllers"))
         works = (
             DeploymentController(client, node=_NODE).run(),
             Kubelet(client, node=_NODE, ready_seconds=ready_seconds).run(),
         )
         controllers = [await stack.enter_async_context(background(work)) for work in works]
-        yield Cluster(url, admin, pki, is_real=assets is not None, controllers=tuple(controllers))
+        yield Cluster(server.url, admin, pki, server, controllers=tuple(controllers))

@@ -87,6 +87,12 @@ class KubeApiServer:
         self._pki = pki
         self._port = free_port()
         self._stack = AsyncExitStack()
+        self._children: list[ChildProcess] = []
+
+    @property
+    def data(self) -> Path:
+        """The directory of etcd's data."""
+        return self._folder / "etcd"
 
     @property
     def url(self) -> str:
@@ -100,7 +106,8 @@ class KubeApiServer:
             keys = await asyncio.to_thread(_write_account_keys, self._folder)
             flags = self._server_flags(etcd_url, *keys) | await asyncio.to_thread(self._audit_flags)
             server = await self._start(stack, "kube-apiserver", flags)
-            await self._until_ready([etcd, server])
+            self._children = [etcd, server]
+            await self._until_ready(self._children)
             self._stack = stack.pop_all()
         return self
 
@@ -108,6 +115,17 @@ class KubeApiServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    async def hang_up(self) -> None:
+        """Stop both programs and keep the objects: an outage until `listen`."""
+        for child in reversed(self._children):
+            await child.stop()
+
+    async def listen(self) -> None:
+        """Start both programs again, on the same ports. Raises ClusterError."""
+        for child in self._children:
+            await child.restart()
+        await self._until_ready(self._children)
 
     async def _start(self, stack: AsyncExitStack, program: str, flags: dict[str, object]) -> ChildProcess:
         command: list[str | Path] = [self._assets / program, *(f"--{name}={value}" for name, value in flags.items())]

@@ -118,11 +118,10 @@ def upgrade_from(tag: str) -> None:
         subprocess.run(["tar", "-x", "-C", sources], input=archive.stdout, check=True)
         wheel = build_wheel(sources, Path(scratch) / "wheel", time=0, version=tag.removeprefix("v"))
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", environment / "bin" / "python"]
-        subprocess.run(
-            [*pip, "install", "--quiet", "--require-hashes", "-r", str(sources / "requirements.lock")], check=True
-        )
-        subprocess.run([*pip, "install", "--quiet", "--no-deps", wheel], check=True)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+        pip += ["--python", str(environment / "bin" / "python"), "install", "--quiet"]
+        subprocess.run([*pip, "--require-hashes", "-r", str(sources / "requirements.lock")], check=True)
+        subprocess.run([*pip, "--no-deps", str(wheel)], check=True)
         command = [sys.executable, "-m", "pytest", "--quiet", "tests/release/test_upgrade.py"]
         done = subprocess.run(command, cwd=ROOT, env={**os.environ, "OLD": str(environment)}, check=False)
     if done.returncode != 0:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from kubernetes_asyncio.config import incluster_config
 
 from kube import config as config_module
 from kube.certs import CertificateAuthority
@@ -162,6 +163,39 @@ async def test_token_file_of_a_kubeconfig_is_reloaded(tmp_path: Path, monkeypatc
             "Bearer first",
             "Bearer second",
         ]
+
+
+async def test_refused_token_is_reloaded_before_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    async with scripted_server() as server:
+        server.handlers["/x"] = respond({"kind": "Status"}, status=401)
+        async with await KubeClient.connect(server.kubeconfig(tmp_path, tokenFile=token.name)) as client:
+            token.write_text("second")
+            for seconds in (5.0, 0.0, 0.0):
+                monkeypatch.setattr(config_module, "_REFUSED_SECONDS", seconds)
+                with pytest.raises(StatusError):
+                    await client.get("/x")
+        sent = [headers["Authorization"] for headers in server.headers]
+        assert sent == ["Bearer first", "Bearer second", "Bearer second"]
+
+
+async def test_service_account_token_is_reloaded_whatever_the_wall_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, certificate = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("first")
+    certificate.write_bytes(CertificateAuthority.create("ca").cert_pem)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(certificate))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    config = await config_module.load_config(None)
+    assert await config.authorization() == {"authorization": "Bearer first"}
+    monkeypatch.setattr(config_module, "_CREDENTIAL_SECONDS", 0.0)
+    for content, expected in (("second", "second"), ("", "second"), ("third", "third")):
+        token.write_text(content)
+        assert await config.authorization() == {"authorization": f"Bearer {expected}"}
 
 
 @pytest.mark.parametrize("broken", ["clusters: [", "- 1", "{}", None], ids=["half", "a list", "empty", "gone"])

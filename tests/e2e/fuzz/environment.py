@@ -100,7 +100,7 @@ async def _environment(folder: Path, cases: list[Case], sync: int, gates: str) -
         "--concurrent-horizontal-pod-autoscaler-syncs=20",
     ]
     async with KubeApiServer(folder, assets=ASSETS, pki=pki, feature_gates=gates) as server:
-        cluster = Cluster(server.url, pki.kubeconfig(server.url, "admin", ["system:masters"]), pki, is_real=True)
+        cluster = Cluster(server.url, pki.kubeconfig(server.url, "admin", ["system:masters"]), pki, server)
         metrics = FuzzedMetrics()
         app = web.Application()
         app.router.add_get("/apis/{group}/{version}", metrics.discover)

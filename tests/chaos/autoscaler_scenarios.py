@@ -1,0 +1,221 @@
+"""Faults of the autoscaler's processes: ended at random moments with two replicas, paused, clock, disk, credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+from tests.chaos.api_server_scenarios import need_other_replicas, wait_scaled
+from tests.chaos.environment import Environment
+from tests.chaos.exchange import Request
+from tests.chaos.faketime import FakeClock
+from tests.chaos.faults import Reply
+from tests.chaos.measured import MeasuredProcess
+from tests.chaos.scenario import Run, Scenario
+from tests.eventually import eventually
+
+ONCE = "another replica acts, and writes each decision once"
+_LEADER = "leader_election_master_status{"
+_LOST = "horizontal_pod_autoscaler_controller_audit_records_lost_total"
+
+
+async def is_leader(process: MeasuredProcess) -> bool:
+    """Return whether a process holds the Lease, by its own metrics."""
+    return any(value for name, value in (await process.metrics()).items() if name.startswith(_LEADER))
+
+
+async def leader_of(environment: Environment) -> MeasuredProcess:
+    """Wait until one of the autoscalers is the leader, and return it."""
+
+    async def leader() -> MeasuredProcess | None:
+        leaders = [each for each in environment.autoscalers if await is_leader(each)]
+        return leaders[0] if leaders else None
+
+    found = await eventually(leader)
+    assert found is not None
+    return found
+
+
+@contextlib.asynccontextmanager
+async def two_replicas(run: Run, name: str) -> AsyncIterator[None]:
+    """Have two autoscalers; at the end one of them stays."""
+    environment = run.environment
+    await add_replica(environment, f"{name}-0")
+    yield
+    survivor = await leader_of(environment)
+    for process in environment.autoscalers[:]:
+        if process is not survivor:
+            environment.autoscalers.remove(process)
+            assert await process.child.stop() == 0, f"{process.child.name} ended with another status than 0"
+
+
+async def add_replica(
+    environment: Environment, name: str, *flags: str, variables: Mapping[str, str] | None = None
+) -> MeasuredProcess:
+    """Start another autoscaler, and wait until it is ready."""
+    process = await environment.start_autoscaler(name, *flags, environment=variables)
+    environment.autoscalers.append(process)
+    await eventually(process.is_ready)
+    return process
+
+
+async def replace_autoscaler(
+    environment: Environment, name: str, *flags: str, variables: Mapping[str, str] | None = None
+) -> MeasuredProcess:
+    """Stop the autoscalers, and start one with other flags or variables."""
+    while environment.autoscalers:
+        assert await environment.autoscalers.pop().child.stop() == 0
+    process = await add_replica(environment, name, *flags, variables=variables)
+    await environment.wait_recovered()
+    return process
+
+
+async def after_requests(run: Run) -> None:
+    """Wait for a random moment: until autoscalers have sent a random number of requests."""
+    proxy = run.environment.autoscaler_api
+    goal = proxy.requests + run.random.randint(1, 60)
+
+    async def sent() -> bool:
+        return proxy.requests >= goal
+
+    await eventually(sent, every=0.002)
+
+
+def ended_by(number: signal.Signals, *, times: int = 5) -> Callable[[Run], Awaitable[None]]:
+    """Return the coroutine that ends the leader, several times, with a decision to be made."""
+
+    async def inject(run: Run) -> None:
+        environment, name = run.environment, number.name.lower()
+        async with two_replicas(run, name):
+            for count in range(1, (times if run.seconds else 1) + 1):
+                leader = await leader_of(environment)
+                need_other_replicas(environment)
+                await after_requests(run)
+                environment.autoscalers.remove(leader)
+                leader.child.send_signal(number)
+                status = await leader.child.wait()
+                assert status == (0 if number is signal.SIGTERM else -number), f"exit status {status}"
+                await wait_scaled(environment)
+                await add_replica(environment, f"{name}-{count}")
+
+    return inject
+
+
+async def paused(run: Run) -> None:
+    """Stop the leader for longer than its Lease lasts, and let it continue."""
+    environment = run.environment
+    async with two_replicas(run, "paused"):
+        leader = await leader_of(environment)
+        need_other_replicas(environment)
+        await after_requests(run)
+        leader.child.send_signal(signal.SIGSTOP)
+        try:
+            environment.autoscalers.remove(leader)
+            await run.hold_until(wait_scaled(environment))
+            need_other_replicas(environment)
+            await wait_scaled(environment)
+            environment.autoscalers.append(leader)
+        finally:
+            leader.child.send_signal(signal.SIGCONT)
+
+        async def follows() -> bool:
+            return await leader.is_ready() and not await is_leader(leader)
+
+        await eventually(follows)
+        await environment.wait_for_reconciliations()
+
+
+async def clock_set(run: Run) -> None:
+    """Set the wall clock half an hour forward, then back behind the real time."""
+    environment = run.environment
+    clock = await FakeClock.create(environment.folder / "clock")
+    await replace_autoscaler(environment, "clock", variables=clock.variables)
+    for seconds in (1800, -1800, 0):
+        await asyncio.to_thread(clock.set, seconds)
+        need_other_replicas(environment)
+        await run.hold_until(wait_scaled(environment))
+        await environment.wait_for_reconciliations(good=True)
+
+
+async def disk_full(run: Run) -> None:
+    """Let all writes to files fail: those of the audit file and of the log."""
+    environment = run.environment
+    file = environment.folder / "audit.log"
+    process = await replace_autoscaler(environment, "disk", f"--audit-log={file}")
+    pid = process.child.pid
+
+    async def lost() -> bool:
+        return (await process.metrics()).get(_LOST, 0) > 0
+
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    need_other_replicas(environment)
+    try:
+        await run.hold_until(wait_scaled(environment))
+        await eventually(lost)
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+    size = file.stat().st_size
+
+    async def written_again() -> bool:
+        return file.stat().st_size > size
+
+    await eventually(written_again)
+
+
+async def token_rotated(run: Run) -> None:
+    """Write a new token to the kubeconfig; the API server refuses the old one from then on."""
+    environment = run.environment
+    old = await environment.renew_token()
+
+    def is_old(request: Request) -> bool:
+        return request.headers.get("Authorization") == f"Bearer {old}"
+
+    need_other_replicas(environment)
+    async with environment.autoscaler_api.inject(Reply(status=401, match=is_old)):
+        await environment.autoscaler_api.close_connections()
+        await run.hold_until(environment.wait_recovered())
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(
+        name="sigterm",
+        fault="SIGTERM to the leader of two autoscalers at random moments",
+        promise=ONCE,
+        inject=ended_by(signal.SIGTERM),
+    ),
+    Scenario(
+        name="sigkill",
+        fault="SIGKILL to the leader of two autoscalers at random moments",
+        promise=ONCE,
+        inject=ended_by(signal.SIGKILL),
+        short=True,
+    ),
+    Scenario(
+        name="paused",
+        fault="the leader of two autoscalers is stopped (SIGSTOP) for longer than its Lease lasts, and continues",
+        promise=f"{ONCE}; the old leader writes nothing",
+        inject=paused,
+    ),
+    Scenario(
+        name="clock",
+        fault="the autoscaler's clock is set forward and back by half an hour",
+        promise="HPAs are scaled, once for each decision; the Lease stays",
+        inject=clock_set,
+    ),
+    Scenario(
+        name="disk-full",
+        fault="the disk of the autoscaler's audit file and log is full",
+        promise="HPAs are scaled; lost records are counted, and later ones are written",
+        inject=disk_full,
+    ),
+    Scenario(
+        name="token",
+        fault="the autoscaler's token is rotated, and the old one refused at once",
+        promise="HPAs keep their replicas; the new token is used within a minute",
+        inject=token_rotated,
+    ),
+)
