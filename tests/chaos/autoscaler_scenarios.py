@@ -9,10 +9,10 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from tests.chaos.api_server_scenarios import need_other_replicas, wait_scaled
-from tests.chaos.environment import Environment
+from tests.chaos.environment import REPLICAS, Environment
 from tests.chaos.exchange import Request
 from tests.chaos.faketime import FakeClock
-from tests.chaos.faults import Reply
+from tests.chaos.faults import Reply, Silence, is_watch
 from tests.chaos.measured import MeasuredProcess
 from tests.chaos.scenario import Run, Scenario
 from tests.eventually import eventually
@@ -166,6 +166,26 @@ async def disk_full(run: Run) -> None:
     await eventually(written_again)
 
 
+async def watches_silent(run: Run) -> None:
+    """Send nothing on watches, and no FIN, until they count as stale; then let the load fall."""
+    environment = run.environment
+    process = await replace_autoscaler(environment, "silent", "--watch-bookmark-interval=2s")
+
+    async def is_stale() -> bool:
+        return "the watch is silent" in (await process.get("/readyz"))[1]
+
+    if environment.load.needed == REPLICAS:
+        need_other_replicas(environment)
+        await wait_scaled(environment)
+    async with environment.autoscaler_api.inject(Silence(match=is_watch)):
+        await eventually(is_stale)
+        before = environment.load.needed
+        need_other_replicas(environment)
+        await run.hold(reconciliations=10)
+        replicas = await environment.replicas()
+        assert replicas["shop"] == replicas["worker"] == before, f"scaled down to {replicas}"
+
+
 async def token_rotated(run: Run) -> None:
     """Write a new token to the kubeconfig; the API server refuses the old one from then on."""
     environment = run.environment
@@ -199,6 +219,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         fault="the leader of two autoscalers is stopped (SIGSTOP) for longer than its Lease lasts, and continues",
         promise=f"{ONCE}; the old leader writes nothing",
         inject=paused,
+    ),
+    Scenario(
+        name="watches-silent",
+        fault="API server: watches send nothing and no FIN (with bookmarks every 2 s), while the load falls",
+        promise="nothing is scaled down until the watches work again",
+        inject=watches_silent,
     ),
     Scenario(
         name="clock",
