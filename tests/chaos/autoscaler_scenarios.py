@@ -18,6 +18,7 @@ from tests.chaos.scenario import Run, Scenario
 from tests.eventually import eventually
 
 ONCE = "another replica acts, and writes each decision once"
+_GRACE_SECONDS = 10.0
 _LEADER = "leader_election_master_status{"
 _LOST = "horizontal_pod_autoscaler_controller_audit_records_lost_total"
 
@@ -73,10 +74,10 @@ async def replace_autoscaler(
     return process
 
 
-async def after_requests(run: Run) -> None:
-    """Wait for a random moment: until autoscalers have sent a random number of requests."""
+async def after_requests(run: Run, *, most: int = 60) -> None:
+    """Wait for a random moment: until autoscalers have sent a random number of requests, at most `most`."""
     proxy = run.environment.autoscaler_api
-    goal = proxy.requests + run.random.randint(1, 60)
+    goal = proxy.requests + run.random.randint(1, most)
 
     async def sent() -> bool:
         return proxy.requests >= goal
@@ -102,6 +103,19 @@ def ended_by(number: signal.Signals, *, times: int = 5) -> Callable[[Run], Await
                 await add_replica(environment, f"{name}-{count}")
 
     return inject
+
+
+async def sigterm_in_silence(run: Run) -> None:
+    """End the only autoscaler while the API server sends nothing, and start another one."""
+    environment = run.environment
+    need_other_replicas(environment)
+    (process,) = environment.autoscalers
+    async with environment.autoscaler_api.inject(Silence()):
+        await after_requests(run, most=3)
+        status = await process.child.stop(grace=_GRACE_SECONDS)
+        assert status == 0, f"exit status {status} within {_GRACE_SECONDS:g} s"
+    environment.autoscalers.remove(process)
+    await add_replica(environment, "after-silence")
 
 
 async def paused(run: Run) -> None:
@@ -206,6 +220,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         fault="SIGTERM to the leader of two autoscalers at random moments",
         promise=ONCE,
         inject=ended_by(signal.SIGTERM),
+    ),
+    Scenario(
+        name="sigterm-silent",
+        fault="SIGTERM to the autoscaler while the API server sends nothing",
+        promise=f"it ends within {_GRACE_SECONDS:g} s, with status 0",
+        inject=sigterm_in_silence,
     ),
     Scenario(
         name="sigkill",
