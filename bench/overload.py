@@ -194,7 +194,7 @@ def _print_environment(environment: AdapterEnvironment) -> None:
 
 @click.command(help=__doc__)
 @click.option("--seconds", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Of the overload.")
-@click.option("--connections", type=int, default=1000, show_default=True, help="To the adapter.")
+@click.option("--connections", type=int, default=1900, show_default=True, help="To the adapter.")
 @click.option("--rate", type=float, help="The sustainable rate; by default it is measured.")
 def main(*, seconds: float, connections: int, rate: float | None) -> None:
     """Measure and print; exit with 1 if a promise is broken."""

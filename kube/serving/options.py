@@ -47,7 +47,7 @@ class ServerLimits:
 
     connections: int = 2000
     in_flight: int = 400
-    late_seconds: float = 0.25
+    late_seconds: float = 0.15
     late_requests: int = 64
     request_seconds: float = 60.0
     shutdown_seconds: float = 20.0

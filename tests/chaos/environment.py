@@ -20,7 +20,9 @@ from typing import Any
 
 import yaml
 
+from kube.certs import CertificateAuthority
 from kube.client import KubeClient
+from playground.apiserver.pki import KeyPairFiles
 from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.install import Account, Manifests, Object, apply, read_objects, write_account_kubeconfig
@@ -60,6 +62,8 @@ externalRules:
   resources: {overrides: {namespace: {resource: namespace}}}
   metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (queue)'
 """
+ADMIN_HEADERS = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
+"""Of requests to the adapter with the front proxy's certificate."""
 AUTOSCALER_FLAGS = (
     "--horizontal-pod-autoscaler-sync-period=200ms",
     # A controller that takes a missing metric for a low one scales down at once.
@@ -266,7 +270,7 @@ async def run_environment(folder: Path) -> AsyncIterator[Environment]:
         manifests = await Manifests.render(kubectl)
         await apply(client, [*_with_replicas(await read_objects(APPLICATIONS)), *manifests.rights])
         pki = cluster.pki
-        prometheus_proxy = await stack.enter_async_context(FaultProxy(prometheus.url))
+        prometheus_proxy = await stack.enter_async_context(FaultProxy(prometheus.url, serving=pki.serving))
         proxies = {}
         for process in ("adapter", "autoscaler"):
             proxy = FaultProxy(cluster.url, serving=pki.serving, upstream_ca=pki.serving_ca_file)
@@ -277,15 +281,9 @@ async def run_environment(folder: Path) -> AsyncIterator[Environment]:
         rules = folder / "rules.yaml"
         await asyncio.to_thread(rules.write_text, RULES)
         port = free_port()
-        adapter = await MeasuredProcess.start(
-            "adapter",
-            _adapter_flags(folder, port=port, prometheus_url=prometheus_proxy.url, rules=rules),
-            module="adapter",
-            url=f"https://{LOOPBACK}:{port}",
-            folder=folder,
-            headers={"X-Remote-User": "admin", "X-Remote-Group": "system:masters"},
-            tls=_front_proxy_tls(cluster),
-        )
+        write_serving_certificate(folder, pki.serving_ca)
+        prometheus_ca(folder).write_bytes(pki.serving_ca.cert_pem)
+        adapter = await start_adapter(folder, cluster, port=port, prometheus_url=prometheus_proxy.url, rules=rules)
         stack.push_async_callback(adapter.child.stop)
         environment = Environment(
             folder=folder,
@@ -320,6 +318,50 @@ def _kubeconfig(folder: Path, process: str) -> Path:
     return folder / f"{process}.kubeconfig"
 
 
+async def start_adapter(
+    folder: Path,
+    cluster: Cluster,
+    *,
+    port: int,
+    prometheus_url: str,
+    rules: Path,
+    name: str = "adapter",
+    environment: Mapping[str, str] | None = None,
+) -> MeasuredProcess:
+    """Start an adapter; stop it at the end."""
+    return await MeasuredProcess.start(
+        name,
+        _adapter_flags(folder, port=port, prometheus_url=prometheus_url, rules=rules),
+        module="adapter",
+        url=f"https://{LOOPBACK}:{port}",
+        folder=folder,
+        environment=environment,
+        headers=ADMIN_HEADERS,
+        tls=front_proxy_tls(cluster.pki.front_proxy),
+    )
+
+
+def prometheus_ca(folder: Path) -> Path:
+    """Return the file of the CA by which the adapter verifies Prometheus."""
+    return folder / "prometheus-ca.crt"
+
+
+def write_serving_certificate(folder: Path, ca: CertificateAuthority) -> None:
+    """Write a new serving certificate for the adapter."""
+    pair = ca.issue("adapter", hosts=[LOOPBACK, "localhost"], server=True)
+    (folder / "adapter.key").write_bytes(pair.key_pem)
+    (folder / "adapter.crt").write_bytes(pair.cert_pem)
+
+
+def front_proxy_tls(pair: KeyPairFiles) -> ssl.SSLContext:
+    """Return the TLS of a client with a certificate; the server's is not verified."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(pair.certificate, pair.key)
+    return context
+
+
 def _adapter_flags(folder: Path, *, port: int, prometheus_url: str, rules: Path) -> Sequence[str]:
     kubeconfig = _kubeconfig(folder, "adapter")
     return [
@@ -331,20 +373,14 @@ def _adapter_flags(folder: Path, *, port: int, prometheus_url: str, rules: Path)
         "--metrics-freshness=1s",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",
-        f"--cert-dir={folder / 'adapter-certificates'}",
+        f"--prometheus-ca-file={prometheus_ca(folder)}",
+        f"--tls-cert-file={folder / 'adapter.crt'}",
+        f"--tls-private-key-file={folder / 'adapter.key'}",
         "--shutdown-delay-duration=0s",
         f"--lister-kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
     ]
-
-
-def _front_proxy_tls(cluster: Cluster) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.load_cert_chain(cluster.pki.front_proxy.certificate, cluster.pki.front_proxy.key)
-    return context
 
 
 def _with_replicas(objects: Sequence[Object]) -> Iterator[Object]:
