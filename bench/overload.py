@@ -1,8 +1,8 @@
 """Send the adapter ten times as many requests as it can serve: `make bench-overload`.
 
 It first finds the sustainable rate: the highest one at which every request is served with 200, 99 % of them within a
-second. Then it sends ten times that rate for a minute, over 1,000 connections, which are more than the 600 requests that
-an API server has in flight by default, and probes /livez and /readyz over new connections meanwhile, like a kubelet. Exit status 1: a
+second. Then it sends ten times that rate for a minute, over 1,000 connections; an API server has at most 600 requests
+in flight by default. Meanwhile it probes /livez and /readyz over new connections, like a kubelet. Exit status 1: a
 promise of docs/reliability.md is broken.
 """
 
