@@ -12,6 +12,7 @@ from aiohttp import web
 
 from tests.chaos.faults import CloseAfter, Fault, RawBytes, Reply, Reset, Rewrite, Silence, Truncate, path_has
 from tests.chaos.proxy import FaultProxy
+from tests.eventually import eventually
 from tests.kube.scripted import scripted_server
 
 BODY = {"text": "x" * 1000}
@@ -85,11 +86,15 @@ async def test_fault_applies_to_matching_requests_only() -> None:
         assert await get(client) == BODY
         async with client.put("/written", json={}) as response:
             assert (response.status, response.headers["Retry-After"]) == (429, "7")
-        assert not proxy.writes[0].succeeded, "the server has not got it"
+
+        async def recorded() -> bool:
+            return [write.succeeded for write in proxy.writes] == [False]
+
+        assert await eventually(recorded, every=0.01), "the server has not got it"
 
 
 async def test_rewrite_changes_the_body() -> None:
-    async with proxied() as (proxy, client), proxy.inject(Rewrite(change=lambda _, body: body.replace(b"x", b"y"))):
+    async with proxied() as (proxy, client), proxy.inject(Rewrite(change=lambda _, body: body.replace(b"xx", b"yy"))):
         assert await get(client) == {"text": "y" * 1000}
 
 
@@ -130,6 +135,8 @@ async def test_client_that_closes_leaves_no_connection() -> None:
         async with client.get("/watched?watch=1") as watch:
             assert await watch.content.readline() == b"first\n"
             watch.close()
-        async with asyncio.timeout(60):
-            while proxy.connections:  # noqa: ASYNC110 - the proxy looks for closed clients twenty times a second
-                await asyncio.sleep(0.01)
+
+        async def closed() -> bool:
+            return proxy.connections == 0
+
+        assert await eventually(closed, every=0.01)
