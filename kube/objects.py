@@ -14,15 +14,20 @@ _T = TypeVar("_T")
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _CACHED: Final = 4096
+_LONGEST_CACHED: Final = 1024  # users choose names and messages, and must not fill the cache with megabytes
 
 
 class ParseError(ValueError):
     """A Kubernetes object does not have the schema of its API; the message names the object and the field."""
 
 
-@lru_cache(_CACHED)
 def intern(text: str) -> str:
     """Return one object for all equal texts; saves memory for texts that thousands of objects repeat."""
+    return _interned(text) if len(text) <= _LONGEST_CACHED else text
+
+
+@lru_cache(_CACHED)
+def _interned(text: str) -> str:
     return text
 
 

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 import msgspec
 
 from adapter.gil import releasing_gil
+from adapter.prometheus.errors import PrometheusBadResponse
 from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
 
 # The bytes of a name with its set of labels, without the text, and those of each label in the set.
 _NAME_BYTES = 400
 _LABEL_BYTES = 100
+# A metric takes a kilobyte or two in the catalog and in discovery. Whoever is scraped may choose names, so a rule that
+# matches any must not take all memory.
+_MAX_NAMES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,10 @@ class SeriesReader(ListReader[tuple[Series, ...]]):
                 continue
             labels = self._labels.get(name)
             if labels is None:
+                if len(self._labels) >= _MAX_NAMES:
+                    raise PrometheusBadResponse(
+                        f"the series have more than {_MAX_NAMES} names; select fewer with the rule's seriesQuery"
+                    )
                 labels = self._labels[name] = set()
                 memory += _NAME_BYTES + len(name.encode())
             for label in entry.keys() - labels:

@@ -17,6 +17,7 @@ from autoscaler.core.model import HPA, ExternalMetric, ObjectMetric
 from autoscaler.core.observation import Observation, Pod, ReadError, Scale
 from kube.selectors import LabelSelector, SelectorError
 
+_LONGEST_CACHED_SELECTOR = 1024
 _ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
 
@@ -72,10 +73,12 @@ def has_object_or_external_metrics(hpa: HPA) -> bool:
     return any(isinstance(each.source, ObjectMetric | ExternalMetric) for each in hpa.spec.metrics)
 
 
-# Each reconciliation parses the same text several times.
-@lru_cache(maxsize=1024)
 def parse_selector(text: str) -> LabelSelector | SelectorProblem:
     """Parse the selector of a scale. Upstream: podautoscaler.validateAndParseSelector."""
+    return _cached_selector(text) if len(text) <= _LONGEST_CACHED_SELECTOR else _parse_selector(text)
+
+
+def _parse_selector(text: str) -> LabelSelector | SelectorProblem:
     if not text:
         return SelectorProblem(
             event_reason="SelectorRequired",
@@ -89,6 +92,10 @@ def parse_selector(text: str) -> LabelSelector | SelectorProblem:
         return _problem(
             "InvalidSelector", f"couldn't convert selector into a corresponding internal selector object: {error}"
         )
+
+
+# Each reconciliation parses the same text several times.
+_cached_selector = lru_cache(maxsize=1024)(_parse_selector)
 
 
 def validate_selector(observation: Observation, scale: Scale) -> SelectorProblem | None:

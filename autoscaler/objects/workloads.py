@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 PODS: Final = "/api/v1/pods"
 _CACHED: Final = 1024
+# Kubernetes has no limit. To parse a selector of a megabyte takes a second, which all other HPAs would wait for.
+_MAX_SELECTOR: Final = 8 * 1024
 _NOT_CONVERTIBLE: Final = (
     "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "
     "failed to parse target selector"
@@ -126,8 +128,10 @@ def parse_scale(raw: Mapping[str, Any]) -> Scale:
     Raises:
         ParseError: a field has the wrong type, or the selector could not be a metav1.LabelSelector.
     """
-    scale = convert(raw, _Scale, object_name("Scale", raw))
+    name = object_name("Scale", raw)
+    scale = convert(raw, _Scale, name)
     status = scale.status or _ScaleStatus()
+    _check_size(f"{name}: status.selector", len(status.selector))
     return Scale(
         spec_replicas=scale.spec.replicas if scale.spec else 0,
         status_replicas=status.replicas,
@@ -144,6 +148,7 @@ def parse_workload(raw: Mapping[str, Any]) -> Scale:
     """
     name = object_name("workload", raw)
     workload = convert(raw, _Workload, name)
+    _check_size(f"{name}: spec.selector", len(msgspec.json.encode(raw["spec"]["selector"])))
     try:
         selector = selectors.LabelSelector.from_object(raw["spec"]["selector"])
     except SelectorError as error:
@@ -154,6 +159,11 @@ def parse_workload(raw: Mapping[str, Any]) -> Scale:
         selector=str(selector),
         target_uid=workload.metadata.uid,
     )
+
+
+def _check_size(where: str, size: int) -> None:
+    if size > _MAX_SELECTOR:
+        raise ParseError(f"{where}: it has {size} characters, and at most {_MAX_SELECTOR} are supported")
 
 
 @lru_cache(_CACHED)

@@ -45,6 +45,13 @@ def test_pieces_of_any_size_decode_alike(series: list[dict[str, str]], size: int
     assert reduced(body, size=size) == expected
 
 
+def test_more_names_than_memory_has_room_for_are_refused() -> None:
+    names = [{"__name__": f"m{number % 50_000}"} for number in range(60_000)]
+    assert len(reduced(json.dumps(response(*names)).encode(), size=64 * 1024)) == 50_000
+    with pytest.raises(PrometheusBadResponse, match="more than 50000 names; select fewer with the rule's seriesQuery"):
+        reduced(json.dumps(response(*names, {"__name__": "one_more"})).encode(), size=64 * 1024)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -277,6 +277,17 @@ def test_a_scale() -> None:
     assert parse_scale(raw) == Scale(spec_replicas=3, status_replicas=2, selector="app=web")
 
 
+def test_a_selector_that_takes_long_to_parse_is_refused() -> None:
+    text = f"app in ({','.join(f'v{number}' for number in range(2_000))})"
+    why = r"selector: it has \d+ characters, and at most 8192 are supported"
+    with pytest.raises(ParseError, match=why):
+        parse_scale({"status": {"selector": text}})
+    expressions = [{"key": "app", "operator": "In", "values": text.split(",")}]
+    spec = {"replicas": 1, "selector": {"matchExpressions": expressions}}
+    with pytest.raises(ParseError, match=why):
+        parse_workload({"kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+
+
 def test_absent_fields_of_a_scale_are_zero() -> None:
     assert parse_scale({"spec": {}, "status": {}}) == Scale(spec_replicas=0, status_replicas=0, selector="")
 

@@ -271,6 +271,34 @@ def test_names_stay_within_kubernetes_limits() -> None:
     assert all(len(name) <= 63 for kind, name in found if kind == "Service")
 
 
+def test_names_that_look_like_numbers_are_strings() -> None:
+    names = {
+        "fullnameOverride": "1e3",
+        "nameOverride": "7",
+        "priorityClassName": "8",
+        "image": {"pullSecrets": ["9"]},
+        "rules": {"existing": "10"},
+        "serviceAccount": {"name": "11"},
+        "tls": {"enable": True, "ca": "CA", "existingSecret": "12"},
+        "autoscaler": {**ON, "priorityClassName": "13", "serviceAccount": {"name": "14"}},
+    }
+
+    def strings(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+        if isinstance(value, dict):
+            for inner, item in value.items():
+                named = inner in ("name", "namespace", "priorityClassName", "serviceAccountName", "secretName")
+                if named or key in ("labels", "matchLabels", "selector"):
+                    yield inner, item
+                yield from strings(item, inner)
+        elif isinstance(value, list):
+            for item in value:
+                yield from strings(item)
+
+    found = list(strings(list(rendered(names, release="42", namespace="2026").values())))
+    assert len(found) > 100
+    assert [(key, value) for key, value in found if not isinstance(value, str | dict)] == []
+
+
 def test_runbooks_have_the_given_address() -> None:
     found = rendered({"monitoring": {**ON, "runbookURL": "https://git.example/", "labels": {"release": "prom"}}})
     rule = found["PrometheusRule", "milliscale-adapter"]

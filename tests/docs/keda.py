@@ -27,8 +27,7 @@ ScaledObject = Mapping[str, Any]
 
 def keda_hpa(scaled: ScaledObject) -> dict[str, Any]:
     """Return the HPA that KEDA makes."""
-    spec, metadata = scaled["spec"], scaled["metadata"]
-    modifiers = spec.get("advanced", {}).get("scalingModifiers")
+    spec, metadata, modifiers = scaled["spec"], scaled["metadata"], _modifiers(scaled)
     targets = (
         {_COMPOSITE: modifiers["target"]}
         if modifiers
@@ -60,25 +59,25 @@ def keda_hpa(scaled: ScaledObject) -> dict[str, Any]:
 
 def activated(scaled: ScaledObject, values: Mapping[str, float], replicas: int) -> int:
     """Return the replicas after KEDA's operator has polled the triggers, once the cooldown period is over."""
-    spec = scaled["spec"]
-    modifiers = spec.get("advanced", {}).get("scalingModifiers")
+    spec, modifiers = scaled["spec"], _modifiers(scaled)
     thresholds = {_name(scaled, one): float(one["metadata"].get("activationThreshold", 0)) for one in spec["triggers"]}
     if modifiers:
         thresholds = {_COMPOSITE: float(modifiers.get("activationTarget", 0))}
     active = any(values[name] > threshold for name, threshold in thresholds.items())
     least, idle = spec.get("minReplicaCount", 0), spec.get("idleReplicaCount")
     if active:
-        return max(least, 1) if replicas == 0 or (idle is not None and replicas < least) else replicas
-    if idle is not None and replicas > idle:
-        return int(idle)
-    return 0 if least == 0 else replicas if idle is not None else max(replicas, least)
+        starts = replicas == 0 or (idle is not None and replicas < least)
+        return max(least, 1) if starts else replicas
+    if idle is not None:
+        return min(replicas, int(idle))
+    return 0 if least == 0 else max(replicas, least)
 
 
 async def metric_values(scaled: ScaledObject, prometheus_url: str) -> dict[str, float]:
     """Return the values of the metrics that KEDA serves for a ScaledObject, by name."""
     triggers = scaled["spec"]["triggers"]
     values = {_name(scaled, one): await _query(prometheus_url, one["metadata"]["query"]) for one in triggers}
-    modifiers = scaled["spec"].get("advanced", {}).get("scalingModifiers")
+    modifiers = _modifiers(scaled)
     if not modifiers:
         return values
     assert _NAMES_AND_NUMBERS.fullmatch(modifiers["formula"])
@@ -125,11 +124,17 @@ async def keda_metrics_server(
         await runner.cleanup()
 
 
+def _modifiers(scaled: ScaledObject) -> dict[str, str]:
+    found: dict[str, str] = scaled["spec"].get("advanced", {}).get("scalingModifiers", {})
+    return found
+
+
 def _name(scaled: ScaledObject, trigger: Mapping[str, Any]) -> str:
     return f"s{scaled['spec']['triggers'].index(trigger)}-prometheus"
 
 
 def _quantity(value: float) -> str:
+    """Return a value as KEDA sends it: with three decimals, and zero instead of a negative one."""
     return f"{max(value, 0.0):.3f}"
 
 

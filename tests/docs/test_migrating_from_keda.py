@@ -1,7 +1,7 @@
 """docs/migrating-from-keda.md: each HPA ends at the same number of replicas as the ScaledObject above it.
 
 The autoscaler, whose decisions are Kubernetes', decides on both HPAs. Their metrics come from one real Prometheus: one
-through the page's rule, the other through a copy of KEDA's metrics server (tests.docs.keda) behind the adapter.
+through the page's rule, the other through a double of KEDA's metrics server (tests.docs.keda) behind the adapter.
 """
 
 from __future__ import annotations
@@ -23,23 +23,35 @@ from tests.docs.keda import ScaledObject, activated, keda_hpa, keda_metrics_serv
 
 HPA = "HorizontalPodAutoscaler"
 SECTIONS = {one.title: one for one in sections(DOCS / "migrating-from-keda.md") if one.of_kind("ScaledObject")}
-# For each section a name, replicas to start from, and loads: the series of each, in which {ns} is its namespace.
-JOBS, ORDERS, REFUNDS = (
-    'export_jobs_waiting{{namespace="{ns}"}}',
-    'orders_open{{namespace="{ns}"}}',
-    'refunds_open{{namespace="{ns}"}}',
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The name of a section's objects, the replicas to start from, and loads: the series of each, with values.
+
+    In the names of series, {ns} is the namespace of the load.
+    """
+
+    name: str
+    starts: tuple[int, ...]
+    loads: tuple[dict[str, Any], ...]
+
+
 REQUESTS = 'http_requests_total{{namespace="{ns}",deployment="web",pod="web-0"}}'
-LOADS: dict[str, tuple[str, tuple[int, ...], list[dict[str, Any]]]] = {
-    "An example": ("web", (2, 9), [{}, *({REQUESTS: f"{rate}/s"} for rate in (0, 90, 215, 1000, 9999))]),
-    "To zero": ("export", (0, 3, 12), [{}, *({JOBS: value} for value in (0, 2, 3, 27, 97, 9999, float("nan")))]),
-    "Scaling modifiers": (
+JOBS = 'export_jobs_waiting{{namespace="{ns}"}}'
+ORDERS, REFUNDS = 'orders_open{{namespace="{ns}"}}', 'refunds_open{{namespace="{ns}"}}'
+COMPARED = {
+    "An example": Comparison("web", (2, 9), ({}, *({REQUESTS: f"{rate}/s"} for rate in (0, 90, 215, 1000, 9999)))),
+    "To zero": Comparison(
+        "export", (0, 3, 12), ({}, *({JOBS: value} for value in (0, 2, 3, 27, 97, 9999, float("nan"))))
+    ),
+    "Scaling modifiers": Comparison(
         "support",
         (1, 7),
-        [{}, {ORDERS: 130}, {REFUNDS: 65}, {ORDERS: 100, REFUNDS: 90}, {ORDERS: 10, REFUNDS: 9}],
+        ({}, {ORDERS: 130}, {REFUNDS: 65}, {ORDERS: 100, REFUNDS: 90}, {ORDERS: 10, REFUNDS: 9}),
     ),
 }
-CASES = [(title, number) for title, (_, _, loads) in LOADS.items() for number in range(len(loads))]
+CASES = [(title, number) for title, compared in COMPARED.items() for number in range(len(compared.loads))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +88,17 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 
 def namespace(title: str, number: int) -> str:
     """Return the namespace of a load."""
-    return f"{LOADS[title][0]}-{number}"
+    return f"{COMPARED[title].name}-{number}"
 
 
 def load(title: str, number: int) -> dict[str, Any]:
     """Return the series of a load."""
-    return {name.format(ns=namespace(title, number)): value for name, value in LOADS[title][2][number].items()}
+    return {name.format(ns=namespace(title, number)): value for name, value in COMPARED[title].loads[number].items()}
 
 
 def scaled_object(namespace: str, name: str) -> ScaledObject:
     """Return the page's ScaledObject of a name, in another namespace."""
-    [title] = [title for title, (known, _, _) in LOADS.items() if known == name]
+    [title] = [title for title, compared in COMPARED.items() if compared.name == name]
     return moved(SECTIONS[title].of_kind("ScaledObject")[0], namespace)
 
 
@@ -98,7 +110,7 @@ def moved(obj: Mapping[str, Any], namespace: str) -> dict[str, Any]:
 
 
 def test_each_scaled_object_is_compared() -> None:
-    assert set(SECTIONS) == set(LOADS)
+    assert set(SECTIONS) == set(COMPARED)
     for section in SECTIONS.values():
         [hpa] = section.of_kind(HPA)
         assert validate_hpa(default_hpa(hpa), scale_to_zero=True) == []
@@ -117,9 +129,8 @@ def cooldown(scaled: ScaledObject) -> dict[str, Any] | None:
 @with_cluster
 @pytest.mark.parametrize(("title", "number"), CASES)
 async def test_hpa_ends_at_the_same_replicas_as_keda(running: Running, title: str, number: int) -> None:
-    name, starts, _ = LOADS[title]
     where = namespace(title, number)
-    scaled, hpa = scaled_object(where, name), moved(SECTIONS[title].of_kind(HPA)[0], where)
+    scaled, hpa = scaled_object(where, COMPARED[title].name), moved(SECTIONS[title].of_kind(HPA)[0], where)
     values = await metric_values(scaled, running.prometheus_url)
     running.cluster.add_target(hpa, 0)
 
@@ -129,7 +140,7 @@ async def test_hpa_ends_at_the_same_replicas_as_keda(running: Running, title: st
     async def nobody(replicas: int) -> int:
         return replicas
 
-    for start in starts:
+    for start in COMPARED[title].starts:
         theirs = await settled(running.cluster, keda_hpa(scaled), start, operator)
         ours = await settled(running.cluster, hpa, start, nobody)
         assert ours == theirs, (start, values)

@@ -53,8 +53,8 @@
 {{- /* (root, component): the labels that select pods. */ -}}
 {{- define "milliscale.selectorLabels" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ include "milliscale.name" $root }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ include "milliscale.name" $root | quote }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
@@ -78,9 +78,9 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 The metadata of an object. root, name, component; optional: cluster (it has no namespace), namespace, labels, annotations.
 */ -}}
 {{- define "milliscale.metadata" -}}
-name: {{ .name }}
+name: {{ .name | quote }}
 {{- if not .cluster }}
-namespace: {{ .namespace | default (include "milliscale.namespace" .root) }}
+namespace: {{ .namespace | default (include "milliscale.namespace" .root) | quote }}
 {{- end }}
 labels:
   {{- include "milliscale.labels" (list .root .component .labels) | nindent 2 }}
@@ -103,8 +103,8 @@ annotations:
 {{- define "milliscale.subjects" -}}
 {{- $root := index . 0 -}}
 - kind: ServiceAccount
-  name: {{ include (printf "milliscale.%sAccount" (index . 1)) $root }}
-  namespace: {{ include "milliscale.namespace" $root }}
+  name: {{ include (printf "milliscale.%sAccount" (index . 1)) $root | quote }}
+  namespace: {{ include "milliscale.namespace" $root | quote }}
 {{- end -}}
 
 {{- /* (root, component): affinity, unless values have one. */ -}}
@@ -172,12 +172,12 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $root.Values.image.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
-- name: {{ . }}
+- name: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- with $root.Values.podSecurityContext }}
