@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any, Final
 from kube.client import KubeClient, KubeError
 from kube.mapping import RestMapper
 from kube.status import StatusError
-from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.install import Account, Manifests, Object, apply, read_objects, write_account_kubeconfig
 from playground.ports import LOOPBACK, free_port
@@ -139,6 +138,11 @@ RUNNING: Final = {
 }
 
 
+def idle_hpa(target: Object) -> Object:
+    """Return an HPA that is reconciled less often than others; there are many."""
+    return hpa(target, QUEUE, api="milliscale.io/v1", **{"milliscale.io/sync-period": "2s"})
+
+
 def applications() -> list[Object]:
     """Return workloads with HPAs of both APIs.
 
@@ -166,7 +170,7 @@ def applications() -> list[Object]:
         for kind in ("Deployment", "StatefulSet")
         for number in range(ENOUGH)
     ]
-    return [*objects, core, hpa(core, QUEUE), *idle, *(hpa(each, QUEUE, api="milliscale.io/v1") for each in idle)]
+    return [*objects, core, hpa(core, QUEUE), *idle, *map(idle_hpa, idle)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,11 +178,9 @@ class Installation:
     """A running cluster with the adapter; `client` is of an admin."""
 
     folder: Path
-    kubectl: Path
     cluster: Cluster
     client: KubeClient
     audit: AuditLog
-    prometheus: PrometheusServer
     adapter: ChildProcess
     adapter_port: int
     adapter_ui_port: int
@@ -188,6 +190,24 @@ class Installation:
         path = self.folder / f"{account.namespace}-{account.name}.kubeconfig"
         await write_account_kubeconfig(self.client, path, admin=self.cluster.kubeconfig, account=account)
         return path
+
+    async def restart_adapter(self) -> None:
+        await self.adapter.restart()
+        await self.adapter_listens()
+
+    async def adapter_listens(self) -> None:
+        """Wait until the adapter accepts connections."""
+
+        async def listening() -> bool:
+            assert self.adapter.exit_status is None, self.adapter.last_lines()
+            try:
+                _, writer = await asyncio.open_connection(LOOPBACK, self.adapter_port)
+            except OSError:
+                return False
+            writer.close()
+            return True
+
+        await eventually(listening, every=0.05)
 
     async def apply(self, objects: Iterable[Object]) -> None:
         await apply(self.client, objects)
@@ -234,7 +254,6 @@ def arguments(workload: Object) -> list[str]:
 @asynccontextmanager
 async def installation(folder: Path, objects: Objects) -> AsyncIterator[Installation]:
     """Run a cluster with the rendered objects of the adapter, and the adapter behind its aggregation layer."""
-    kubectl = await find_async("kubectl")
     audit = AuditLog(folder / "audit.log")
     port, ui_port = free_port(), free_port()
     rules = folder / "rules.yaml"
@@ -261,17 +280,15 @@ async def installation(folder: Path, objects: Objects) -> AsyncIterator[Installa
         async with child:
             made = Installation(
                 folder=folder,
-                kubectl=kubectl,
                 cluster=cluster,
                 client=client,
                 audit=audit,
-                prometheus=prometheus,
                 adapter=child,
                 adapter_port=port,
                 adapter_ui_port=ui_port,
             )
             await made.until_granted(account)
-            await until_listening(port, child)
+            await made.adapter_listens()
             await apply(client, Manifests(list(objects.values())).registration(port=port))
             await until_established(client)
             for entry in applications():
@@ -279,21 +296,6 @@ async def installation(folder: Path, objects: Objects) -> AsyncIterator[Installa
             for name in APPLICATIONS:
                 await client.patch(f"/api/v1/namespaces/shop/pods/{name}-0/status", {"status": RUNNING})
             yield made
-
-
-async def until_listening(port: int, child: ChildProcess) -> None:
-    """Wait until a process accepts connections."""
-
-    async def listening() -> bool:
-        assert child.exit_status is None, child.last_lines()
-        try:
-            _, writer = await asyncio.open_connection(LOOPBACK, port)
-        except OSError:
-            return False
-        writer.close()
-        return True
-
-    await eventually(listening, every=0.05)
 
 
 async def until_established(client: KubeClient) -> None:
@@ -310,13 +312,17 @@ async def until_established(client: KubeClient) -> None:
 
 
 @asynccontextmanager
-async def autoscalers(installed: Installation, objects: Objects) -> AsyncIterator[list[Autoscaler]]:
+async def autoscalers(
+    installed: Installation, objects: Objects, *, before_start: Callable[[], Awaitable[None]] | None = None
+) -> AsyncIterator[list[Autoscaler]]:
     """Apply the rendered objects of the autoscaler, and run as many processes as it has replicas; then delete them."""
     account = Account("milliscale", "milliscale-autoscaler")
     applied = [entry for entry in part(objects, "autoscaler") if entry["kind"] != "Namespace"]
     await installed.apply(applied)
     kubeconfig = await installed.kubeconfig(account)
     await installed.until_granted(account)
+    if before_start is not None:
+        await before_start()
     (name,) = (key for key in objects if key[1] == account.name and key[0] in ("Deployment", "StatefulSet"))
     spec = objects[name]["spec"]
     try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ import msgspec
 from kube.client import KubeClient
 from playground.apiserver.rbac import Access, PolicyRule
 from playground.install import Account
+from tests.eventually import eventually
 
 Object = dict[str, Any]
 
@@ -73,6 +76,16 @@ class Request:
     user: str
     access: Access
     status: int
+
+
+def summary(access: Access) -> str:
+    """Return an access as text: "list pods.metrics.k8s.io", "update */scale", "create leases in milliscale"."""
+    resource = f"*/{access.subresource}" if access.subresource == "scale" else access.full_resource
+    if access.group in ("custom.metrics.k8s.io", "external.metrics.k8s.io"):
+        resource = "*"  # names of metrics
+    group = f".{access.group}" if access.group and access.subresource != "scale" else ""
+    place = f" in {access.namespace}" if access.namespace in ("kube-system", "milliscale") else ""
+    return f"{access.verb} {resource}{group}{place}"
 
 
 def username(account: Account) -> str:
@@ -147,12 +160,17 @@ class AuditLog:
             file.seek(self._start)
             lines = file.read().split(b"\n")[:-1]
         events = [json.loads(line) for line in lines if username(account).encode() in line]
-        found = dict.fromkeys(_request(event) for event in events if event["user"]["username"] == username(account))
-        return list(found)
+        return list(dict.fromkeys(_request(event) for event in events if _counts(event, username(account))))
 
     def refused(self, account: Account) -> list[Access]:
         """Return what was forbidden to a service account since `mark`."""
         return [request.access for request in self.requests(account) if request.status == _FORBIDDEN]
+
+
+def _counts(event: Mapping[str, Any], user: str) -> bool:
+    """Return True for a request of the user; not for the end of a watch, which an earlier process may have started."""
+    is_end = event["verb"] == "watch" and event["stage"] == "ResponseComplete"
+    return event["user"]["username"] == user and (not is_end or event["responseStatus"]["code"] == _FORBIDDEN)
 
 
 def _request(event: Mapping[str, Any]) -> Request:
@@ -187,9 +205,75 @@ async def is_allowed(client: KubeClient, account: Account, access: Access) -> bo
     return bool(response["status"]["allowed"])
 
 
-def without(role: Object, right: Right) -> Object:
-    """Return a role without one right."""
-    rules = [single for rule in msgspec.convert(role["rules"], list[PolicyRule]) for single in _single(rule)]
-    (removed,) = right.rules
-    kept = [msgspec.to_builtins(rule) for rule in rules if rule != removed]
-    return {**role, "rules": [{key: value for key, value in rule.items() if value is not None} for rule in kept]}
+@asynccontextmanager
+async def without(client: KubeClient, right: Right) -> AsyncIterator[None]:
+    """Remove a right from its role, or the binding to a role that is not ours; bring it back at the end."""
+    if right.is_ours:
+        rules = (await client.get(right.role))["rules"]
+        singles = [single for rule in msgspec.convert(rules, list[PolicyRule]) for single in _single(rule)]
+        await _set_rules(client, right.role, [single for single in singles if single not in right.rules])
+        yield
+        await client.patch(right.role, {"rules": rules})
+    else:
+        binding = await client.get(right.binding)
+        await client.delete(right.binding)
+        yield
+        await _create(client, right.binding, binding)
+
+
+async def _set_rules(client: KubeClient, role: str, rules: Iterable[PolicyRule]) -> None:
+    fields = [msgspec.to_builtins(rule).items() for rule in rules]
+    await client.patch(role, {"rules": [{key: value for key, value in rule if value is not None} for rule in fields]})
+
+
+async def _create(client: KubeClient, path: str, deleted: Object) -> None:
+    names = {key: text for key, text in deleted["metadata"].items() if key in ("name", "namespace", "labels")}
+    await client.post(path.rpartition("/")[0], {**deleted, "metadata": names})
+
+
+class GradualRights:
+    """Takes all rights from an account, and gives each back once the API server has refused a request for it."""
+
+    def __init__(self, client: KubeClient, account: Account, audit: AuditLog) -> None:
+        self._client = client
+        self._account = account
+        self._audit = audit
+        self._bindings: dict[str, Object] = {}
+        self._granted: list[Right] = []
+        self.missing: list[Right] = []
+
+    async def revoke(self) -> None:
+        """Remove all rights, and wait until the API server's authorizer knows it."""
+        self.missing = await rights_of(self._client, self._account)
+        for right in self.missing:
+            if right.is_ours:
+                await self._client.patch(right.role, {"rules": []})
+            else:
+                self._bindings[right.binding] = await self._client.get(right.binding)
+                await self._client.delete(right.binding)
+        for right in self.missing:
+            await eventually(partial(self._is_revoked, right), every=0.02)
+        self._audit.mark()
+
+    async def _is_revoked(self, right: Right) -> bool:
+        return not await is_allowed(self._client, self._account, right.example())
+
+    async def give_back(self) -> None:
+        """Grant the missing rights for which there was a request."""
+        refused = self._audit.refused(self._account)
+        for right in [right for right in self.missing if any(right.allows(access) for access in refused)]:
+            self.missing.remove(right)
+            self._granted.append(right)
+            if right.is_ours:
+                rules = [each.rules[0] for each in self._granted if each.role == right.role]
+                await _set_rules(self._client, right.role, rules)
+            else:
+                await _create(self._client, right.binding, self._bindings[right.binding])
+
+    def unexpected(self) -> list[Access]:
+        """Return what was refused although no right was missing for it."""
+        return [
+            access
+            for access in self._audit.refused(self._account)
+            if not any(right.allows(access) for right in (*self.missing, *self._granted))
+        ]

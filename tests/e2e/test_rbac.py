@@ -1,28 +1,34 @@
 """The service accounts of the manifests have the rights that the processes use, and no others.
 
 The API server's audit log tells which rights a process uses: none of its requests may be refused, and for each right
-there must be a request that no other right allows.
+there must be a request that no other right allows. So a rule that is added to the manifests, or removed from them,
+makes a test fail.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-import aiohttp
 import pytest
 import pytest_asyncio
 import yaml
 
-from kube.client import KubeClient
-from playground.install import Account, Object
+from kube.client import KubeClient, KubeError
+from kube.status import StatusError
+from playground.install import Account
 from tests.autoscaler.process import Autoscaler
 from tests.e2e.installation import APPLICATIONS, Installation, autoscalers, installation
-from tests.e2e.rights import Request, Right, is_allowed, needed_for, rights_of, without
+from tests.e2e.rights import GradualRights, Request, is_allowed, needed_for, rights_of, summary, without
+from tests.e2e.tools import fetch
 from tests.eventually import eventually
-from tests.manifests.rendering import render_with
+from tests.manifests.rendering import Objects, render_with
+from tools import render_chart
 
 pytestmark = [
     pytest.mark.e2e,
@@ -46,6 +52,39 @@ LISTED = (
     f"{CUSTOM}/namespaces/*/metrics/packets",
     f"{CUSTOM}/nodes/*/node_load",
 )
+
+REVIEWS = {
+    "create tokenreviews.authentication.k8s.io",
+    "create subjectaccessreviews.authorization.k8s.io",
+    "list configmaps in kube-system",
+    "watch configmaps in kube-system",
+}
+"""Delegated authentication and authorization."""
+EVENTS = {"create events", "patch events"}
+WRITES = {
+    *EVENTS,
+    *(f"{verb} leases.coordination.k8s.io in milliscale" for verb in ("get", "list", "watch", "create", "update")),
+    *(f"{verb} configmaps in milliscale" for verb in ("list", "create", "update")),
+}
+"""Events, leader election and saved history."""
+
+
+def requests_for(*groups: str, acts: bool = True) -> set[str]:
+    """Return what the autoscaler requests for the HPAs of API groups, their targets and metrics, and its pages."""
+    hpas = "horizontalpodautoscalers"
+    writes = {"update */scale", *(f"update {hpas}/status.{group}" for group in groups)}
+    watched = [*(f"{hpas}.{group}" for group in groups), "pods"]
+    watched += [f"{plural}.apps" for plural in ("replicasets", "deployments", "statefulsets")]
+    return {
+        *(f"{verb} {resource}" for resource in watched for verb in ("list", "watch")),
+        "get */scale",
+        "list pods.metrics.k8s.io",
+        "get *.custom.metrics.k8s.io",
+        "list *.external.metrics.k8s.io",
+        "patch pods in milliscale",
+        *(writes if acts else ()),
+        *REVIEWS,
+    }
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -82,78 +121,66 @@ def token_of(kubeconfig: Path) -> str:
 
 
 async def get_page(port: int, path: str, token: str) -> int:
-    """GET a page over TLS with a token; return the status."""
-    headers = {"Authorization": f"Bearer {token}"}
-    async with (
-        aiohttp.ClientSession(headers=headers) as http,
-        http.get(f"https://127.0.0.1:{port}{path}", ssl=False) as response,
-    ):
-        return response.status
+    """GET a page over TLS with a token; return the status, or 0 if nothing listens."""
+    status, _ = await fetch(f"https://127.0.0.1:{port}{path}", {"Authorization": f"Bearer {token}"})
+    return status
 
 
 async def check_rights(
-    installed: Installation, account: Account, exercise: Callable[[], Awaitable[None]]
+    installed: Installation, account: Account, expected: set[str], exercise: Callable[[], Awaitable[None]]
 ) -> dict[str, Request]:
     """Check that an account uses each of its rights and needs no other; return a request for each right.
 
     Args:
         installed: the cluster.
         account: whose rights.
-        exercise: makes the process use its rights; called until it has used all.
+        expected: what the account requests, as `summary` has it.
+        exercise: makes the process use its rights; called until it has sent all requests.
     """
     rights = await rights_of(installed.client, account)
 
     async def needed() -> dict[str, Request]:
         await exercise()
-        requests = installed.audit.requests(account)
+        requests = [request for request in installed.audit.requests(account) if not request.access.path]
+        assert {summary(request.access) for request in requests} == expected
+        assert installed.audit.refused(account) == []
         found = {str(right): needed_for(right, rights, requests) for right in rights}
         unused = [name for name, examples in found.items() if not examples]
         assert not unused, f"rights that are not used: {unused}"
         return {name: examples[0] for name, examples in found.items()}
 
-    found = await eventually(needed)
-    assert installed.audit.refused(account) == []
-    return found
+    return await eventually(needed)
 
 
 async def check_each_right_is_needed(installed: Installation, account: Account, requests: dict[str, Request]) -> None:
     """Remove one right after the other from its role or binding; the API server then refuses the request for it."""
     for right in await rights_of(installed.client, account):
-        request = requests[str(right)]
+        access = requests[str(right)].access
 
         async def refused() -> bool:
-            return not await is_allowed(installed.client, account, request.access)  # noqa: B023
+            return not await is_allowed(installed.client, account, access)  # noqa: B023  # awaited within the loop
 
-        before = await remove(installed.client, right)
-        await eventually(refused, every=0.02)
-        await installed.apply([before])
+        async with without(installed.client, right):
+            await eventually(refused, every=0.02)
     await installed.until_granted(account)
 
 
-async def remove(client: KubeClient, right: Right) -> Object:
-    """Remove a right; return the object that brings it back."""
-    path = right.role if right.is_ours else right.binding
-    kind = {"clusterroles": "ClusterRole", "roles": "Role", "clusterrolebindings": "ClusterRoleBinding"}
-    before = await client.get(path)
-    if right.is_ours:
-        await client.put(path, without(before, right))
-    else:
-        await client.delete(path)
-    for name in ("resourceVersion", "uid", "managedFields", "creationTimestamp"):
-        del before["metadata"][name]
-    return {"kind": kind.get(path.split("/")[-2], "RoleBinding"), **before}
-
-
 async def test_adapter_has_exactly_the_rights_that_it_uses(installed: Installation) -> None:
-    scraper = token_of(await add_account(installed, "prometheus", "milliscale-adapter-ui-viewer"))
-
-    async def exercise() -> None:
-        for path in LISTED:
-            await installed.client.get(path)
-        assert await get_page(installed.adapter_ui_port, "/", scraper) == 200
-
-    requests = await check_rights(installed, ADAPTER, exercise)
+    installed.audit.mark()
+    await installed.restart_adapter()
+    viewer = token_of(await add_account(installed, "adapter-viewer", "milliscale-adapter-ui-viewer"))
+    kinds = ("namespaces", "nodes", "pods", "services")
+    expected = {*REVIEWS, *(f"{verb} {kind}" for kind in kinds for verb in ("list", "watch"))}
+    requests = await check_rights(installed, ADAPTER, expected, partial(request_all, installed, viewer))
     await check_each_right_is_needed(installed, ADAPTER, requests)
+
+
+async def request_all(installed: Installation, token: str) -> None:
+    """Request metrics of each kind of object, and a page; errors do not matter."""
+    await get_page(installed.adapter_ui_port, "/", token)
+    for path in LISTED:
+        with suppress(KubeError, StatusError):
+            await installed.client.get(path)
 
 
 async def test_hpa_controller_of_kubernetes_reads_metrics_without_a_binding_of_ours(installed: Installation) -> None:
@@ -171,22 +198,156 @@ def page_port(process: Autoscaler) -> int:
     return int(found[1])
 
 
-@pytest.mark.parametrize("overlay", ["base", "overlays/managed", "overlays/sharded", "overlays/shadow"])
+async def scale_down(installed: Installation) -> None:
+    """Undo the scale-up, so that scales and statuses are written again, and events repeat."""
+    for scale in SCALES:
+        await installed.client.patch(scale, {"spec": {"replicas": 1}})
+
+
+def dry_run() -> Objects:
+    """Render the Helm chart in a mode for which there is no overlay."""
+    pytest.importorskip("helm_python", reason="helm-python-sdk has wheels for x86-64 Linux only")
+    values = {
+        "adapter": {"enabled": False},
+        "autoscaler": {"enabled": True, "mode": "dry-run", "ui": {"enabled": True}},
+    }
+    rendered = render_chart.objects(render_chart.render(values))
+    return {(entry["kind"], entry["metadata"]["name"]): entry for entry in rendered}
+
+
+BOTH = ("autoscaling", "milliscale.io")
+OVERLAYS = {
+    "base": requests_for(*BOTH) | WRITES,
+    "overlays/managed": requests_for("milliscale.io") | WRITES,
+    "overlays/sharded": requests_for(*BOTH) | WRITES,
+    "overlays/shadow": requests_for(*BOTH, acts=False),
+    "dry-run": requests_for(*BOTH, acts=False) | EVENTS,  # of the Helm chart
+}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
 async def test_autoscaler_has_exactly_the_rights_that_it_uses(
     installed: Installation, tmp_path: Path, overlay: str
 ) -> None:
     installed.audit.mark()
-    objects = render_with(tmp_path, "autoscaler-ui", base=overlay)
-    async with autoscalers(installed, objects) as processes:
+    rendered = dry_run() if overlay == "dry-run" else render_with(tmp_path, "autoscaler-ui", base=overlay)
+    async with autoscalers(installed, rendered) as processes:
         viewer = token_of(await add_account(installed, "viewer", "milliscale-hpa-viewer"))
 
         async def exercise() -> None:
-            # The same scale-up again and again: scales and statuses are written, and events repeat.
-            for scale in SCALES:
-                await installed.client.patch(scale, {"spec": {"replicas": 1}})
+            await scale_down(installed)
             assert {await get_page(page_port(process), "/", viewer) for process in processes} == {200}
 
-        requests = await check_rights(installed, AUTOSCALER, exercise)
+        requests = await check_rights(installed, AUTOSCALER, OVERLAYS[overlay], exercise)
         for process in processes:
             assert not [line for line in process.log_lines if "forbidden" in line.lower()]
         await check_each_right_is_needed(installed, AUTOSCALER, requests)
+
+
+async def test_autoscaler_asks_for_each_missing_right_and_recovers(installed: Installation, tmp_path: Path) -> None:
+    rights = GradualRights(installed.client, AUTOSCALER, installed.audit)
+    objects = render_with(tmp_path, "autoscaler-ui")
+    async with autoscalers(installed, objects, before_start=rights.revoke) as processes:
+        viewer = token_of(await add_account(installed, "viewer", "milliscale-hpa-viewer"))
+
+        async def exercise() -> None:
+            await scale_down(installed)
+            for process in processes:
+                await get_page(page_port(process), "/", viewer)
+
+        await check_recovery(rights, exercise)
+        for process in processes:
+            assert await process.get("/readyz") == "ok"
+
+
+async def test_adapter_asks_for_each_missing_right_and_recovers(installed: Installation) -> None:
+    rights = GradualRights(installed.client, ADAPTER, installed.audit)
+    viewer = token_of(await add_account(installed, "adapter-viewer", "milliscale-adapter-ui-viewer"))
+    await rights.revoke()
+    await installed.restart_adapter()
+    await check_recovery(rights, partial(request_all, installed, viewer))
+    for path in LISTED:
+        assert (await installed.client.get(path))["items"]
+
+
+async def check_recovery(rights: GradualRights, exercise: Callable[[], Awaitable[None]]) -> None:
+    """Give back each right once a request for it was refused, until none is missing."""
+
+    async def all_given_back() -> bool:
+        await exercise()
+        await rights.give_back()
+        assert not rights.missing, [str(right) for right in rights.missing]
+        return True
+
+    await eventually(all_given_back)
+    assert rights.unexpected() == []
+
+
+HPAS = [
+    f"/apis/{api}/namespaces/shop/horizontalpodautoscalers{suffix}"
+    for name, api in APPLICATIONS.items()
+    for suffix in ("", f"/{name}", "?watch=true&timeoutSeconds=1")
+]
+RESOURCE = [
+    f"/apis/metrics.k8s.io/v1beta1/{path}"
+    for path in ("nodes", "nodes/playground", "namespaces/shop/pods", "namespaces/shop/pods/web-0")
+]
+READERS = {
+    "milliscale-metrics-reader": {"get *.custom.metrics.k8s.io", "list *.external.metrics.k8s.io"},
+    "milliscale-resource-metrics-reader": {
+        f"{verb} {kind}.metrics.k8s.io" for verb in ("get", "list") for kind in ("nodes", "pods")
+    },
+    "milliscale-hpa-viewer": {
+        f"{verb} horizontalpodautoscalers.{group}" for verb in ("get", "list", "watch") for group in BOTH
+    },
+}
+"""What the ClusterRoles for users allow, as `summary` has it."""
+
+
+@pytest.mark.parametrize(
+    ("role", "paths"),
+    [
+        ("milliscale-metrics-reader", [LISTED[0], f"{EXTERNAL}/namespaces/shop/queue_depth"]),
+        ("milliscale-resource-metrics-reader", RESOURCE),
+        ("milliscale-hpa-viewer", HPAS),
+    ],
+    ids=READERS,
+)
+async def test_roles_for_readers_have_exactly_the_rights_for_what_they_read(
+    installed: Installation, tmp_path: Path, role: str, paths: list[str]
+) -> None:
+    await installed.apply([render_with(tmp_path, "autoscaler-ui")["ClusterRole", "milliscale-hpa-viewer"]])
+    kubeconfig, reader = await add_account(installed, f"{role}-1", role), Account("milliscale", f"{role}-1")
+    await installed.until_granted(reader)
+    async with await KubeClient.connect(kubeconfig) as client:
+
+        async def exercise() -> None:
+            await asyncio.gather(*(client.get_bytes(path) for path in paths))
+
+        requests = await check_rights(installed, reader, READERS[role], exercise)
+    await check_each_right_is_needed(installed, reader, requests)
+
+
+PAGES = {"/debug/rules": "/", "/debug/metrics/*": "/metric?metric=pods/packets&namespace=shop", "/debug/try": "/try"}
+"""The adapter's pages by the nonResourceURL that shows them."""
+
+
+async def test_each_right_of_the_roles_for_the_adapters_pages_shows_one_page(installed: Installation) -> None:
+    async def shown(token: str) -> set[str]:
+        statuses = {url: await get_page(installed.adapter_ui_port, page, token) for url, page in PAGES.items()}
+        assert set(statuses.values()) <= {200, 403}, statuses
+        return {url for url, status in statuses.items() if status == 200}
+
+    for role, urls in (
+        ("milliscale-adapter-rule-author", {*PAGES}),
+        ("milliscale-adapter-ui-viewer", {*PAGES} - {"/debug/try"}),
+    ):
+        token, account = token_of(await add_account(installed, f"{role}-1", role)), Account("milliscale", f"{role}-1")
+        await eventually(partial(is_shown, shown, token, urls))
+        for right in await rights_of(installed.client, account):
+            async with without(installed.client, right):
+                await eventually(partial(is_shown, shown, token, urls - {*(right.rules[0].non_resource_urls or ())}))
+
+
+async def is_shown(shown: Callable[[str], Awaitable[set[str]]], token: str, urls: set[str]) -> bool:
+    return await shown(token) == urls

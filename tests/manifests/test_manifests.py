@@ -374,7 +374,7 @@ def test_example_overlay_sets_image_prometheus_and_rules() -> None:
 )
 def test_paths_in_the_docs_exist(page: Path) -> None:
     text = page.read_text()
-    named = re.findall(r"(?:manifests|docs)/[\w./-]*\w", text)
+    named = re.findall(r"(?<![\w/])(?:manifests|docs)/[\w./-]*\w", text)
     linked = [str((page.parent / link).relative_to(ROOT)) for link in re.findall(r"\]\((?!http)([\w./-]+)", text)]
     missing = [path for path in (*named, *linked) if "/mine" not in path and not (ROOT / path).exists()]
     assert not missing
