@@ -1,6 +1,6 @@
 # One image for both processes of milliscale. docs/releases.md says how to pin its base and compare two builds.
 #
-#     docker build --build-arg VERSION=1.2.3 -t REGISTRY/milliscale:1.2.3 .
+#     docker build --build-arg VERSION=X.Y.Z -t REGISTRY/milliscale:X.Y.Z .
 #     docker run milliscale milliscale-adapter serve --help
 #     docker run milliscale milliscale-autoscaler run --help
 
@@ -23,7 +23,7 @@ COPY autoscaler ./autoscaler
 COPY replay ./replay
 COPY kubectl_milliscale ./kubectl_milliscale
 # The version is a tag of git, and git's folder is not copied.
-ARG VERSION=0.0.0+unknown
+ARG VERSION=0.0.0
 RUN export SETUPTOOLS_SCM_PRETEND_VERSION_FOR_MILLISCALE=${VERSION} \
     && pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
     && pip --python /opt/milliscale/bin/python install --no-cache-dir --no-index --no-deps --find-links /wheels milliscale \

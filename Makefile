@@ -16,7 +16,10 @@ NAMESPACE ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
-URL ?= https://releases.example/milliscale/kubectl-milliscale.tar.gz
+KREW_URL := https://releases.example/milliscale/kubectl-milliscale.tar.gz
+URL ?= $(KREW_URL)
+IMAGE ?=
+SNAPSHOT ?=
 # Images often set this. The tests start many processes, and each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -113,6 +116,9 @@ docs: setup ## build the documentation's site in site/
 
 image: setup ## do the Dockerfile's steps without a container engine, twice, and compare the files
 	@$(PY) -m tools.image
+
+release: setup ## build a release in dist/ and check it; IMAGE=registry.example/milliscale URL=https://... SNAPSHOT=1
+	@$(PY) -m tools.release $(if $(SNAPSHOT),--snapshot) $(if $(IMAGE),--image '$(IMAGE)') $(if $(filter-out $(KREW_URL),$(URL)),--url '$(URL)')
 
 krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is where the archive will be
 	@$(PY) -m tools.krew --url '$(URL)'

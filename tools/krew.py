@@ -8,12 +8,13 @@ The archive has the package's wheel and an executable that installs it. It can b
 from __future__ import annotations
 
 import argparse
-import hashlib
-import subprocess
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
+
+from tools.archives import normalize_tar, sha256
+from tools.packages import build_wheel, copy_sources
+from tools.versions import commit_time, current_version, semver
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "plugins" / "milliscale.yaml"
@@ -21,22 +22,14 @@ LAUNCHER = ROOT / "tools" / "krew_launcher.py"
 ARCHIVE = "kubectl-milliscale.tar.gz"
 
 
-def build_wheel(folder: Path) -> Path:
-    """Return the package's wheel, built in a folder."""
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", ROOT], check=True
-    )
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
-def write(folder: Path, *, wheel: Path, url: str) -> Path:
+def write(folder: Path, *, wheel: Path, url: str, time: int) -> Path:
     """Write the archive and the manifest into a folder; return the manifest.
 
     Args:
         folder: made if it does not exist.
         wheel: the package; its name has the version.
         url: where the archive will be published.
+        time: of all files, in seconds since 1970.
     """
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / ARCHIVE
@@ -52,11 +45,11 @@ def write(folder: Path, *, wheel: Path, url: str) -> Path:
             entry.uname = entry.gname = ""
             with path.open("rb") as file:
                 tar.addfile(entry, file)
-    version = wheel.name.split("-")[1]
+    normalize_tar(archive, time=time)
     filled_in = {
-        "  version: ": f"v{version}",
+        "  version: ": f"v{semver(wheel.name.split('-')[1])}",
         "    uri: ": url,
-        "    sha256: ": f'"{hashlib.sha256(archive.read_bytes()).hexdigest()}"',
+        "    sha256: ": f'"{sha256(archive)}"',
     }
     lines = [line for line in TEMPLATE.read_text().splitlines() if not line.startswith("#")]
     for prefix, value in filled_in.items():
@@ -73,7 +66,10 @@ def main() -> None:
     parser.add_argument("--url", required=True, help="where the archive will be published")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        manifest = write(ROOT / "dist" / "krew", wheel=build_wheel(Path(scratch)), url=arguments.url)
+        time = commit_time()
+        source = copy_sources(Path(scratch) / "source")
+        wheel = build_wheel(source, Path(scratch) / "wheel", version=current_version(), time=time)
+        manifest = write(ROOT / "dist" / "krew", wheel=wheel, url=arguments.url, time=time)
     print(f"wrote {manifest} and {manifest.with_name(ARCHIVE)}")
 
 

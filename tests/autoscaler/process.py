@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -58,10 +58,15 @@ class Autoscaler:
 
 @asynccontextmanager
 async def autoscaler(
-    kubeconfig: Path, *arguments: str, environment: Mapping[str, str] | None = None, program: str = ""
+    kubeconfig: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    program: str = "",
+    command: Sequence[str] = (),
 ) -> AsyncIterator[Autoscaler]:
+    """Run it from this clone; a program, or another release's command, replaces `python -m autoscaler`."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *(("-c", program) if program else ("-m", "autoscaler"))),
+        *(command or (sys.executable, *(("-c", program) if program else ("-m", "autoscaler")))),
         *("run", f"--kubeconfig={kubeconfig}"),
         *("--bind-address=127.0.0.1", "--metrics-port=0", *arguments),
         stderr=asyncio.subprocess.PIPE,

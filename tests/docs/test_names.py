@@ -19,6 +19,7 @@ PAGES = [pytest.param(path, id=path.name) for path in pages()]
 # Flags of other programs, and of the benchmarks.
 OTHERS = {
     "--as": "kubectl",
+    "--check": "sha256sum",
     "--controllers": "kube-controller-manager",
     "--enable-feature": "Prometheus",
     "--help": "all",

@@ -58,7 +58,7 @@ def test_manifest_is_valid() -> None:
 
 
 def test_built_manifest_has_the_version_the_url_and_the_checksum(tmp_path: Path, wheel: Path) -> None:
-    manifest = yaml.safe_load(write(tmp_path / "krew", wheel=wheel, url=URL).read_text())
+    manifest = yaml.safe_load(write(tmp_path / "krew", wheel=wheel, url=URL, time=0).read_text())
     check(manifest)
     assert manifest["spec"]["version"] == "v1.2.3"
     (platform,) = manifest["spec"]["platforms"]
@@ -67,7 +67,7 @@ def test_built_manifest_has_the_version_the_url_and_the_checksum(tmp_path: Path,
 
 
 def test_executable_of_the_archive_starts_the_installed_plugin(tmp_path: Path, wheel: Path) -> None:
-    write(tmp_path / "krew", wheel=wheel, url=URL)
+    write(tmp_path / "krew", wheel=wheel, url=URL, time=0)
     store, commands = tmp_path / "store", tmp_path / "bin"
     store.mkdir()
     subprocess.run(["tar", "-xzf", tmp_path / "krew" / ARCHIVE, "-C", store], check=True)

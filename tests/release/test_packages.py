@@ -1,0 +1,73 @@
+"""Wheel and sdist: their contents, the same files from each build, and an installation without anything else."""
+
+import os
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tools.dockerfile import context_files
+from tools.packages import ROOT, build_sdist, build_wheel, copy_sources, unpack_sdist
+from tools.release_check import SCRIPTS, install, versions_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("image"), pytest.mark.timeout(600)]
+
+VERSION = "1.2.3"
+TIME = 1_700_000_000
+
+
+@dataclass(frozen=True)
+class Packages:
+    """An sdist, and the wheel that was built from it."""
+
+    sdist: Path
+    wheel: Path
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
+    folder = tmp_path_factory.mktemp("packages")
+    sdist = build_sdist(copy_sources(folder / "sources"), folder, version=VERSION, time=TIME)
+    return Packages(sdist, build_wheel(unpack_sdist(sdist, folder / "unpacked"), folder, time=TIME))
+
+
+def files_of_packages() -> set[str]:
+    """Return the files that belong to a package of this clone."""
+    return {path.as_posix() for path in context_files(ROOT) if len(path.parts) > 1}
+
+
+def test_wheel_has_all_files_of_the_packages_and_no_others(packages: Packages) -> None:
+    with zipfile.ZipFile(packages.wheel) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert names == files_of_packages()
+    assert {"adapter/py.typed", "kube/web/static/live.js"} <= names
+
+
+def test_sdist_has_all_files_of_the_packages(packages: Packages) -> None:
+    with tarfile.open(packages.sdist) as sdist:
+        entries = [entry for entry in sdist if entry.isfile()]
+        names = {entry.name.partition("/")[2] for entry in entries}
+    assert packages.sdist.name == f"milliscale-{VERSION}.tar.gz"
+    assert files_of_packages() | {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO"} <= names
+    assert {(entry.mtime, entry.uid, entry.uname, entry.mode) for entry in entries} == {(TIME, 0, "", 0o644)}
+
+
+def test_second_build_makes_the_same_sdist(packages: Packages, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        again = build_sdist(copy_sources(tmp_path / "sources"), tmp_path / "again", version=VERSION, time=TIME)
+    finally:
+        os.umask(before)
+    assert again.read_bytes() == packages.sdist.read_bytes()
+
+
+def test_sources_make_the_same_wheel_as_the_sdist(packages: Packages, tmp_path: Path) -> None:
+    wheel = build_wheel(copy_sources(tmp_path / "sources"), tmp_path / "again", version=VERSION, time=TIME)
+    assert wheel.read_bytes() == packages.wheel.read_bytes()
+
+
+def test_commands_of_the_wheel_work_in_an_empty_environment(packages: Packages, wheels: Path, tmp_path: Path) -> None:
+    python = install(packages.wheel, tmp_path / "environment", wheels=wheels)
+    assert versions_of(python) == dict.fromkeys(SCRIPTS, VERSION)

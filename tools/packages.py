@@ -1,0 +1,64 @@
+"""Build the sdist and the wheel: the same sources, version and time make the same files. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.archives import normalize_tar
+from tools.dockerfile import context_files
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def copy_sources(target: Path) -> Path:
+    """Copy what the packages are made of, which is also what the image is made of; return the target."""
+    for path in context_files(ROOT):
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, target / path)
+        (target / path).chmod(0o644)  # modes are part of a wheel, and differ with the umask of a clone
+    return target
+
+
+def build_sdist(source: Path, target: Path, *, version: str, time: int) -> Path:
+    """Build the sdist of a source folder into a target folder; return its path.
+
+    Args:
+        source: has pyproject.toml; the build writes to it.
+        target: made if it does not exist.
+        version: as in PEP 440.
+        time: of all files, in seconds since 1970.
+    """
+    _build("--sdist", source, target, time=time, version=version)
+    (path,) = target.glob("*.tar.gz")
+    normalize_tar(path, time=time)
+    return path
+
+
+def build_wheel(source: Path, target: Path, *, time: int, version: str | None = None) -> Path:
+    """Build the wheel of a source folder into a target folder; an sdist's folder knows its version."""
+    _build("--wheel", source, target, time=time, version=version)
+    (path,) = target.glob("*.whl")
+    return path
+
+
+def unpack_sdist(path: Path, target: Path) -> Path:
+    """Unpack an sdist; return the folder of its sources."""
+    target.mkdir()
+    subprocess.run(["tar", "-xzf", path, "--no-same-owner", "-C", target], check=True)
+    (folder,) = target.iterdir()
+    return folder
+
+
+def _build(kind: str, source: Path, target: Path, *, time: int, version: str | None) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SETUPTOOLS_SCM")}
+    environment["SOURCE_DATE_EPOCH"] = str(time)
+    if version is not None:
+        environment["SETUPTOOLS_SCM_PRETEND_VERSION_FOR_MILLISCALE"] = version
+    command = [sys.executable, "-m", "build", "--no-isolation", kind, f"--outdir={target}", str(source)]
+    done = subprocess.run(command, env=environment, umask=0o022, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
