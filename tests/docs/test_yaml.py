@@ -16,7 +16,8 @@ from playground.binaries import Program, find
 from replay.tune.bounds import parse_bounds
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.docs.kubernetes_types import problems
-from tools.render_chart import CHART, ChartError, load_helm, render
+from tests.helm_engine import require_helm
+from tools.render_chart import CHART, render
 
 RULES = {"rules", "externalRules", "resourceRules", "prometheusServers", "forwardExternal"}
 KUSTOMIZATION = {"resources", "components", "patches"}
@@ -37,11 +38,14 @@ def documents(block: Block) -> list[Any]:
 
 
 @pytest.mark.parametrize("block", YAML)
-def test_yaml_is_read(block: Block, tmp_path: Path) -> None:
+def test_yaml_is_read(block: Block, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if any(part in block.text for part in UNREAD):
         return
     for document in documents(block):
-        reader_of(document)(document, tmp_path)
+        reader = reader_of(document)
+        if reader in (read_kustomization, read_patches):
+            request.getfixturevalue("overlays_can_be_rendered")
+        reader(document, tmp_path)
 
 
 def reader_of(document: Any) -> Callable[[Any, Path], None]:
@@ -112,10 +116,7 @@ def read_bounds(document: Any, _: Path) -> None:
 
 
 def read_values(document: Any, _: Path) -> None:
-    try:
-        load_helm()
-    except ChartError as error:
-        pytest.skip(str(error))
+    require_helm()
     assert render(document)  # validates them, too
 
 

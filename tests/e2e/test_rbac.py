@@ -28,6 +28,7 @@ from tests.e2e.installation import APPLICATIONS, Installation, autoscalers, inst
 from tests.e2e.rights import GradualRights, Request, is_allowed, needed_for, rights_of, summary, without
 from tests.e2e.tools import fetch
 from tests.eventually import eventually
+from tests.helm_engine import require_helm
 from tests.manifests.rendering import Objects, render_with
 from tools import render_chart
 
@@ -214,7 +215,7 @@ async def leads_each_shard(installed: Installation, shards: set[str]) -> bool:
 
 def dry_run() -> Objects:
     """Render the Helm chart in a mode for which there is no overlay."""
-    pytest.importorskip("helm_python", reason="helm-python-sdk has wheels for x86-64 Linux only")
+    require_helm()
     values = {
         "adapter": {"enabled": False},
         "autoscaler": {"enabled": True, "mode": "dry-run", "ui": {"enabled": True}},
