@@ -65,11 +65,6 @@ def ten_times(samples: list[Any]) -> list[Any]:
     return [{**sample, "metric": {**sample["metric"], "long": "x" * 9 * len(str(sample))}} for sample in samples]
 
 
-def not_numbers(samples: list[Any]) -> list[Any]:
-    """Return the same series with NaN."""
-    return [{**sample, "value": [sample["value"][0], "NaN"]} for sample in samples]
-
-
 # Two for each HPA: the second one is sent when the HPA needs a value again.
 _QUERIES = 2 * len(HPA_NAMES)
 _JSON = {"Content-Type": "application/json"}
@@ -89,7 +84,6 @@ _FAULTS: tuple[tuple[str, str, Fault, bool], ...] = (
     ("prometheus-truncated-reset", "responses end in the middle, with RST", Truncate(reset=False), False),
     ("prometheus-ten-times", "vectors of ten times the size", Rewrite(change=vectors(ten_times)), True),
     ("prometheus-empty", "vectors without samples", Rewrite(change=vectors(lambda _: [])), True),
-    ("prometheus-nan", "vectors of NaN", Rewrite(change=vectors(not_numbers)), False),
     ("prometheus-429", "429 with Retry-After", Reply(status=429, headers={"Retry-After": "1"}), False),
     ("prometheus-500", "500", Reply(status=500, body=b"internal error"), False),
     ("prometheus-503", "503 with Retry-After of an hour", Reply(status=503, headers={"Retry-After": "3600"}), False),
