@@ -280,7 +280,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         name="clock",
         fault="the autoscaler's clock is set forward and back by half an hour",
-        promise="HPAs are scaled, once for each decision; the Lease stays",
+        promise="HPAs are scaled, once for each decision",
         inject=clock_set,
     ),
     Scenario(
