@@ -15,11 +15,13 @@ from typing import Final
 from kube.client import KubeClient, KubeUnreachable
 from kube.config import own_namespace
 from kube.retries import Backoff
+from kube.sharding import Shard
 from kube.status import StatusError
 
 _log = logging.getLogger(__name__)
 
 LEADER_LABEL: Final = "milliscale.io/leader"
+SHARD_LABEL: Final = "milliscale.io/shard"
 _TIMEOUT_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = (1.0, 60.0)
 
@@ -33,7 +35,12 @@ def own_pod_path(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 async def label_leader(
-    client: KubeClient, pod_path: str, *, is_leader: Callable[[], bool], poll_seconds: float = 1.0
+    client: KubeClient,
+    pod_path: str,
+    *,
+    is_leader: Callable[[], bool],
+    shard: Shard | None = None,
+    poll_seconds: float = 1.0,
 ) -> None:
     """Keep the label of a pod up to date until cancelled. Errors are logged once, and the request is sent again.
 
@@ -41,6 +48,7 @@ async def label_leader(
         client: the API server; needs the right to patch pods.
         pod_path: see own_pod_path.
         is_leader: whether this process is the leader now.
+        shard: of which it is the leader; of several, the pod gets the shard's label, too.
         poll_seconds: how often that is checked.
     """
     labelled: bool | None = None  # a container that is restarted in its pod finds an old label
@@ -52,6 +60,8 @@ async def label_leader(
             continue
         try:
             labels = {LEADER_LABEL: "true" if leader else None}
+            if shard is not None and shard.count > 1:
+                labels[SHARD_LABEL] = str(shard.index)
             await client.patch(pod_path, {"metadata": {"labels": labels}}, timeout=_TIMEOUT_SECONDS)
         except (KubeUnreachable, StatusError) as error:
             if str(error) != logged:

@@ -21,7 +21,7 @@ from tools import krew
 from tools.archives import CHECKSUMS, checksums, normalize_tar
 from tools.packages import build_sdist, build_wheel, copy_sources, unpack_sdist
 from tools.release_check import ReleaseError, check, install, upgrade_from
-from tools.render_chart import CHART
+from tools.render_chart import CHART, ChartError, load_helm
 from tools.sbom import write_sbom
 from tools.versions import commit_time, current_version, image_tag, previous_tag, release_problems, semver
 from tools.wheels import fetch_wheels
@@ -62,8 +62,8 @@ def package_chart(target: Path, *, version: str, time: int) -> Path:
         ReleaseError: there is no Helm engine for this platform.
     """
     try:
-        import helm_python as helm
-    except ImportError as error:
+        helm = load_helm()
+    except ChartError as error:
         raise ReleaseError("The chart is packaged on x86-64 Linux, where helm-python-sdk can be installed.") from error
     chart_version = semver(version)
     path = Path(helm.package(CHART, destination=target, version=chart_version, app_version=image_tag(version)))

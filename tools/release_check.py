@@ -15,6 +15,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from tools.archives import CHECKSUMS, checksums, sha256
 from tools.krew import ARCHIVE
 from tools.packages import build_wheel, unpack_sdist
+from tools.render_chart import load_helm
 from tools.versions import image_tag, semver
 from tools.wheels import fetch_wheels
 
@@ -96,9 +97,7 @@ def check_chart(path: Path, *, version: str) -> None:
     Raises:
         ReleaseError: it has another tag.
     """
-    import helm_python as helm  # only on x86-64 Linux
-
-    with helm.Chart.load(path) as chart:
+    with load_helm().Chart.load(path) as chart:
         rendered = chart.render({}, name="milliscale", namespace="milliscale")
     found = {image for name, text in rendered.items() if name.endswith(".yaml") for image in images(text)}
     if {image.rpartition(":")[2] for image in found} != {image_tag(version)}:

@@ -120,8 +120,8 @@ class RequestServer:
         enter_namespace(namespace)
         # Clients without a verified certificate share one queue, so that they gain nothing by inventing namespaces.
         queue = namespace if certificate is not None else ""
-        if not line.is_exempt and connection_of(request).is_late(
-            seconds=self._limits.late_seconds, requests=self._limits.late_requests
+        if not line.is_exempt and connection_of(request).exceeds_batch(
+            seconds=self._limits.batch_seconds, requests=self._limits.batch_requests
         ):
             raise QueueFullError
         if not line.is_exempt and not self._slots.try_acquire(queue):

@@ -232,6 +232,7 @@ class Controller:
             self._options.ui_address,
             self._options.ui_auth,
             client=self._client,
+            shard=self._shard,
             registry=self._telemetry.registry,
         )
 

@@ -16,6 +16,7 @@ from kube.client import KubeClient
 from kube.leader_label import label_leader, own_pod_path
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions
+from kube.sharding import Shard
 from kube.web.access import NamespaceAccess
 from kube.web.options import UIAddress
 from kube.web.server import PageServer
@@ -23,7 +24,13 @@ from kube.web.server import PageServer
 
 @asynccontextmanager
 async def pages_served(
-    sources: Sources, address: UIAddress, auth_options: AuthOptions, *, client: KubeClient, registry: CollectorRegistry
+    sources: Sources,
+    address: UIAddress,
+    auth_options: AuthOptions,
+    *,
+    client: KubeClient,
+    shard: Shard,
+    registry: CollectorRegistry,
 ) -> AsyncIterator[None]:
     """Serve the pages until the end of the context.
 
@@ -32,6 +39,7 @@ async def pages_served(
         address: see UIAddress.
         auth_options: for an address that is not a loopback one.
         client: the API server, for TokenReviews, SubjectAccessReviews, the CAs and the label of this pod.
+        shard: of this process; its pod gets a label with it.
         registry: the metrics registry.
 
     Raises:
@@ -60,7 +68,8 @@ async def pages_served(
         if auth is not None:
             background.append(tasks.create_task(auth.run(), name="certificates and CAs of the pages"))
             if (pod := own_pod_path()) is not None:
-                background.append(tasks.create_task(label_leader(client, pod, is_leader=sources.is_leader)))
+                labelling = label_leader(client, pod, is_leader=sources.is_leader, shard=shard)
+                background.append(tasks.create_task(labelling))
         await server.start(listening)
         try:
             yield

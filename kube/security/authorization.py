@@ -9,6 +9,7 @@ Upstream: authorizerfactory.DelegatingAuthorizerConfig
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from kube.single_flight import SingleFlight
 from kube.status import StatusError, forbidden, internal_error, service_unavailable
 
 _log = logging.getLogger(__name__)
+_WARN_EVERY_SECONDS = 10.0
 
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _PRIVILEGED_GROUP = "system:masters"
@@ -77,6 +79,7 @@ class Authorizer:
             _MAX_DECISIONS, getsizeof=lambda decision: decision.size
         )
         self._reviews: SingleFlight[_Attributes, _Decision] = SingleFlight()
+        self._next_warning = -math.inf
 
     def always_allows(self, path: str) -> bool:
         """Return True if this path needs neither authentication nor authorization."""
@@ -122,11 +125,14 @@ class Authorizer:
         except KubeUnreachable as error:
             raise service_unavailable("access cannot be checked now: the API server did not respond") from error
         except StatusError as error:
-            _log.warning(
-                "the API server refused a SubjectAccessReview: %s; this pod's service account needs the ClusterRole "
-                "system:auth-delegator",
-                error,
-            )
+            now = self._clock()
+            if now >= self._next_warning:  # anyone can cause reviews
+                self._next_warning = now + _WARN_EVERY_SECONDS
+                _log.warning(
+                    "the API server refused a SubjectAccessReview: %s; this pod's service account needs the "
+                    "ClusterRole system:auth-delegator",
+                    error,
+                )
             raise internal_error("access cannot be checked") from error
         status = review.get("status")
         if not isinstance(status, dict):

@@ -68,7 +68,9 @@ class Connections:
         clock: in seconds, to limit a warning to one per minute.
 
     Attributes:
-        waiting: how many requests have arrived whose handling has not begun.
+        waiting: how many requests have been read whose handling has not begun.
+        batch_began: when the handling of the last requests that were read together began, by time.monotonic(); None
+            before that.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Connections:
         self._next_warning = 0.0
         self._buffered = 0
         self.waiting = 0
+        self.batch_began: float | None = None
         self.handshakes: _Group = OrderedDict()
         self.unverified: _Group = OrderedDict()
         self.verified: _Group = OrderedDict()
@@ -202,7 +205,6 @@ class Connection(asyncio.Protocol):
     Attributes:
         certificate: the client's as DER, if it has one, verified by one of the CAs in the handshake.
         busy: a request is being handled; False while the response is being sent.
-        arrived: when the last request's head was complete, by time.monotonic().
         buffered: bytes of an incomplete head.
         head_is_too_large: the connection is closed because its head is too large.
         group: the connections among which it is counted; None once it is closed.
@@ -220,7 +222,6 @@ class Connection(asyncio.Protocol):
         self._read_timer: asyncio.TimerHandle | None = None
         self.certificate: bytes | None = None
         self.busy = False
-        self.arrived = 0.0
         self._waits = False
         self.buffered = 0
         self.head_is_too_large = False
@@ -260,7 +261,8 @@ class Connection(asyncio.Protocol):
             data = self._complete_head(data)
         if data:
             self._expects_head = False
-            self.arrived = time.monotonic()
+            # The event loop reads from all connections before it handles the first request.
+            self._server.all_connections.batch_began = None
             self._set_waiting(True)
             self._http.data_received(data)
 
@@ -285,6 +287,8 @@ class Connection(asyncio.Protocol):
         """Note that a request is being handled: the connection is not closed for another one until `end_request`."""
         self.busy = True
         self._set_waiting(False)
+        if self._server.all_connections.batch_began is None:
+            self._server.all_connections.batch_began = time.monotonic()
         if self.group is not None:
             self.group.move_to_end(self)
         self._is_last_request = _is_more_than_a_head(request)
@@ -306,9 +310,12 @@ class Connection(asyncio.Protocol):
             with contextlib.suppress(OSError):
                 self._client.shutdown(socket.SHUT_RDWR)
 
-    def is_late(self, *, seconds: float, requests: int) -> bool:
-        """Return True if its request has waited longer than `seconds`, and more than `requests` others are waiting."""
-        return self._server.all_connections.waiting > requests and time.monotonic() - self.arrived > seconds
+    def exceeds_batch(self, *, seconds: float, requests: int) -> bool:
+        """Return True if requests were handled for `seconds` since the last was read, and more than `requests` wait."""
+        connections = self._server.all_connections
+        if connections.waiting <= requests or connections.batch_began is None:
+            return False
+        return time.monotonic() - connections.batch_began > seconds
 
     def _set_waiting(self, waits: bool) -> None:
         self._server.all_connections.waiting += waits - self._waits

@@ -37,9 +37,9 @@ class ServerLimits:
         connections: open at a time, those in their TLS handshake included.
         in_flight: the maximum of requests in flight; a quarter as many may wait per namespace, and more get 429 at
             once.
-        late_seconds: how long a request that has arrived may wait for the event loop; if the process is so busy, later
-            ones get 429, so that the others are served in time.
-        late_requests: so many waiting requests are served nevertheless, or a very slow process would serve none.
+        batch_seconds: requests that the event loop reads in one iteration are handled for so long, one after another;
+            the rest of them get 429. So an overloaded process serves in time what it can serve.
+        batch_requests: the last ones are served nevertheless, so that a pause of the process rejects nobody.
         request_seconds: how long a request may take; a `timeout` parameter can only shorten it.
         shutdown_seconds: how long requests in flight may take after the process gets a signal to end.
         connection: see ConnectionLimits.
@@ -47,8 +47,8 @@ class ServerLimits:
 
     connections: int = 2000
     in_flight: int = 400
-    late_seconds: float = 0.15
-    late_requests: int = 64
+    batch_seconds: float = 0.1
+    batch_requests: int = 64
     request_seconds: float = 60.0
     shutdown_seconds: float = 20.0
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)

@@ -308,6 +308,19 @@ async def test_refused_review_allows_nothing(tmp_path: Path, refuse_with: int) -
         assert refused.value.code == 500
 
 
+async def test_refused_reviews_are_logged_every_ten_seconds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        api, now = AccessApi(Authorities()), [0.0]
+        api.script(server)
+        api.refuse_with = 403
+        authorizer = Authorizer(client, AuthorizationOptions(), clock=lambda: now[0])
+        for seconds in (0.0, 1.0, 9.9, 10.0):
+            now[0] = seconds
+            with pytest.raises(StatusError):
+                await authorizer.authorize(BOB, info(POD_PATH))
+    assert len([text for text in caplog.messages if "refused a SubjectAccessReview" in text]) == 2
+
+
 async def test_unavailable_api_server_denies_everything(tmp_path: Path) -> None:
     async with scripted_server() as server:
         kubeconfig = server.kubeconfig(tmp_path)

@@ -476,9 +476,10 @@ async def test_metrics_are_for_authorized_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("enough", "status"), [(-1, 429), (0, 200)])
-async def test_late_request_gets_429_unless_few_are_waiting(enough: int, status: int, tmp_path: Path) -> None:
-    """Every request is late, with a limit of no time at all."""
-    async with served_adapter(tmp_path, limits=ServerLimits(late_seconds=-1.0, late_requests=enough)) as adapter:
+async def test_request_gets_429_if_those_before_it_took_long_and_many_wait(
+    enough: int, status: int, tmp_path: Path
+) -> None:
+    async with served_adapter(tmp_path, limits=ServerLimits(batch_seconds=-1.0, batch_requests=enough)) as adapter:
         reply = await adapter.request_as_master(POD_PATH)
         assert reply.status == status, reply.body
         assert reply.headers.get("Retry-After") == ("1" if status == 429 else None)

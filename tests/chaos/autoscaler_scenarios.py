@@ -9,15 +9,16 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from tests.chaos.api_server_scenarios import need_other_replicas, wait_scaled
-from tests.chaos.environment import Environment
+from tests.chaos.environment import REPLICAS, Environment
 from tests.chaos.exchange import Request
 from tests.chaos.faketime import FakeClock
-from tests.chaos.faults import Reply
+from tests.chaos.faults import Reply, Silence, is_watch
 from tests.chaos.measured import MeasuredProcess
 from tests.chaos.scenario import Run, Scenario
 from tests.eventually import eventually
 
 ONCE = "another replica acts, and writes each decision once"
+_GRACE_SECONDS = 10.0
 _LEADER = "leader_election_master_status{"
 _LOST = "horizontal_pod_autoscaler_controller_audit_records_lost_total"
 
@@ -73,10 +74,10 @@ async def replace_autoscaler(
     return process
 
 
-async def after_requests(run: Run) -> None:
-    """Wait for a random moment: until autoscalers have sent a random number of requests."""
+async def after_requests(run: Run, *, most: int = 60) -> None:
+    """Wait for a random moment: until autoscalers have sent a random number of requests, at most `most`."""
     proxy = run.environment.autoscaler_api
-    goal = proxy.requests + run.random.randint(1, 60)
+    goal = proxy.requests + run.random.randint(1, most)
 
     async def sent() -> bool:
         return proxy.requests >= goal
@@ -102,6 +103,19 @@ def ended_by(number: signal.Signals, *, times: int = 5) -> Callable[[Run], Await
                 await add_replica(environment, f"{name}-{count}")
 
     return inject
+
+
+async def sigterm_in_silence(run: Run) -> None:
+    """End the only autoscaler while the API server sends nothing, and start another one."""
+    environment = run.environment
+    need_other_replicas(environment)
+    (process,) = environment.autoscalers
+    async with environment.autoscaler_api.inject(Silence()):
+        await after_requests(run, most=3)
+        status = await process.child.stop(grace=_GRACE_SECONDS)
+        assert status == 0, f"exit status {status} within {_GRACE_SECONDS:g} s"
+    environment.autoscalers.remove(process)
+    await add_replica(environment, "after-silence")
 
 
 async def paused(run: Run) -> None:
@@ -166,6 +180,26 @@ async def disk_full(run: Run) -> None:
     await eventually(written_again)
 
 
+async def watches_silent(run: Run) -> None:
+    """Send nothing on watches, and no FIN, until they count as stale; then let the load fall."""
+    environment = run.environment
+    process = await replace_autoscaler(environment, "silent", "--watch-bookmark-interval=2s")
+
+    async def is_stale() -> bool:
+        return "the watch is silent" in (await process.get("/readyz"))[1]
+
+    if environment.load.needed == REPLICAS:
+        need_other_replicas(environment)
+        await wait_scaled(environment)
+    async with environment.autoscaler_api.inject(Silence(match=is_watch)):
+        await eventually(is_stale)
+        before = environment.load.needed
+        need_other_replicas(environment)
+        await run.hold(reconciliations=10)
+        replicas = await environment.replicas()
+        assert replicas["shop"] == replicas["worker"] == before, f"scaled down to {replicas}"
+
+
 async def token_rotated(run: Run) -> None:
     """Write a new token to the kubeconfig; the API server refuses the old one from then on."""
     environment = run.environment
@@ -188,6 +222,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         inject=ended_by(signal.SIGTERM),
     ),
     Scenario(
+        name="sigterm-silent",
+        fault="SIGTERM to the autoscaler while the API server sends nothing",
+        promise=f"it ends within {_GRACE_SECONDS:g} s, with status 0",
+        inject=sigterm_in_silence,
+    ),
+    Scenario(
         name="sigkill",
         fault="SIGKILL to the leader of two autoscalers at random moments",
         promise=ONCE,
@@ -199,6 +239,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         fault="the leader of two autoscalers is stopped (SIGSTOP) for longer than its Lease lasts, and continues",
         promise=f"{ONCE}; the old leader writes nothing",
         inject=paused,
+    ),
+    Scenario(
+        name="watches-silent",
+        fault="API server: watches send nothing and no FIN (with bookmarks every 2 s), while the load falls",
+        promise="nothing is scaled down until the watches work again",
+        inject=watches_silent,
     ),
     Scenario(
         name="clock",

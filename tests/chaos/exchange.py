@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
@@ -61,14 +61,22 @@ class Exchange:
     """
 
     def __init__(
-        self, request: Request, *, session: aiohttp.ClientSession, upstream: str, writer: asyncio.StreamWriter
+        self,
+        request: Request,
+        *,
+        session: aiohttp.ClientSession,
+        upstream: str,
+        writer: asyncio.StreamWriter,
+        on_response: Callable[[Exchange], None],
     ) -> None:
+        """`on_response` is called when the upstream server has responded, before the client gets anything."""
         self.request = request
         self.upstream_status: int | None = None
         self.keeps_connection = True
         self._session = session
         self._upstream = upstream
         self._writer = writer
+        self._on_response = on_response
         self._chunked = False
 
     @contextlib.asynccontextmanager
@@ -85,6 +93,7 @@ class Exchange:
             allow_redirects=False,
         ) as response:
             self.upstream_status = response.status
+            self._on_response(self)
             yield response
 
     async def send_head(self, status: int, headers: Mapping[str, str], *, length: int | None) -> None:

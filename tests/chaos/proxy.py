@@ -181,7 +181,9 @@ class FaultProxy:
         """Serve one request; return True if the connection can have another one."""
         assert self._session is not None
         request = await _read_request(reader)
-        exchange = Exchange(request, session=self._session, upstream=self._upstream, writer=writer)
+        exchange = Exchange(
+            request, session=self._session, upstream=self._upstream, writer=writer, on_response=self._record
+        )
         self.requests += 1
         fault = self._fault_of(request)
         self.faulty += fault is not None
@@ -200,7 +202,7 @@ class FaultProxy:
         finally:
             response.cancel()
             await asyncio.wait([response])
-            if request.is_write:
+            if exchange.upstream_status is None:
                 self._record(exchange)
         return exchange.keeps_connection and response.done() and not response.cancelled()
 
@@ -209,6 +211,8 @@ class FaultProxy:
 
     def _record(self, exchange: Exchange) -> None:
         request = exchange.request
+        if not request.is_write:
+            return
         self.writes.append(
             Write(
                 time=time.monotonic(),

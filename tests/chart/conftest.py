@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.helm_engine import require_helm
 from tests.manifests.conftest import overlays_can_be_rendered
-from tools.render_chart import ChartError, load_helm
 
 __all__ = ["overlays_can_be_rendered"]
 
@@ -11,7 +11,4 @@ __all__ = ["overlays_can_be_rendered"]
 @pytest.fixture(autouse=True, scope="session")
 def helm_is_available() -> None:
     """Skip where there is no wheel of Helm's engine."""
-    try:
-        load_helm()
-    except ChartError as error:
-        pytest.skip(str(error))
+    require_helm()

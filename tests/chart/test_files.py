@@ -1,6 +1,7 @@
 """The chart's files, its metadata, and Helm's own checks."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,18 @@ def test_render_chart_prints_objects_or_an_error(values: str, status: int, outpu
     assert ended.returncode == status
     assert output in (ended.stderr if status else ended.stdout)
     assert status or list(yaml.safe_load_all(ended.stdout))
+
+
+def test_chart_can_be_a_dependency(tmp_path: Path) -> None:
+    """A parent chart passes `global`, and often `enabled`, which its condition reads."""
+    shutil.copytree(CHART, tmp_path / "parent/charts/milliscale")
+    dependency = "{name: milliscale, version: '*', condition: milliscale.enabled}"
+    (tmp_path / "parent/Chart.yaml").write_text(
+        f"{{apiVersion: v2, name: parent, version: 1.0.0, dependencies: [{dependency}]}}"
+    )
+    values = {"global": {"cluster": "test"}, "milliscale": {"enabled": True, "replicas": 3}}
+    with load_helm().Chart.load(tmp_path / "parent") as chart:
+        chart.validate_schema(values)
+        rendered = chart.render(values, name="platform", namespace="shop")
+    deployment = yaml.safe_load(rendered["parent/charts/milliscale/templates/adapter-deployment.yaml"])
+    assert (deployment["metadata"]["name"], deployment["spec"]["replicas"]) == ("platform-milliscale-adapter", 3)

@@ -8,9 +8,11 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import pytest
 import yaml
 
+from adapter.cli import main as adapter_main
 from adapter.rules import parse_rules
 from tests.chart.effects import EFFECTS, Rendered
 from tests.chart.record import FOLDER, NAMESPACE, RELEASE, VALUES, load, rendered_file
@@ -68,6 +70,14 @@ def test_adapter_loads_the_rules(path: Path) -> None:
         if "rules.yaml" in entry["data"]:
             loaded = parse_rules(entry["data"]["rules.yaml"], source=path.name)
             assert loaded.custom or loaded.external or loaded.resource
+
+
+@FILES
+def test_adapter_knows_the_flags(path: Path) -> None:
+    command = adapter_main.commands["serve"]
+    parser = command.make_parser(click.Context(command))
+    given, rest, _ = parser.parse_args(list(ours(load(path)).container["args"]))
+    assert (rest, given["prometheus_url"]) == ([], ours(load(path)).flags["--prometheus-url"])
 
 
 def test_files_set_every_value_of_the_chart() -> None:

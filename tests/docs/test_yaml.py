@@ -16,7 +16,8 @@ from playground.binaries import Program, find
 from replay.tune.bounds import parse_bounds
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.docs.kubernetes_types import problems
-from tools.render_chart import CHART, ChartError, load_helm, render
+from tests.helm_engine import require_helm
+from tools.render_chart import CHART, render
 
 RULES = {"rules", "externalRules", "resourceRules", "prometheusServers", "forwardExternal"}
 KUSTOMIZATION = {"resources", "components", "patches"}
@@ -112,10 +113,7 @@ def read_bounds(document: Any, _: Path) -> None:
 
 
 def read_values(document: Any, _: Path) -> None:
-    try:
-        load_helm()
-    except ChartError as error:
-        pytest.skip(str(error))
+    require_helm()
     assert render(document)  # validates them, too
 
 

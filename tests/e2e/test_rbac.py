@@ -20,6 +20,7 @@ import pytest_asyncio
 import yaml
 
 from kube.client import KubeClient, KubeError
+from kube.leader_label import LEADER_LABEL, SHARD_LABEL
 from kube.status import StatusError
 from playground.install import Account
 from tests.autoscaler.process import Autoscaler
@@ -27,6 +28,7 @@ from tests.e2e.installation import APPLICATIONS, Installation, autoscalers, inst
 from tests.e2e.rights import GradualRights, Request, is_allowed, needed_for, rights_of, summary, without
 from tests.e2e.tools import fetch
 from tests.eventually import eventually
+from tests.helm_engine import require_helm
 from tests.manifests.rendering import Objects, render_with
 from tools import render_chart
 
@@ -204,9 +206,16 @@ async def scale_down(installed: Installation) -> None:
         await installed.client.patch(scale, {"spec": {"replicas": 1}})
 
 
+async def leads_each_shard(installed: Installation, shards: set[str]) -> bool:
+    """Return whether the pods with the leader's label have these shards' labels, which Services select."""
+    selector = {"labelSelector": f"{LEADER_LABEL}=true"}
+    pods = (await installed.client.get("/api/v1/namespaces/milliscale/pods", selector))["items"]
+    return {pod["metadata"]["labels"].get(SHARD_LABEL, "") for pod in pods} == shards
+
+
 def dry_run() -> Objects:
     """Render the Helm chart in a mode for which there is no overlay."""
-    pytest.importorskip("helm_python", reason="helm-python-sdk has wheels for x86-64 Linux only")
+    require_helm()
     values = {
         "adapter": {"enabled": False},
         "autoscaler": {"enabled": True, "mode": "dry-run", "ui": {"enabled": True}},
@@ -241,6 +250,7 @@ async def test_autoscaler_has_exactly_the_rights_that_it_uses(
         requests = await check_rights(installed, AUTOSCALER, OVERLAYS[overlay], exercise)
         for process in processes:
             assert not [line for line in process.log_lines if "forbidden" in line.lower()]
+        await eventually(partial(leads_each_shard, installed, {"0", "1"} if overlay == "overlays/sharded" else {""}))
         await check_each_right_is_needed(installed, AUTOSCALER, requests)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kube.client import KubeClient
-from kube.leader_label import LEADER_LABEL, label_leader, own_pod_path
+from kube.leader_label import LEADER_LABEL, SHARD_LABEL, label_leader, own_pod_path
+from kube.sharding import Shard
 from tests.kube.scripted_api import ScriptedApi
 
 POD = "/api/v1/namespaces/milliscale/pods/milliscale-autoscaler-1"
@@ -42,6 +43,18 @@ async def test_the_label_follows_the_leader(election: Election, api: ScriptedApi
     await api.until(lambda: labels(api) == [None, "true"])
     election.is_leader = False
     await api.until(lambda: labels(api) == [None, "true", None])
+
+
+async def test_the_leader_of_a_shard_has_a_label_with_its_index(kube: KubeClient, api: ScriptedApi) -> None:
+    api.on("PATCH", POD, {})
+    task = asyncio.create_task(
+        label_leader(kube, POD, is_leader=lambda: True, shard=Shard(index=1, count=2), poll_seconds=0.001)
+    )
+    await api.until(lambda: len(labels(api)) == 1)
+    assert api.named("PATCH", POD)[0].body["metadata"]["labels"] == {LEADER_LABEL: "true", SHARD_LABEL: "1"}
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def test_a_refused_request_is_logged_once_and_sent_again(

@@ -23,7 +23,7 @@ class Server:
     def __init__(self) -> None:
         self.go = asyncio.Event()
         self.connections = Connections(limit=100, registry=CollectorRegistry(), metrics_prefix="test")
-        self.late: list[bool] = []
+        self.exceeded: list[bool] = []
         self.http = HttpServer(
             self._handle, self.connections, error_response=lambda _: web.Response(), limits=ConnectionLimits()
         )
@@ -41,7 +41,7 @@ class Server:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = connection_of(request)
         connection.begin_request(request)
-        self.late.append(connection.is_late(seconds=-1, requests=1))
+        self.exceeded.append(connection.exceeds_batch(seconds=-1, requests=1))
         await self.go.wait()
         connection.end_request()
         return web.Response()
@@ -68,18 +68,26 @@ async def test_closed_connection_is_freed_without_the_garbage_collector() -> Non
     assert len(server.connections) == 0
 
 
-async def test_requests_are_late_only_while_more_than_so_many_others_wait() -> None:
+async def test_batch_is_exceeded_only_while_more_than_so_many_others_wait() -> None:
     server = Server()
     clients = [(await server.connect())[1] for _ in range(4)]
     for client in clients:
         client.send(REQUEST)  # all are read before the first is handled
 
     async def all_handled() -> bool:
-        return len(server.late) == len(clients)
+        return len(server.exceeded) == len(clients)
 
     assert await eventually(all_handled, every=0.01)
-    assert server.late == [True, True, False, False]
+    assert server.exceeded == [True, True, False, False]
     assert server.connections.waiting == 0
+    client, began = (await server.connect())[1], server.connections.batch_began
+    client.send(REQUEST)
+
+    async def next_batch_began() -> bool:
+        return server.connections.batch_began not in (None, began)
+
+    assert await eventually(next_batch_began, every=0.01)
+    client.close()
     server.go.set()
     for client in clients:
         client.close()

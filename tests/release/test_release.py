@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from playground.binaries import MissingBinaryError, find
+from tests.helm_engine import require_helm
 from tools.archives import CHECKSUMS, checksums
 from tools.release import overlays, package_chart, render_manifests
 from tools.release_check import ReleaseError, check, check_chart, images
@@ -36,7 +37,7 @@ def test_manifests_of_each_overlay_have_the_image(tmp_path: Path) -> None:
 
 
 def test_chart_has_the_version_and_is_the_same_each_time(tmp_path: Path) -> None:
-    pytest.importorskip("helm_python")
+    require_helm()
     path = package_chart(tmp_path, version=VERSION, time=1_700_000_000)
     assert path.name == f"milliscale-{TAG}.tgz"
     content = path.read_bytes()
