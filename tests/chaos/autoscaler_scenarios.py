@@ -7,12 +7,14 @@ import contextlib
 import resource
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
-from tests.chaos.api_server_scenarios import need_other_replicas, wait_scaled
+from tests.chaos.api_server_scenarios import is_scale_write, need_other_replicas, wait_scaled
 from tests.chaos.environment import REPLICAS, Environment
-from tests.chaos.exchange import Request
+from tests.chaos.exchange import Exchange, Request
 from tests.chaos.faketime import FakeClock
-from tests.chaos.faults import Reply, Silence, is_watch
+from tests.chaos.faults import Fault, Reply, Silence, is_watch, relay
 from tests.chaos.measured import MeasuredProcess
 from tests.chaos.scenario import Run, Scenario
 from tests.eventually import eventually
@@ -74,7 +76,25 @@ async def replace_autoscaler(
     return process
 
 
-async def after_requests(run: Run, *, most: int = 60) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Executed(Fault):
+    """The first request is executed, then `action` is called, and there is no response; later ones pass unchanged."""
+
+    action: Callable[[], None]
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def respond(self, exchange: Exchange) -> None:
+        if self.done.is_set():
+            await relay(exchange)
+            return
+        self.done.set()
+        async with exchange.forward() as response:
+            await response.read()
+        self.action()
+        exchange.close()
+
+
+async def after_requests(run: Run, *, most: int = 120) -> None:
     """Wait for a random moment: until autoscalers have sent a random number of requests, at most `most`."""
     proxy = run.environment.autoscaler_api
     goal = proxy.requests + run.random.randint(1, most)
@@ -85,19 +105,24 @@ async def after_requests(run: Run, *, most: int = 60) -> None:
     await eventually(sent, every=0.002)
 
 
-def ended_by(number: signal.Signals, *, times: int = 5) -> Callable[[Run], Awaitable[None]]:
-    """Return the coroutine that ends the leader, several times, with a decision to be made."""
+def ended_by(number: signal.Signals, *, times: int = 5, writing: bool = False) -> Callable[[Run], Awaitable[None]]:
+    """Return the coroutine that ends the leader, several times: at a random moment, or when it has written a scale."""
 
     async def inject(run: Run) -> None:
-        environment, name = run.environment, number.name.lower()
+        environment, name = run.environment, f"{number.name.lower()}-writing" if writing else number.name.lower()
         async with two_replicas(run, name):
             for count in range(1, (times if run.seconds else 1) + 1):
                 leader = await leader_of(environment)
                 need_other_replicas(environment)
-                await after_requests(run)
+                send = partial(leader.child.send_signal, number)
+                if writing:
+                    async with environment.autoscaler_api.inject(Executed(match=is_scale_write, action=send)):
+                        status = await leader.child.wait()
+                else:
+                    await after_requests(run)
+                    send()
+                    status = await leader.child.wait()
                 environment.autoscalers.remove(leader)
-                leader.child.send_signal(number)
-                status = await leader.child.wait()
                 assert status == (0 if number is signal.SIGTERM else -number), f"exit status {status}"
                 await wait_scaled(environment)
                 await add_replica(environment, f"{name}-{count}")
@@ -232,6 +257,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         fault="SIGKILL to the leader of two autoscalers at random moments",
         promise=ONCE,
         inject=ended_by(signal.SIGKILL),
+    ),
+    Scenario(
+        name="sigkill-writing",
+        fault="SIGKILL to the leader of two autoscalers after it has written a scale, before the response",
+        promise=ONCE,
+        inject=ended_by(signal.SIGKILL, writing=True),
         short=True,
     ),
     Scenario(

@@ -76,13 +76,19 @@ def wrong_scales(writes: Iterable[Write], allowed: Collection[int]) -> list[str]
 
 
 def repeated_scales(writes: Sequence[Write]) -> list[str]:
-    """Return the writes of a scale that set what the write before had set: the same decision was written twice."""
+    """Return the writes of a scale that set what the write before had set: the same decision was written twice.
+
+    If the client ended before there was a status, it is not known whether the write was executed.
+    """
     last: dict[str, int] = {}
     repeated = []
-    for path, replicas in scales(writes):
-        if last.get(path) == replicas:
-            repeated.append(f"{path} was set to {replicas} twice")
-        last[path] = replicas
+    for write in writes:
+        if write.status is None:
+            last.pop(write.path, None)
+        for path, replicas in scales([write]):
+            if last.get(path) == replicas:
+                repeated.append(f"{path} was set to {replicas} twice")
+            last[path] = replicas
     return repeated
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LANGUAGES = {"console", "yaml", "json", "promql", "text", "mermaid"}
+LANGUAGES = {"console", "sh", "yaml", "json", "promql", "text", "mermaid"}
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,9 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Return every page that people read; those in docs/reference are generated."""
-    return [
-        path
-        for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "playground/README.md")
-        if path.name != "CHANGELOG.md"
-    ]
+    """Return every page."""
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "playground/README.md"]
+    return sorted(path for path in files if path.name != "CHANGELOG.md")
 
 
 def blocks(language: str) -> list[Block]:
@@ -52,11 +49,16 @@ def all_blocks() -> tuple[Block, ...]:
 
 
 def commands(block: Block) -> list[tuple[str, str]]:
-    """Return the commands of a console block, each with the output after it; a command may have several lines."""
+    """Return the commands of a block, each with the output after it; a command may have several lines.
+
+    In a console block a prompt precedes each command; in a block of sh there is no output.
+    """
     found: list[tuple[str, str]] = []
     lines = iter(block.text.splitlines(keepends=True))
     for line in lines:
-        if not line.startswith("$ "):
+        if block.language == "sh" and (line.isspace() or line.startswith("#")):
+            continue
+        if block.language == "console" and not line.startswith("$ "):
             assert found, f"{block.place} begins with output"
             found[-1] = (found[-1][0], found[-1][1] + line)
             continue

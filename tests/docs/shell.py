@@ -50,7 +50,8 @@ spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, maxRe
 """
 _FILES = {
     "rules.yaml": "rules: []\n", "config.yaml": "", "load.csv.gz": "", "hpa.yaml": _HPA, "proposed.yaml": _HPA,
-    "changed.yaml": _HPA, "values.yaml": "rules: {default: false}\n", "image.yaml": "image: {tag: '1'}\n",
+    "changed.yaml": _HPA, "new.yaml": _HPA, "load.csv": "", "values.yaml": "rules: {default: false}\n",
+    "image.yaml": "image: {tag: '1'}\n",
 }  # fmt: skip
 
 

@@ -21,12 +21,13 @@ from playground.apiserver import PlaygroundApiServer
 from playground.binaries import find
 from playground.cli import main as playground
 from playground.install import Manifests, apply, read_objects
-from tests.docs.blocks import LANGUAGES, ROOT, all_blocks, blocks, commands, pages
+from tests.docs.blocks import LANGUAGES, ROOT, all_blocks, commands, pages
 from tests.docs.shell import prepare, run
 from tools.render_chart import render
 
 CLUSTER = Path(__file__).parent / "cluster.yaml"
-PAGES = sorted({block.page for block in blocks("console")})
+BLOCKS = [block for block in all_blocks() if block.language in ("console", "sh")]
+PAGES = sorted({block.page for block in BLOCKS})
 
 # Commands that fail in this cluster, by a part of their text, and why.
 FAILING = {
@@ -51,7 +52,7 @@ CLICK: dict[str, click.Group] = {
 
 
 def console_commands(page: str) -> list[tuple[str, str]]:
-    return [command for block in blocks("console") if block.page == page for command in commands(block)]
+    return [command for block in BLOCKS if block.page == page for command in commands(block)]
 
 
 def test_blocks_have_a_known_language() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 import click
@@ -42,9 +43,16 @@ def ignored_table(flags: Mapping[str, str]) -> str:
 
 
 def _description(command: click.Command) -> str:
-    """Return the help text of a command, one line a paragraph."""
-    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
-    return "\n\n".join(prose(" ".join(paragraph.split())) for paragraph in paragraphs)
+    """Return the help text of a command; of a paragraph that is not to be wrapped, a title and a block."""
+    paragraphs = []
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith("\b\n"):
+            title, _, lines = paragraph.removeprefix("\b\n").partition("\n")
+            text = textwrap.dedent(lines.replace("\b", ""))
+            paragraphs += [prose(title), f"```sh\n{text}\n```"]
+        else:
+            paragraphs.append(prose(" ".join(paragraph.split())))
+    return "\n\n".join(paragraphs)
 
 
 def _flags(command: click.Command, context: click.Context) -> Iterator[str]:

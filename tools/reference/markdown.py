@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 # Flags, paths, placeholders in angle brackets, environment variables and names with underscores are code.
 _CODE = re.compile(
-    r"(?<![\w`/])(--?[a-z][a-z0-9-]*(?:=[\w.:/-]*\w)?"
+    r"(?<![\w`/])(--?[a-z][a-z0-9-]*(?:\*|=[\w.:/-]*\w)?"
     r"|(?:~|\.{1,2})?/[a-z][\w./-]*\w"
     r"|\$[A-Z_]+|<[\w.<>-]+>|[a-z]+_[a-z_]*\w)"
 )
