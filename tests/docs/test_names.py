@@ -31,7 +31,6 @@ OTHERS = {
     "--no-query.partial-response": "Thanos",
     "--set": "helm",
     "--hpas": "bench",
-    "--only": "make chaos",
     "--quick": "bench",
     "--seconds": "bench",
     "--trials": "bench",
