@@ -16,8 +16,7 @@ NAMESPACE ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
-KREW_URL := https://releases.example/milliscale/kubectl-milliscale.tar.gz
-URL ?= $(KREW_URL)
+URL ?=
 IMAGE ?=
 SNAPSHOT ?=
 # Images often set this. The tests start many processes, and each of them would compile all modules again.
@@ -118,10 +117,10 @@ image: setup ## do the Dockerfile's steps without a container engine, twice, and
 	@$(PY) -m tools.image
 
 release: setup ## build a release in dist/ and check it; IMAGE=registry.example/milliscale URL=https://... SNAPSHOT=1
-	@$(PY) -m tools.release $(if $(SNAPSHOT),--snapshot) $(if $(IMAGE),--image '$(IMAGE)') $(if $(filter-out $(KREW_URL),$(URL)),--url '$(URL)')
+	@$(PY) -m tools.release $(if $(SNAPSHOT),--snapshot) $(if $(IMAGE),--image '$(IMAGE)') $(if $(URL),--url '$(URL)')
 
 krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is where the archive will be
-	@$(PY) -m tools.krew --url '$(URL)'
+	@$(PY) -m tools.krew $(if $(URL),--url '$(URL)')
 
 lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
@@ -130,4 +129,4 @@ lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
 
 clean: ## remove all generated files
-	rm -rf .venv .venv-fuzz .fuzz .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache site
+	rm -rf .venv .venv-fuzz .fuzz .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site

@@ -189,11 +189,11 @@ class _Steps:
             source = (self._finished[stage] if stage else self._context) / name.lstrip("/")
             if source.is_dir():
                 shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, copy_function=_copy_file)
-            elif source.exists():
+            elif source.is_file() and match[3].endswith("/"):
                 target.mkdir(parents=True, exist_ok=True)
                 _copy_file(str(source), str(target / source.name))
             else:
-                raise ValueError(f"COPY {arguments}: {name} is not there")
+                raise ValueError(f"COPY {arguments}: {name} is not there, or the target is not a folder")
 
     def make_read_only(self) -> None:
         """Take the right to write from all files and folders of the stage."""

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "plugins" / "milliscale.yaml"
 LAUNCHER = ROOT / "tools" / "krew_launcher.py"
 ARCHIVE = "kubectl-milliscale.tar.gz"
+URL = f"https://releases.example/milliscale/{ARCHIVE}"
 
 
 def write(folder: Path, *, wheel: Path, url: str, time: int) -> Path:
@@ -63,7 +64,7 @@ def write(folder: Path, *, wheel: Path, url: str, time: int) -> Path:
 def main() -> None:
     """Build both."""
     parser = argparse.ArgumentParser(description="Build the krew archive and manifest of the kubectl plugin.")
-    parser.add_argument("--url", required=True, help="where the archive will be published")
+    parser.add_argument("--url", default=URL, help="where the archive will be published")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         time = commit_time()

@@ -205,7 +205,6 @@ SCENARIOS: tuple[Scenario, ...] = (
         fault="SIGTERM to the adapter under load, then started again",
         promise="no response is cut off; exit status 0; HPAs keep their replicas",
         inject=sigterm,
-        short=True,
     ),
     Scenario(
         name="adapter-sigkill",

@@ -101,10 +101,10 @@ def during(
 
     async def inject(run: Run) -> None:
         environment, proxy = run.environment, run.environment.autoscaler_api
-        before = proxy.faulty
+        before = proxy.faulty.total()
 
         async def is_met() -> bool:
-            return proxy.faulty >= before + met
+            return proxy.faulty.total() >= before + met
 
         async def all_done() -> None:
             await eventually(is_met)

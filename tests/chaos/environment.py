@@ -370,7 +370,7 @@ def _adapter_flags(folder: Path, *, port: int, prometheus_url: str, rules: Path)
         f"--config={rules}",
         "--metrics-relist-interval=1s",
         "--metrics-max-age=1m",  # a late scrape on a busy machine must not remove a metric
-        "--metrics-freshness=1s",
+        "--metrics-freshness=300ms",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",
         f"--prometheus-ca-file={prometheus_ca(folder)}",

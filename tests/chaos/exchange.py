@@ -83,8 +83,9 @@ class Exchange:
     async def forward(self) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send the request to the upstream server; its response is not compressed. Raises aiohttp.ClientError."""
         headers = _end_to_end(self.request.headers)
-        for name in ("Accept-Encoding", "Host", "Content-Length"):
+        for name in ("Host", "Content-Length"):
             headers.popall(name, None)
+        headers["Accept-Encoding"] = "identity"
         async with self._session.request(
             self.request.method,
             URL(self._upstream + self.request.target, encoded=True),

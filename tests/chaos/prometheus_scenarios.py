@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
-from tests.chaos.environment import Environment
+from tests.chaos.environment import HPA_NAMES, Environment
 from tests.chaos.exchange import Request
 from tests.chaos.faults import Drip, Fault, Late, RawBytes, Reply, Reset, Rewrite, Silence, Truncate
 from tests.chaos.proxy import FaultProxy
@@ -45,47 +47,54 @@ def proxy(environment: Environment) -> FaultProxy:
     return environment.prometheus_proxy
 
 
-def ten_times(_: Request, body: bytes) -> bytes:
-    """Return a vector with ten times as many series; other responses with ten times as much white space."""
-    response = json.loads(body)
-    result = response.get("data", {})
-    if isinstance(result, dict) and result.get("resultType") == "vector":
-        result["result"] = [
-            {**sample, "metric": {**sample["metric"], "copy": str(copy)}}
-            for sample in result["result"]
-            for copy in range(10)
-        ]
-        return json.dumps(response).encode()
-    return body + b" " * 9 * len(body)
+def vectors(change: Callable[[list[Any]], list[Any]]) -> Callable[[Request, bytes], bytes]:
+    """Return what changes the samples of the vectors in responses; other responses stay as they are."""
+
+    def changed(_: Request, body: bytes) -> bytes:
+        response = json.loads(body)
+        data = response.get("data", {})
+        if not isinstance(data, dict) or data.get("resultType") != "vector":
+            return body
+        return json.dumps({**response, "data": {**data, "result": change(data["result"])}}).encode()
+
+    return changed
 
 
+def ten_times(samples: list[Any]) -> list[Any]:
+    """Return the same series, each ten times as long."""
+    return [{**sample, "metric": {**sample["metric"], "long": "x" * 9 * len(str(sample))}} for sample in samples]
+
+
+# Two for each HPA: the second one is sent when the HPA needs a value again.
+_QUERIES = 2 * len(HPA_NAMES)
 _JSON = {"Content-Type": "application/json"}
 _FAULTS: tuple[tuple[str, str, Fault, bool], ...] = (
     ("prometheus-late", "Prometheus responds after 3 s", Late(seconds=3), False),
     ("prometheus-drip", "Prometheus' responses arrive in drops", Drip(), False),
     ("prometheus-not-http", "bytes that are not HTTP", RawBytes(data=b"\x16\x03\x01\x02\x00 garbage\r\n\r\n"), False),
-    ("prometheus-not-json", "200 with bytes that are not JSON", Reply(body=b"\xff\x00{" * 100, headers=_JSON), True),
+    ("prometheus-not-json", "200 with bytes that are not JSON", Reply(body=b"\xff\x00{" * 100, headers=_JSON), False),
     ("prometheus-other-json", "200 with other JSON", Reply(body=b'{"data":[1,{"result":null}]}', headers=_JSON), False),
     (
         "prometheus-html",
         "200 with an HTML page, as of a login proxy",
         Reply(body=b"<html>log in</html>", headers={"Content-Type": "text/html"}),
-        True,
+        False,
     ),
     ("prometheus-truncated", "responses end in the middle, with FIN", Truncate(), True),
-    ("prometheus-truncated-reset", "responses end in the middle, with RST", Truncate(reset=False), True),
-    ("prometheus-ten-times", "vectors with ten times as many series", Rewrite(change=ten_times), True),
-    ("prometheus-429", "429 with Retry-After", Reply(status=429, headers={"Retry-After": "1"}), True),
-    ("prometheus-500", "500", Reply(status=500, body=b"internal error"), True),
+    ("prometheus-truncated-reset", "responses end in the middle, with RST", Truncate(reset=False), False),
+    ("prometheus-ten-times", "vectors of ten times the size", Rewrite(change=vectors(ten_times)), True),
+    ("prometheus-empty", "vectors without samples", Rewrite(change=vectors(lambda _: [])), True),
+    ("prometheus-429", "429 with Retry-After", Reply(status=429, headers={"Retry-After": "1"}), False),
+    ("prometheus-500", "500", Reply(status=500, body=b"internal error"), False),
     ("prometheus-503", "503 with Retry-After of an hour", Reply(status=503, headers={"Retry-After": "3600"}), False),
     (
         "prometheus-redirect",
         "302 to another host",
         Reply(status=302, headers={"Location": "http://127.0.0.1:9/api/v1/query"}),
-        True,
+        False,
     ),
     ("prometheus-redirect-loop", "307 to itself", Reply(status=307, headers={"Location": "/api/v1/query"}), False),
-    ("prometheus-reset", "connections are reset", Reset(), True),
+    ("prometheus-reset", "connections are reset", Reset(), False),
     ("prometheus-silent", "no response and no FIN", Silence(), False),
 )
 
@@ -99,7 +108,13 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(name="prometheus-stopped", fault="Prometheus is stopped", promise=KEPT, inject=process_stopped),
     *(
-        Scenario(name=name, fault=text, promise=KEPT, inject=during(proxy, fault), short=short)
+        Scenario(
+            name=name,
+            fault=text,
+            promise=KEPT,
+            inject=during(proxy, fault, requests=_QUERIES, path="/query"),
+            short=short,
+        )
         for name, text, fault, short in _FAULTS
     ),
 )

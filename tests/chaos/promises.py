@@ -49,6 +49,9 @@ class Before:
 async def broken_promises(environment: Environment, before: Before) -> list[str]:
     """Return which promises do not hold, in words; call it when everything has recovered."""
     broken = [f"{process.child.name} has ended" for process in environment.processes if not process.is_alive]
+    for proxy in (environment.prometheus_proxy, environment.adapter_api, environment.autoscaler_api):
+        broken += [f"a fault failed: {error!r}" for error in proxy.errors]
+        proxy.errors.clear()
     writes = environment.autoscaler_api.writes[before.writes :]
     needed = environment.load.needed
     broken += [*wrong_scales(writes, {*environment.load.needs[before.needs - 1 :]}), *repeated_scales(writes)]

@@ -7,6 +7,7 @@ import contextlib
 import json
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ class FaultProxy:
 
     Attributes:
         requests: the number of requests so far.
-        faulty: how many of them met a fault.
+        faulty: how many of them met a fault, by path.
+        errors: exceptions of faults, which are mistakes of a scenario.
         writes: the requests that can change an object, in the order of the server's responses.
     """
 
@@ -76,7 +78,8 @@ class FaultProxy:
             port: the port, or 0 for a free one.
         """
         self.requests = 0
-        self.faulty = 0
+        self.faulty: Counter[str] = Counter()
+        self.errors: list[Exception] = []
         self.writes: list[Write] = []
         self._upstream = upstream
         self._serving = serving
@@ -186,7 +189,7 @@ class FaultProxy:
         )
         self.requests += 1
         fault = self._fault_of(request)
-        self.faulty += fault is not None
+        self.faulty[request.path] += fault is not None
         response = asyncio.ensure_future(fault.respond(exchange) if fault is not None else relay(exchange))
         try:
             while not response.done() and not (reader.at_eof() or writer.is_closing()):
@@ -197,7 +200,10 @@ class FaultProxy:
                     response = asyncio.ensure_future(fault.respond(exchange))
             if response.done():
                 response.result()
-        except aiohttp.ClientError:
+        except (aiohttp.ClientError, OSError):
+            exchange.close()
+        except Exception as error:  # noqa: BLE001 - the scenario's promises report it
+            self.errors.append(error)
             exchange.close()
         finally:
             response.cancel()

@@ -56,19 +56,29 @@ class Scenario:
 
 
 def during(
-    proxy: Callable[[Environment], FaultProxy], fault: Fault, *, requests: int = 3, reconciliations: int = 2
+    proxy: Callable[[Environment], FaultProxy],
+    fault: Fault,
+    *,
+    requests: int = 3,
+    path: str = "",
+    reconciliations: int = 2,
 ) -> Callable[[Run], Awaitable[None]]:
     """Return the coroutine of a scenario that only holds a fault of one proxy.
 
-    It lasts until so many requests have met the fault, and each HPA was reconciled so many times after that.
+    It lasts until so many requests, with a path that ends in `path`, have met the fault, and each HPA was reconciled so
+    many times after that.
     """
 
     async def inject(run: Run) -> None:
         through = proxy(run.environment)
-        goal = through.faulty + requests
+
+        def faulty() -> int:
+            return sum(count for each, count in through.faulty.items() if each.endswith(path))
+
+        goal = faulty() + requests
 
         async def met() -> bool:
-            return through.faulty >= goal
+            return faulty() >= goal
 
         async with through.inject(fault):
             await eventually(met)

@@ -18,7 +18,9 @@ async def test_groups_are_sorted_by_priority(admin: KubeClient) -> None:
         "autoscaling",
         "batch",
         "networking.k8s.io",
+        "policy",
         "rbac.authorization.k8s.io",
+        "apiextensions.k8s.io",
         "coordination.k8s.io",
         "milliscale.io",
     ]
