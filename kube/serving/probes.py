@@ -37,8 +37,12 @@ _PAUSE: Final = 3  # times as long as making the last response of /metrics took
 class _Metrics:
     """The response of /metrics, made in a thread: 10,000 HPAs have 20,000 lines."""
 
-    def __init__(self, render: Callable[[], bytes]) -> None:
+    def __init__(
+        self, render: Callable[[], bytes], *, clock: Callable[[], float], sleep: Callable[[float], Awaitable[None]]
+    ) -> None:
         self._render = render
+        self._clock = clock
+        self._sleep = sleep
         self._shared: SingleFlight[None, bytes] = SingleFlight()
         self._waiting = 0
         self._next = 0.0
@@ -54,20 +58,28 @@ class _Metrics:
             self._waiting -= 1
 
     async def _make(self) -> bytes:
-        await asyncio.sleep(self._next - time.monotonic())
-        started = time.monotonic()
+        await self._sleep(self._next - self._clock())
+        started = self._clock()
         try:
             return await asyncio.to_thread(self._render)
         finally:
-            self._next = time.monotonic() + _PAUSE * (time.monotonic() - started)
+            ended = self._clock()
+            self._next = ended + _PAUSE * (ended - started)
 
 
-def probe_handler(metrics: Callable[[], bytes], health: Health, *, page: Page | None = None) -> Handler:
+def probe_handler(
+    metrics: Callable[[], bytes],
+    health: Health,
+    *,
+    page: Page | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Handler:
     """Return the handler of the endpoint's requests, with further pages.
 
-    `metrics` returns Prometheus' text format. It is called in a thread.
+    `metrics` returns Prometheus' text format. It is called in a thread. `clock` and `sleep` are in seconds.
     """
-    shared = _Metrics(metrics)
+    shared = _Metrics(metrics, clock=clock, sleep=sleep)
 
     async def respond(request: web.BaseRequest) -> web.Response:
         if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):

@@ -12,6 +12,8 @@ from adapter.commands.ignored_flags import IGNORED
 from autoscaler.cli import main as autoscaler
 from kubectl_milliscale.cli import main as plugin
 from playground.cli import main as playground
+from tests.chaos.etcd_scenarios import SCENARIOS as ETCD_SCENARIOS
+from tests.chaos.scenarios import SCENARIOS
 from tests.docs.blocks import ROOT, pages
 from tools.reference.metrics import adapter_metrics, autoscaler_metrics, exposed_name, health_metrics
 
@@ -92,6 +94,12 @@ def test_every_target_of_make_is_documented() -> None:
     text = "".join(page.read_text() for page in pages())
     targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {target for target in targets if f"make {target}" not in text} <= {"help", "unit", "clean", "fuzz-setup"}
+
+
+def test_every_scenario_of_chaos_tests_has_a_row() -> None:
+    text = (ROOT / "docs/reliability.md").read_text()
+    rows = re.findall(r"^\| `([a-z][a-z0-9-]*)` \|", text, re.MULTILINE)
+    assert sorted(rows) == sorted({scenario.name for scenario in (*SCENARIOS, *ETCD_SCENARIOS)})
 
 
 def test_every_alert_is_listed_and_has_a_runbook() -> None:

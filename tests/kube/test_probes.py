@@ -138,6 +138,30 @@ async def test_requests_for_metrics_share_one_response_and_too_many_are_refused(
     assert made == [1]
 
 
+async def test_making_metrics_takes_at_most_a_quarter_of_the_time() -> None:
+    now = 0.0
+    pauses: list[float] = []
+
+    def slow_metrics() -> bytes:
+        nonlocal now
+        now += 5
+        return b"objects 0.0\n"
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        pauses.append(max(seconds, 0))
+        now += pauses[-1]
+
+    handler = probe_handler(slow_metrics, Health(live={}, ready={}), clock=lambda: now, sleep=sleep)
+    async with (
+        serving(handler, host="127.0.0.1", port=0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+    ):
+        for _ in range(3):
+            assert await get(http, "/metrics") == (200, "objects 0.0\n")
+    assert pauses == [0, 15, 15]
+
+
 async def test_only_reading_is_allowed(http: aiohttp.ClientSession) -> None:
     async with http.post("/metrics", data=b"x") as response:
         assert response.status == 405
