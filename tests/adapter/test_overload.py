@@ -1,4 +1,4 @@
-"""A real adapter process with more requests than it may have in flight: what is over gets 429, at once."""
+"""A real adapter process with more requests than it may have in flight: the excess gets 429 at once."""
 
 from __future__ import annotations
 

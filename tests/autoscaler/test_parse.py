@@ -54,7 +54,7 @@ def parsed_metric(metric: JSON) -> MetricSpec:
     return parse_hpa(raw_hpa(metrics=[metric])).spec.metrics[0]
 
 
-def test_an_hpa_that_would_take_the_time_of_all_others_is_refused() -> None:
+def test_hpa_with_too_many_metrics_policies_or_bytes_is_refused() -> None:
     pods: JSON = {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}}
     metric = {"type": "Pods", "pods": pods}
     policy = {"type": "Pods", "value": 1, "periodSeconds": 1}
@@ -277,7 +277,7 @@ def test_a_scale() -> None:
     assert parse_scale(raw) == Scale(spec_replicas=3, status_replicas=2, selector="app=web")
 
 
-def test_a_selector_that_takes_long_to_parse_is_refused() -> None:
+def test_selector_that_takes_long_to_parse_is_refused() -> None:
     text = f"app in ({','.join(f'v{number}' for number in range(2_000))})"
     why = r"selector: it has \d+ characters, and at most 8192 are supported"
     with pytest.raises(ParseError, match=why):

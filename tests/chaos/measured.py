@@ -113,7 +113,7 @@ class MeasuredProcess:
         return Usage(tasks=tasks, files=files, memory_mib=rss_mib(pid), peak_mib=peak_mib(pid))
 
     def errors_logged(self) -> list[str]:
-        """Return lines of its log that no fault justifies: tracebacks and asyncio's complaints."""
+        """Return lines of its log that no fault justifies: tracebacks and asyncio's errors."""
         marks = ("Traceback", "was never retrieved", "was never awaited", "Unclosed ")
         return [
             line for line in self.child.log.read_text(errors="replace").splitlines() if any(m in line for m in marks)

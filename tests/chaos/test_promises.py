@@ -49,7 +49,7 @@ def test_writes_of_other_objects_do_not_count() -> None:
     ],
     ids=["tasks", "files", "memory", "peak"],
 )
-def test_more_of_a_resource_is_a_leak(after: Usage, leak: str) -> None:
+def test_resource_use_above_the_margin_is_a_leak(after: Usage, leak: str) -> None:
     assert compare(BEFORE, after) == [leak]
 
 

@@ -120,7 +120,7 @@ def test_rules_file_without_rules_is_valid() -> None:
     assert parse_rules(config["data"]["rules.yaml"], source="rules.yaml").all_rules == ()
 
 
-def test_default_rules_stand_before_custom_ones() -> None:
+def test_default_rules_precede_custom_rules() -> None:
     custom = {"seriesQuery": "up", "resources": {"template": "<<.Resource>>"}, "metricsQuery": "<<.Series>>"}
     rules = adapter({"rules": {"custom": [custom]}}).rules()["rules"]
     assert (len(rules), rules[-1]) == (7, custom)
@@ -164,7 +164,7 @@ def test_changed_rules_roll_the_pods_and_a_new_chart_version_alone_does_not(tmp_
         ({"podDisruptionBudget": {"minAvailable": 2, "maxUnavailable": ""}}, {"minAvailable": 2}),
     ],
 )
-def test_disruption_budget(values: dict[str, Any], expected: Object) -> None:
+def test_disruption_budget_allows_one_unavailable_pod_unless_given(values: dict[str, Any], expected: Object) -> None:
     assert adapter(values).budget() == [expected]
 
 
@@ -212,7 +212,7 @@ def test_dry_run_may_write_events_only() -> None:
     }
 
 
-def test_certificate_in_a_secret_of_ones_own() -> None:
+def test_certificate_of_an_existing_secret_is_mounted() -> None:
     found = rendered({"tls": {"enable": True, "ca": "CA", "existingSecret": "mine"}})
     assert "Secret" not in {kind for kind, _ in found}
     pod = found["Deployment", "milliscale-adapter"]["spec"]["template"]["spec"]
@@ -220,7 +220,7 @@ def test_certificate_in_a_secret_of_ones_own() -> None:
     assert found["APIService", "v1beta1.custom.metrics.k8s.io"]["spec"]["caBundle"] == "Q0E="
 
 
-def test_issuer_of_ones_own_signs_the_certificate() -> None:
+def test_certificate_is_requested_from_the_given_issuer() -> None:
     issuer = {"name": "corp", "kind": "ClusterIssuer"}
     found = rendered({"certManager": {**ON, "issuerRef": issuer}})
     assert [name for kind, name in found if kind in ("Issuer", "Certificate")] == ["milliscale-adapter"]
@@ -244,7 +244,7 @@ def test_network_policy_admits_the_given_peers() -> None:
     assert rule == {"ports": [{"port": "ui"}]}
 
 
-def test_rights_are_not_created_if_you_create_them() -> None:
+def test_no_role_is_rendered_without_rbac_create() -> None:
     values = {"rbac": {"create": False}, "autoscaler": {**ON, "ui": ON}, "ui": ON, "serviceAccount": {"create": False}}
     found = rendered(values)
     assert not [kind for kind, _ in found if "Role" in kind]

@@ -42,7 +42,7 @@ async def served() -> AsyncIterator[tuple[int, list[asyncio.Transport]]]:
         await listener.stop()
 
 
-async def test_a_client_that_does_not_read_gets_no_more_than_it_reads() -> None:
+async def test_body_is_sent_only_as_fast_as_the_client_reads() -> None:
     async with served() as (port, transports):
         _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -68,7 +68,7 @@ async def test_closed_connection_is_freed_without_the_garbage_collector() -> Non
     assert len(server.connections) == 0
 
 
-async def test_batch_is_exceeded_only_while_more_than_so_many_others_wait() -> None:
+async def test_batch_is_exceeded_only_above_the_limit_of_waiting_requests() -> None:
     server = Server()
     clients = [(await server.connect())[1] for _ in range(4)]
     for client in clients:
