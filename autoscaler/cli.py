@@ -176,9 +176,6 @@ def run(
         run_process(run_controller(options, what_if=None if options.ui_address is None else _what_if()))
     except (KubeConfigError, AuditLogError, ListenError, TLSError, TrustError) as error:
         raise click.ClickException(str(error)) from error
-    except OSError as error:
-        flags = f"--bind-address={options.bind_address} --metrics-port={options.metrics_port}"
-        raise click.ClickException(f"{flags}: cannot listen: {error.strerror}") from error
 
 
 def _what_if() -> WhatIf:

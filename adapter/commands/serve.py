@@ -40,6 +40,7 @@ from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
 from kube.mapping import RestMapper
 from kube.process import freeze_gc, stopped_by_signals, watch_loop
+from kube.serving.connection import overload_check
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.health import Health
 from kube.serving.listener import Listener, bind, delayed
@@ -124,6 +125,7 @@ class _Adapter:
             router=lambda: self._rule_sets.current.router,
             telemetry=telemetry,
             limits=serving.limits,
+            is_overloaded=overload_check(serving.limits),
         )
         self._listener = Listener(
             server.respond,

@@ -27,7 +27,6 @@ from kube.deadlines import Deadline, DeadlineExceeded, within
 from kube.fairness import FairSemaphore, QueueFullError, enter_namespace
 from kube.security.authentication import Authenticator
 from kube.security.authorization import Authorizer
-from kube.serving.connection import connection_of
 from kube.serving.options import ServerLimits
 from kube.status import StatusError, bad_request, too_many_requests
 
@@ -52,6 +51,7 @@ class RequestServer:
         router: returns the current router; each request keeps the one that it began with.
         telemetry: counts requests.
         limits: see ServerLimits.
+        is_overloaded: decides whether a request gets 429, see kube.serving.connection.overload_check.
     """
 
     def __init__(
@@ -62,12 +62,14 @@ class RequestServer:
         router: Callable[[], Router],
         telemetry: Telemetry,
         limits: ServerLimits,
+        is_overloaded: Callable[[web.BaseRequest], bool],
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._router = router
         self._telemetry = telemetry
         self._limits = limits
+        self._is_overloaded = is_overloaded
         self._lines = RequestLines(authorizer.always_allows)
         self._in_flight = 0
         self._slots = FairSemaphore(limits.in_flight, max_waiting=limits.in_flight // 4)
@@ -120,9 +122,7 @@ class RequestServer:
         enter_namespace(namespace)
         # Clients without a verified certificate share one queue, so that they gain nothing by inventing namespaces.
         queue = namespace if certificate is not None else ""
-        if not line.is_exempt and connection_of(request).exceeds_batch(
-            seconds=self._limits.batch_seconds, requests=self._limits.batch_requests
-        ):
+        if not line.is_exempt and self._is_overloaded(request):
             raise QueueFullError
         if not line.is_exempt and not self._slots.try_acquire(queue):
             await self._slots.acquire(queue)

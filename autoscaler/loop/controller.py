@@ -176,7 +176,7 @@ class Controller:
         """Reconcile until `stop` is set.
 
         Raises:
-            OSError: the endpoint's address, or the pages', cannot be bound.
+            ListenError: the endpoint's address, or the pages', cannot be bound.
             TLSError, TrustError: the certificates of the pages cannot be used.
         """
         options = self._options

@@ -20,7 +20,7 @@ async def run(options: Options, *, what_if: WhatIf | None = None) -> None:
     Raises:
         KubeConfigError: there is no usable configuration.
         AuditLogError: the audit file cannot be opened.
-        OSError, TLSError, TrustError: as Controller.run.
+        ListenError, TLSError, TrustError: as Controller.run.
     """
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:

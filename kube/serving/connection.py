@@ -29,7 +29,7 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from kube.serving.options import ConnectionLimits
+from kube.serving.options import ConnectionLimits, ServerLimits
 from kube.status import StatusError, internal_error, method_not_allowed
 
 _log = logging.getLogger(__name__)
@@ -379,6 +379,12 @@ class _HttpProtocol(web.RequestHandler):
         response = self.error_response(error)
         response.force_close()
         return response
+
+
+def overload_check(limits: ServerLimits) -> Callable[[web.BaseRequest], bool]:
+    """Return a function that decides whether a request gets 429, because too many were read together with it."""
+    seconds, requests = limits.batch_seconds, limits.batch_requests
+    return lambda request: connection_of(request).exceeds_batch(seconds=seconds, requests=requests)
 
 
 def connection_of(request: web.BaseRequest) -> Connection:

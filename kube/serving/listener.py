@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import resource
 import socket
 import ssl
@@ -183,7 +184,9 @@ def bind(address: str, port: int) -> socket.socket:
             return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise ListenError(f"cannot listen on {address} port {port}: {error.strerror or error}") from error
+        # Not error.strerror: socket.create_server adds the address to it.
+        reason = os.strerror(error.errno) if error.errno is not None else error
+        raise ListenError(f"cannot listen on {address} port {port}: {reason}") from error
 
 
 async def delayed(stop: asyncio.Event, seconds: float) -> None:

@@ -112,7 +112,7 @@ async def serving(handler: Handler, *, host: str, port: int) -> AsyncIterator[in
     """Serve until the end of the context; yields the port, a free one for port 0.
 
     Raises:
-        OSError: the address cannot be bound.
+        ListenError: the address cannot be bound.
     """
     listener = Listener(
         handler,

@@ -36,6 +36,7 @@ from kube.security.request_info import Query
 from kube.security.tls import ServingTLS
 from kube.security.trust import TrustOptions, TrustReloader
 from kube.selectors import LabelSelector
+from kube.serving.connection import overload_check
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.health import Health
 from kube.serving.listener import Listener
@@ -337,6 +338,7 @@ async def served_adapter(
             router=lambda: router,
             telemetry=adapter.telemetry,
             limits=limits,
+            is_overloaded=overload_check(limits),
         )
         adapter.listener = Listener(
             server.respond,

@@ -262,4 +262,5 @@ def app(env: MetricsEnv) -> RequestServer:
         router=lambda: router,
         telemetry=telemetry,
         limits=ServerLimits(),
+        is_overloaded=lambda _: False,
     )

@@ -151,8 +151,7 @@ async def test_an_address_in_use_is_one_clear_line_and_status_1(tmp_path: Path) 
         async with autoscaler(kubeconfig, *ALONE, f"--metrics-port={port}") as process:
             assert await process.ended() == 1
     assert len(process.log_lines) == 1
-    assert process.log_lines[0].startswith(f"Error: --bind-address=127.0.0.1 --metrics-port={port}: cannot listen: ")
-    assert process.log_lines[0].endswith("address already in use")
+    assert process.log_lines[0] == f"Error: cannot listen on 127.0.0.1 port {port}: Address already in use"
 
 
 async def test_address_of_the_pages_in_use_ends_with_one_clear_line_and_status_1(tmp_path: Path) -> None:

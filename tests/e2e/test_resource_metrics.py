@@ -39,7 +39,7 @@ MEBIBYTE = 2.0**20
 
 def samples() -> str:
     """Series of two pods and a node, from ten minutes ago to ten minutes ahead, with exact rates."""
-    start = time.time() - 600
+    start = float(int(time.time()) - 600)  # times are stored in milliseconds, and milli-CPUs are rounded down
     times = [start + step for step in range(0, 1201, 10)]
 
     def counter(per_second: float, **labels: str) -> Series:

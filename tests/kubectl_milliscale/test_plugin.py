@@ -91,10 +91,15 @@ async def environment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
         yield made
 
 
+async def first_lease(bundle: Bundle) -> Any:
+    leases = await bundle.client.get("/apis/coordination.k8s.io/v1/namespaces/milliscale/leases")
+    return next(iter(leases["items"]), None)
+
+
 async def create_objects(bundle: Bundle) -> dict[str, int]:
     """Create what the manifests would have made of the processes; return the ports that they forward to."""
-    leases = await bundle.client.get("/apis/coordination.k8s.io/v1/namespaces/milliscale/leases")
-    leader = leases["items"][0]["spec"]["holderIdentity"].rpartition("_")[0]
+    lease = await eventually(lambda: first_lease(bundle))
+    leader = lease["spec"]["holderIdentity"].rpartition("_")[0]
     manifests = await Manifests.render(bundle.kubectl)
     objects: dict[tuple[str, str], Any] = {
         (one["kind"], one["metadata"]["name"].partition("-rules")[0]): one for one in manifests.objects
