@@ -90,7 +90,7 @@ def test_message_says_what_is_wrong(values: dict[str, Any], message: str) -> Non
     assert message in str(raised.value)
 
 
-def test_autoscaler_is_not_installed_unless_it_is_asked_for() -> None:
+def test_autoscaler_is_not_installed_by_default() -> None:
     components = {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in rendered({}).values()}
     assert components == {"adapter"}
 

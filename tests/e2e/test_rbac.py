@@ -254,7 +254,7 @@ async def test_autoscaler_has_exactly_the_rights_that_it_uses(
         await check_each_right_is_needed(installed, AUTOSCALER, requests)
 
 
-async def test_autoscaler_recovers_after_each_missing_right_is_granted(installed: Installation, tmp_path: Path) -> None:
+async def test_autoscaler_requests_each_missing_right_and_recovers(installed: Installation, tmp_path: Path) -> None:
     rights = GradualRights(installed.client, AUTOSCALER, installed.audit)
     objects = render_with(tmp_path, "autoscaler-ui")
     async with autoscalers(installed, objects, before_start=rights.revoke) as processes:
@@ -270,7 +270,7 @@ async def test_autoscaler_recovers_after_each_missing_right_is_granted(installed
             assert await process.get("/readyz") == "ok"
 
 
-async def test_adapter_recovers_after_each_missing_right_is_granted(installed: Installation) -> None:
+async def test_adapter_requests_each_missing_right_and_recovers(installed: Installation) -> None:
     rights = GradualRights(installed.client, ADAPTER, installed.audit)
     viewer = token_of(await add_account(installed, "adapter-viewer", "milliscale-adapter-ui-viewer"))
     await rights.revoke()
