@@ -15,6 +15,7 @@ from tests.chaos.exchange import Exchange, Request
 from tests.chaos.faults import (
     CloseAfter,
     Drip,
+    ExecutedReply,
     Fault,
     Late,
     RawBytes,
@@ -208,6 +209,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         promise=SCALED,
         inject=during(Reset(match=is_scale_write, after_upstream=True), met=2, then=wait_scaled),
         short=True,
+    ),
+    Scenario(
+        name="api-executed-503",
+        fault="API server: writes of scales are executed, but get 503 with Retry-After",
+        promise=SCALED,
+        inject=during(
+            ExecutedReply(match=is_scale_write, status=503, headers={"Retry-After": "1"}), met=4, then=wait_scaled
+        ),
     ),
     Scenario(
         name="watches-cut",

@@ -147,6 +147,20 @@ class Reset(Fault):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExecutedReply(Reply):
+    """As Reply, but the upstream server has executed the request. If it refuses the request, its response passes."""
+
+    async def respond(self, exchange: Exchange) -> None:
+        async with exchange.forward() as response:
+            body = await response.read()
+        if response.ok:
+            await super().respond(exchange)
+        else:
+            await exchange.send_head(response.status, response.headers, length=len(body))
+            await exchange.send(body)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Silence(Fault):
     """Nothing is sent any more, no FIN either, also not on streams in progress.
 
