@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # Python's default is 700, 10, 10. Reference counting frees nearly all garbage without the collector.
 _GC_THRESHOLDS = (5_000, 20, 100)
@@ -128,4 +130,20 @@ def _event_loop() -> asyncio.AbstractEventLoop:
         import uvloop
     except ImportError:
         return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(_log_loop_error)
+    return loop
+
+
+def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error that no task handles.
+
+    If a TLS connection is closed while data arrives on it, uvloop reports an error with a traceback (uvloop issue 506);
+    nothing is lost by it, so that one is a debug message.
+    """
+    error = context.get("exception")
+    is_closed = isinstance(error, RuntimeError) and str(error).endswith("the handler is closed")
+    if is_closed and context.get("message") == "Fatal error on SSL protocol":
+        _log.debug("data arrived on a connection that was being closed: %s", error)
+        return
+    loop.default_exception_handler(context)

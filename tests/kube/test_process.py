@@ -63,6 +63,32 @@ run(main())
     )
 
 
+def test_error_of_a_connection_that_is_being_closed_is_not_logged_but_others_are() -> None:
+    program = """
+import asyncio
+from kube.process import run
+
+async def main():
+    for message, error in (
+        ("Fatal error on SSL protocol", RuntimeError("unable to perform operation on <x>; the handler is closed")),
+        ("Fatal error on SSL protocol", RuntimeError("another one")),
+        ("another message", RuntimeError("unable to perform operation on <x>; the handler is closed")),
+    ):
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+
+run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    logged = [line for line in done.stderr.splitlines() if not line.startswith(" ")]
+    assert [line.partition(":")[0] for line in logged] == [
+        "Fatal error on SSL protocol",
+        "RuntimeError",
+        "another message",
+        "RuntimeError",
+    ]
+    assert "another one" in done.stderr
+
+
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """Return what is logged to stderr from now on."""
