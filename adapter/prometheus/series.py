@@ -19,8 +19,8 @@ from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
 # The bytes of a name with its set of labels, without the text, and those of each label in the set.
 _NAME_BYTES = 400
 _LABEL_BYTES = 100
-# A metric takes a kilobyte or two in the catalog and in discovery. Whoever is scraped may choose names, so a rule that
-# matches any must not take all memory.
+# A metric takes a kilobyte or two in the catalog and in discovery. Scraped pods choose the names of their metrics, so
+# a rule that matches any must not take all memory.
 _MAX_NAMES = 50_000
 
 
