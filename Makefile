@@ -125,7 +125,7 @@ krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is
 lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
 	uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
-	uv pip compile pyproject.toml --extra replay --group dev -c requirements.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
+	uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
 	uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
 
 clean: ## remove all generated files

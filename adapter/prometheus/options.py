@@ -62,16 +62,34 @@ class PrometheusOptions(ServerAccess):
         return f"{self.base}/api/v1/{path}"
 
 
+class Tenant(msgspec.Struct, frozen=True, kw_only=True):
+    """The namespace that a query is made for, and what it may do.
+
+    Attributes:
+        namespace: the namespace.
+        label: the label that every selector of the query gets, with the namespace as its value; "" for none.
+        query_seconds: the longest that a query may take; None for the server's own timeout.
+        max_samples: the most samples that a result may have; None for no limit.
+    """
+
+    namespace: str
+    label: str = ""
+    query_seconds: float | None = None
+    max_samples: int | None = None
+
+
 class Destination(msgspec.Struct, frozen=True):
     """The server of a rule's queries.
 
     Attributes:
         server: a server of the rules file, or None for the one of --prometheus-url.
         headers: sent with this rule's requests; they replace the server's headers of the same names.
+        tenant: restricts the queries of a namespace's own rules; None for those of the rules file.
     """
 
     server: PrometheusOptions | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    tenant: Tenant | None = None
 
     @property
     def max_query_bytes(self) -> int:

@@ -60,21 +60,20 @@ class _MetricRule(_Queries, frozen=True, kw_only=True):
     """The keys of both forms of rules.
 
     Attributes:
-        key: where the rule is in the file: "rules[2]".
+        key: where the rule is: "rules[2]" in the file, or the object's name, "MetricRule shop/queue".
+        external: its metrics are those of external.metrics.k8s.io.
+        namespace: the only namespace that it serves; "" for all.
         nan: how to treat a value that is not a number; None: not set in the file, which means zero.
         inf: how to treat an infinity, or a number that no Quantity can hold.
         empty: how to treat an object without a value; for external metrics, a result without values.
     """
 
     key: str = msgspec.field(name="<key>", default="")
+    external: bool = msgspec.field(name="<external>", default=False)
+    namespace: str = msgspec.field(name="<namespace>", default="")
     nan: Policy | None = None
     inf: Policy = Policy.MISSING
     empty: Policy = Policy.MISSING
-
-    @property
-    def external(self) -> bool:
-        """The rule is one of externalRules."""
-        return self.key.startswith("externalRules")
 
 
 class Rule(_MetricRule, frozen=True, kw_only=True):

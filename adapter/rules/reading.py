@@ -202,7 +202,8 @@ def _rules(
             rule = part.decode(entry, Rule)
             if logs:
                 _warn_of_labels(part, rule.resources)
-        rules.append(structs.replace(rule, key=part.path, destination=_destination(part, rule, servers)))
+        destination, external = _destination(part, rule, servers), section == "externalRules"
+        rules.append(structs.replace(rule, key=part.path, external=external, destination=destination))
     return tuple(sorted(rules, key=lambda rule: isinstance(rule, QueryRule)))
 
 

@@ -1,0 +1,1 @@
+"""Metrics whose value follows the clock."""
