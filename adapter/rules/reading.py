@@ -35,6 +35,8 @@ from adapter.rules.model import (
 )
 from adapter.rules.naming import LabelTemplate, ResourceNaming, is_metric_name
 from adapter.rules.strictyaml import RulesError
+from adapter.upstream import Auth
+from adapter.upstream.auth import Parameters, parameters
 from kube.mapping import GroupResource
 
 CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
@@ -139,6 +141,16 @@ def parse_rule(text: str, *, section: str, servers: Mapping[str, PrometheusOptio
         custom=_rules(source, "rules", file.rules, servers, logs=False),
         external=_rules(source, "externalRules", file.external_rules, servers, logs=False),
     )
+
+
+def parse_auth(text: str, *, source: str) -> Auth:
+    """Read the YAML or JSON of `auth`, such as {sigv4: {region: eu-west-1}}; `source` names it in messages.
+
+    Raises:
+        RulesError: it is invalid.
+    """
+    documents = strictyaml.parse(text, source=source)
+    return _Part(source).decode(documents[0] if len(documents) == 1 else None, Auth)
 
 
 def _hint(tree: strictyaml.Tree) -> str:
@@ -290,7 +302,7 @@ def _forward(part: _Part, entry: Mapping[str, object] | None) -> ForwardOptions 
 _OPTIONAL_TEXTS = frozenset(
     [
         *("matches", "is", "isNot", "template", "nan", "inf", "empty", "maxAge", "merge", "timeout", "maxQueryBytes"),
-        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile"),
+        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile", "clientSecretFile", "credentialsFile"),
     ]
 )
 
@@ -321,6 +333,7 @@ _PARSERS: Mapping[type, tuple[type, Callable[[Any], object]]] = {
     field_types.Headers: (dict, field_types.headers),
     field_types.Overrides: (dict, field_types.overrides),
     field_types.ShortOverrides: (dict, field_types.short_overrides),
+    Parameters: (dict, parameters),
 }
 _TYPES = {str: "text", list: "a list", dict: "a mapping", type(None): "null"}
 
