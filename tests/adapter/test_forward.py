@@ -1,4 +1,4 @@
-"""External metrics without a rule are forwarded to another adapter, over TLS."""
+"""External metrics without a rule are forwarded to other adapters, over TLS."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def other_adapter(folder: Path) -> AsyncIterator[tuple[ScriptedServer, For
 
 @contextlib.asynccontextmanager
 async def forwarding(
-    folder: Path, options: ForwardOptions | None, rules: RulesFile | None = None, *, freshness: float = 0.0
+    folder: Path, *options: ForwardOptions, rules: RulesFile | None = None, freshness: float = 0.0
 ) -> AsyncIterator[tuple[ExternalMetrics, Discovery, Forwarder, CannedPrometheus]]:
     """External metrics of rules and of another adapter, both listed once."""
     known, prometheus = packets()
@@ -188,7 +188,7 @@ async def test_freshness_of_forwarded_values_is_observed(tmp_path: Path) -> None
     async with (
         other_adapter(tmp_path) as (_, options),
         metrics_env(tmp_path, rules, prometheus) as env,
-        Forwarder(options, relist_interval=60, clock=lambda: NOW) as forwarder,
+        Forwarder((options,), relist_interval=60, clock=lambda: NOW) as forwarder,
     ):
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(registry))
         external = ExternalMetrics(env.catalog, queries, forwarder=forwarder, clock=lambda: NOW + 3)
@@ -229,7 +229,7 @@ async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: 
         await listed(forwarder)
         server.requests.clear()
         same, another = (
-            Forwarder(one, relist_interval=60) for one in (options, dataclasses.replace(options, timeout=4.0))
+            Forwarder((one,), relist_interval=60) for one in (options, dataclasses.replace(options, timeout=4.0))
         )
         for following in (same, another):
             following.carry_over(forwarder)
@@ -337,7 +337,7 @@ async def test_before_the_first_relist_only_listed_metrics_are_forwarded(tmp_pat
     async with (
         other_adapter(tmp_path) as (_, options),
         metrics_env(tmp_path, rules, CannedPrometheus()) as env,
-        Forwarder(options, relist_interval=60) as forwarder,
+        Forwarder((options,), relist_interval=60) as forwarder,
     ):
         queries = RuleQueries(env.prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
         external = ExternalMetrics(env.catalog, queries, forwarder=forwarder)
