@@ -40,7 +40,7 @@ class ExternalMetrics:
         forwarder: Forwarder | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take metrics from `catalog`, from `rule_objects`, or from another adapter (`forwarder`), in this order.
+        """Take metrics from `catalog`, from `rule_objects`, or from other adapters (`forwarder`), in this order.
 
         `clock` returns seconds since the epoch.
         """
@@ -73,13 +73,13 @@ class ExternalMetrics:
         return source
 
     async def _forwarded(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
-        forwarder = self._forwarder if self._forwarder is not None and self._forwarder.active else None
+        adapter = self._forwarder.adapter_for(request.metric) if self._forwarder is not None else None
         # Before the first relist, the metric may be one of the rules.
-        if forwarder is None or request.metric not in forwarder.names:
+        if adapter is None or request.metric not in adapter.names:
             self._catalog.require_loaded()
             self._rule_objects.require_known()
-        if forwarder is not None:
-            return await forwarder.values(request)
+        if adapter is not None:
+            return await adapter.values(request)
         # prometheus-adapter names a resource only for the namespace "default".
         resource = "namespaces" if request.namespace == "default" else ""
         raise not_found(f"the server could not find the metric {request.metric} for {resource}")
