@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -107,6 +108,16 @@ class Cluster:
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data},
         )
 
+    async def created(self, name: str, *, namespace: str = "shop") -> str:
+        """Return when a MetricRule was created."""
+        rule = await self.admin.get(f"{METRIC_RULES.format(namespace)}/{name}")
+        return str(rule["metadata"]["creationTimestamp"])
+
+    async def reload(self, rules: str) -> None:
+        """Write the rules file, and have it reloaded."""
+        self.config.write_text(rules.replace("PROMETHEUS", self.prometheus.url))
+        signal.raise_signal(signal.SIGHUP)
+
     async def external(self, metric: str, *, namespace: str = "shop") -> list[str] | int:
         """Return the values of an external metric, or the status of the error."""
         reply = await self.adapter.request_as_master(f"{EXTERNAL}/namespaces/{namespace}/{metric}")
@@ -131,6 +142,22 @@ class Cluster:
         async def check() -> bool:
             found = await self.external(metric, namespace=namespace)
             assert found == [*values], found
+            return True
+
+        await eventually(check, every=0.02)
+
+    async def states(self) -> dict[tuple[str, str], int]:
+        """Return the number of objects by kind and state, as in the adapter's own metrics."""
+        reply = await self.adapter.request_as_master("/metrics")
+        found = re.findall(rb'milliscale_adapter_rule_objects{kind="(\w+)",state="(\w+)"} (\d+)', reply.body)
+        return {(kind.decode(), state.decode()): int(count) for kind, state, count in found}
+
+    async def has_states(self, **states: int) -> None:
+        """Wait until there are that many MetricRules in each of these states, and in no other one."""
+
+        async def check() -> bool:
+            found = {state: count for (kind, state), count in (await self.states()).items() if kind == "MetricRule"}
+            assert found == states, found
             return True
 
         await eventually(check, every=0.02)
