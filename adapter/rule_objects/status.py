@@ -11,17 +11,14 @@ from typing import Any, Final
 
 from adapter.diagnosis.report import Finding, RuleReport, Severity
 from adapter.prometheus import PrometheusError, PrometheusQueryError
-from adapter.rules import AnyRule, QueryRule
-
-OWN_KEY: Final = "spec"
-"""The key of a rule that is checked alone, so that findings name the object's fields: spec.metricsQuery."""
+from adapter.rules import AnyRule, Rule
 
 _MAX_NAMES: Final = 10
 # The API server takes conditions with up to 32,768 characters; a person reads much less.
 _MAX_MESSAGE: Final = 1_000
 # Shorter queries vary by this much without a cause.
 _SHORT_SECONDS: Final = 0.1
-_SHORT_FORM_LABELS: Final = re.compile(r"^spec\.resources\b")
+_RESOURCES: Final = re.compile(r"^resources\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +50,18 @@ class Verdict:
         return self.ready is not None and self.reason not in ("NoValue", "NoSeries")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class QueryRecord:
-    """The requests to Prometheus of one check: how many samples and how long the last query took, and the last error."""
+    """The requests to Prometheus of one check.
 
+    Attributes:
+        series: how many names of series the last list had.
+        samples: how many samples the result of the last query had.
+        seconds: the duration of that query.
+        error: the last error.
+    """
+
+    series: int | None = None
     samples: int | None = None
     seconds: float | None = None
     error: PrometheusError | None = None
@@ -68,11 +73,11 @@ def refused(reason: str, message: str) -> Verdict:
 
 
 def verdict_of(rule: AnyRule, report: RuleReport, findings: Iterable[Finding], record: QueryRecord) -> Verdict:
-    """Return the verdict on a rule with the key OWN_KEY that was checked.
+    """Return the verdict on a rule that was checked.
 
     Args:
         rule: the rule.
-        report: its series, metrics and example values.
+        report: its metrics and example values.
         findings: what `lint` and `check_rule` found.
         record: the requests that were sent for it.
     """
@@ -80,34 +85,33 @@ def verdict_of(rule: AnyRule, report: RuleReport, findings: Iterable[Finding], r
     examples = [metric.example for metric in report.metrics if metric.example is not None]
     values = [value.value for example in examples for value in example.values]
     metrics = tuple(sorted({metric.metric.rpartition("/")[2] for metric in report.metrics}))
-    if not metrics and isinstance(rule, QueryRule):
+    if not metrics and not isinstance(rule, Rule):
         metrics = (rule.metric,)
-    ready, reason, message = _condition(rule, report, found, record, metrics=metrics, has_value=bool(values))
+    ready, reason, message = _condition(report, found, record, metrics=metrics, has_value=bool(values))
     return Verdict(
         ready=ready,
         reason=reason,
         message=_limited(message),
         metrics=metrics,
-        series=record.samples if isinstance(rule, QueryRule) else len(report.series) if report.listed else None,
+        series=record.series if isinstance(rule, Rule) else record.samples,
         value=values[0] if values else "",
         query_seconds=record.seconds,
     )
 
 
 def in_object(rule: AnyRule, finding: Finding) -> tuple[Severity, str, str]:
-    """Return severity, code and text of a finding, with the names of the object's fields.
+    """Return severity, code and text of a finding about a rule, with the path in the object: spec.metricsQuery.
 
     The short form of an object has `labels` where that of the rules file has `resources`.
     """
-    where, message = finding.where, finding.message
-    if isinstance(rule, QueryRule):
-        where = _SHORT_FORM_LABELS.sub("spec.labels", where)
+    path, message = finding.where.removeprefix(rule.key).lstrip("."), finding.message
+    if not isinstance(rule, Rule):
+        path = _RESOURCES.sub("labels", path)
         message = message.replace("add one to resources", "add one to labels")
-    return finding.severity, finding.code, f"{where}: {message}" if where not in ("", OWN_KEY) else message
+    return finding.severity, finding.code, f"spec.{path}: {message}" if path else message
 
 
 def _condition(
-    rule: AnyRule,
     report: RuleReport,
     findings: Sequence[tuple[Severity, str, str]],
     record: QueryRecord,
@@ -126,13 +130,13 @@ def _condition(
             return False, "QueryFailed", str(record.error)
         return None, "PrometheusUnavailable", str(record.error)
     if errors:  # a list that failed because of the API server's discovery
-        return None, "Unknown", _joined(text for _, text in errors)
+        return None, "APIServerUnavailable", _joined(text for _, text in errors)
     for code in ("no-series", "all-left-out"):
         if code in warnings:
             return True, "NoSeries", warnings[code]
     if not has_value:
         problem = next((one.example.problem for one in report.metrics if one.example and one.example.problem), "")
-        text = f"{metrics[0] if metrics else rule.key} has no value: {problem or 'there is no series now'}"
+        text = f"{metrics[0] if metrics else 'it'} has no value: {problem or 'there is no series now'}"
         return True, "NoValue", text
     made = f"makes {metrics[0]}" if len(metrics) == 1 else f"makes {len(metrics)} metrics"
     return True, "Ready", _joined([made, *(f"warning: {text}" for text in warnings.values())])
