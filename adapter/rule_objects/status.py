@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from adapter.diagnosis.report import Finding, RuleReport, Severity
 from adapter.prometheus import PrometheusError, PrometheusQueryError
+from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rules import AnyRule, Rule
 
 _MAX_NAMES: Final = 10
@@ -67,9 +68,15 @@ class QueryRecord:
     error: PrometheusError | None = None
 
 
-def refused(reason: str, message: str) -> Verdict:
-    """Return the verdict on an object that serves nothing: Invalid, Conflict, TooManyRules."""
-    return Verdict(ready=False, reason=reason, message=_limited(message))
+def not_served(state: ObjectState) -> Verdict:
+    """Return the verdict on an object whose rule is not checked, because its metrics are not served, or not yet."""
+    unknown = state.reason in (Reason.PENDING, Reason.PROMETHEUS_UNAVAILABLE)
+    return Verdict(
+        ready=None if unknown else False,
+        reason=state.reason.value,
+        message=_limited(state.message),
+        metrics=tuple(sorted(state.metrics)),
+    )
 
 
 def verdict_of(rule: AnyRule, report: RuleReport, findings: Iterable[Finding], record: QueryRecord) -> Verdict:

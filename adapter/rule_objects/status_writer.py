@@ -12,7 +12,7 @@ import logging
 import random as _random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import quote
@@ -22,7 +22,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from adapter.rule_objects.fair_queue import FairQueue
-from adapter.rule_objects.status import Verdict, must_write, ready_condition, status_of
+from adapter.rule_objects.state import ObjectState, Reason
+from adapter.rule_objects.status import Verdict, must_write, not_served, ready_condition, status_of
 from adapter.rules import AnyRule
 from adapter.rules.objects import ObjectName, RuleObject
 from kube.client import KubeClient, KubeError
@@ -52,6 +53,8 @@ _JITTER: Final = 0.2
 _RECHECKS_PER_SECOND: Final = 5.0
 _WRITES_PER_SECOND: Final = 20.0
 _WRITE_BURST: Final = 40
+_FILE_SECONDS: Final = 0.5  # between two looks at the version of the rules file
+_STATES_AT_ONCE: Final = 100  # without a yield to the event loop
 _GONE: Final = (404, 409)
 _NOT_FOUND: Final = 404
 
@@ -62,11 +65,11 @@ class Objects(Protocol):
     def objects(self) -> Iterable[RuleObject]:
         """Return all objects."""
 
-    def get(self, name: ObjectName) -> RuleObject | None:
-        """Return an object; None if it was deleted."""
+    def state(self, name: ObjectName) -> ObjectState | None:
+        """Return the state of an object; None if it was deleted."""
 
-    def verdict(self, name: ObjectName) -> Verdict | None:
-        """Return the verdict on an object that serves nothing; None if its rule is in use."""
+
+_NOT_SERVED: Final = frozenset({"", Reason.PENDING, Reason.INVALID, Reason.CONFLICT, Reason.TOO_MANY_RULES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class StatusWriter(Collector):
         objects: the objects.
         check: checks a rule; it does not raise.
         election: the Lease.
+        file_version: returns what changes with the metrics of the rules file, which come before those of objects.
         recheck_seconds: how often an object is checked without a change.
         unsettled_seconds: the same for objects whose next check probably has another result.
         wall_clock: seconds since the epoch.
@@ -100,6 +104,7 @@ class StatusWriter(Collector):
         check: Callable[[AnyRule], Awaitable[Verdict]],
         *,
         election: ElectionSettings,
+        file_version: Callable[[], Hashable] = lambda: None,
         recheck_seconds: float = _RECHECK_SECONDS,
         unsettled_seconds: float = _UNSETTLED_SECONDS,
         wall_clock: Callable[[], float] = time.time,
@@ -108,6 +113,7 @@ class StatusWriter(Collector):
         self._client = client
         self._objects = objects
         self._check = check
+        self._file_version = file_version
         self._recheck_seconds = recheck_seconds
         self._unsettled_seconds = unsettled_seconds
         self._wall_clock = wall_clock
@@ -131,15 +137,19 @@ class StatusWriter(Collector):
         """True while this process writes."""
         return self._loaded
 
-    def changed(self, name: ObjectName) -> None:
-        """Check an object now, since it or what is known about it has changed."""
-        if self._loaded and name.kind in RESOURCES:
-            self._queue.add(name.namespace, name, urgent=True)
+    def changed(self, names: Iterable[ObjectName]) -> None:
+        """Check objects, since they or what is known about them have changed.
 
-    def rules_changed(self) -> None:
-        """Check the objects that now serve something and did not before, or vice versa: the rules file has changed."""
-        if self._loaded:
-            self._add_different()
+        One whose status is Ready, and is about its present spec, is checked with the others: after a start of the
+        process all objects are new.
+        """
+        for name in names if self._loaded else ():
+            if name.kind in RESOURCES:
+                known, state = self._known.get(name), self._objects.state(name)
+                if known is not None and state is not None and known.reason == "Ready" and _is_current(known, state):
+                    self._rechecks.add_after(name, self._recheck_seconds * self._random())
+                else:
+                    self._queue.add(name.namespace, name, urgent=True)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the objects by kind and reason; none while another replica holds the Lease."""
@@ -166,13 +176,13 @@ class StatusWriter(Collector):
     async def _check_all(self) -> None:
         self._known = await self._load()
         self._loaded = True
-        self._add_different()
         for name in self._names():
             self._rechecks.add_after(name, self._recheck_seconds * self._random())
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_WORKERS):
                 tasks.create_task(self._reconcile_queued())
             tasks.create_task(self._add_rechecks())
+            tasks.create_task(self._follow_file())
 
     async def _load(self) -> dict[ObjectName, _Known]:
         """Return the present statuses of all objects; retry until the API server lists them."""
@@ -198,20 +208,23 @@ class StatusWriter(Collector):
     def _names(self) -> list[ObjectName]:
         return [one.name for one in self._objects.objects() if one.name.kind in RESOURCES]
 
-    def _add_different(self) -> None:
-        """Add the objects whose status was not written for their generation, or has another reason without a check."""
-        for name in self._names():
-            known, one = self._known.get(name), self._objects.get(name)
-            verdict = self._objects.verdict(name)
-            refused = known is not None and known.reason in ("Invalid", "Conflict", "TooManyRules")
-            if (
-                known is None
-                or one is None
-                or known.generation != one.generation
-                or (verdict is not None and verdict.reason != known.reason)
-                or (verdict is None and refused)
-            ):
+    async def _follow_file(self) -> None:
+        """Add the objects that the rules file affects whenever its metrics change, and at the start."""
+        version: Hashable = object()
+        while True:
+            if version != (now := self._file_version()):
+                version = now
+                await self._add_different()
+            await asyncio.sleep(_FILE_SECONDS)
+
+    async def _add_different(self) -> None:
+        """Add the objects whose status is of another generation, or has a reason that no longer holds."""
+        for number, name in enumerate(self._names(), start=1):
+            known, state = self._known.get(name), self._objects.state(name)
+            if state is None or known is None or not _is_current(known, state):
                 self._queue.add(name.namespace, name, urgent=True)
+            if not number % _STATES_AT_ONCE:
+                await asyncio.sleep(0)
 
     async def _add_rechecks(self) -> None:
         """Add the objects that are due for another check, at a limited rate."""
@@ -231,17 +244,19 @@ class StatusWriter(Collector):
 
     async def _reconcile(self, name: ObjectName) -> None:
         """Check an object, and write its status if it differs."""
-        one = self._objects.get(name)
-        if one is None:
+        state = self._objects.state(name)
+        if state is None:
             self._known.pop(name, None)
             self._errors.forget(name)
             return
-        verdict = self._objects.verdict(name)
-        if verdict is None:
-            verdict = await self._check(one.rules[0])
-            if self._objects.get(name) is not one or self._objects.verdict(name) is not None:
+        if state.reason is Reason.READY:
+            verdict = await self._check(state.object.rules[0])
+            if self._objects.state(name) != state:
                 self._queue.add(name.namespace, name, urgent=True)  # it changed meanwhile
                 return
+        else:
+            verdict = not_served(state)
+        one = state.object
         written = await self._write(one, verdict)
         seconds = self._recheck_seconds if written and verdict.settled else self._unsettled_seconds
         self._rechecks.move(name, seconds * (1 + _JITTER * self._random()))
@@ -273,6 +288,15 @@ def status_path(name: ObjectName) -> str:
     """Return the path of an object's status."""
     namespace = f"/namespaces/{quote(name.namespace, safe='')}" if name.namespace else ""
     return f"{_GROUP}{namespace}/{RESOURCES[name.kind]}/{quote(name.name, safe='')}/status"
+
+
+def _is_current(known: _Known, state: ObjectState) -> bool:
+    """Return whether a status is about an object's generation, and served or not for the same reason."""
+    if known.generation != state.object.generation:
+        return False
+    if state.reason is Reason.READY:
+        return known.reason not in _NOT_SERVED
+    return known.reason == state.reason
 
 
 def _known(uid: str, status: Mapping[str, Any]) -> _Known:

@@ -16,9 +16,11 @@ from adapter.prometheus import (
     Scalar,
     Vector,
 )
-from adapter.rule_objects.status import Verdict, duration_text, must_write, refused, status_of
+from adapter.rule_objects.state import ObjectState, Reason
+from adapter.rule_objects.status import Verdict, duration_text, must_write, not_served, status_of
 from adapter.rule_objects.status_check import RuleChecker
 from adapter.rules import AnyRule, RulesFile, parse_rules
+from adapter.rules.objects import ObjectName, RuleObject
 from tests.adapter.metrics_env import CannedPrometheus, metrics_env, series, vector
 
 KEY = "MetricRule shop/my.queue"
@@ -149,6 +151,8 @@ async def test_check_reads_a_limited_number_of_series(tmp_path: Path) -> None:
     assert (verdict.series, len(verdict.metrics)) == (1_200, 1_000)
 
 
+OBJECT = RuleObject(name=ObjectName("MetricRule", "shop", "queue"))
+CONFLICT = not_served(ObjectState(object=OBJECT, reason=Reason.CONFLICT, message="also made", metrics=("b", "a")))
 READY = Verdict(ready=True, reason="Ready", message="makes queue", metrics=("queue",), value="4", query_seconds=0.5)
 
 
@@ -178,7 +182,7 @@ def test_transition_time_changes_with_the_status_of_the_condition_only() -> None
     first = status_of(READY, generation=1, before={}, now=NOW)
     no_value = Verdict(ready=True, reason="NoValue", message="queue has no value")
     second = status_of(no_value, generation=2, before=first, now=NOW + 60)
-    third = status_of(refused("Conflict", "also made"), generation=2, before=second, now=NOW + 120)
+    third = status_of(CONFLICT, generation=2, before=second, now=NOW + 120)
     times = [status["conditions"][0]["lastTransitionTime"] for status in (first, second, third)]
     assert times == ["2027-01-15T08:00:00Z", "2027-01-15T08:00:00Z", "2027-01-15T08:02:00Z"]
 
@@ -196,8 +200,18 @@ def test_status_lists_at_most_ten_metrics() -> None:
     assert (len(status["metrics"]), status["metricsCount"]) == (10, 12)
 
 
+def test_object_that_is_not_served_has_the_reason_and_its_metrics() -> None:
+    assert Verdict(ready=False, reason="Conflict", message="also made", metrics=("a", "b")) == CONFLICT
+
+
+def test_object_that_cannot_be_read_yet_is_unknown() -> None:
+    state = ObjectState(object=OBJECT, reason=Reason.PENDING, message="not listed yet")
+    assert not_served(state).ready is None
+
+
 def test_long_messages_are_cut() -> None:
-    assert len(refused("Invalid", "x" * 100_000).message) == 1_000
+    state = ObjectState(object=OBJECT, reason=Reason.INVALID, message="x" * 100_000)
+    assert len(not_served(state).message) == 1_000
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.rule_objects.status import Verdict, refused
+from adapter.rule_objects.state import ObjectState, Reason
+from adapter.rule_objects.status import Verdict
 from adapter.rule_objects.status_writer import LEASE, StatusWriter, status_path
 from adapter.rules import AnyRule, QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
@@ -28,6 +29,7 @@ NOW = 1_800_000_000.0
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 RULES = "/apis/milliscale.io/v1/namespaces/shop/metricrules"
 ELECTION = ElectionSettings(namespace="default", name=LEASE)
+OTHER = ObjectName("MetricRule", "shop", "other")
 READY = Verdict(ready=True, reason="Ready", message="makes queue", metrics=("queue",), value="4", query_seconds=0.01)
 
 
@@ -43,7 +45,8 @@ class Env:
     server: PlaygroundApiServer
     client: KubeClient
     known: dict[ObjectName, RuleObject] = dataclasses.field(default_factory=dict)
-    refusals: dict[ObjectName, Verdict] = dataclasses.field(default_factory=dict)
+    reasons: dict[ObjectName, tuple[Reason, str]] = dataclasses.field(default_factory=dict)
+    file_version: int = 0
     result: Verdict = READY
     checked: list[str] = dataclasses.field(default_factory=list)
     hanging: asyncio.Event | None = None
@@ -51,11 +54,10 @@ class Env:
     def objects(self) -> list[RuleObject]:
         return [*self.known.values()]
 
-    def get(self, name: ObjectName) -> RuleObject | None:
-        return self.known.get(name)
-
-    def verdict(self, name: ObjectName) -> Verdict | None:
-        return self.refusals.get(name)
+    def state(self, name: ObjectName) -> ObjectState | None:
+        one = self.known.get(name)
+        reason, message = self.reasons.get(name, (Reason.READY, ""))
+        return ObjectState(object=one, reason=reason, message=message, metrics=("queue",)) if one is not None else None
 
     async def check(self, rule: AnyRule) -> Verdict:
         self.checked.append(rule.key)
@@ -98,7 +100,15 @@ class Env:
         return str((await self.client.get(f"{RULES}/{name}"))["metadata"]["resourceVersion"])
 
     def writer(self, **options: Any) -> StatusWriter:
-        return StatusWriter(self.client, self, self.check, election=ELECTION, wall_clock=lambda: NOW, **options)
+        return StatusWriter(
+            self.client,
+            self,
+            self.check,
+            election=ELECTION,
+            file_version=lambda: self.file_version,
+            wall_clock=lambda: NOW,
+            **options,
+        )
 
     @contextlib.asynccontextmanager
     async def running(self, **options: Any) -> AsyncIterator[StatusWriter]:
@@ -143,7 +153,7 @@ async def test_changed_object_is_checked_at_once(env: Env) -> None:
         await env.until_reason("queue", "Ready")
         env.known[name] = msgspec.structs.replace(env.known[name], generation=2)
         env.result = Verdict(ready=False, reason="QueryFailed", message="no")
-        writer.changed(name)
+        writer.changed([name])
         await env.until_reason("queue", "QueryFailed")
     assert (await env.status("queue"))["observedGeneration"] == 2
 
@@ -152,8 +162,8 @@ async def test_fields_that_are_no_longer_known_are_removed(env: Env) -> None:
     name = await env.create("queue")
     async with env.running() as writer:
         await env.until_reason("queue", "Ready")
-        env.refusals[name] = refused("Conflict", "queue is made by MetricRule shop/older, which is older")
-        writer.changed(name)
+        env.reasons[name] = (Reason.CONFLICT, "queue is made by MetricRule shop/older, which is older")
+        writer.changed([name])
         await env.until_reason("queue", "Conflict")
     status = await env.status("queue")
     assert "value" not in status
@@ -164,15 +174,30 @@ async def test_fields_that_are_no_longer_known_are_removed(env: Env) -> None:
 
 async def test_status_that_is_the_same_is_not_written(env: Env) -> None:
     name = await env.create("queue")
+    env.result = Verdict(ready=True, reason="NoValue", message="queue has no value")
     async with env.running() as writer:
-        await env.until_reason("queue", "Ready")
+        await env.until_reason("queue", "NoValue")
         version = await env.version("queue")
-        writer.changed(name)
+        writer.changed([name])
         await until(lambda: len(env.checked) == 2)
         await env.create("other")
-        writer.changed(ObjectName("MetricRule", "shop", "other"))
-        await env.until_reason("other", "Ready")
+        writer.changed([OTHER])
+        await env.until_reason("other", "NoValue")
     assert await env.version("queue") == version
+
+
+async def test_objects_that_are_first_seen_after_the_start_keep_their_status(env: Env) -> None:
+    name = await env.create("queue")
+    async with env.running():
+        await env.until_reason("queue", "Ready")
+    known, env.known = env.known, {}
+    env.checked.clear()
+    async with env.running(random=lambda: 0.9) as writer:
+        env.known = known
+        await env.create("other")
+        writer.changed([name, OTHER])
+        await env.until_reason("other", "Ready")
+    assert env.checked == ["MetricRule shop/other"]
 
 
 async def test_new_leader_leaves_statuses_that_another_replica_wrote(env: Env) -> None:
@@ -190,12 +215,12 @@ async def test_new_leader_leaves_statuses_that_another_replica_wrote(env: Env) -
 
 async def test_new_leader_checks_objects_that_changed_meanwhile(env: Env) -> None:
     changed, refused_now, valid_again = [await env.create(name) for name in ("changed", "refused", "valid")]
-    env.refusals[valid_again] = refused("Invalid", "spec: no")
+    env.reasons[valid_again] = (Reason.INVALID, "spec: no")
     async with env.running():
         for name, reason in (("changed", "Ready"), ("refused", "Ready"), ("valid", "Invalid")):
             await env.until_reason(name, reason)
     env.known[changed] = msgspec.structs.replace(env.known[changed], generation=2)
-    env.refusals = {refused_now: refused("TooManyRules", "more than 100")}
+    env.reasons = {refused_now: (Reason.TOO_MANY_RULES, "more than 100")}
     async with env.running(random=lambda: 0.9):
         await env.until_reason("refused", "TooManyRules")
         await env.until_reason("valid", "Ready")
@@ -204,13 +229,13 @@ async def test_new_leader_checks_objects_that_changed_meanwhile(env: Env) -> Non
 
 async def test_rules_file_that_now_makes_the_metric_changes_the_status(env: Env) -> None:
     name = await env.create("queue")
-    async with env.running() as writer:
+    async with env.running():
         await env.until_reason("queue", "Ready")
-        env.refusals[name] = refused("Conflict", "queue is made by externalRules[0] of the rules file")
-        writer.rules_changed()
+        env.reasons[name] = (Reason.CONFLICT, "queue is made by externalRules[0] of the rules file")
+        env.file_version = 1
         await env.until_reason("queue", "Conflict")
-        env.refusals.clear()
-        writer.rules_changed()
+        env.reasons.clear()
+        env.file_version = 2
         await env.until_reason("queue", "Ready")
 
 
@@ -240,10 +265,10 @@ async def test_object_that_was_replaced_keeps_the_status_of_the_new_one(env: Env
     async with env.running() as writer:
         await env.until_reason("queue", "Ready")
         env.known[name] = msgspec.structs.replace(env.known[name], uid="of-the-deleted-one", generation=7)
-        writer.changed(name)
+        writer.changed([name])
         await until(lambda: len(env.checked) == 2)
         await env.create("other")
-        writer.changed(ObjectName("MetricRule", "shop", "other"))
+        writer.changed([OTHER])
         await env.until_reason("other", "Ready")
     assert (await env.status("queue"))["observedGeneration"] == 1
 
@@ -266,9 +291,9 @@ async def test_slow_namespace_does_not_delay_others(env: Env) -> None:
         await env.create(f"slow-{number}")
     async with env.running() as writer:
         await until(lambda: len(env.checked) == 1)
-        refused_one = ObjectName("MetricRule", "blog", "quick")
-        env.known[refused_one] = RuleObject(name=refused_one, generation=1, rules=(rule("MetricRule blog/quick"),))
-        writer.changed(refused_one)
+        quick = ObjectName("MetricRule", "blog", "quick")
+        env.known[quick] = RuleObject(name=quick, generation=1, rules=(rule("MetricRule blog/quick"),))
+        writer.changed([quick])
         await until(lambda: len(env.checked) == 2)
         assert env.checked[1] == "MetricRule blog/quick"
         env.hanging.set()
@@ -285,7 +310,7 @@ async def test_only_the_holder_of_the_lease_writes(env: Env) -> None:
             lease = await env.client.get(f"{LEASES}/{LEASE}")
             assert lease["spec"]["holderIdentity"]
             env.result = Verdict(ready=False, reason="QueryFailed", message="no")
-            second.changed(ObjectName("MetricRule", "shop", "queue"))
+            second.changed([ObjectName("MetricRule", "shop", "queue")])
             assert not second.active
             stop.set()
     assert await env.reason("queue") == "Ready"
@@ -317,17 +342,17 @@ async def test_deleted_object_is_no_error(env: Env, caplog: pytest.LogCaptureFix
     name = await env.create("queue")
     await env.client.delete(f"{RULES}/queue")
     async with env.running() as writer:
-        writer.changed(name)
+        writer.changed([name])
         await until(lambda: len(env.checked) == 1)
         await env.create("other")
-        writer.changed(ObjectName("MetricRule", "shop", "other"))
+        writer.changed([OTHER])
         await env.until_reason("other", "Ready")
     assert not caplog.records
 
 
 async def test_conditions_are_counted_by_kind_and_reason(env: Env) -> None:
     first = await env.create("queue")
-    env.refusals[await env.create("other")] = refused("Invalid", "spec: no")
+    env.reasons[await env.create("other")] = (Reason.INVALID, "spec: no")
     registry = CollectorRegistry()
     async with env.running() as writer:
         registry.register(writer)
@@ -336,7 +361,7 @@ async def test_conditions_are_counted_by_kind_and_reason(env: Env) -> None:
         await until(lambda: counted(registry, "Ready") == 1.0)
         assert counted(registry, "Invalid") == 1.0
         del env.known[first]
-        writer.changed(first)
+        writer.changed([first])
         await until(lambda: counted(registry, "Ready") is None)
     assert counted(registry, "Invalid") is None, "only the replica that writes counts"
 
