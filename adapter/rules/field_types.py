@@ -84,14 +84,14 @@ def duration(text: str) -> Duration:
     return seconds
 
 
-def milli_value(number: str | float) -> MilliValue:
-    """Parse a number as a Quantity."""
+def milli_value(text: str) -> MilliValue:
+    """Parse a number, as a Quantity."""
     try:
-        value = MilliValue(Quantity.parse(str(number)).milli_value())
+        value = MilliValue(Quantity.parse(text).milli_value())
     except QuantityError as error:
-        raise ValueError(f"not a number: {str(number)[:40]!r}") from error
+        raise ValueError(f"not a number: {text[:40]!r}") from error
     if value < 0:
-        raise ValueError(f"must be at least 0, got {number}")
+        raise ValueError(f"must be at least 0, got {text[:40]}")
     return value
 
 

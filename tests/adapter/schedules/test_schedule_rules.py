@@ -107,7 +107,10 @@ def test_schedule_without_keys_is_zero_in_utc() -> None:
             "schedule.windows[0].value: must be at least 0, got -1",
         ),
         ("{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: x}]}", "schedule.windows[0].value: not a number: 'x'"),
-        ("{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: [1]}]}", "schedule.windows[0].value: expected a number"),
+        (
+            "{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: [1]}]}",
+            "schedule.windows[0].value: expected text, got a list",
+        ),
         (
             "{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: 1, ramp: 48h}]}",
             "schedule.windows[0].ramp: must be between",
