@@ -43,4 +43,5 @@ def test_activation_of_a_metric_rule() -> None:
     [rule] = metric_rule(type="External", metric="q", query="q", activation={"threshold": 5, "for": "2m"}).rules
     assert isinstance(rule, QueryRule)
     assert rule.activation is not None
-    assert (rule.activation.threshold, rule.activation.for_) == (5000, 120)
+    assert rule.activation.threshold == 5000
+    assert rule.activation.for_ == 120.0
