@@ -25,7 +25,7 @@ from adapter.rule_objects.rule_metrics import UnusableRuleError, metrics_of
 from adapter.rule_objects.sources import ObjectSource, Servers, StoredObject
 from adapter.rule_objects.state import Entry, ObjectState, Reason, RuleState
 from adapter.rule_objects.watches import ObjectId, ObjectWatches
-from adapter.rules import AnyRule, QueryRule
+from adapter.rules import AnyRule, Rule
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy, unreadable
 from kube.client import KubeClient, KubeError
 from kube.mapping import ResourceLookup
@@ -274,7 +274,7 @@ class RuleObjects:
         rules: dict[str, RuleState] = {}
         listings, now = set[Listing](), set[Listing]()
         for rule in one.rules:
-            if isinstance(rule, QueryRule):
+            if not isinstance(rule, Rule):
                 rules[rule.key] = state = await self._rule_state(rule, ())
                 if state.problem is not None:
                     self._retries.add(identity)
@@ -308,7 +308,7 @@ class RuleObjects:
         for name in users:
             entry = self._entries.get(name)
             for rule in () if entry is None else entry.object.rules:
-                if not isinstance(rule, QueryRule) and self._listings.listing(rule) == listing:
+                if isinstance(rule, Rule) and self._listings.listing(rule) == listing:
                     well = await self._set_found(name, rule, found) and well
         return well
 
@@ -400,7 +400,7 @@ def _read(source: ObjectSource, stored: StoredObject, servers: Servers, tenancy:
     obj = stored.object(source.kind)
     try:
         return source.read(obj, servers, tenancy)
-    except Exception as error:  # an object that triggers a bug in its reader must not end the process
+    except Exception as error:  # noqa: BLE001  (an object that triggers a bug in its reader must not end the process)
         _log.exception("a %s cannot be read", source.kind)
         return (unreadable(obj, source.kind, f"it cannot be read: {error!r}"),)
 
