@@ -30,10 +30,13 @@ from adapter.rules.model import (
     ResourceRules,
     Rule,
     RulesFile,
+    ScheduleRule,
+    ScheduleSection,
     ServerSpec,
     shortened,
 )
 from adapter.rules.naming import LabelTemplate, ResourceNaming, is_metric_name
+from adapter.rules.schedule_spec import ReadFile, SpecError, made_schedule
 from adapter.rules.strictyaml import RulesError
 from adapter.upstream import Auth
 from adapter.upstream.auth import Parameters, parameters
@@ -55,7 +58,7 @@ def load_rules(path: Path) -> RulesFile:
     Raises:
         RulesError: the file cannot be read or is invalid.
     """
-    return parse_rules(read_text(path), source=str(path))
+    return parse_rules(read_text(path), source=str(path), directory=path.parent)
 
 
 def read_text(path: Path) -> str:
@@ -72,8 +75,10 @@ def read_text(path: Path) -> str:
         raise RulesError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def parse_rules(text: str, *, source: str) -> RulesFile:
+def parse_rules(text: str, *, source: str, directory: Path | None = None) -> RulesFile:
     """Read the text of a rules file; `source` names it in messages.
+
+    Paths of files with holidays begin at `directory`; without one, rules cannot name such files.
 
     Raises:
         RulesError: the file is invalid.
@@ -81,11 +86,11 @@ def parse_rules(text: str, *, source: str) -> RulesFile:
     documents = strictyaml.parse(text, source=source)
     if len(documents) > 1:
         raise RulesError(f"{source}: expected a single document, but found {len(documents)}")
-    return decode_rules(documents[0] if documents else {}, source=source, text=text)
+    return decode_rules(documents[0] if documents else {}, source=source, text=text, directory=directory)
 
 
-def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
-    """Decode the tree of a rules file; `text` is what it was parsed from.
+def decode_rules(tree: strictyaml.Tree, *, source: str, text: str, directory: Path | None = None) -> RulesFile:
+    """Decode the tree of a rules file; `text` is what it was parsed from, `directory` as for `parse_rules`.
 
     Raises:
         RulesError: the file is invalid.
@@ -97,13 +102,24 @@ def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
         name: _server(Part(source, f"prometheusServers.{name}"), entry, name)
         for name, entry in file.prometheus_servers.items()
     }
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    others: dict[Path, str] = {}
+
+    def read_file(name: Path) -> str:
+        path = (directory or Path()) / name
+        others[path] = content = read_text(path)
+        digest.update(content.encode())
+        return content
+
+    files = None if directory is None else read_file
     return RulesFile(
         custom=_rules(source, "rules", file.rules, servers),
-        external=_rules(source, "externalRules", file.external_rules, servers),
+        external=_rules(source, "externalRules", file.external_rules, servers, files=files),
         resource=_resource_rules(Part(source, "resourceRules"), file.resource_rules, servers),
         forward=_forward(source, file.forward_external),
-        digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+        digest=digest.hexdigest(),
         prometheus_servers=servers,
+        other_files=tuple(others),
         entries={
             f"{section}[{index}]": entry
             for section, entries in (("rules", file.rules), ("externalRules", file.external_rules))
@@ -222,23 +238,36 @@ class Part:
 
 
 def _rules(
-    source: str, section: str, entries: Iterable[dict[str, object]], servers: _Servers, *, logs: bool = True
+    source: str,
+    section: str,
+    entries: Iterable[dict[str, object]],
+    servers: _Servers,
+    *,
+    logs: bool = True,
+    files: ReadFile | None = None,
 ) -> tuple[AnyRule, ...]:
     rules: list[AnyRule] = []
     for index, entry in enumerate(entries):
         names = ((name, entry.get(name)) for name in ("seriesQuery", "name"))
         about = next((f"{name}: {shortened(text)}" for name, text in names if isinstance(text, str) and text), "")
         part = Part(source, f"{section}[{index}]", about)
-        rules.append(read_rule(part, entry, section=section, servers=servers, logs=logs))
-    return tuple(sorted(rules, key=lambda rule: isinstance(rule, QueryRule)))
+        rules.append(read_rule(part, entry, section=section, servers=servers, logs=logs, files=files))
+    return tuple(sorted(rules, key=lambda rule: not isinstance(rule, Rule)))
 
 
 def read_rule(
-    part: Part, entry: Mapping[str, object], *, section: str, servers: Mapping[str, PrometheusOptions], logs: bool
+    part: Part,
+    entry: Mapping[str, object],
+    *,
+    section: str,
+    servers: Mapping[str, PrometheusOptions],
+    logs: bool,
+    files: ReadFile | None = None,
 ) -> AnyRule:
     """Decode a rule of "rules" or "externalRules"; its key is the part's path.
 
-    `servers` is what it can name as `prometheus`; with `logs`, warn of labels that no series can have.
+    `servers` is what it can name as `prometheus`; with `logs`, warn of labels that no series can have; without `files`,
+    it can name no file with holidays.
 
     Raises:
         RulesError: it is invalid.
@@ -247,12 +276,16 @@ def read_rule(
     rule: AnyRule
     if internal := [key for key in entry if key.startswith("<")]:
         raise part.error(f"unknown key `{internal[0]}`")
+    if "schedule" in entry and external:
+        return _schedule_rule(part, entry, files=files)
     if "query" in entry and "seriesQuery" not in entry and "metricsQuery" not in entry:
         rule = _with_labels(part, part.decode(entry, QueryRule), external=external)
     else:
         rule = part.decode(entry, Rule)
         if logs:
             _warn_of_labels(part, rule.resources)
+    if rule.activation is not None and not external:
+        raise part.error("activation is for external metrics; an HPA does not sleep on others", key=".activation")
     return structs.replace(rule, key=part.path, external=external, destination=_destination(part, rule, servers))
 
 
@@ -264,12 +297,27 @@ def _destination(part: Part, rule: Any, servers: _Servers) -> Destination:
     return Destination(servers.get(rule.prometheus), rule.headers)
 
 
+def _schedule_rule(part: Part, entry: Mapping[str, object], *, files: ReadFile | None = None) -> ScheduleRule:
+    """Return the rule of an entry with a schedule; without `files` it cannot name any."""
+    section = part.decode(entry, ScheduleSection)
+    _check_metric_name(part, section.metric)
+    try:
+        schedule = made_schedule(section.schedule, read_file=files)
+    except SpecError as error:
+        raise part.error(error, key=f".schedule{error.key}") from error
+    return ScheduleRule(key=part.path, external=True, metric=section.metric, schedule=schedule)
+
+
+def _check_metric_name(part: Part, name: str) -> None:
+    if not is_metric_name(name):
+        raise part.error(f"{name!r} cannot stand in the path of a request", key=".name")
+    if not name.isprintable() or " " in name:
+        raise part.error(f"{name!r} has a space or an invisible character", key=".name")
+
+
 def _with_labels(part: Part, rule: QueryRule, *, external: bool) -> QueryRule:
     """Check a rule of the short form, and set the labels that name its namespaces and objects."""
-    if not is_metric_name(rule.metric):
-        raise part.error(f"{rule.metric!r} cannot stand in the path of a request", key=".name")
-    if not rule.metric.isprintable() or " " in rule.metric:
-        raise part.error(f"{rule.metric!r} has a space or an invisible character", key=".name")
+    _check_metric_name(part, rule.metric)
     if "<<" in rule.query:
         raise part.error("the query of a short rule is no template; use seriesQuery and metricsQuery", key=".query")
     namespace_label, resource_label, resource = "", "", None
@@ -365,6 +413,7 @@ def _forward_options(part: Part, entry: Mapping[str, object]) -> ForwardOptions:
 _OPTIONAL_TEXTS = frozenset(
     [
         *("matches", "is", "isNot", "template", "nan", "inf", "empty", "maxAge", "merge", "timeout", "maxQueryBytes"),
+        *("ramp", "for", "file"),
         *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile", "clientSecretFile", "credentialsFile"),
     ]
 )
@@ -392,6 +441,7 @@ _PARSERS: Mapping[type, tuple[type, Callable[[Any], object]]] = {
     Template: (str, _query_template),
     field_types.Boolean: (str, field_types.boolean),
     field_types.Duration: (str, field_types.duration),
+    field_types.MilliValue: (str, field_types.milli_value),
     field_types.Window: (str, field_types.window),
     field_types.Headers: (dict, field_types.headers),
     field_types.Overrides: (dict, field_types.overrides),
