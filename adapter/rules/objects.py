@@ -16,9 +16,10 @@ import msgspec
 from msgspec import structs
 
 from adapter.prometheus.options import PrometheusOptions, Tenant
+from adapter.rules.decoding import Part
 from adapter.rules.field_types import Boolean
 from adapter.rules.model import AnyRule, Merge, QueryRule, Rule
-from adapter.rules.reading import Part, parse_rules_only, read_rule
+from adapter.rules.reading import parse_rules_only, read_rule
 from adapter.rules.strictyaml import RulesError, Tree
 from kube.mapping import GroupResource
 
