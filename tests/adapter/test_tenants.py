@@ -23,10 +23,12 @@ from adapter.prometheus import (
 )
 from adapter.promql import restrict_query, restrict_selector
 from adapter.rules import RulesError, parse_rules
+from adapter.rules.objects import Tenancy, read_object
 from kube.deadlines import Deadline
 from tests.adapter.promql_queries import REFUSED, RESTRICTED
 from tests.adapter.scripted_prometheus import ScriptedPrometheus, never, responds, scripted
 
+CHANGE = "set prometheusServers.billing.tenants in the file"
 SHOP = Tenant(namespace="shop", label="namespace")
 
 
@@ -120,6 +122,20 @@ def test_the_rules_file_opens_a_server_to_tenants() -> None:
     assert (read["apps"].tenants, read["billing"].tenants) == (True, False)
     with pytest.raises(RulesError, match="tenants"):
         parse_rules("prometheusServers: {apps: {url: http://a, tenants: all}}", source="rules.yaml")
+
+
+@pytest.mark.parametrize(("namespace", "valid"), [("shop", False), ("", True)])
+def test_a_metric_rule_that_names_a_server_without_permission_is_invalid(namespace: str, valid: bool) -> None:
+    servers = {"billing": PrometheusOptions(url="http://b", name="billing")}
+    spec = {"type": "External", "metric": "queue", "query": "sum(queue)", "prometheus": "billing"}
+    obj = {
+        "kind": "MetricRule" if namespace else "ClusterMetricRule",
+        "metadata": {"name": "queue", "namespace": namespace},
+        "spec": spec,
+    }
+    read = read_object(obj, servers=servers, tenancy=Tenancy())
+    assert bool(read.rules) == valid
+    assert read.error == ("" if valid else f"prometheus: billing is not for rules of namespaces; {CHANGE}")
 
 
 @pytest.mark.parametrize("samples", [3, 10_000])
