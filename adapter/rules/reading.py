@@ -329,7 +329,7 @@ def _forward_options(part: _Part, entry: Mapping[str, object]) -> ForwardOptions
 _OPTIONAL_TEXTS = frozenset(
     [
         *("matches", "is", "isNot", "template", "nan", "inf", "empty", "maxAge", "merge", "timeout", "maxQueryBytes"),
-        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile", "clientSecretFile", "credentialsFile"),
+        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile", "clientSecretFile"),
     ]
 )
 
