@@ -10,12 +10,13 @@ an existing Deployment work unchanged. Invalid values are refused here, before a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
+from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
 from adapter.prometheus.options import DEFAULT_CONNECTIONS
@@ -117,6 +118,7 @@ class ServeOptions:
     kubernetes: KubernetesOptions
     serving: ServingOptions
     auth: AuthOptions
+    rule_objects: RuleObjectOptions = field(default_factory=RuleObjectOptions)
     ui_address: UIAddress | None = None
 
 
