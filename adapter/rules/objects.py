@@ -139,9 +139,16 @@ def restricted(rule: AnyRule, *, key: str, namespace: str, tenancy: Tenancy) -> 
     """Return a rule that serves one namespace, with the restrictions of its queries; "" for a rule for all namespaces.
 
     Its metrics need no label for the namespace: without one, the whole result counts for it.
+
+    Raises:
+        RulesError: the rule names a server that is not for rules of namespaces.
     """
     if not namespace:
         return structs.replace(rule, key=key)
+    server = rule.destination.server
+    if server is not None and not server.tenants:
+        why = f"{server.name} is not for rules of namespaces; set prometheusServers.{server.name}.tenants in the file"
+        raise RulesError(f"{key}: prometheus: {why}")
     destination = structs.replace(rule.destination, tenant=tenancy.tenant(namespace))
     rule = structs.replace(rule, key=key, namespace=namespace, destination=destination)
     if not isinstance(rule, Rule):
