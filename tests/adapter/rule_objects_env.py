@@ -17,6 +17,7 @@ from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.commands.serve import serve
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
+from adapter.rules.objects import Tenancy
 from kube.client import KubeClient
 from kube.security.trust import TrustOptions
 from kube.serving.options import AuthOptions, ServingOptions, TLSOptions
@@ -33,6 +34,8 @@ EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 METRIC_RULES = "/apis/milliscale.io/v1/namespaces/{}/metricrules"
 CLUSTER_METRIC_RULES = "/apis/milliscale.io/v1/clustermetricrules"
 CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
+OWN = "milliscale"
+"""The adapter's namespace."""
 Labels = dict[str, str]
 
 
@@ -198,7 +201,7 @@ async def rule_objects_cluster(
         await KubeClient.connect(server.kubeconfig()) as admin,
         scripted_server() as prometheus_server,
     ):
-        for namespace in namespaces:
+        for namespace in (OWN, *namespaces):
             with contextlib.suppress(StatusError):  # some exist
                 await admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
         prometheus = Prometheus(prometheus_server)
@@ -218,7 +221,8 @@ async def rule_objects_cluster(
             auth=AuthOptions(
                 tls=TLSOptions(certificate=pair), trust=TrustOptions(client_ca_file=clients, skip_lookup=True)
             ),
-            rule_objects=options or RuleObjectOptions(metric_rules=True, config_maps=True),
+            rule_objects=options
+            or RuleObjectOptions(metric_rules=True, config_maps=True, tenancy=Tenancy(own_namespace=OWN)),
         )
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(serve(serve_options, load_rules(config)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.rules.objects import Tenancy
-from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, Cluster, rule_objects_cluster
+from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, OWN, Cluster, rule_objects_cluster
 from tests.eventually import eventually
 
 QUEUE = {"type": "External", "metric": "queue_length", "query": "sum(queue)"}
@@ -155,7 +155,7 @@ async def test_invalid_object_affects_no_other(tmp_path: Path) -> None:
 
 async def test_namespace_has_a_maximum_of_rules(tmp_path: Path) -> None:
     """Those of the oldest objects are used; each rule of a ConfigMap counts; other namespaces are not affected."""
-    options = RuleObjectOptions(metric_rules=True, config_maps=True, tenancy=Tenancy(max_rules=2))
+    options = RuleObjectOptions(metric_rules=True, config_maps=True, tenancy=Tenancy(max_rules=2, own_namespace=OWN))
     async with rule_objects_cluster(tmp_path, options=options) as cluster:
         cluster.prometheus.results["sum(queue)"] = [({}, "42")]
         await cluster.create_config_map("rules", {"rules.yaml": RULES_TEXT})
@@ -171,7 +171,7 @@ async def test_namespace_has_a_maximum_of_rules(tmp_path: Path) -> None:
 
 async def test_object_names_a_server_of_the_rules_file(tmp_path: Path) -> None:
     """After a reload it uses the new definition; it is invalid while there is none."""
-    with_server = "prometheusServers: {other: {url: PROMETHEUS, headers: {X-Version: '%s'}}}"
+    with_server = "prometheusServers: {other: {url: PROMETHEUS, tenants: true, headers: {X-Version: '%s'}}}"
     async with rule_objects_cluster(tmp_path) as cluster:
         cluster.prometheus.results["sum(queue)"] = [({}, "42")]
         await cluster.create_rule("queue", {**QUEUE, "prometheus": "other"})
