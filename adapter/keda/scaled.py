@@ -146,6 +146,8 @@ def _rules(
         metric.problems = [problem.replace("<server>", server) for problem in metric.problems]
         if server:
             spec["prometheus"] = server
+        if server in servers.closed:
+            metric.problems.append(f"set prometheusServers.{server}.tenants: true in the rules file")
     yield made
 
 

@@ -25,8 +25,11 @@ class Servers:
 
     def __init__(self, *, default_url: str = "", known: Iterable[PrometheusOptions] = ()) -> None:
         self._default_url = _address(default_url)
+        known = tuple(known)
         self._known = {(_address(one.url), one.headers): one.name for one in known}
         self._taken = {*self._known.values(), "default"}
+        self.closed = frozenset(one.name for one in known if not one.tenants)
+        """The known servers that MetricRules may not use yet."""
         self._names: dict[str, str] = {}
         self.entries: dict[str, dict[str, Any]] = {}
         """The servers to add to the rules file, by name."""
@@ -51,7 +54,7 @@ class Servers:
             PrometheusOptions(url=entry["url"])
             self._names[key] = name = self._new_name(entry["url"])
             paths = {key: f"/etc/milliscale/{name}/{file}" for key, file in files.items()}
-            self.entries[name] = {**entry, **paths}
+            self.entries[name] = {**entry, **paths, "tenants": True}
         return self._names[key]
 
     def _new_name(self, url: str) -> str:

@@ -43,7 +43,8 @@ def test_output_is_a_manifest_and_the_servers_are_a_comment() -> None:
     ]
     assert result.stdout.startswith(
         "# Add these servers to the rules file of the adapter (--config):\n#\n"
-        "#   prometheusServers:\n#     prometheus:\n#       url: http://prometheus.monitoring:9090\n---\n"
+        "#   prometheusServers:\n#     prometheus:\n#       url: http://prometheus.monitoring:9090\n"
+        "#       tenants: true\n---\n"
         "# ScaledObject shop/fine\napiVersion: milliscale.io/v1\n"
     )
 

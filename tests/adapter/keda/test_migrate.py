@@ -131,6 +131,7 @@ def test_exported_list_is_read_without_status_and_with_its_authentication() -> N
             "headers": {"X-Scope-OrgID": "shop", "X-Source": "keda"},
             "tokenFile": "/etc/milliscale/mimir/token",
             "caFile": "/etc/milliscale/mimir/ca.crt",
+            "tenants": True,
         }
     }
     [problem] = export.problems
@@ -288,12 +289,14 @@ def test_fallback_becomes_annotations_of_our_autoscaler(fallback: dict[str, Any]
 def test_server_of_a_trigger_is_an_entry_for_the_rules_file(metadata: dict[str, str], entry: dict[str, Any]) -> None:
     servers = Servers()
     assert rule(one(prometheus(**metadata), servers=servers))["prometheus"] == "prometheus"
-    assert servers.entries == {"prometheus": entry}
+    assert servers.entries == {"prometheus": {**entry, "tenants": True}}
     parse_rules(yaml.safe_dump({"prometheusServers": servers.entries}), source="x")
 
 
 def test_servers_are_shared_by_address_and_credentials() -> None:
-    known = parse_rules("prometheusServers: {thanos: {url: 'http://thanos.monitoring:9090/'}}", source="x")
+    known = parse_rules(
+        "prometheusServers: {thanos: {url: 'http://thanos.monitoring:9090/', tenants: true}}", source="x"
+    )
     servers = Servers(default_url=f"{PROMETHEUS}/", known=known.prometheus_servers.values())
     addresses = [
         *(PROMETHEUS, "http://prometheus.monitoring.svc.cluster.local:9090"),
@@ -306,6 +309,13 @@ def test_servers_are_shared_by_address_and_credentials() -> None:
     assert names == ["", "", "thanos", "prometheus", "prometheus", "prometheus-third", "10-0-122-197"]
     tenant = rule(one(prometheus(customHeaders="X-Scope-OrgID=a"), servers=servers))["prometheus"]
     assert servers.entries[tenant]["headers"] == {"X-Scope-OrgID": "a"}
+
+
+def test_known_server_that_is_not_for_namespaces_is_a_problem() -> None:
+    known = parse_rules(f"prometheusServers: {{main: {{url: '{PROMETHEUS}'}}}}", source="x").prometheus_servers
+    result = one(prometheus(), servers=Servers(known=known.values()))
+    assert rule(result)["prometheus"] == "main"
+    assert result.problems == ["triggers[0] (prometheus): set prometheusServers.main.tenants: true in the rules file"]
 
 
 def test_azure_and_google_identities_are_those_of_the_adapter() -> None:
