@@ -8,6 +8,7 @@ API server is away, the last known rules stay in use.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections import Counter
@@ -38,6 +39,9 @@ _GATHER_SECONDS = 0.1
 _COMPARE_SECONDS = 1.0
 # The objects of a mass change hold the event loop for no longer than this at a time.
 _BUSY_SECONDS = 0.005
+_REPORTED_AT_ONCE = 50
+# So many new objects are excluded from garbage collection at a time: with thousands, a full one takes 0.1 s and more.
+_FREEZE_AFTER = 250
 # Longer objects, which are ConfigMaps, are read in a worker thread.
 _LONG_BYTES = 16 * 1024
 # After this time an object is read again, if the API server or one of its resources was missing.
@@ -100,6 +104,7 @@ class RuleObjects:
         self._listed: set[ObjectName] = set()
         self._retries: set[ObjectId] = set()
         self._gone: set[str] = set()
+        self._reads = 0
         self._entries: dict[ObjectName, Entry] = {}
         self._names: dict[ObjectId, tuple[ObjectName, ...]] = {}
         self._of_namespace: dict[str, set[ObjectName]] = {}
@@ -186,6 +191,9 @@ class RuleObjects:
         pace, changed = _Pace(), set[ObjectName]()
         for identity, stored in changes.items():
             changed |= await self._read(identity, stored)
+            self._reads += 1
+            if self._reads % _FREEZE_AFTER == 0:
+                gc.freeze()
             await pace.pause()
         for namespace in {name.namespace for name in changed}:
             changed |= self._limit(namespace)
@@ -216,9 +224,11 @@ class RuleObjects:
                 self._reasons[name] = reason
                 affected.add(name)
             await pace.pause()
-        if affected:
+        names = list(affected)
+        for start in range(0, len(names), _REPORTED_AT_ONCE):
             for listener in self._listeners:
-                listener(frozenset(affected))
+                listener(frozenset(names[start : start + _REPORTED_AT_ONCE]))
+            await pace.pause()
 
     async def _retry(self) -> None:
         while True:
