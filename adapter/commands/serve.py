@@ -75,7 +75,10 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
                     budget=MemoryBudget(options.prometheus.response_memory),
                 )
             )
-            http = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
+            connector = aiohttp.TCPConnector(limit=0)  # each adapter of forwardExternal has its own limit
+            http = await stack.enter_async_context(
+                aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+            )
             listening = stack.enter_context(closing(bind(options.serving.bind_address, options.serving.port)))
             await _Adapter(options, rules, clients, prometheus, http, listening, telemetry, rule_telemetry).run(stop)
 

@@ -96,7 +96,7 @@ async def _missing(target: Target, selection: Selection, catalog: Catalog, probe
     """Explain a metric that no rule makes: the adapter of forwardExternal may have it."""
     forwarded = await probe.forwarded(target.metric, selection) if not target.resource else None
     if forwarded is not None and forwarded.values:
-        return Explanation(target=str(target), forwarded_to=_other_adapter(catalog), example=forwarded)
+        return Explanation(target=str(target), forwarded_to=_other_adapter(target, catalog), example=forwarded)
     # In a thread, because there may be tens of thousands of metrics.
     suggestions = await asyncio.to_thread(_suggestions, target, catalog)
     reasons = await asyncio.to_thread(_reasons, target, catalog)
@@ -194,14 +194,16 @@ async def _unrelated_series(target: Target, probe: Probe) -> list[str]:
 
 def _why_not_forwarded(target: Target, catalog: Catalog, forwarded: Example) -> Iterator[str]:
     namespace = forwarded.of
-    yield (f"the adapter of forwardExternal ({_other_adapter(catalog)}), in namespace {namespace}: {forwarded.problem}")
+    yield f"the adapter {_other_adapter(target, catalog)}, in namespace {namespace}: {forwarded.problem}"
     path = f"/apis/{EXTERNAL_GROUP}/v1beta1/namespaces/{quote(namespace, safe='')}/{quote(target.metric, safe='')}"
     yield f"its response in the cluster: kubectl get --raw {path}"
 
 
-def _other_adapter(catalog: Catalog) -> str:
-    """Return the address of the adapter of forwardExternal, without a password that may be in it."""
-    return str(URL(catalog.rules.forward.base).with_user(None)) if catalog.rules.forward is not None else ""
+def _other_adapter(target: Target, catalog: Catalog) -> str:
+    """Name the adapter of forwardExternal for a metric, with its address, but no password that may be in it."""
+    options = next(one for one in catalog.rules.forward if one.takes(target.metric))
+    name = f"{options.name} of forwardExternal" if options.name else "of forwardExternal"
+    return f"{name} ({URL(options.base).with_user(None)})"
 
 
 def _suggestions(target: Target, catalog: Catalog) -> tuple[str, ...]:

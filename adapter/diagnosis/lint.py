@@ -71,7 +71,7 @@ async def _resolve(resource: GroupResource, lookup: ResourceLookup) -> ResourceI
 
 def _lint(rules: RulesFile, resources: _Resources, *, knows_cluster: bool) -> list[Finding]:
     findings: list[Finding] = []
-    if not rules.all_rules and rules.resource is None and rules.forward is None:
+    if not rules.all_rules and rules.resource is None and not rules.forward:
         findings.append(warning("no-rules", "", "there are no rules in it, so no metrics are served"))
     for rule in releasing_gil(rules.all_rules, every=1):
         findings += _lint_rule(rule) if isinstance(rule, Rule) else lint_short_query(rule)

@@ -159,15 +159,16 @@ class Probe:
         return await _example(namespace, values, recorder)
 
     async def forwarded(self, metric: str, selection: Selection) -> Example | None:
-        """Request an external metric from the adapter of forwardExternal; None without such an adapter.
+        """Request an external metric from its adapter of forwardExternal; None without such an adapter.
 
         Without a namespace the request is for "default": the other adapter does not list its namespaces.
         """
-        if self._forwarder is None or not self._forwarder.active:
+        adapter = self._forwarder.adapter_for(metric) if self._forwarder is not None else None
+        if adapter is None:
             return None
         namespace = selection.namespace or "default"
         try:
-            found = await self._forwarder.values(self._external_request(namespace, metric, selection))
+            found = await adapter.values(self._external_request(namespace, metric, selection))
         except StatusError as error:
             # Authors of rules need the cause; clients do not get it, because it may contain an address.
             why = _cause(error)

@@ -142,7 +142,7 @@ class Explanation(_Json, frozen=True):
 
     Attributes:
         target: the metric: "pods/packets_per_second", "external/queue_depth".
-        forwarded_to: the address of the adapter of forwardExternal, if the value comes from there.
+        forwarded_to: the adapter of forwardExternal, if the value comes from there: "NAME of forwardExternal (URL)".
         hidden: rules that also make the metric but are overridden by a later rule.
         suggestions: metrics with similar names.
     """
@@ -163,7 +163,7 @@ class Explanation(_Json, frozen=True):
             of = f" of series {self.series}" if self.series else ""
             return f"{self.target} is made by {self.rule}{of}"
         if self.forwarded_to:
-            return f"{self.target} is made by no rule, and the adapter of forwardExternal ({self.forwarded_to}) has it"
+            return f"{self.target} is made by no rule, and the adapter {self.forwarded_to} has it"
         return f"{self.target} not found"
 
     @property

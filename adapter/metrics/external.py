@@ -38,7 +38,7 @@ class ExternalMetrics:
         forwarder: Forwarder | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`forwarder` has the metrics of another adapter; `clock` returns seconds since the epoch."""
+        """`forwarder` has the metrics of other adapters; `clock` returns seconds since the epoch."""
         self._catalog = catalog
         self._queries = queries
         self._forwarder = forwarder
@@ -59,12 +59,12 @@ class ExternalMetrics:
         return values
 
     async def _forwarded(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
-        forwarder = self._forwarder if self._forwarder is not None and self._forwarder.active else None
+        adapter = self._forwarder.adapter_for(request.metric) if self._forwarder is not None else None
         # Before the first relist, the metric may be one of the rules.
-        if forwarder is None or request.metric not in forwarder.names:
+        if adapter is None or request.metric not in adapter.names:
             self._catalog.require_loaded()
-        if forwarder is not None:
-            return await forwarder.values(request)
+        if adapter is not None:
+            return await adapter.values(request)
         # prometheus-adapter names a resource only for the namespace "default".
         resource = "namespaces" if request.namespace == "default" else ""
         raise not_found(f"the server could not find the metric {request.metric} for {resource}")

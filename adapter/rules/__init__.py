@@ -4,7 +4,7 @@
     externalRules:       external.metrics.k8s.io
     resourceRules:       metrics.k8s.io
     prometheusServers:   further servers, which rules name
-    forwardExternal:     another metrics adapter, for external metrics that no rule makes
+    forwardExternal:     other metrics adapters, for external metrics that no rule makes
 
 `model` has the rules, which are also the schema of a file. `reading` decodes and checks a file, and `manifests` finds
 rules inside other files. A file is checked completely when it is loaded. An invalid one raises a RulesError of one

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -23,6 +24,7 @@ from adapter.upstream import ServerAccess
 from kube.mapping import GroupResource
 
 _SHOWN_QUERY = 80
+_THE_OTHER_ADAPTER = "the adapter that external metrics are forwarded to"
 _SMALLEST_QUERY_LIMIT = 1024  # shorter queries cannot name a metric and an object
 
 
@@ -190,8 +192,10 @@ class ServerSpec(_Access, frozen=True, kw_only=True):
 
 
 class ForwardSpec(_Access, frozen=True, kw_only=True):
-    """`forwardExternal`, from which ForwardOptions are made."""
+    """`forwardExternal`, or an entry of its list, from which ForwardOptions are made."""
 
+    name: str = ""
+    metrics: tuple[str, ...] = ()
     timeout: Duration | None = None
 
 
@@ -202,18 +206,34 @@ class FileSpec(Section, frozen=True, kw_only=True):
     external_rules: tuple[dict[str, Any], ...] = ()
     resource_rules: dict[str, Any] | None = None
     prometheus_servers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    forward_external: dict[str, Any] | None = None
+    forward_external: dict[str, Any] | tuple[dict[str, Any], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardOptions(ServerAccess):
-    """Address and credentials of another metrics adapter; see ServerAccess. `timeout` is in seconds."""
+    """Address and credentials of another metrics adapter; see ServerAccess.
+
+    Attributes:
+        name: names it in messages; "" if it is the only one.
+        metrics: patterns for the names of its metrics, where * stands for any text; empty for all names.
+        timeout: of a request, in seconds.
+    """
 
     what: ClassVar[str] = "the other adapter"
     one: ClassVar[str] = "another adapter"
     schemes: ClassVar[tuple[str, ...]] = ("https",)
 
+    name: str = ""
+    metrics: tuple[str, ...] = ()
     timeout: float = 10.0
+
+    def __str__(self) -> str:
+        """Name it in messages, without its address."""
+        return f"the adapter {self.name} of forwardExternal" if self.name else _THE_OTHER_ADAPTER
+
+    def takes(self, metric: str) -> bool:
+        """Return True if one of the patterns matches the name of a metric."""
+        return not self.metrics or any(fnmatchcase(metric, pattern) for pattern in self.metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +244,7 @@ class RulesFile:
         custom: `rules`; short rules come last, since the last rule that makes a metric wins.
         external: `externalRules`, likewise.
         resource: `resourceRules`.
-        forward: `forwardExternal`.
+        forward: `forwardExternal`, in the order of the file.
         digest: the SHA-256 of the text that it was read from.
         prometheus_servers: `prometheusServers`, by name.
         entries: the rules as they are written, by key: "rules[2]".
@@ -233,7 +253,7 @@ class RulesFile:
     custom: tuple[AnyRule, ...] = ()
     external: tuple[AnyRule, ...] = ()
     resource: ResourceRules | None = None
-    forward: ForwardOptions | None = None
+    forward: tuple[ForwardOptions, ...] = ()
     digest: str = field(default="", compare=False)
     prometheus_servers: Mapping[str, PrometheusOptions] = field(default_factory=dict, compare=False)
     entries: Mapping[str, Mapping[str, object]] = field(default_factory=dict, compare=False)

@@ -40,6 +40,7 @@ from kube.mapping import GroupResource
 CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
 """Keys below `rules` in the values of prometheus-adapter's chart."""
 
+_MAX_OTHER_ADAPTERS = 10
 _NAMESPACES = (GroupResource("", "namespace"), GroupResource("", "namespaces"))
 _Servers = Mapping[str, PrometheusOptions]
 _T = TypeVar("_T")
@@ -98,7 +99,7 @@ def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
         custom=_rules(source, "rules", file.rules, servers),
         external=_rules(source, "externalRules", file.external_rules, servers),
         resource=_resource_rules(_Part(source, "resourceRules"), file.resource_rules, servers),
-        forward=_forward(_Part(source, "forwardExternal"), file.forward_external),
+        forward=_forward(source, file.forward_external),
         digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
         prometheus_servers=servers,
         entries={
@@ -276,10 +277,36 @@ def _server(part: _Part, entry: object, name: str) -> PrometheusOptions:
         raise part.error(error) from error
 
 
-def _forward(part: _Part, entry: Mapping[str, object] | None) -> ForwardOptions | None:
-    if entry is None:
-        return None
+def _forward(
+    source: str, entries: Mapping[str, object] | tuple[Mapping[str, object], ...] | None
+) -> tuple[ForwardOptions, ...]:
+    if entries is None:
+        return ()
+    if isinstance(entries, Mapping):
+        return (_forward_options(_Part(source, "forwardExternal"), entries),)
+    parts = [_Part(source, f"forwardExternal[{index}]") for index in range(len(entries))]
+    if len(parts) > _MAX_OTHER_ADAPTERS:
+        raise parts[_MAX_OTHER_ADAPTERS].error(f"there can be {_MAX_OTHER_ADAPTERS} other adapters")
+    found = [_forward_options(*each) for each in zip(parts, entries, strict=True)]
+    for index, (part, one) in enumerate(zip(parts, found, strict=True)):
+        if not one.name:
+            raise part.error("each adapter of a list needs a name, for messages", key=".name")
+        if one.name in (other.name for other in found[:index]):
+            raise part.error(f"there is another adapter {one.name}", key=".name")
+        if not one.metrics and one is not found[-1]:
+            why = "without patterns this adapter gets all metrics, and those after it none; put it last"
+            raise part.error(why, key=".metrics")
+    return tuple(found)
+
+
+def _forward_options(part: _Part, entry: Mapping[str, object]) -> ForwardOptions:
     spec = part.decode(entry, ForwardSpec)
+    if not spec.name.isprintable() or " " in spec.name:
+        raise part.error(f"{spec.name!r} has a space or an invisible character", key=".name")
+    for index, pattern in enumerate(spec.metrics):
+        if not is_metric_name(pattern) or set("?[]") & set(pattern):
+            why = f"{pattern!r} is not the name of a metric, in which * may stand for any text"
+            raise part.error(why, key=f".metrics[{index}]")
     try:
         return ForwardOptions(**spec.arguments())
     except ValueError as error:

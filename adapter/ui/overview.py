@@ -208,7 +208,7 @@ class Overview:
             "rules": rules,
             "custom_metrics": len(snapshot.custom),
             "external_metrics": len(snapshot.external),
-            "forwarder": active.forwarder if active.forwarder.active else None,
+            "forwarder": active.forwarder,
             "failing": sum(bool(active.catalog.failure(rule)) for rule in rules.all_rules),
             "readiness": active.catalog.readiness(),
             "findings": findings,

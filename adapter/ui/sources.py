@@ -36,7 +36,7 @@ class ActiveRules(Protocol):
 
     @property
     def forwarder(self) -> Forwarder:
-        """Forwards requests to another adapter, if there is one."""
+        """The other adapters that requests are forwarded to, if any."""
 
     @property
     def coalescer(self) -> MetricsQueryCoalescer | None:

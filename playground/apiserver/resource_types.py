@@ -106,6 +106,23 @@ def _autoscaler_of_ours() -> ResourceType:
     )
 
 
+def _metric_rule(kind: str, short_name: str, *, namespaced: bool) -> ResourceType:
+    """A resource of manifests/crds, served without a CustomResourceDefinition, and so without its checks."""
+    singular = kind.lower()
+    return ResourceType(
+        MILLISCALE.group,
+        MILLISCALE.version,
+        kind,
+        f"{singular}s",
+        singular,
+        namespaced=namespaced,
+        short_names=(short_name,),
+        categories=("milliscale",),
+        subresources=("status",),
+        generation=True,
+    )
+
+
 RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (
     ResourceType("", "v1", "ConfigMap", "configmaps", "configmap", short_names=("cm",)),
     ResourceType("", "v1", "Event", "events", "event", short_names=("ev",)),
@@ -155,6 +172,8 @@ RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (
     _autoscaler("v2"),
     _autoscaler("v1"),
     _autoscaler_of_ours(),
+    _metric_rule("ClusterMetricRule", "cmrule", namespaced=False),
+    _metric_rule("MetricRule", "mrule", namespaced=True),
     # No controller runs them. Every scraped series has a label `job`, which rules may map to this resource.
     ResourceType("batch", "v1", "Job", "jobs", "job", categories=("all",), subresources=("status",), generation=True),
     # Stored without effect, so that all manifests can be applied.

@@ -1,4 +1,4 @@
-"""Tables: what `kubectl get hpa,deployments,pods` shows; other kinds have their name and age.
+"""Tables: what `kubectl get hpa,deployments,pods,metricrules` shows; other kinds have their name and age.
 
 Upstream: k8s.io/kubernetes/pkg/printers/internalversion.
 """
@@ -40,6 +40,8 @@ class _Column:
     name: str
     cell: Callable[[_Row], Any]
     format: str = ""
+    priority: int = 0
+    """Columns of priority 1 are shown with `-o wide` only."""
 
 
 def table_of(
@@ -80,7 +82,7 @@ def table_of(
                 "type": "string",
                 "format": column.format,
                 "description": column.name,
-                "priority": 0,
+                "priority": column.priority,
             }
             for column in columns
         ],
@@ -156,11 +158,40 @@ def _min_pods(row: _Row) -> str:
     return "<unset>" if value is None else str(value)
 
 
+def _ready_condition(field: str) -> Callable[[_Row], Any]:
+    """Return a cell with a field of the condition Ready."""
+
+    def cell(row: _Row) -> Any:
+        conditions = row.part("status").get("conditions") or []
+        return next((condition.get(field, "") for condition in conditions if condition.get("type") == "Ready"), "")
+
+    return cell
+
+
+def _first_metric(row: _Row) -> str:
+    return next(iter(row.part("status").get("metrics") or []), "")
+
+
 _NAME: Final = _Column("Name", lambda row: name_of(row.obj), format="name")
 _AGE: Final = _Column("Age", _age)
 _DEFAULT_COLUMNS: Final = (_NAME, _AGE)
 
+# Those of the CustomResourceDefinitions in manifests/crds.
+_METRIC_RULE_COLUMNS: Final = (
+    _NAME,
+    _Column("Type", _field("spec", "type")),
+    _Column("Metric", _first_metric),
+    _Column("Ready", _ready_condition("status")),
+    _Column("Reason", _ready_condition("reason")),
+    _Column("Value", _field("status", "value")),
+    _Column("Series", _field("status", "series"), priority=1),
+    _Column("Query Time", _field("status", "queryDuration"), priority=1),
+    _Column("Message", _ready_condition("message"), priority=1),
+    _AGE,
+)
+
 _COLUMNS: Final[dict[str, tuple[_Column, ...]]] = {
+    "ClusterMetricRule": _METRIC_RULE_COLUMNS,
     "Deployment": (
         _NAME,
         _Column("Ready", _ready_replicas),
@@ -177,6 +208,7 @@ _COLUMNS: Final[dict[str, tuple[_Column, ...]]] = {
         _Column("Replicas", _field("status", "currentReplicas", default=0)),
         _AGE,
     ),
+    "MetricRule": _METRIC_RULE_COLUMNS,
     "Pod": (
         _NAME,
         _Column("Ready", _ready_containers),

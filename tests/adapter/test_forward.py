@@ -1,4 +1,4 @@
-"""External metrics without a rule are forwarded to another adapter, over TLS."""
+"""External metrics without a rule are forwarded to other adapters, over TLS."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kube.status import StatusError
 from playground.ports import free_port
 from tests.adapter.metrics_env import NOW, CannedPrometheus, external_request, metrics_env, packets, vector
 from tests.eventually import eventually
-from tests.kube.scripted import ScriptedServer, raw, respond
+from tests.kube.scripted import Held, ScriptedServer, raw, respond
 
 API = "/apis/external.metrics.k8s.io/v1beta1"
 VALUES = {
@@ -94,7 +94,7 @@ async def other_adapter(folder: Path) -> AsyncIterator[tuple[ScriptedServer, For
 
 @contextlib.asynccontextmanager
 async def forwarding(
-    folder: Path, options: ForwardOptions | None, rules: RulesFile | None = None, *, freshness: float = 0.0
+    folder: Path, *options: ForwardOptions, rules: RulesFile | None = None, freshness: float = 0.0
 ) -> AsyncIterator[tuple[ExternalMetrics, Discovery, Forwarder, CannedPrometheus]]:
     """External metrics of rules and of another adapter, both listed once."""
     known, prometheus = packets()
@@ -129,20 +129,11 @@ async def fetch(
     )
 
 
-class Held:
-    """A response of the other adapter, sent when the test opens it."""
-
-    def __init__(self, server: ScriptedServer, metric: str) -> None:
-        self._respond = server.handlers[f"{API}/namespaces/shop/s0-queue"]
-        self.arrived, self.open = asyncio.Event(), asyncio.Event()
-        self.times = 0
-        server.handlers[f"{API}/namespaces/shop/{metric}"] = self._handle
-
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self.times += 1
-        self.arrived.set()
-        await self.open.wait()
-        return await self._respond(request)
+def hold(server: ScriptedServer, metric: str) -> Held:
+    """Let a metric have the values of s0-queue once the test opens the response."""
+    held = Held(server.handlers[f"{API}/namespaces/shop/s0-queue"])
+    server.handlers[f"{API}/namespaces/shop/{metric}"] = held
+    return held
 
 
 async def test_metric_without_a_rule_is_forwarded(tmp_path: Path) -> None:
@@ -163,7 +154,7 @@ async def test_metric_without_a_rule_is_forwarded(tmp_path: Path) -> None:
 
 async def test_concurrent_requests_for_the_same_metric_are_one(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
-        held = Held(server, "held")
+        held = hold(server, "held")
         waiting = [asyncio.create_task(fetch(external, "held")) for _ in range(50)]
         hurried = asyncio.create_task(fetch(external, "held", timeout=0.01))
         await asyncio.wait_for(held.arrived.wait(), 60)
@@ -197,7 +188,7 @@ async def test_freshness_of_forwarded_values_is_observed(tmp_path: Path) -> None
     async with (
         other_adapter(tmp_path) as (_, options),
         metrics_env(tmp_path, rules, prometheus) as env,
-        Forwarder(options, relist_interval=60, clock=lambda: NOW) as forwarder,
+        Forwarder((options,), relist_interval=60, clock=lambda: NOW) as forwarder,
     ):
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(registry))
         external = ExternalMetrics(env.catalog, queries, forwarder=forwarder, clock=lambda: NOW + 3)
@@ -238,7 +229,7 @@ async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: 
         await listed(forwarder)
         server.requests.clear()
         same, another = (
-            Forwarder(one, relist_interval=60) for one in (options, dataclasses.replace(options, timeout=4.0))
+            Forwarder((one,), relist_interval=60) for one in (options, dataclasses.replace(options, timeout=4.0))
         )
         for following in (same, another):
             following.carry_over(forwarder)
@@ -346,7 +337,7 @@ async def test_before_the_first_relist_only_listed_metrics_are_forwarded(tmp_pat
     async with (
         other_adapter(tmp_path) as (_, options),
         metrics_env(tmp_path, rules, CannedPrometheus()) as env,
-        Forwarder(options, relist_interval=60) as forwarder,
+        Forwarder((options,), relist_interval=60) as forwarder,
     ):
         queries = RuleQueries(env.prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
         external = ExternalMetrics(env.catalog, queries, forwarder=forwarder)

@@ -7,12 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
-from tests.adapter.test_process import EXTERNAL, FIRST, running_adapter
+from tests.adapter.test_process import EXTERNAL, FIRST, SEVEN, running_adapter
 from tests.eventually import eventually
 from tests.kube.access_api import Authorities
-from tests.kube.scripted import scripted_server
+from tests.kube.scripted import Held, respond, scripted_server
 
 pytestmark = pytest.mark.e2e
 
@@ -21,14 +20,8 @@ REQUESTS = 5 * IN_FLIGHT
 
 
 async def test_requests_over_the_limit_get_429_and_the_others_are_served(tmp_path: Path) -> None:
-    arrived, go = asyncio.Event(), asyncio.Event()
-
-    async def held(_: web.Request) -> web.Response:
-        arrived.set()
-        await go.wait()
-        return web.json_response({"status": "success", "data": {"resultType": "scalar", "result": [1.7e9, "7"]}})
-
     async with scripted_server() as prometheus:
+        held = Held(respond(SEVEN))
         prometheus.handlers["/api/v1/query"] = held
         async with running_adapter(
             tmp_path / "a",
@@ -47,7 +40,7 @@ async def test_requests_over_the_limit_get_429_and_the_others_are_served(tmp_pat
             assert await eventually(is_ready)
             path = f"{EXTERNAL}/namespaces/shop/first"
             requests = [asyncio.create_task(adapter.client.request_as_master(path)) for _ in range(REQUESTS)]
-            await asyncio.wait_for(arrived.wait(), 60)
+            await asyncio.wait_for(held.arrived.wait(), 60)
             served = IN_FLIGHT + IN_FLIGHT // 4  # a quarter as many wait
 
             async def rejected() -> bool:
@@ -56,7 +49,7 @@ async def test_requests_over_the_limit_get_429_and_the_others_are_served(tmp_pat
             assert await eventually(rejected)
             for probe in ("/livez", "/readyz"):
                 assert (await adapter.client.request(probe)).status == 200
-            go.set()
+            held.open.set()
             replies = await asyncio.gather(*requests)
     statuses = Counter((reply.status, reply.headers.get("Retry-After")) for reply in replies)
     assert statuses == {(200, None): served, (429, "1"): REQUESTS - served}

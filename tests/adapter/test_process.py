@@ -20,7 +20,7 @@ from tests.adapter.metrics_env import RESOURCES
 from tests.adapter.serving import ServedAdapter
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities, write_pair
-from tests.kube.scripted import respond, scripted_server
+from tests.kube.scripted import Held, respond, scripted_server
 
 pytestmark = pytest.mark.e2e
 
@@ -30,6 +30,7 @@ externalRules: [{name: second, query: 'vector(8)'}]
 rules: [{name: heat, query: 'vector(9)', resources: {node: node}}]
 """
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
+SEVEN = {"status": "success", "data": {"resultType": "scalar", "result": [1.7e9, "7"]}}
 
 
 @dataclass
@@ -257,14 +258,8 @@ async def test_external_metrics_are_forwarded_to_another_adapter(tmp_path: Path)
 async def test_sigterm_serves_for_the_delay_and_finishes_requests_in_flight(
     tmp_path: Path,
 ) -> None:
-    arrived, go = asyncio.Event(), asyncio.Event()
-
-    async def held(_: web.Request) -> web.Response:
-        arrived.set()
-        await go.wait()
-        return web.json_response({"status": "success", "data": {"resultType": "scalar", "result": [1.7e9, "7"]}})
-
     async with scripted_server() as prometheus:
+        held = Held(respond(SEVEN))
         prometheus.handlers["/api/v1/query"] = held
         async with running_adapter(
             tmp_path / "a", FIRST, authorities=Authorities(), prometheus=prometheus.url, fresh="0s", delay="2s"
@@ -290,9 +285,9 @@ async def test_sigterm_serves_for_the_delay_and_finishes_requests_in_flight(
             adapter.process.send_signal(signal.SIGTERM)
             assert await eventually(is_unready, within=10, every=0.01)
             asking = asyncio.create_task(adapter.serves("first", "7"))
-            await asyncio.wait_for(arrived.wait(), 60)
+            await asyncio.wait_for(held.arrived.wait(), 60)
             assert await eventually(refuses, within=10)
-            go.set()
+            held.open.set()
             assert await asking
             async with asyncio.timeout(60):
                 assert await adapter.process.wait() == 0

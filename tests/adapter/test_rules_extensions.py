@@ -95,8 +95,7 @@ def test_insecure_skip_tls_verify() -> None:
     written = "url: 'https://a', insecureSkipTLSVerify: true"
     rules = parse(f"prometheusServers: {{a: {{{written}}}}}\nrules: [{{{SERIES_RULE}, prometheus: a}}]")
     assert [server.insecure_skip_tls_verify for server in rules.servers] == [True]
-    forward = parse(f"forwardExternal: {{{written}}}").forward
-    assert forward is not None
+    [forward] = parse(f"forwardExternal: {{{written}}}").forward
     assert forward.insecure_skip_tls_verify
     with pytest.raises(RulesError, match=r"prometheusServers\.a\.insecureSkipTLSVerify: expected true or false"):
         parse("prometheusServers: {a: {url: 'https://a', insecureSkipTLSVerify: maybe}}")
@@ -113,12 +112,21 @@ def test_policies_for_nan_inf_and_empty() -> None:
 
 def test_forward_external_has_address_and_credentials() -> None:
     rules = parse("forwardExternal: {url: 'https://keda:6443', caFile: /ca, tokenFile: /t, timeout: 3s}")
-    assert rules.forward is not None
-    assert (rules.forward.url, rules.forward.token_file, rules.forward.timeout) == (
-        "https://keda:6443",
-        Path("/t"),
-        3.0,
-    )
+    [other] = rules.forward
+    assert (other.url, other.token_file, other.timeout) == ("https://keda:6443", Path("/t"), 3.0)
+
+
+def test_forward_external_is_a_list_of_adapters_with_patterns() -> None:
+    keda = "{name: keda, url: 'https://keda', metrics: ['s*-*', composite-metric]}"
+    rest = "{name: datadog, url: 'https://datadog', timeout: 2s}"
+    forward = parse(f"forwardExternal: [{keda}, {rest}]").forward
+    assert [(one.name, one.metrics, one.timeout) for one in forward] == [
+        ("keda", ("s*-*", "composite-metric"), 10.0),
+        ("datadog", (), 2.0),
+    ]
+    metrics = ("s0-prometheus", "composite-metric", "S0-prometheus", "composite-metrics", "x-s0-a")
+    assert [forward[0].takes(metric) for metric in metrics] == [True, True, False, False, False]
+    assert all(map(forward[1].takes, metrics))
 
 
 @pytest.mark.parametrize(
@@ -184,6 +192,36 @@ def test_forward_external_has_address_and_credentials() -> None:
             "forwardExternal: not a URL of another adapter: 'http://x'; write it as",
         ),
         ("forwardExternal: {}", "forwardExternal.url: this key is required"),
+        ("forwardExternal: [{name: a}]", "forwardExternal[0].url: this key is required"),
+        (
+            "forwardExternal: [{url: 'https://x'}]",
+            "forwardExternal[0].name: each adapter of a list needs a name, for messages",
+        ),
+        (
+            "forwardExternal: [{name: a, metrics: [x], url: 'https://x'}, {name: a, url: 'https://y'}]",
+            "forwardExternal[1].name: there is another adapter a",
+        ),
+        (
+            "forwardExternal: [{name: a, url: 'https://x'}, {name: b, url: 'https://y'}]",
+            "forwardExternal[0].metrics: without patterns this adapter gets all metrics, and those after it none",
+        ),
+        (
+            "forwardExternal: {name: a b, url: 'https://x'}",
+            "forwardExternal.name: 'a b' has a space or an invisible character",
+        ),
+        (
+            "forwardExternal: {url: 'https://x', metrics: [a/b]}",
+            "forwardExternal.metrics[0]: 'a/b' is not the name of a metric, in which * may stand for any text",
+        ),
+        (
+            "forwardExternal: {url: 'https://x', metrics: ['s[0-9]-*']}",
+            "forwardExternal.metrics[0]: 's[0-9]-*' is not the name of a metric",
+        ),
+        ("forwardExternal: [x]", "forwardExternal[0]: expected a mapping, got text"),
+        (
+            f"forwardExternal: [{', '.join(f'{{name: a{n}, metrics: [x], url: https://x}}' for n in range(11))}]",
+            "forwardExternal[10]: there can be 10 other adapters",
+        ),
     ],
 )
 def test_error_is_one_line_with_file_and_path(text: str, message: str) -> None:

@@ -102,6 +102,7 @@ def test_autoscaler_is_not_installed_by_default() -> None:
         ({"default": True}, {"v1beta1.custom", "v1beta2.custom"}),
         ({"default": False, "external": [{}]}, {"v1beta1.external"}),
         ({"default": False, "forwardExternal": {"url": "https://keda"}}, {"v1beta1.external"}),
+        ({"default": False, "forwardExternal": [{"name": "keda", "url": "https://keda"}]}, {"v1beta1.external"}),
         ({"default": False, "resource": {"cpu": {}}}, {"v1beta1"}),
     ],
 )

@@ -118,6 +118,21 @@ def raw(body: bytes, *, status: int = 200) -> Handler:
     return handler
 
 
+class Held:
+    """A handler that responds as another one does, but only once the test sets `open`; `times` counts its requests."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self.arrived, self.open = asyncio.Event(), asyncio.Event()
+        self.times = 0
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self.times += 1
+        self.arrived.set()
+        await self.open.wait()
+        return await self._handler(request)
+
+
 class Collection:
     """A collection that can be listed, in pages, and watched; the test controls the events of each watch."""
 

@@ -107,7 +107,7 @@ async def pages_env(folder: Path, rules: str, prometheus: CannedPrometheus) -> A
             rules=parsed,
             catalog=metrics.catalog,
             cache=cache,
-            forwarder=Forwarder(None, relist_interval=60.0),
+            forwarder=Forwarder((), relist_interval=60.0),
             coalescer=MetricsQueryCoalescer(cache, telemetry=metrics.telemetry),
             probe=Probe(metrics.catalog, prometheus, objects, metrics.mapper),
         )

@@ -112,6 +112,27 @@ def test_pod_row(status: dict[str, Any], deleting: bool, ready: str, text: str) 
     assert row == {"Name": "p", "Ready": ready, "Status": text, "Restarts": "0", "Age": "60m"}
 
 
+def test_metric_rule_row() -> None:
+    ready = {"type": "Ready", "status": "True", "reason": "NoValue", "message": "the result is empty"}
+    obj = {
+        "metadata": {"name": "queue", "namespace": "shop"},
+        "spec": {"type": "External", "metric": "queue_length", "query": "sum(queue)"},
+        "status": {"conditions": [ready], "metrics": ["queue_length"], "value": "42", "series": 3},
+    }
+    assert cells("milliscale.io", "v1", "metricrules", obj) == {
+        "Name": "queue",
+        "Type": "External",
+        "Metric": "queue_length",
+        "Ready": "True",
+        "Reason": "NoValue",
+        "Value": "42",
+        "Series": 3,
+        "Query Time": "",
+        "Message": "the result is empty",
+        "Age": "60m",
+    }
+
+
 async def test_table_is_returned_if_accepted(admin: KubeClient, server: PlaygroundApiServer) -> None:
     server.create(deployment())
     path = "/apis/apps/v1/deployments"

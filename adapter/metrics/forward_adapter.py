@@ -1,0 +1,231 @@
+"""Another metrics adapter, to which external metrics are forwarded: KEDA, Datadog, or a prometheus-adapter.
+
+Requests for the same values share one request to the other adapter, and its response is cached for all users. Values
+keep their timestamps; those without one get the time of the response.
+
+Its list of metrics is in memory for discovery, which never waits. Metrics that are not in the list are requested, too,
+because some adapters list nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from adapter.catalog.values import ExternalMetricValue
+from adapter.metrics.requests import ExternalMetricRequest
+from adapter.planning.refresh_ahead import RefreshAheadCache
+from adapter.rules import ForwardOptions
+from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to
+from kube.deadlines import Deadline
+from kube.fairness import QueueFullError
+from kube.quantity import Quantity, QuantityError
+from kube.retries import Backoff
+from kube.status import StatusError, service_unavailable, too_many_requests
+from kube.status import timeout as timed_out
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_API = "/apis/external.metrics.k8s.io/v1beta1"
+_MAX_RESPONSE = 16 * 1024 * 1024
+# Limits: requests in flight to the other adapter, waiting requests per namespace, bytes of a response.
+_REQUESTS, _MAX_WAITING = 8, 256
+_FIRST_RETRY_SECONDS = 1.0
+_LAST_RETRY_SECONDS = 30.0
+_VALUE_BYTES = 500
+_UNREACHABLE = "cannot be reached"
+_UNREADABLE = "sent an unusable response"
+_REFUSED = "does not accept this adapter's credentials"
+
+
+class _Value(msgspec.Struct, rename="camel"):
+    metric_name: str
+    value: str
+    timestamp: str | None = None
+    metric_labels: dict[str, str] | None = None
+    window_seconds: int | None = None
+
+
+class _Values(msgspec.Struct):
+    items: list[_Value] | None = None
+
+
+class _Resource(msgspec.Struct):
+    name: str
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource] | None = None
+
+
+class OtherAdapter:
+    """Requests metrics of one other adapter, for one version of the rules. Use as an async context manager.
+
+    Args:
+        options: its address.
+        relist_interval: of its list of metrics, in seconds.
+        ttl: of cached values, in seconds; 0 caches nothing.
+        max_cache_bytes: the estimated size of cached values.
+        session: an HTTP session to share; None: it opens its own.
+        clock: returns seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        options: ForwardOptions,
+        *,
+        relist_interval: float,
+        ttl: float,
+        max_cache_bytes: int,
+        session: aiohttp.ClientSession | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._cache: RefreshAheadCache[list[ExternalMetricValue]] = RefreshAheadCache(
+            ttl=ttl, size=lambda values: _VALUE_BYTES * len(values), max_bytes=max_cache_bytes
+        )
+        self._upstream = UpstreamClient(options, connections=_REQUESTS, max_waiting=_MAX_WAITING, session=session)
+        self._relist_interval = relist_interval
+        self._clock = clock
+        self._tried = asyncio.Event()
+        self.options = options
+        self.names: tuple[str, ...] = ()
+        """The metrics that it last listed, sorted; the same tuple until they change."""
+        self.problem = ""
+        """Why its metrics could not be listed the last time; "" if they were."""
+
+    async def __aenter__(self) -> Self:
+        await self._cache.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._cache.__aexit__(None, None, None)
+        await self._upstream.close()
+
+    def carry_over(self, previous: OtherAdapter) -> bool:
+        """Start with the names that were listed for another version of the rules, if that is of the same server."""
+        old, new = (replace(one.options, name="", metrics=()) for one in (previous, self))
+        if old == new:
+            self.names, self.problem = previous.names, previous.problem
+            if previous._tried.is_set():
+                self._tried.set()
+        return old == new
+
+    async def wait_tried(self) -> None:
+        """Wait until the names have been listed, with success or not, by this version or the one before."""
+        await self._tried.wait()
+
+    async def run(self) -> None:
+        """Keep the list of names up to date, until cancelled."""
+        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
+        while True:
+            if await self._relist():
+                backoff.reset()
+                pause = self._relist_interval
+            else:
+                pause = min(backoff.next(), self._relist_interval)
+            self._tried.set()
+            await asyncio.sleep(pause)
+
+    async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
+        """Return its values of a metric; see adapter.metrics.external.ExternalMetrics.values.
+
+        Raises:
+            StatusError: the other adapter's own error; 503 when it cannot be reached, refuses this adapter's
+                credentials, 504 when it is too slow.
+        """
+        path = f"/namespaces/{quote(request.namespace, safe='')}/{quote(request.metric, safe='')}"
+        selector = str(request.selector)
+
+        async def fetch(_: Deadline) -> list[ExternalMetricValue]:
+            return await self._fetch(path, selector)
+
+        try:
+            return await self._cache.get((path, selector), fetch, request.deadline)
+        except TimeoutError as error:
+            raise self._too_slow() from error
+
+    async def _fetch(self, path: str, selector: str) -> list[ExternalMetricValue]:
+        """Fetch the values for all callers, within the options' timeout whatever the callers' deadlines."""
+        query = {"timeout": f"{self.options.timeout:.3f}s"}
+        if selector:
+            query["labelSelector"] = selector
+        found = await self._get(path, query, _Values)
+        try:
+            return [self._value(item) for item in found.items or ()]
+        except (QuantityError, ValueError, OverflowError) as error:
+            raise self._unusable(_UNREADABLE, error) from error
+
+    def _value(self, item: _Value) -> ExternalMetricValue:
+        at = datetime.datetime.fromisoformat(item.timestamp).timestamp() if item.timestamp else self._clock()
+        return ExternalMetricValue(
+            metric=item.metric_name,
+            labels=item.metric_labels,
+            timestamp=at,
+            window_seconds=item.window_seconds,
+            milli=Quantity.parse(item.value).milli_value(),
+        )
+
+    async def _relist(self) -> bool:
+        try:
+            found = await self._get("", {}, _Resources)
+        except StatusError as error:
+            if str(error) != self.problem:
+                self.problem = str(error)
+                _log.warning("the metrics of %s cannot be listed, and the last list stays: %s", self.options, error)
+            return False
+        names = tuple(sorted({resource.name for resource in found.resources or ()}))
+        self.names = names if names != self.names else self.names  # the union is compared by identity
+        if self.problem:
+            self.problem = ""
+            _log.info("the metrics of %s are listed again", self.options)
+        return True
+
+    async def _get(self, path: str, query: dict[str, str], kind: type[_T]) -> _T:
+        url = URL(f"{self.options.base}{_API}{path}", encoded=True).with_query(query)
+        try:
+            async with (
+                asyncio.timeout(self.options.timeout),
+                self._upstream.slot(),
+                self._upstream.send(url, headers=(("Accept", "application/json"),)) as response,
+            ):
+                code, body = response.status, await read_up_to(response, _MAX_RESPONSE)
+        except QueueFullError as error:
+            raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
+        except aiohttp.ServerTimeoutError as error:
+            raise self._unusable(_UNREACHABLE, error) from error
+        except TimeoutError as error:
+            raise self._too_slow() from error
+        except (aiohttp.ClientError, OSError, CredentialsError, UpstreamConfigError) as error:
+            raise self._unusable(_UNREACHABLE, error) from error
+        if len(body) > _MAX_RESPONSE:
+            raise self._unusable(_UNREADABLE, ValueError(f"longer than {_MAX_RESPONSE} bytes"))
+        if code in (401, 403):
+            # Its 401 and 403 concern this adapter's credentials, not the client's.
+            raise self._unusable(_REFUSED, StatusError.from_body(code, body))
+        if code >= 400:
+            raise StatusError.from_body(code, body)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._unusable(_UNREADABLE, error) from error
+
+    def _too_slow(self) -> StatusError:
+        return timed_out(f"Timeout: {self.options} did not answer in time")
+
+    def _unusable(self, message: str, error: Exception) -> StatusError:
+        """Return a 503. The reason, which may have an address in it, is for the log."""
+        _log.debug("%s %s: %s: %s", self.options, message, type(error).__name__, error)
+        return service_unavailable(f"{self.options} {message}")

@@ -1,0 +1,184 @@
+"""External metrics without a rule are forwarded to one of several adapters, by the metric's name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from adapter.catalog.groups import EXTERNAL_GROUP
+from adapter.cli import main
+from adapter.content.encoding import Representation
+from adapter.metrics.forward import Forwarder
+from adapter.rules import ForwardOptions, parse_rules
+from kube.status import StatusError
+from tests.adapter.test_forward import API, VALUES, fetch, forwarding, other_adapter
+from tests.eventually import eventually
+from tests.kube.scripted import Held, ScriptedServer, respond
+
+NONE = parse_rules("externalRules: []", source="x")
+
+
+@contextlib.asynccontextmanager
+async def two_adapters(
+    folder: Path,
+) -> AsyncIterator[tuple[ScriptedServer, ScriptedServer, tuple[ForwardOptions, ForwardOptions]]]:
+    """KEDA, for s*-* only, and Datadog for datadog*; both list and serve more than that."""
+    async with contextlib.AsyncExitStack() as stack:
+        servers, options = [], []
+        for name, pattern in (("keda", "s*-*"), ("datadog", "datadog*")):
+            (folder / name).mkdir()
+            server, access = await stack.enter_async_context(other_adapter(folder / name))
+            listed = [{"name": metric} for metric in ("s0-queue", "datadog-hits", "other")]
+            server.handlers[API] = respond({"resources": listed})
+            for metric in ("datadog-hits", "datadog-misses"):
+                server.handlers[f"{API}/namespaces/shop/{metric}"] = respond(VALUES)
+            servers.append(server)
+            options.append(dataclasses.replace(access, name=name, metrics=(pattern,)))
+        yield servers[0], servers[1], (options[0], options[1])
+
+
+def requests(server: ScriptedServer) -> list[str]:
+    return [line.partition("?")[0].rpartition("/")[2] for line in server.requests if "/namespaces/" in line]
+
+
+async def both_listed(forwarder: Forwarder) -> bool:
+    return all(adapter.names for adapter in forwarder.adapters)
+
+
+async def test_first_adapter_with_a_matching_pattern_gets_the_request(tmp_path: Path) -> None:
+    async with two_adapters(tmp_path) as (keda, datadog, (first, second)):
+        everything = dataclasses.replace(second, name="rest", metrics=())
+        async with forwarding(tmp_path, first, second, everything, rules=NONE) as (external, _, _, _):
+            for metric in ("s0-queue", "datadog-hits", "datadog-misses"):
+                assert len(await fetch(external, metric)) == 2
+            with pytest.raises(StatusError) as missing:
+                await fetch(external, "other")
+        assert requests(keda) == ["s0-queue"]
+        assert requests(datadog) == ["datadog-hits", "datadog-misses", "other"]
+        assert (missing.value.code, missing.value.message) == (404, "no route"), "the last adapter's own response"
+
+
+async def test_metric_that_matches_no_pattern_is_not_found(tmp_path: Path) -> None:
+    async with two_adapters(tmp_path) as (keda, datadog, options):
+        async with forwarding(tmp_path, *options, rules=NONE) as (external, _, _, _):
+            with pytest.raises(StatusError) as missing:
+                await fetch(external, "other")
+        assert (missing.value.code, missing.value.message) == (
+            404,
+            "the server could not find the metric other for ",
+        )
+        assert requests(keda) == requests(datadog) == []
+
+
+async def test_discovery_has_the_metrics_that_each_adapter_lists_and_serves(tmp_path: Path) -> None:
+    async with (
+        two_adapters(tmp_path) as (keda, _, options),
+        forwarding(tmp_path, *options, rules=NONE) as (_, discovery, forwarder, _),
+    ):
+        keda.handlers[API] = respond({"resources": [{"name": "s1-orders"}, {"name": "datadog-of-keda"}]})
+        assert await eventually(lambda: both_listed(forwarder), within=10, every=0.01)
+        document = await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation())
+        names = [resource["name"] for resource in json.loads(document.content.body)["resources"]]
+        assert names == ["datadog-hits", "s1-orders"], "neither other, nor what the other adapter would be asked for"
+        assert forwarder.names is forwarder.names
+        assert await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation()) is document
+
+
+async def test_hanging_adapter_delays_only_its_own_metrics(tmp_path: Path) -> None:
+    """All connections to one adapter are in use and none responds; the other one is served at once."""
+    async with two_adapters(tmp_path) as (keda, _, (hanging, other)):
+        held = {number: Held(respond(VALUES)) for number in range(20)}
+        keda.handlers[API] = Held(respond({}))
+        for number, handler in held.items():
+            keda.handlers[f"{API}/namespaces/shop/s{number}-x"] = handler
+        async with forwarding(tmp_path, hanging, other, rules=NONE) as (external, discovery, forwarder, _):
+            waiting = [asyncio.create_task(fetch(external, f"s{number}-x")) for number in held]
+
+            async def full() -> bool:
+                return sum(one.times for one in held.values()) == 7  # and the list is the eighth
+
+            assert await eventually(full, within=10, every=0.01)
+            assert len(await fetch(external, "datadog-hits")) == 2
+
+            async def other_is_listed() -> bool:
+                return bool(forwarder.names)
+
+            assert await eventually(other_is_listed, within=10, every=0.01)
+            assert discovery.knows(EXTERNAL_GROUP, "v1beta1", "datadog-hits")
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+
+
+async def test_each_adapter_has_its_own_deadline_and_is_named_in_errors(tmp_path: Path) -> None:
+    async with two_adapters(tmp_path) as (keda, datadog, (first, second)):
+        for server in (keda, datadog):
+            for metric in ("s0-slow", "datadog-slow"):
+                server.handlers[f"{API}/namespaces/shop/{metric}"] = Held(respond(VALUES))
+        hurried = dataclasses.replace(first, timeout=0.05)
+        async with forwarding(tmp_path, hurried, second, rules=NONE) as (external, _, _, _):
+            patient = asyncio.create_task(fetch(external, "datadog-slow", timeout=60))
+            with pytest.raises(StatusError) as late:
+                await fetch(external, "s0-slow", timeout=60)
+            assert late.value.code == 504
+            assert late.value.message == "Timeout: the adapter keda of forwardExternal did not answer in time"
+            assert not patient.done()
+            patient.cancel()
+            await asyncio.wait([patient])
+
+
+async def test_unreachable_adapter_is_reported_and_the_other_is_listed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with two_adapters(tmp_path) as (_, _, (gone, other)):
+        unreachable = dataclasses.replace(gone, ca_file=tmp_path / "missing")
+        async with forwarding(tmp_path, unreachable, other, rules=NONE) as (external, _, forwarder, _):
+            await forwarder.wait_tried()
+            assert forwarder.names == ("datadog-hits",)
+            with pytest.raises(StatusError) as refused:
+                await fetch(external, "s0-queue")
+            keda = forwarder.adapters[0]
+    assert refused.value.code == 503
+    assert refused.value.message == "the adapter keda of forwardExternal cannot be reached"
+    assert keda.problem == refused.value.message
+    assert "the metrics of the adapter keda of forwardExternal cannot be listed" in caplog.text
+
+
+async def test_other_patterns_keep_what_the_adapter_has_listed(tmp_path: Path) -> None:
+    async with two_adapters(tmp_path) as (_, _, options), forwarding(tmp_path, *options) as (_, _, before, _):
+        assert await eventually(lambda: both_listed(before), within=10, every=0.01)
+        keda = dataclasses.replace(options[0], name="the-rest", metrics=())
+        after = Forwarder((options[1], keda), relist_interval=60)
+        after.carry_over(before)
+        await after.wait_tried()
+        assert before.names == ("datadog-hits", "s0-queue")
+        assert after.names == ("datadog-hits", "other", "s0-queue")
+
+
+async def test_explain_names_the_adapter_that_has_the_metric(tmp_path: Path) -> None:
+    async with two_adapters(tmp_path) as (_, _, options):
+        entries = "".join(
+            f"- name: {one.name}\n  url: {one.url}\n  metrics: ['{one.metrics[0]}']\n  caFile: {one.ca_file}\n"
+            f"  certFile: {one.cert_file}\n  keyFile: {one.key_file}\n"
+            for one in options
+        )
+        (tmp_path / "rules.yaml").write_text(f"forwardExternal:\n{entries}")
+        flags = [f"--config={tmp_path / 'rules.yaml'}", "--prometheus-url=http://127.0.0.1:1", "-n", "shop"]
+
+        async def explained(metric: str) -> str:
+            result = await asyncio.to_thread(CliRunner().invoke, main, ["explain", f"external/{metric}", *flags])
+            return result.output
+
+        found, missing, nowhere = [await explained(name) for name in ("s0-queue", "datadog-nothing", "other")]
+    assert found.startswith(
+        f"external/s0-queue is made by no rule, and the adapter keda of forwardExternal ({options[0].url}) has it\n"
+    )
+    assert f"- the adapter datadog of forwardExternal ({options[1].url}), in namespace shop: no route" in missing
+    assert "forwardExternal" not in nowhere
