@@ -14,15 +14,16 @@ zalando-incubator/kube-metrics-adapter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import functools
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import msgspec
 
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
-from adapter.rules import Policy, QueryRule
+from adapter.rules import AnyRule, Policy, QueryRule, RulesError
 from adapter.rules.naming import is_metric_name
+from adapter.rules.objects import ObjectName, RuleObject, Tenancy, identified, restricted
 from kube.mapping import GroupResource
 
 PREFIX = "metric-config."
@@ -35,8 +36,9 @@ _TYPES = frozenset({"prometheus", "prometheus-query"})
 _OBJECT_LABEL, _NAMESPACE_LABEL = "<object>", "<namespace>"
 
 
-class AnnotationError(ValueError):
-    """A metric's annotations cannot be used; the message names the annotation."""
+HPA = "HorizontalPodAutoscaler"
+OWN_HPA = "HorizontalPodAutoscaler.milliscale.io"
+"""The kinds of objects with annotations: of autoscaling, and of milliscale.io."""
 
 
 class _Selector(msgspec.Struct, rename="camel"):
@@ -92,14 +94,6 @@ class _Hpa(msgspec.Struct):
     status: _Status | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AnnotatedMetrics:
-    """The rules of an HPA's metrics, and what is wrong with the others."""
-
-    rules: tuple[QueryRule, ...]
-    errors: tuple[str, ...]
-
-
 def has_queries(hpa: Mapping[str, Any]) -> bool:
     """Return True if an HPA has annotations that configure Prometheus queries. Accepts any JSON."""
     metadata = hpa.get("metadata")
@@ -107,36 +101,50 @@ def has_queries(hpa: Mapping[str, Any]) -> bool:
     return isinstance(annotations, dict) and any(_parts(key) is not None for key in annotations)
 
 
-def annotated_metrics(
-    hpa: Mapping[str, Any], *, key: str, servers: Mapping[str, PrometheusOptions], default_url: str
-) -> AnnotatedMetrics:
-    """Return the rules that an HPA's annotations make. Accepts any JSON.
+def annotation_rules(
+    hpa: Mapping[str, Any],
+    *,
+    kind: str,
+    servers: Mapping[str, PrometheusOptions],
+    default_url: str,
+    tenancy: Tenancy,
+) -> list[RuleObject]:
+    """Return an object for each metric of an HPA that annotations make, with its rule or with what is wrong.
 
     Args:
-        hpa: an HPA of autoscaling/v2 or milliscale.io/v1.
-        key: identifies the HPA; begins the keys of the rules.
+        hpa: the JSON of an HPA of autoscaling/v2 or milliscale.io/v1; may be anything.
+        kind: HPA or OWN_HPA.
         servers: `prometheusServers` of the rules file, by name.
         default_url: --prometheus-url.
+        tenancy: what rules of namespaces may do.
     """
+    if not has_queries(hpa):
+        return []
     try:
         found = msgspec.convert(hpa, _Hpa)
     except msgspec.ValidationError as error:
-        return AnnotatedMetrics((), (f"not a HorizontalPodAutoscaler: {error}",))
+        return [identified(hpa, kind, functools.partial(_invalid, str(error)))]
     configs = _configs(found.metadata.annotations or {})
-    if not configs:
-        return AnnotatedMetrics((), ())
-    rules: dict[tuple[object, ...], QueryRule] = {}
-    errors = []
+    objects: dict[Hashable, RuleObject] = {}
     for index, metric in enumerate(found.spec.metrics or ()):
-        try:
+
+        def read(name: ObjectName, metric: _Metric = metric) -> list[AnyRule]:
             rule = _rule(found, metric, configs, servers, default_url)
-        except AnnotationError as error:
-            errors.append(str(error))
-            continue
-        if rule is not None:
-            same = (rule.external, rule.metric, rule.resource, rule.value_labels)
-            rules.setdefault(same, msgspec.structs.replace(rule, key=f"{key} metrics[{index}]"))
-    return AnnotatedMetrics(tuple(rules.values()), tuple(dict.fromkeys(errors)))
+            if rule is None:
+                return []
+            return [restricted(rule, key=str(name), namespace=found.metadata.namespace, tenancy=tenancy)]
+
+        made = identified(hpa, kind, read, suffix=f" metrics[{index}]")
+        for rule in made.rules:
+            assert isinstance(rule, QueryRule)
+            objects.setdefault((rule.external, rule.metric, rule.resource, rule.value_labels), made)
+        if made.error:
+            objects[index] = made
+    return list(objects.values())
+
+
+def _invalid(why: str, name: ObjectName) -> list[AnyRule]:
+    raise RulesError(f"{name}: not a HorizontalPodAutoscaler: {why}")
 
 
 def _parts(key: str) -> tuple[str, str, str] | None:
@@ -170,6 +178,7 @@ def _rule(
     servers: Mapping[str, PrometheusOptions],
     default_url: str,
 ) -> QueryRule | None:
+    """Return a metric's rule; None if no annotation of Prometheus' is for it. Raises RulesError."""
     if metric.external is not None:
         return _external_rule(metric.external.metric, configs, servers, default_url)
     if metric.object is not None:
@@ -206,7 +215,7 @@ def _object_rule(hpa: _Hpa, metric: _Object, configs: Mapping[tuple[str, str], M
         # The number that the last reconciliation set; status.currentReplicas is the number before it.
         replicas = hpa.status.desired_replicas if hpa.status is not None else 0
         if replicas < 1:
-            raise AnnotationError(f"{annotation}/per-replica: the HPA's status has no desiredReplicas yet")
+            raise RulesError(f"{annotation}/per-replica: the HPA's status has no desiredReplicas yet")
         query = f"({query}\n) / {replicas}"
     labels = {**metric.metric.labels, _OBJECT_LABEL: described.name, _NAMESPACE_LABEL: hpa.metadata.namespace}
     rule = _checked(metric.metric, query, annotation, Destination(), labels=labels, external=False)
@@ -228,9 +237,9 @@ def _checked(
     external: bool,
 ) -> QueryRule:
     if not query.strip():
-        raise AnnotationError(f"{annotation}/query: this annotation is required")
+        raise RulesError(f"{annotation}/query: this annotation is required")
     if not is_metric_name(metric.name):
-        raise AnnotationError(f"{metric.name!r} cannot stand in the path of a request")
+        raise RulesError(f"{metric.name!r} cannot stand in the path of a request")
     return QueryRule(
         metric=metric.name,
         query=query,
@@ -261,7 +270,7 @@ def _server(
         if found is not None:
             return found
         known = ", ".join(sorted([DEFAULT_SERVER, *servers]))
-        raise AnnotationError(
+        raise RulesError(
             f"{annotation}/{setting}: there is no server {named!r} in prometheusServers of the rules file, by name or"
             f" URL; there are {known}"
         )

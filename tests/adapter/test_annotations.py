@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.prometheus import PrometheusOptions
-from adapter.rule_objects.annotations import AnnotatedMetrics, annotated_metrics, has_queries
+from adapter.prometheus import PrometheusOptions, Tenant
+from adapter.rule_objects.annotations import HPA, annotation_rules, has_queries
 from adapter.rules import Policy, QueryRule
+from adapter.rules.objects import INVALID, RuleObject, Tenancy
 from kube.mapping import GroupResource
 
 MIMIR = PrometheusOptions(name="mimir", url="https://mimir.example.com/prometheus/")
 DEFAULT_URL = "http://prometheus:9090/"
 QUERY = "sum(rate(rps[1m]))"
+TENANCY = Tenancy(label="namespace", query_seconds=3.0, max_samples=7)
 TYPE = {"type": "prometheus"}
 RPS = "metric-config.external.rps.prometheus"
 OBJECT = "metric-config.object.rps.prometheus"
@@ -33,38 +35,46 @@ def on_object(kind: str = "Pod", api_version: str = "v1", labels: Mapping[str, s
     return {"type": "Object", "object": {"metric": {"name": "rps", **selector}, "describedObject": described}}
 
 
-def read(annotations: Mapping[str, str], *metrics: Any, status: Any = None) -> AnnotatedMetrics:
+def read(annotations: Mapping[str, str], *metrics: Any, status: Any = None) -> list[RuleObject]:
     """Read an HPA of the namespace shop."""
     hpa = {
         "metadata": {"name": "web", "namespace": "shop", "annotations": annotations},
         "spec": {"metrics": list(metrics)},
         "status": status,
     }
-    return annotated_metrics(hpa, key="HPA shop/web", servers={"mimir": MIMIR}, default_url=DEFAULT_URL)
+    return annotation_rules(hpa, kind=HPA, servers={"mimir": MIMIR}, default_url=DEFAULT_URL, tenancy=TENANCY)
 
 
 def rule_of(annotations: Mapping[str, str], metric: Any, status: Any = None) -> QueryRule:
     """Return the only rule of an HPA that has no error."""
-    found = read(annotations, metric, status=status)
-    assert found.errors == ()
+    [found] = read(annotations, metric, status=status)
+    assert found.error == ""
     [rule] = found.rules
+    assert isinstance(rule, QueryRule)
     return rule
 
 
 def error_of(annotations: Mapping[str, str], metric: Any, status: Any = None) -> str:
     """Return the only error of an HPA that makes no rule."""
-    found = read(annotations, metric, status=status)
-    assert found.rules == ()
-    [error] = found.errors
-    return error
+    [found] = read(annotations, metric, status=status)
+    assert (found.rules, found.reason) == ((), INVALID)
+    return found.error
 
 
 def test_external_metric_has_the_query_of_its_annotation() -> None:
     rule = rule_of({f"{RPS}/query": QUERY}, external())
     assert (rule.metric, rule.query, rule.external) == ("rps", QUERY, True)
     assert rule.value_labels == (("type", "prometheus"),)
-    assert rule.key == "HPA shop/web metrics[0]"
+    assert rule.key == "HorizontalPodAutoscaler shop/web metrics[0]"
     assert rule.destination.server is None
+
+
+def test_rules_have_the_restrictions_of_the_namespace() -> None:
+    for rule in (rule_of({f"{RPS}/query": QUERY}, external()), rule_of({f"{OBJECT}/query": QUERY}, on_object())):
+        assert rule.namespace == "shop"
+        assert rule.destination.tenant == Tenant(
+            namespace="shop", label="namespace", query_seconds=3.0, max_samples=7
+        )
 
 
 def test_without_a_value_there_is_no_zero() -> None:
@@ -79,12 +89,12 @@ def test_query_name_selects_one_of_several_queries() -> None:
     }
     metrics = [external("prometheus-query", {"query-name": name}) for name in ("up", "down")]
     found = read(annotations, *metrics)
-    assert found.errors == ()
-    assert [(rule.metric, rule.query, rule.value_labels) for rule in found.rules] == [
+    rules = [rule for one in found for rule in one.rules if isinstance(rule, QueryRule)]
+    assert [(rule.metric, rule.query, rule.value_labels) for rule in rules] == [
         ("prometheus-query", "sum(up)", (("query-name", "up"),)),
         ("prometheus-query", "sum(1 - up)", (("query-name", "down"),)),
     ]
-    assert len({rule.key for rule in found.rules}) == 2
+    assert len({rule.key for rule in rules}) == len({one.name for one in found}) == 2
 
 
 def test_query_takes_precedence_over_query_name() -> None:
@@ -128,7 +138,7 @@ def test_metric_with_dots_in_its_name_is_read() -> None:
     ],
 )
 def test_metrics_of_others_make_neither_rule_nor_error(annotations: Mapping[str, str], metric: Any) -> None:
-    assert read(annotations, metric) == AnnotatedMetrics((), ())
+    assert read(annotations, metric) == []
 
 
 def test_missing_query_is_an_error_that_names_the_annotation() -> None:
@@ -139,8 +149,7 @@ def test_missing_query_is_an_error_that_names_the_annotation() -> None:
 def test_one_wrong_metric_does_not_affect_the_others() -> None:
     annotations = {f"{RPS}/query": QUERY, "metric-config.external.empty.prometheus/query": " "}
     found = read(annotations, external("empty"), external())
-    assert [rule.metric for rule in found.rules] == ["rps"]
-    assert found.errors == ("metric-config.external.empty.prometheus/query: this annotation is required",)
+    assert [bool(one.rules) for one in found] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +220,7 @@ def test_intervals_have_no_effect() -> None:
 
 
 def test_metric_that_stands_twice_in_an_hpa_has_one_rule() -> None:
-    assert len(read({f"{RPS}/query": QUERY}, external(), external()).rules) == 1
+    assert len(read({f"{RPS}/query": QUERY}, external(), external())) == 1
 
 
 JSON = st.recursive(
@@ -223,10 +232,9 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), JSON))
 def test_any_json_makes_rules_or_errors(hpa: dict[str, Any]) -> None:
     has_queries(hpa)
-    annotated_metrics(hpa, key="HPA", servers={}, default_url=DEFAULT_URL)
+    annotation_rules(hpa, kind=HPA, servers={}, default_url=DEFAULT_URL, tenancy=TENANCY)
 
 
 @given(st.dictionaries(st.text() | st.from_regex(r"metric-config\.[a-z.]*/[a-z-]*"), st.text()))
 def test_any_annotations_make_rules_or_errors(annotations: dict[str, str]) -> None:
-    found = read(annotations, external(), on_object())
-    assert len(found.rules) + len(found.errors) <= 2
+    assert len(read(annotations, external(), on_object())) <= 2

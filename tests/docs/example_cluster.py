@@ -126,9 +126,14 @@ async def has_result(prometheus_url: str, query: str) -> bool:
 
 @asynccontextmanager
 async def running_cluster(
-    folder: Path, *, rules: Mapping[str, Any], prometheus_url: str, namespaces: Iterable[str]
+    folder: Path,
+    *,
+    rules: Mapping[str, Any],
+    prometheus_url: str,
+    namespaces: Iterable[str],
+    flags: Sequence[str] = (),
 ) -> AsyncIterator[ExampleCluster]:
-    """Run the API server, and the adapter behind it with these rules."""
+    """Run the API server, and the adapter behind it with these rules and further flags."""
     config = folder.with_name("rules.yaml")
     await asyncio.to_thread(config.write_text, yaml.safe_dump(dict(rules)))
     port = free_port()
@@ -146,6 +151,7 @@ async def running_cluster(
                 f"--authentication-kubeconfig={server.kubeconfig()}",
                 f"--authorization-kubeconfig={server.kubeconfig()}",
             ),
+            *flags,
         ]
         log = folder / "adapter.log"
         async with await ChildProcess.start("adapter", command, log=log, directory=_ROOT) as adapter:
