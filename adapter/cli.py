@@ -21,6 +21,7 @@ from adapter.commands.flags import (
     ui_flag,
 )
 from adapter.commands.ignored_flags import IGNORED
+from adapter.commands.rule_object_flags import rule_object_flags
 from adapter.commands.serve import serve as run_server
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
@@ -77,6 +78,8 @@ main.add_command(explain)
 @prometheus_flags
 @flag_section("Kubernetes client flags")
 @kubernetes_flags
+@flag_section("Rules in objects flags")
+@rule_object_flags
 @flag_section("Secure serving flags")
 @serving_flags
 @tls_flags

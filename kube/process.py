@@ -112,6 +112,9 @@ def setup_logging(verbosity: int) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.DEBUG if verbosity >= _DEBUG_FROM else logging.INFO)
+    # At DEBUG these libraries log requests and responses, and so credentials; at INFO azure-identity logs each request.
+    for library in ("azure", "botocore", "google", "msal", "requests"):
+        logging.getLogger(library).setLevel(logging.ERROR)
     # At DEBUG these libraries log every connection.
     for library in ("aiohttp", "asyncio", "kubernetes_asyncio", "urllib3", "prometheus_api_client"):
         logging.getLogger(library).setLevel(logging.DEBUG if verbosity >= _DEBUG_FROM * 2 else logging.WARNING)

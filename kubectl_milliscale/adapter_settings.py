@@ -23,6 +23,8 @@ _GIVE: Final = "give --prometheus-url and --config"
 _USED: Final = (
     "prometheus_url",
     "prometheus_headers",
+    "prometheus_auth",
+    "prometheus_query_parameters",
     "prometheus_verb",
     "prometheus_insecure_skip_tls_verify",
     "metrics_relist_interval",

@@ -19,9 +19,9 @@ from kube.mapping import GroupResource, NoMatchError, ResourceLookup
 
 _log = logging.getLogger(__name__)
 
-_NAMESPACES = GroupResource("", "namespaces")
+NAMESPACES = GroupResource("", "namespaces")
 # prometheus-adapter counts metrics of these as not namespaced, whatever other labels a series has.
-_CLUSTER_SCOPED = frozenset({_NAMESPACES, GroupResource("", "nodes"), GroupResource("", "persistentvolumes")})
+_CLUSTER_SCOPED = frozenset({NAMESPACES, GroupResource("", "nodes"), GroupResource("", "persistentvolumes")})
 
 # Other names cannot be written before the braces of a selector.
 _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
@@ -138,7 +138,7 @@ async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: 
         named = overrides.get(label) or _by_template(naming, label)
         if named is not None:
             by_label[label] = LabelMeaning(label, named, await _look_up(label, named, mapper))
-    found = next((label for label in overrides if by_label[label].resource == _NAMESPACES), "")
+    found = next((label for label in overrides if by_label[label].resource == NAMESPACES), "")
     if not found and naming.template is not None:
         found = naming.template.label_for(group="", singular="namespace")
     return LabelMeanings(by_label, found)
@@ -160,7 +160,7 @@ def custom_uses(rule: Rule, found: Iterable[Series], meanings: LabelMeanings) ->
             resource = by_label[label].resource
             if resource is not None:
                 label_of.setdefault(resource, label)
-        namespace_label = label_of.get(_NAMESPACES) or meanings.namespace_label
+        namespace_label = label_of.get(NAMESPACES) or meanings.namespace_label
         namespaced = not _CLUSTER_SCOPED.issuperset(label_of)
         sources = tuple(
             CustomSource(
@@ -197,6 +197,8 @@ async def custom_query_source(rule: QueryRule, mapper: ResourceLookup) -> Custom
     assert rule.resource is not None, "a short rule of externalRules"
     info = await mapper.resource_for(rule.resource.resource, rule.resource.group)
     namespaced = info.group_resource not in _CLUSTER_SCOPED and bool(rule.namespace_label)
+    if rule.namespace:  # the whole result of a namespace's own rule counts for it if no label names the namespace
+        namespaced = info.namespaced
     return CustomSource(
         CustomMetricInfo(info.group_resource, rule.metric, namespaced),
         rule,

@@ -59,6 +59,8 @@ class RulePart:
     @property
     def unreachable(self) -> CustomSource | None:
         """A custom metric that no request can find, because no label maps to namespaces; None if there is none."""
+        if self.rule.namespace:
+            return None
         return next((source for source in self.custom if source.info.namespaced and not source.namespace_label), None)
 
 

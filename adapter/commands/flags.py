@@ -10,16 +10,18 @@ an existing Deployment work unchanged. Invalid values are refused here, before a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
+from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
 from adapter.prometheus.options import DEFAULT_CONNECTIONS
-from adapter.upstream import header
+from adapter.rules.reading import parse_auth
+from adapter.upstream import Auth, header
 from kube.config import RestConfigError, load_config
 from kube.durations import DURATION, POSITIVE_DURATION
 from kube.flags import FILE, Parsed, bool_option, option_group
@@ -116,6 +118,7 @@ class ServeOptions:
     kubernetes: KubernetesOptions
     serving: ServingOptions
     auth: AuthOptions
+    rule_objects: RuleObjectOptions = field(default_factory=RuleObjectOptions)
     ui_address: UIAddress | None = None
 
 
@@ -124,6 +127,17 @@ def _header(text: str) -> tuple[str, str]:
     if not equals:
         raise ValueError(f"{text!r} is not a header; write NAME=VALUE")
     return header(name, value)
+
+
+def _query_parameter(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"{text!r} is not a parameter; write NAME=VALUE")
+    return name, value
+
+
+def _auth(text: str) -> Auth:
+    return parse_auth(text, source="YAML or JSON")
 
 
 def _prometheus_access(
@@ -137,6 +151,9 @@ def _prometheus_access(
     prometheus_insecure_skip_tls_verify: bool,
     prometheus_token_file: Path | None,
     prometheus_headers: tuple[tuple[str, str], ...],
+    prometheus_auth: Auth | None,
+    prometheus_query_parameters: tuple[tuple[str, str], ...],
+    prometheus_proxy_url: str,
     prometheus_verb: str,
     prometheus_max_queries: int,
     prometheus_response_memory_mb: int,
@@ -154,6 +171,9 @@ def _prometheus_access(
             key_file=prometheus_client_tls_key_file,
             connections=prometheus_max_queries,
             insecure_skip_tls_verify=prometheus_insecure_skip_tls_verify,
+            auth=prometheus_auth,
+            query_parameters=prometheus_query_parameters,
+            proxy_url=prometheus_proxy_url,
         )
     except PrometheusConfigError as error:
         raise click.UsageError(str(error)) from error
@@ -196,6 +216,25 @@ prometheus_flags = option_group(
         type=Parsed("name=value", _header),
         multiple=True,
         help="Header to set on requests to Prometheus, such as X-Scope-OrgID=team. Can be repeated.",
+    ),
+    click.option(
+        "--prometheus-auth",
+        type=Parsed("auth", _auth),
+        help="Authenticate at Prometheus with sigv4, google, azure or oauth2, as `auth` of a server in the rules file: "
+        "'{sigv4: {region: eu-west-1}}'.",
+    ),
+    click.option(
+        "--prometheus-query-parameter",
+        "prometheus_query_parameters",
+        type=Parsed("name=value", _query_parameter),
+        multiple=True,
+        help="Parameter to add to the URL of requests to Prometheus, such as dedup=true. Can be repeated.",
+    ),
+    click.option(
+        "--prometheus-proxy-url",
+        default="",
+        show_default="no proxy",
+        help="URL of a proxy for requests to Prometheus. The environment's HTTPS_PROXY is not used.",
     ),
     click.option(
         "--prometheus-verb",

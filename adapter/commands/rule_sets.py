@@ -33,7 +33,8 @@ from adapter.metrics.watched_objects import WatchedObjects
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import VectorCache
-from adapter.prometheus import PrometheusServers
+from adapter.prometheus import PrometheusOptions, PrometheusServers
+from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import RulesFile
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
@@ -59,6 +60,7 @@ class Shared:
         http: connections to another adapter.
         mapper: the cluster's resources.
         objects: the cluster's objects.
+        rule_objects: the objects of the cluster that have rules.
         rule_telemetry: the metrics of rules.
         telemetry: the metrics of requests.
         health: the health endpoints.
@@ -70,6 +72,7 @@ class Shared:
     http: aiohttp.ClientSession
     mapper: RestMapper
     objects: WatchedObjects
+    rule_objects: RuleObjects
     rule_telemetry: RuleTelemetry
     telemetry: Telemetry
     health: Health
@@ -108,17 +111,19 @@ class RuleSet:
         coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
         probe = Probe(catalog, shared.prometheus, shared.objects, shared.mapper, forwarder=forwarder)
+        rule_objects = shared.rule_objects.catalog
         router = Router(
             discovery=Discovery(
                 catalog,
-                custom=bool(rules.custom),
-                external=bool(rules.external or rules.forward),
+                rule_objects=rule_objects,
+                custom=bool(rules.custom) or shared.rule_objects.enabled,
+                external=bool(rules.external or rules.forward) or shared.rule_objects.enabled,
                 resource=rules.resource is not None,
                 port=shared.port,
                 forwarded=lambda: forwarder.names,
             ),
-            custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper),
-            external=ExternalMetrics(catalog, queries, forwarder=forwarder),
+            custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper, rule_objects=rule_objects),
+            external=ExternalMetrics(catalog, queries, rule_objects=rule_objects, forwarder=forwarder),
             usage=ResourceMetrics(rules.resource, queries, shared.objects),
             debug=DebugPages(catalog, shared.mapper, probe, coalescer.paused if coalescer is not None else tuple),
             health=shared.health,
@@ -206,7 +211,7 @@ class RuleSets:
 
     async def run(self) -> None:
         """Run the background tasks of the active rules, until cancelled."""
-        await self._shared.prometheus.close_others(self._current.rules.servers)  # and keeps those open
+        await self._shared.prometheus.close_others(_servers(self._current.rules))  # and keeps those open
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             self._background = [await self._started(self._current)]
@@ -216,7 +221,7 @@ class RuleSets:
         """Activate other rules. Requests in flight keep the rules and servers that they started with."""
         before = self._current
         new = RuleSet.of(rules, self._shared)
-        await self._shared.prometheus.close_others({*before.rules.servers, *rules.servers})
+        await self._shared.prometheus.close_others({*_servers(before.rules), *_servers(rules)})
         background = await self._started(new, previous=before)
         try:
             async with asyncio.timeout(self._first_lists_seconds):
@@ -234,7 +239,7 @@ class RuleSets:
             task.cancel()
         comparing = self._create_task(self._log_gone(before.catalog.snapshot, new), name="compare metrics")
         self._background = [background, comparing]
-        await self._shared.prometheus.close_others(rules.servers)
+        await self._shared.prometheus.close_others(_servers(rules))
 
     async def _started(self, rule_set: RuleSet, *, previous: RuleSet | None = None) -> asyncio.Task[None]:
         running = asyncio.Event()
@@ -249,6 +254,7 @@ class RuleSets:
     def _begin(self, rule_set: RuleSet) -> None:
         rules, coalescer = rule_set.rules, rule_set.coalescer
         self.applied_at, self.gone = self._clock(), {}
+        self._shared.rule_objects.use_file(rules.prometheus_servers, rule_set.catalog)
         self._shared.rule_telemetry.begin(
             [rule.key for rule in rules.all_rules],
             digest=rules.digest,
@@ -274,6 +280,11 @@ class RuleSets:
                     " read while it was written",
                     *(len(names), counts[group], group, _some(names)),
                 )
+
+
+def _servers(rules: RulesFile) -> set[PrometheusOptions]:
+    """Return the servers that the file's rules name, and those that objects can name."""
+    return {*rules.servers, *rules.prometheus_servers.values()}
 
 
 def _some(names: Iterable[str]) -> str:

@@ -4,6 +4,7 @@
     rules file     is reloaded when it changes
     rule sets      one per version of the rules: catalog, queries and router
     objects        watches pods and other objects that requests select
+    rule objects   watches MetricRules and other objects that have rules
     listener       serves requests with the current rule set
     pages          serve what the other parts know to browsers (--ui-address)
 
@@ -33,6 +34,7 @@ from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.prometheus import MemoryBudget, PrometheusServers
+from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import RulesFile
 from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
@@ -109,12 +111,23 @@ class _Adapter:
         self._shutdown_delay = serving.shutdown_delay
         self._socket = listening
         self._telemetry = telemetry
+        mapper = RestMapper(lister)
+        self._rule_objects = RuleObjects(
+            options.rule_objects.sources,
+            lister,
+            prometheus,
+            mapper,
+            tenancy=options.rule_objects.tenancy,
+            relist_interval=options.catalog.relist_interval,
+            max_age=options.catalog.max_age,
+        )
         shared = Shared(
             options=options.catalog,
             prometheus=prometheus,
             http=http,
-            mapper=RestMapper(lister),
+            mapper=mapper,
             objects=self._objects,
+            rule_objects=self._rule_objects,
             rule_telemetry=rule_telemetry,
             telemetry=telemetry,
             health=self._health(),
@@ -151,6 +164,7 @@ class _Adapter:
                 tasks.create_task(self._rule_sets.run(), name="rule sets"),
                 tasks.create_task(self._rules_file.run(), name="rules file"),
                 tasks.create_task(self._objects.run(), name="objects"),
+                tasks.create_task(self._rule_objects.run(), name="rule objects"),
                 tasks.create_task(watch_loop(self._telemetry.loop_lag.observe), name="loop lag"),
                 tasks.create_task(self._drop_telemetry(), name="drop telemetry"),
                 tasks.create_task(self._freeze_gc(), name="freeze gc"),

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP
-from adapter.catalog.inventory import CustomSource
+from adapter.catalog.inventory import NAMESPACES, CustomSource
+from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest
@@ -36,11 +37,13 @@ class CustomMetrics:
         objects: ObjectNames,
         mapper: ResourceLookup,
         *,
+        rule_objects: ObjectCatalog | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`clock` returns the seconds since the epoch."""
+        """`rule_objects` has the metrics that `catalog` lacks; `clock` returns the seconds since the epoch."""
         self._clock = clock
         self._catalog = catalog
+        self._rule_objects = rule_objects or ObjectCatalog()
         self._queries = queries
         self._objects = objects
         self._mapper = mapper
@@ -81,6 +84,11 @@ class CustomMetrics:
         source = self._catalog.find_custom(info.group_resource, request.metric)
         if source is None:
             self._catalog.require_loaded()
+            # A rule of a namespace can be about the namespace itself, whose requests have no other namespace.
+            namespace = request.name if info.group_resource == NAMESPACES else request.namespace
+            source = self._rule_objects.find_custom(namespace, info.group_resource, request.metric)
+        if source is None:
+            self._rule_objects.require_known()
         if source is None or not _is_served_at(request.namespace, info, source):
             raise _not_found(request)
         names = [request.name]
@@ -200,7 +208,7 @@ def _is_served_at(namespace: str, info: ResourceInfo, source: CustomSource) -> b
     prometheus-adapter's; an HPA can only get them there. They are found without a namespace, too.
     """
     if namespace:
-        return source.info.namespaced and bool(source.namespace_label)
+        return source.info.namespaced and bool(source.namespace_label or source.rule.namespace)
     return not source.info.namespaced or not info.namespaced
 
 

@@ -113,7 +113,7 @@ class _Terms:
     def add_namespace(self, label: str, namespace: str | None) -> None:
         if namespace is None:
             self.add(label, "=~", _ANY)
-        elif namespace:
+        elif namespace and label:  # a rule of a namespace need not have the label
             self.add(label, "=", namespace)
 
     def fill(self, template: Template, series: str, group_by: tuple[str, ...]) -> str:

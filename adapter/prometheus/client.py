@@ -88,7 +88,8 @@ class PrometheusClient:
         self._listing = asyncio.Semaphore(_LISTINGS)
         # The hashes of queries with long responses.
         self._long: LRUCache[int, bool] = LRUCache(_LONG_QUERIES)
-        self._endpoints = {path: URL(options.endpoint(path)) for path in ("query", "series")}
+        more = options.query_parameters
+        self._endpoints = {path: URL(options.endpoint(path)).with_query(more) for path in ("query", "series")}
         self._max_url = _MAX_URL
         self._warned: set[str] = set()
 
@@ -158,7 +159,7 @@ class PrometheusClient:
     async def _request(self, path: str, parameters: dict[str, str], headers: _Headers, receive: _Receive[_T]) -> _T:
         """Send a request, with its parameters in the URL or in the body; `receive` reads the response."""
         endpoint = self._endpoints[path]
-        url = endpoint.with_query(parameters)
+        url = endpoint.extend_query(parameters)
         size = len(url.raw_query_string)
         if self._options.verb == "GET" and size <= self._max_url:
             try:
@@ -255,6 +256,10 @@ async def _bounded(seconds: float, request: Awaitable[_T]) -> _T:
 
 def _reason(error: Exception) -> str:
     """Return why there is no connection, without the address that the error's text contains."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"its proxy refuses the connection with status {error.status}"
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return "its proxy cannot be reached"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "its name cannot be resolved"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -16,6 +16,8 @@ DEFAULT_SERVER = "default"
 # VictoriaMetrics refuses longer queries unless told otherwise (-search.maxQueryLen); Prometheus has no such limit.
 _MAX_QUERY_BYTES = 16 * 1024
 DEFAULT_CONNECTIONS = 64
+# The parameters that the adapter and replay send.
+_OWN_PARAMETERS: Final = frozenset({"query", "time", "timeout", "match[]", "start", "end", "step", "limit"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class PrometheusOptions(ServerAccess):
         max_waiting: how many queries of each namespace may wait; more than the maximum of requests in flight, most of
             which need one query.
         max_query_bytes: longer queries are split, if possible.
+        query_parameters: added to the URL of every request, such as ("partial_response", "false").
 
     Raises:
         PrometheusConfigError: two options exclude each other, or one is invalid.
@@ -48,6 +51,7 @@ class PrometheusOptions(ServerAccess):
     connections: int = DEFAULT_CONNECTIONS
     max_waiting: int = 512
     max_query_bytes: int = _MAX_QUERY_BYTES
+    query_parameters: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -56,6 +60,9 @@ class PrometheusOptions(ServerAccess):
             raise PrometheusConfigError(
                 f'unsupported Prometheus HTTP verb "{self.verb}"; supported verbs: "GET" and "POST"'
             )
+        for name, _ in self.query_parameters:
+            if name in _OWN_PARAMETERS:
+                raise PrometheusConfigError(f"queryParameters: {name} is set by the adapter for each request")
 
     def endpoint(self, path: str) -> str:
         """Return the URL of an endpoint of the API, such as "query"."""

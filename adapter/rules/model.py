@@ -20,7 +20,8 @@ from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from adapter.rules.field_types import Boolean, Duration, Headers, RequiredText, Section, ShortOverrides, Window
 from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter
-from adapter.upstream import ServerAccess
+from adapter.upstream import Auth, ServerAccess
+from adapter.upstream.auth import Parameters
 from kube.mapping import GroupResource
 
 _SHOWN_QUERY = 80
@@ -176,11 +177,20 @@ class _Access(Section, frozen=True, kw_only=True):
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None
+    insecure_skip_verify: Boolean = Boolean(False)
     insecure_skip_tls_verify: Boolean = msgspec.field(name="insecureSkipTLSVerify", default=Boolean(False))
+    auth: Auth | None = None
+    proxy_url: str = ""
 
     def arguments(self) -> dict[str, Any]:
-        """Return the values that the file sets, as arguments of the options' class."""
-        return {key: value for key, value in msgspec.structs.asdict(self).items() if value}
+        """Return the values that the file sets, as arguments of the options' class.
+
+        insecureSkipVerify is Prometheus' name; insecureSkipTLSVerify, the older name, means the same.
+        """
+        given = {key: value for key, value in msgspec.structs.asdict(self).items() if value}
+        if given.pop("insecure_skip_verify", False):
+            given["insecure_skip_tls_verify"] = True
+        return given
 
 
 class ServerSpec(_Access, frozen=True, kw_only=True):
@@ -189,6 +199,7 @@ class ServerSpec(_Access, frozen=True, kw_only=True):
     verb: str = ""
     query_timeout: Duration | None = msgspec.field(name="timeout", default=None)
     max_query_bytes: Annotated[int, msgspec.Meta(ge=_SMALLEST_QUERY_LIMIT)] | None = None
+    query_parameters: Parameters = Parameters()
 
 
 class ForwardSpec(_Access, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +35,8 @@ from adapter.rules.model import (
 )
 from adapter.rules.naming import LabelTemplate, ResourceNaming, is_metric_name
 from adapter.rules.strictyaml import RulesError
+from adapter.upstream import Auth
+from adapter.upstream.auth import Parameters, parameters
 from kube.mapping import GroupResource
 
 CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
@@ -90,15 +92,15 @@ def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
     """
     if hint := _hint(tree):
         raise RulesError(f"{source}: {hint}")
-    file = _Part(source).decode(tree, FileSpec)
+    file = Part(source).decode(tree, FileSpec)
     servers = {
-        name: _server(_Part(source, f"prometheusServers.{name}"), entry, name)
+        name: _server(Part(source, f"prometheusServers.{name}"), entry, name)
         for name, entry in file.prometheus_servers.items()
     }
     return RulesFile(
         custom=_rules(source, "rules", file.rules, servers),
         external=_rules(source, "externalRules", file.external_rules, servers),
-        resource=_resource_rules(_Part(source, "resourceRules"), file.resource_rules, servers),
+        resource=_resource_rules(Part(source, "resourceRules"), file.resource_rules, servers),
         forward=_forward(source, file.forward_external),
         digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
         prometheus_servers=servers,
@@ -127,19 +129,45 @@ def parse_rule(text: str, *, section: str, servers: Mapping[str, PrometheusOptio
     if len(documents) != 1:
         raise RulesError(f"{source}: expected one rule, but found {len(documents)} documents")
     tree = documents[0]
-    if isinstance(tree, dict) and tree.keys() & {"rules", "externalRules"}:
-        if other := tree.keys() - {"rules", "externalRules"}:
-            raise RulesError(f"{source}: only rules and externalRules can be tried, not {min(other)}")
-        file = _Part(source).decode(tree, FileSpec)
-    else:
-        entries = tree if isinstance(tree, list) else [tree]
-        file = _Part(source).decode({section: entries}, FileSpec)
-    if (count := len(file.rules) + len(file.external_rules)) != 1:
-        raise RulesError(f"{source}: expected one rule, but found {count}")
+    if not (isinstance(tree, dict) and tree.keys() & {"rules", "externalRules"}):
+        tree = {section: tree if isinstance(tree, list) else [tree]}
+    return _rules_only(tree, servers=servers, source=source, count=1)
+
+
+def parse_rules_only(text: str, *, servers: Mapping[str, PrometheusOptions], source: str) -> RulesFile:
+    """Read the text of a rules file that has rules and externalRules only; see `parse_rule` for the arguments.
+
+    Raises:
+        RulesError: it is invalid.
+    """
+    documents = strictyaml.parse(text, source=source)
+    if len(documents) > 1:
+        raise RulesError(f"{source}: expected a single document, but found {len(documents)}")
+    return _rules_only(documents[0] if documents else {}, servers=servers, source=source)
+
+
+def _rules_only(tree: strictyaml.Tree, *, servers: _Servers, source: str, count: int | None = None) -> RulesFile:
+    """Decode a file without other sections; `count` is the number of rules that it must have, if any."""
+    if isinstance(tree, dict) and (other := tree.keys() - {"rules", "externalRules"}):
+        raise RulesError(f"{source}: only rules and externalRules can be here, not {min(other)}")
+    file = Part(source).decode(tree, FileSpec)
+    found = len(file.rules) + len(file.external_rules)
+    if count is not None and found != count:
+        raise RulesError(f"{source}: expected one rule, but found {found}")
     return RulesFile(
         custom=_rules(source, "rules", file.rules, servers, logs=False),
         external=_rules(source, "externalRules", file.external_rules, servers, logs=False),
     )
+
+
+def parse_auth(text: str, *, source: str) -> Auth:
+    """Read the YAML or JSON of `auth`, such as {sigv4: {region: eu-west-1}}; `source` names it in messages.
+
+    Raises:
+        RulesError: it is invalid.
+    """
+    documents = strictyaml.parse(text, source=source)
+    return Part(source).decode(documents[0] if len(documents) == 1 else None, Auth)
 
 
 def _hint(tree: strictyaml.Tree) -> str:
@@ -158,21 +186,26 @@ def _hint(tree: strictyaml.Tree) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of a file, with its name for messages.
+class Part:
+    """A part of a file or an object, with its name for messages.
 
     Attributes:
-        source: the file.
+        source: the file or object.
         path: the keys down to the part, such as "rules[2]".
         about: identifies the rule without its index, such as "seriesQuery: up".
+        own_names: this source's names of keys that have other ones in a rules file.
     """
 
     source: str
     path: str = ""
     about: str = ""
+    own_names: Mapping[str, str] = field(default_factory=dict)
 
     def error(self, why: object, *, key: str = "") -> RulesError:
         """Return an error about this part, or about a key in it."""
+        first, dot, rest = key.removeprefix(".").partition(".")
+        if first in self.own_names:
+            key = f".{self.own_names[first]}{dot}{rest}"
         path = f"{self.path}{key}".removeprefix(".")
         about = f" ({self.about})" if self.about else ""
         return RulesError(f"{self.source}: {f'{path}: ' if path else ''}{' '.join(str(why).split())}{about}")
@@ -195,20 +228,35 @@ def _rules(
     for index, entry in enumerate(entries):
         names = ((name, entry.get(name)) for name in ("seriesQuery", "name"))
         about = next((f"{name}: {shortened(text)}" for name, text in names if isinstance(text, str) and text), "")
-        part = _Part(source, f"{section}[{index}]", about)
-        rule: AnyRule
-        if "query" in entry and "seriesQuery" not in entry and "metricsQuery" not in entry:
-            rule = _with_labels(part, part.decode(entry, QueryRule), external=section == "externalRules")
-        else:
-            rule = part.decode(entry, Rule)
-            if logs:
-                _warn_of_labels(part, rule.resources)
-        destination, external = _destination(part, rule, servers), section == "externalRules"
-        rules.append(structs.replace(rule, key=part.path, external=external, destination=destination))
+        part = Part(source, f"{section}[{index}]", about)
+        rules.append(read_rule(part, entry, section=section, servers=servers, logs=logs))
     return tuple(sorted(rules, key=lambda rule: isinstance(rule, QueryRule)))
 
 
-def _destination(part: _Part, rule: Any, servers: _Servers) -> Destination:
+def read_rule(
+    part: Part, entry: Mapping[str, object], *, section: str, servers: Mapping[str, PrometheusOptions], logs: bool
+) -> AnyRule:
+    """Decode a rule of "rules" or "externalRules"; its key is the part's path.
+
+    `servers` is what it can name as `prometheus`; with `logs`, warn of labels that no series can have.
+
+    Raises:
+        RulesError: it is invalid.
+    """
+    external = section == "externalRules"
+    rule: AnyRule
+    if internal := [key for key in entry if key.startswith("<")]:
+        raise part.error(f"unknown key `{internal[0]}`")
+    if "query" in entry and "seriesQuery" not in entry and "metricsQuery" not in entry:
+        rule = _with_labels(part, part.decode(entry, QueryRule), external=external)
+    else:
+        rule = part.decode(entry, Rule)
+        if logs:
+            _warn_of_labels(part, rule.resources)
+    return structs.replace(rule, key=part.path, external=external, destination=_destination(part, rule, servers))
+
+
+def _destination(part: Part, rule: Any, servers: _Servers) -> Destination:
     if rule.prometheus not in ("", DEFAULT_SERVER, *servers):
         known = ", ".join(sorted([DEFAULT_SERVER, *servers]))
         why = f"there is no server {rule.prometheus!r} in prometheusServers; there are {known}"
@@ -216,7 +264,7 @@ def _destination(part: _Part, rule: Any, servers: _Servers) -> Destination:
     return Destination(servers.get(rule.prometheus), rule.headers)
 
 
-def _with_labels(part: _Part, rule: QueryRule, *, external: bool) -> QueryRule:
+def _with_labels(part: Part, rule: QueryRule, *, external: bool) -> QueryRule:
     """Check a rule of the short form, and set the labels that name its namespaces and objects."""
     if not is_metric_name(rule.metric):
         raise part.error(f"{rule.metric!r} cannot stand in the path of a request", key=".name")
@@ -248,26 +296,26 @@ def _with_labels(part: _Part, rule: QueryRule, *, external: bool) -> QueryRule:
     return structs.replace(rule, resource=resource, resource_label=resource_label, namespace_label=namespace_label)
 
 
-def _warn_of_labels(part: _Part, resources: ResourceNaming) -> None:
+def _warn_of_labels(part: Part, resources: ResourceNaming) -> None:
     for label, _ in resources.overrides:
         if not field_types.is_label_name(label):
             why = "no Prometheus label has such a name; no series can have it"
             _log.warning("%s", part.error(why, key=f".resources.overrides.{label}"))
 
 
-def _resource_rules(part: _Part, entry: Mapping[str, object] | None, servers: _Servers) -> ResourceRules | None:
+def _resource_rules(part: Part, entry: Mapping[str, object] | None, servers: _Servers) -> ResourceRules | None:
     if entry is None:
         return None
     rules = part.decode(entry, ResourceRules)
     found = []
     for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
-        inner = _Part(part.source, f"{part.path}.{name}")
+        inner = Part(part.source, f"{part.path}.{name}")
         _warn_of_labels(inner, rule.resources)
         found.append(structs.replace(rule, destination=_destination(inner, rule, servers)))
     return structs.replace(rules, cpu=found[0], memory=found[1])
 
 
-def _server(part: _Part, entry: object, name: str) -> PrometheusOptions:
+def _server(part: Part, entry: object, name: str) -> PrometheusOptions:
     spec = part.decode(entry, ServerSpec)
     if name == DEFAULT_SERVER:
         raise part.error(f"{DEFAULT_SERVER} is the server of --prometheus-url; call this one something else")
@@ -283,8 +331,8 @@ def _forward(
     if entries is None:
         return ()
     if isinstance(entries, Mapping):
-        return (_forward_options(_Part(source, "forwardExternal"), entries),)
-    parts = [_Part(source, f"forwardExternal[{index}]") for index in range(len(entries))]
+        return (_forward_options(Part(source, "forwardExternal"), entries),)
+    parts = [Part(source, f"forwardExternal[{index}]") for index in range(len(entries))]
     if len(parts) > _MAX_OTHER_ADAPTERS:
         raise parts[_MAX_OTHER_ADAPTERS].error(f"there can be {_MAX_OTHER_ADAPTERS} other adapters")
     found = [_forward_options(*each) for each in zip(parts, entries, strict=True)]
@@ -299,7 +347,7 @@ def _forward(
     return tuple(found)
 
 
-def _forward_options(part: _Part, entry: Mapping[str, object]) -> ForwardOptions:
+def _forward_options(part: Part, entry: Mapping[str, object]) -> ForwardOptions:
     spec = part.decode(entry, ForwardSpec)
     if not spec.name.isprintable() or " " in spec.name:
         raise part.error(f"{spec.name!r} has a space or an invisible character", key=".name")
@@ -317,7 +365,7 @@ def _forward_options(part: _Part, entry: Mapping[str, object]) -> ForwardOptions
 _OPTIONAL_TEXTS = frozenset(
     [
         *("matches", "is", "isNot", "template", "nan", "inf", "empty", "maxAge", "merge", "timeout", "maxQueryBytes"),
-        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile"),
+        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile", "clientSecretFile", "credentialsFile"),
     ]
 )
 
@@ -348,6 +396,7 @@ _PARSERS: Mapping[type, tuple[type, Callable[[Any], object]]] = {
     field_types.Headers: (dict, field_types.headers),
     field_types.Overrides: (dict, field_types.overrides),
     field_types.ShortOverrides: (dict, field_types.short_overrides),
+    Parameters: (dict, parameters),
 }
 _TYPES = {str: "text", list: "a list", dict: "a mapping", type(None): "null"}
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import itertools
 import operator
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ from adapter.catalog.groups import (
     RESOURCE_VERSIONS,
 )
 from adapter.catalog.inventory import CustomMetricInfo
+from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.content.encoding import COMPRESS_FROM, Conversion, Encodable, Encoded, Representation, compress
 from adapter.gil import releasing_gil
 from kube.process import installed_version
@@ -70,13 +72,12 @@ class Document:
 class _View:
     """A snapshot of the metrics, with the documents that have been encoded from it."""
 
-    def __init__(
-        self, custom: tuple[CustomMetricInfo, ...], external: tuple[str, ...], forwarded: tuple[str, ...]
-    ) -> None:
-        self.parts = (custom, external, forwarded)
-        self.custom = custom
-        self.external_names = frozenset((*external, *forwarded))
-        self.external = tuple(sorted(self.external_names)) if forwarded else external
+    def __init__(self, custom: tuple[tuple[CustomMetricInfo, ...], ...], external: tuple[tuple[str, ...], ...]) -> None:
+        """`custom` and `external` are from several origins; the first that has a metric wins."""
+        self.parts = (*custom, *external)
+        self._custom_parts = [part for part in custom if part]
+        self._external_parts = [part for part in external if part]
+        self.external_names = frozenset().union(*external)
         self._documents: dict[tuple[str, Representation], Document] = {}
         self._writing = asyncio.Lock()
 
@@ -89,10 +90,24 @@ class _View:
             found = self._documents.get((name, form))
             if found is None:
                 work = functools.partial(_written, form, make)
-                is_long = len(self.custom) + len(self.external) > _FEW
+                is_long = sum(map(len, self.parts)) > _FEW
                 found = await asyncio.to_thread(work) if is_long else work()
                 self._documents[name, form] = found
         return found
+
+    @functools.cached_property
+    def custom(self) -> Collection[CustomMetricInfo]:
+        """The custom metrics, sorted; with many of them, called in a worker thread."""
+        if len(self._custom_parts) <= 1:
+            return self._custom_parts[0] if self._custom_parts else ()
+        infos = releasing_gil(itertools.chain(*reversed(self._custom_parts)))
+        by_name = {(info.metric, info.resource): info for info in infos}
+        return [by_name[name] for name in sorted(by_name)]
+
+    @functools.cached_property
+    def external(self) -> Collection[str]:
+        """The external metrics, likewise."""
+        return self._external_parts[0] if len(self._external_parts) == 1 else sorted(self.external_names)
 
 
 class _Resource(msgspec.Struct, rename="camel", gc=False):  # there can be very many, as of those below
@@ -136,6 +151,7 @@ class Discovery:
 
     Args:
         catalog: has the metrics. When they change, its tuples are replaced, never modified.
+        rule_objects: further metrics, likewise.
         custom: whether custom.metrics.k8s.io is served: the rules file has rules for it.
         external: likewise external.metrics.k8s.io.
         resource: likewise metrics.k8s.io.
@@ -150,13 +166,15 @@ class Discovery:
         custom: bool,
         external: bool,
         port: int,
+        rule_objects: ObjectCatalog | None = None,
         resource: bool = False,
         forwarded: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self._catalog = catalog
+        self._rule_objects = rule_objects or ObjectCatalog()
         self._forwarded = forwarded
         self._port = port
-        self._last = _View((), (), ())
+        self._last = _View((), ())
         versions: dict[str, tuple[str, ...]] = {}
         if custom:
             versions[CUSTOM_GROUP] = CUSTOM_VERSIONS
@@ -181,7 +199,8 @@ class Discovery:
         if not self.serves(group, version):
             return False
         if group == CUSTOM_GROUP:
-            return resource == "metrics" or resource in self._catalog.custom_resources
+            resources = (self._catalog.custom_resources, self._rule_objects.custom_resources)
+            return resource == "metrics" or any(resource in found for found in resources)
         if group == EXTERNAL_GROUP:
             return resource in self._view.external_names
         return group == RESOURCE_GROUP and resource in _USAGE
@@ -228,9 +247,10 @@ class Discovery:
     @property
     def _view(self) -> _View:
         """The metrics as they are now."""
-        parts = (self._catalog.custom, self._catalog.external, self._forwarded())
-        if not all(map(operator.is_, parts, self._last.parts)):
-            self._last = _View(*parts)
+        custom = (self._catalog.custom, self._rule_objects.custom)
+        external = (self._catalog.external, self._rule_objects.external, self._forwarded())
+        if not self._last.parts or not all(map(operator.is_, (*custom, *external), self._last.parts)):
+            self._last = _View(custom, external)
         return self._last
 
     def paths(self, others: tuple[str, ...]) -> dict[str, list[str]]:

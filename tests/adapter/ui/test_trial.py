@@ -151,9 +151,9 @@ async def test_active_rules_and_the_log_are_not_affected(tmp_path: Path, caplog:
         ("#", "expected one rule, but found 0 documents"),
         (
             "prometheusServers: {evil: {url: 'http://169.254.169.254', tokenFile: /etc/passwd}}\nrules: []",
-            "only rules and externalRules can be tried, not prometheusServers",
+            "only rules and externalRules can be here, not prometheusServers",
         ),
-        ("rules: []\nforwardExternal: {url: 'https://evil'}", "only rules and externalRules can be tried"),
+        ("rules: []\nforwardExternal: {url: 'https://evil'}", "only rules and externalRules can be here"),
         (LONG + "prometheus: evil", "prometheus: there is no server 'evil' in prometheusServers; there are default"),
         ("a: &a [*a]", "nested more than 30 deep, or an alias that contains itself"),
         (

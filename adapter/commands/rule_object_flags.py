@@ -1,0 +1,121 @@
+"""Flags about rules in objects of the cluster. Without them no object is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import click
+
+from adapter.rule_objects.sources import CLUSTER_METRIC_RULES, CONFIG_MAPS, METRIC_RULES, ObjectSource
+from adapter.rules.field_types import is_label_name
+from adapter.rules.objects import Tenancy
+from kube.config import own_namespace
+from kube.durations import POSITIVE_DURATION
+from kube.flags import Parsed, bool_option, option_group
+
+_OWN_NAMESPACE = "milliscale"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleObjectOptions:
+    """The objects that have rules, and what those of namespaces may do.
+
+    Attributes:
+        metric_rules: read MetricRules and ClusterMetricRules.
+        config_maps: read ConfigMaps with the label milliscale.io/rules.
+        hpa_annotations: read annotations of HorizontalPodAutoscalers.
+        tenancy: what rules of namespaces may do.
+    """
+
+    metric_rules: bool = False
+    config_maps: bool = False
+    hpa_annotations: bool = False
+    tenancy: Tenancy = field(default_factory=Tenancy)
+
+    @property
+    def sources(self) -> tuple[ObjectSource, ...]:
+        """The kinds of objects to read."""
+        return (
+            *((METRIC_RULES, CLUSTER_METRIC_RULES) if self.metric_rules else ()),
+            *((CONFIG_MAPS,) if self.config_maps else ()),
+        )
+
+
+def _options(
+    *,
+    metric_rules: bool,
+    rules_config_maps: bool,
+    hpa_annotations: bool,
+    tenant_label: str,
+    tenant_max_rules: int,
+    tenant_query_timeout: float,
+    tenant_max_samples: int,
+) -> RuleObjectOptions:
+    return RuleObjectOptions(
+        metric_rules=metric_rules,
+        config_maps=rules_config_maps,
+        hpa_annotations=hpa_annotations,
+        tenancy=Tenancy(
+            label=tenant_label,
+            query_seconds=tenant_query_timeout,
+            max_samples=tenant_max_samples,
+            max_rules=tenant_max_rules,
+            own_namespace=own_namespace(default=_OWN_NAMESPACE),
+        ),
+    )
+
+
+def _label(text: str) -> str:
+    if text and not is_label_name(text):
+        raise ValueError(f"{text!r} is no name of a label in Prometheus; most often it is namespace")
+    return text
+
+
+rule_object_flags = option_group(
+    "rule_objects",
+    _options,
+    bool_option(
+        "--metric-rules",
+        help="Serve the metrics of MetricRules and ClusterMetricRules, too; needs their CustomResourceDefinitions.",
+    ),
+    bool_option(
+        "--rules-config-maps",
+        help="Serve the metrics of rules in ConfigMaps that have the label milliscale.io/rules=true, too: for all "
+        "namespaces in the adapter's own one, else for the ConfigMap's namespace.",
+    ),
+    bool_option(
+        "--hpa-annotations",
+        help="Serve the metrics of queries in annotations of HorizontalPodAutoscalers, too, in the format of "
+        "kube-metrics-adapter.",
+    ),
+    click.option(
+        "--tenant-label",
+        type=Parsed("label", _label),
+        default="",
+        metavar="LABEL",
+        show_default="queries are not restricted",
+        help='Add LABEL="NAMESPACE" to every selector in queries of a namespace\'s own rules, so that they read only '
+        "series of this namespace.",
+    ),
+    click.option(
+        "--tenant-max-rules",
+        type=click.IntRange(min=1),
+        default=100,
+        show_default=True,
+        help="Maximum number of rules of a namespace; the oldest objects are used.",
+    ),
+    click.option(
+        "--tenant-query-timeout",
+        type=POSITIVE_DURATION,
+        default="10s",
+        show_default=True,
+        help="Maximum duration of a query of a namespace's own rules.",
+    ),
+    click.option(
+        "--tenant-max-samples",
+        type=click.IntRange(min=1),
+        default=10_000,
+        show_default=True,
+        help="Maximum number of samples in the result of a query of a namespace's own rules, and of series in a list.",
+    ),
+)

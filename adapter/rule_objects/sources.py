@@ -1,0 +1,75 @@
+"""The objects that rules are read from, and what is kept of each: enough to read it again with other servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from adapter.prometheus.options import PrometheusOptions
+from adapter.rules.objects import CLUSTER_METRIC_RULE, CONFIG_MAP, METRIC_RULE, RuleObject, Tenancy, read_object
+
+RULES_LABEL = "milliscale.io/rules=true"
+"""Selects the ConfigMaps that have rules."""
+
+Servers = Mapping[str, PrometheusOptions]
+
+
+class StoredObject(msgspec.Struct, frozen=True, gc=False):
+    """An object, without what changes often and makes no difference, such as its status and resourceVersion.
+
+    `content` is the JSON of the kept fields, by name; `metadata` that of the kept metadata.
+    """
+
+    metadata: bytes
+    content: bytes
+
+    def object(self, kind: str) -> dict[str, Any]:
+        """Return the object's JSON, with the fields that were kept."""
+        return {"kind": kind, "metadata": msgspec.json.decode(self.metadata), **msgspec.json.decode(self.content)}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSource:
+    """A kind of objects that have rules.
+
+    Attributes:
+        kind: the kind.
+        path: the collection's path.
+        fields: the top-level fields that are kept; `spec` for most kinds.
+        read: returns the rules of an object, see adapter.rules.objects.read_object; most objects are one RuleObject.
+        label_selector: only these objects are read.
+        annotations: keep the annotations, too.
+    """
+
+    kind: str
+    path: str
+    fields: tuple[str, ...]
+    read: Callable[[Mapping[str, Any], Servers, Tenancy], Sequence[RuleObject]]
+    label_selector: str = ""
+    annotations: bool = False
+
+    def view(self, item: Mapping[str, Any]) -> StoredObject | None:
+        """Return what is kept of an object's JSON, which may be anything."""
+        metadata = item.get("metadata")
+        if not isinstance(metadata, dict):
+            return None
+        names = ("namespace", "name", "uid", "creationTimestamp", "generation")
+        kept = {name: metadata[name] for name in names if name in metadata}
+        if self.annotations:
+            kept["annotations"] = metadata.get("annotations")
+        content = {name: item[name] for name in self.fields if name in item}
+        return StoredObject(msgspec.json.encode(kept), msgspec.json.encode(content))
+
+
+def _read_one(obj: Mapping[str, Any], servers: Servers, tenancy: Tenancy) -> Sequence[RuleObject]:
+    return (read_object(obj, servers=servers, tenancy=tenancy),)
+
+
+METRIC_RULES = ObjectSource(METRIC_RULE, "/apis/milliscale.io/v1/metricrules", ("spec",), _read_one)
+CLUSTER_METRIC_RULES = ObjectSource(
+    CLUSTER_METRIC_RULE, "/apis/milliscale.io/v1/clustermetricrules", ("spec",), _read_one
+)
+CONFIG_MAPS = ObjectSource(CONFIG_MAP, "/api/v1/configmaps", ("data",), _read_one, label_selector=RULES_LABEL)

@@ -1,0 +1,119 @@
+"""Sends HTTP requests to one upstream server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+import aiohttp
+from yarl import URL
+
+from adapter.upstream.access import ServerAccess
+from adapter.upstream.authenticators import OutgoingRequest
+from adapter.upstream.credentials import Credentials
+from kube.fairness import FairSemaphore, current_namespace
+
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
+
+
+class UpstreamClient:
+    """Sends requests to one server, until `close`."""
+
+    def __init__(
+        self,
+        access: ServerAccess,
+        *,
+        connections: int,
+        max_waiting: int,
+        reserved: int = 0,
+        session: aiohttp.ClientSession | None = None,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            access: the server.
+            connections: how many callers hold a `slot` at a time.
+            max_waiting: how many callers of each namespace may wait for one.
+            reserved: further connections, for requests without a slot.
+            session: an HTTP session to share; None: the client opens its own.
+        """
+        self._connections = connections + reserved
+        self._slots = FairSemaphore(connections, max_waiting=max_waiting)
+        self._credentials = Credentials(access)
+        self._proxy = URL(access.proxy_url) if access.proxy_url else None
+        self._loading = asyncio.Lock()
+        self._session = session
+        self._owns_session = session is None
+
+    async def close(self) -> None:
+        """Close the connections of this client's own."""
+        await self._credentials.close()
+        if self._session is not None and self._owns_session:
+            await self._session.close()
+            self._session = None
+
+    async def load(self) -> None:
+        """Read the TLS files and import the library of `auth`; the first request does, too.
+
+        Raises:
+            UpstreamConfigError: one cannot be used.
+        """
+        if not self._credentials.loaded:
+            async with self._loading:
+                await asyncio.to_thread(self._credentials.load)
+
+    def slot(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Hold a slot for the current namespace; raises QueueFullError as FairSemaphore.slot."""
+        return self._slots.slot(current_namespace())
+
+    @contextlib.asynccontextmanager
+    async def send(
+        self, url: URL, *, form: Mapping[str, str] | None = None, headers: tuple[tuple[str, str], ...] = ()
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """GET a URL, or POST a form to it; once more if the server refuses a credential that can be renewed.
+
+        Redirects are not followed: they could leak the credentials to another server.
+
+        Raises:
+            CredentialsError, UpstreamConfigError: a credential cannot be used now.
+            aiohttp.ClientError, OSError: there is no response.
+        """
+        await self.load()
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=self._connections)
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        method = "GET" if form is None else "POST"
+        request = await self._credentials.request(method, url, form=form, headers=headers)
+        async with self._open(self._session, request) as response:
+            if not await self._credentials.renewed(request, response.status):
+                yield response
+                return
+        request = await self._credentials.request(method, url, form=form, headers=headers)
+        async with self._open(self._session, request) as response:
+            yield response
+
+    def _open(
+        self, session: aiohttp.ClientSession, request: OutgoingRequest
+    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        context = self._credentials.context()
+        return session.request(
+            request.method,
+            request.url,
+            data=request.body,
+            headers=request.headers,
+            ssl=context if context is not None else True,
+            proxy=self._proxy,
+            allow_redirects=False,
+            timeout=_TIMEOUT,
+        )
+
+
+async def read_up_to(response: aiohttp.ClientResponse, size: int) -> bytes:
+    """Read a body to its end, or until more than `size` bytes have arrived."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > size:
+            break
+    return bytes(body)

@@ -1,0 +1,184 @@
+"""The credentials for a server: TLS files, secrets in files, and `auth`.
+
+Files are checked before each request and reloaded when they have changed, because kubelets and certificate managers
+replace them while the process runs. The old content stays in use while the new one is invalid, because files may be
+read while they are written.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+from multidict import CIMultiDict
+from yarl import URL
+
+from adapter.upstream.access import CredentialsError, ServerAccess, UpstreamConfigError
+from adapter.upstream.authenticators import Authenticator, OutgoingRequest, make_authenticator
+from kube.files import FilesVersion
+
+_log = logging.getLogger(__name__)
+
+
+class Credentials:
+    """The credentials for a server, with the current content of their files."""
+
+    def __init__(self, access: ServerAccess) -> None:
+        self._access = access
+        self._secret_file = access.token_file or access.password_file
+        self._secret = ""
+        self._secret_version: FilesVersion | None = None
+        self._tls_files = [path for path in (access.ca_file, access.cert_file, access.key_file) if path is not None]
+        self._tls_version = FilesVersion.of()
+        self._context: ssl.SSLContext | None = None
+        self._authenticator: Authenticator | None = None
+        self._logged = ""
+
+    @property
+    def loaded(self) -> bool:
+        """The TLS files have been read, or there is no TLS; the library of `auth` has been imported."""
+        has_context = self._context is not None or urlsplit(self._access.url).scheme != "https"
+        return has_context and (self._access.auth is None or self._authenticator is not None)
+
+    def load(self) -> None:
+        """Read the TLS files, and import the library of `auth`, for the first time.
+
+        Raises:
+            UpstreamConfigError: one cannot be used.
+        """
+        if self._access.auth is not None and self._authenticator is None:
+            try:
+                self._authenticator = make_authenticator(self._access.auth, what=self._access.what)
+            except UpstreamConfigError as error:
+                raise self._access.error(str(error)) from error
+        if self.loaded:
+            return
+        version = FilesVersion.of(*self._tls_files)
+        self._context = _context(self._access)
+        self._tls_version = version
+        if self._access.insecure_skip_tls_verify:
+            _log.warning(
+                "the certificate of %s at %s is not verified: anyone who can redirect the connection sees the"
+                " credentials and chooses the values",
+                self._access.what,
+                urlsplit(self._access.base).netloc.rpartition("@")[2],
+            )
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the TLS context of the newest files; None for plain HTTP."""
+        if self._context is None or not self._tls_files:
+            return self._context
+        version = FilesVersion.of(*self._tls_files)
+        if version != self._tls_version:
+            self._tls_version = version  # a bad file is tried again when it changes again
+            try:
+                self._context = _context(self._access)
+            except UpstreamConfigError as error:
+                if str(error) != self._logged:
+                    self._logged = str(error)
+                    _log.warning("a TLS file has changed and cannot be used; the old one stays: %s", error)
+        return self._context
+
+    async def request(
+        self, method: str, url: URL, *, form: Mapping[str, str] | None = None, headers: tuple[tuple[str, str], ...] = ()
+    ) -> OutgoingRequest:
+        """Return a request as it is sent, after `load`.
+
+        Args:
+            method: GET or POST.
+            url: its URL.
+            form: the fields of its body; None for no body.
+            headers: they replace the server's headers of the same names.
+
+        Raises:
+            CredentialsError: a file or a service gives no credential.
+        """
+        request = OutgoingRequest(method, url, await self.headers(*headers))
+        if form is not None:
+            request.headers["Content-Type"] = "application/x-www-form-urlencoded"
+            request = replace(request, body=urlencode(form).encode())
+        return await self.authenticate(request)
+
+    async def authenticate(self, request: OutgoingRequest) -> OutgoingRequest:
+        """Return a request authenticated as `auth` says; other credentials are among `headers`.
+
+        Raises:
+            CredentialsError: there is no credential.
+        """
+        return await self._authenticator.authenticate(request) if self._authenticator is not None else request
+
+    async def renewed(self, request: OutgoingRequest, status: int) -> bool:
+        """Return whether a request that got this status can be sent again with another credential."""
+        authenticator = self._authenticator
+        return authenticator is not None and status in authenticator.refusals and await authenticator.renew(request)
+
+    async def close(self) -> None:
+        """Cancel what is in progress."""
+        if self._authenticator is not None:
+            await self._authenticator.close()
+
+    async def headers(self, *others: tuple[str, str]) -> CIMultiDict[str]:
+        """Return the server's headers, the Authorization header of a file or kubeconfig if there is one, and others.
+
+        A later header replaces an earlier one of the same name, whatever the case of the names.
+
+        Raises:
+            CredentialsError: the file with the secret cannot be read, or has none.
+        """
+        headers: CIMultiDict[str] = CIMultiDict()
+        for name, value in (*self._access.headers, *(await self._authorization()).items(), *others):
+            headers[name] = value
+        return headers
+
+    async def _authorization(self) -> dict[str, str]:
+        if self._access.auth is not None:
+            return {}
+        if self._secret_file is None:
+            return await self._access.cluster.authorization() if self._access.cluster is not None else {}
+        secret = self._read_secret(self._secret_file)
+        if not self._access.username:
+            return {"Authorization": f"Bearer {secret}"}
+        pair = f"{self._access.username}:{secret}".encode()
+        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+
+    def _read_secret(self, path: Path) -> str:
+        kind = "token" if self._access.token_file is not None else "password"
+        name = f"the {kind} file for {self._access.what}"
+        version = FilesVersion.of(path)
+        if version != self._secret_version or version.stats == (None,):
+            try:
+                self._secret = path.read_text(encoding="ascii").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "not ASCII text"
+                raise CredentialsError(f"{name} cannot be read: {reason}") from error
+            self._secret_version = version
+        if not self._secret or not self._secret.isprintable():
+            raise CredentialsError(f"{name} holds no {kind}")
+        return self._secret
+
+
+def _context(access: ServerAccess) -> ssl.SSLContext:
+    try:
+        context = access.cluster.tls if access.cluster else ssl.create_default_context(cafile=access.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise access.error(f"CA file for {access.what} {access.ca_file}: {_reason(error)}") from error
+    if access.insecure_skip_tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if access.cert_file is not None:
+        try:
+            context.load_cert_chain(access.cert_file, access.key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise access.error(
+                f"client certificate for {access.what} {access.cert_file}, {access.key_file}: {_reason(error)}"
+            ) from error
+    return context
+
+
+def _reason(error: OSError | ssl.SSLError) -> str:
+    return error.strerror or str(error)

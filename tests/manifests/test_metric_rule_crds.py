@@ -1,0 +1,240 @@
+"""The CustomResourceDefinitions of MetricRule and ClusterMetricRule, in a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from kube.client import KubeClient
+from kube.status import StatusError
+from playground.apiserver.encoding import Form
+from playground.apiserver.resource_types import resource_type_of_kind
+from playground.apiserver.tables import table_of
+from playground.binaries import find_async
+from playground.cluster import Cluster, start_cluster
+from playground.install import apply, read_objects
+from tests.eventually import eventually
+from tests.manifests.metric_rule_specs import CLUSTER_ONLY, INVALID, LONG, SHORT, VALID, Spec
+from tests.manifests.rendering import MANIFESTS
+
+FOLDER = MANIFESTS / "crds/metric-rules"
+FILES = {"MetricRule": FOLDER / "metricrules.yaml", "ClusterMetricRule": FOLDER / "clustermetricrules.yaml"}
+PATHS = {
+    "MetricRule": "/apis/milliscale.io/v1/namespaces/default/metricrules",
+    "ClusterMetricRule": "/apis/milliscale.io/v1/clustermetricrules",
+}
+KINDS = tuple(FILES)
+Kubectl = Callable[..., Coroutine[None, None, tuple[int | None, str]]]
+
+real_api_server = [
+    pytest.mark.e2e,
+    pytest.mark.kubebuilder,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("metric-rule-crds"),
+    pytest.mark.skipif(
+        "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver"
+    ),
+]
+
+
+def on_real_api_server(test: Any) -> Any:
+    """Mark a test that needs a real API server; all of them share one."""
+    for mark in real_api_server:
+        test = mark(test)
+    return test
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    async with start_cluster(tmp_path_factory.mktemp("crds")) as cluster, await cluster.client() as client:
+        for file in FILES.values():
+            await apply(client, await read_objects(file))
+
+        async def served() -> bool:
+            try:
+                for path in PATHS.values():
+                    await client.get(path)
+            except StatusError as error:
+                raise AssertionError(str(error)) from error
+            return True
+
+        await eventually(served, within=20)
+        yield cluster
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def admin(cluster: Cluster) -> AsyncIterator[KubeClient]:
+    async with await cluster.client() as client:
+        yield client
+
+
+def rule(kind: str, spec: Spec, *, name: str = "queue") -> dict[str, Any]:
+    metadata = {"name": name, **({"namespace": "default"} if kind == "MetricRule" else {})}
+    return {"apiVersion": "milliscale.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+async def refusal(client: KubeClient, kind: str, spec: Spec) -> str:
+    """Return what the API server says against an object, in a dry run; "" if it is accepted."""
+    try:
+        await client.post(f"{PATHS[kind]}?dryRun=All", rule(kind, spec))
+    except StatusError as error:
+        return str(error)
+    return ""
+
+
+def schema(kind: str) -> dict[str, Any]:
+    (version,) = yaml.safe_load(FILES[kind].read_text())["spec"]["versions"]
+    return dict(version["schema"]["openAPIV3Schema"])
+
+
+def descriptions(part: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path and the description of each field of a schema."""
+    for name, field in (part.get("properties") or {}).items():
+        yield f"{path}.{name}", field.get("description", "")
+        yield from descriptions(field, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in part:
+            yield from descriptions(part[key], f"{path}[]")
+
+
+def test_both_kinds_have_the_same_schema_except_for_what_only_cluster_metric_rules_may_have() -> None:
+    namespaced, cluster = (schema(kind)["properties"] for kind in KINDS)
+    rules, cluster_rules = (each["spec"].pop("x-kubernetes-validations") for each in (namespaced, cluster))
+    assert [one["message"] for one in rules if one not in cluster_rules] == [said for _, said in CLUSTER_ONLY.values()]
+    assert [one for one in cluster_rules if one not in rules] == []
+    for each in (namespaced, cluster):
+        del each["kind"], each["spec"]["properties"]["labels"]["description"]
+    assert namespaced == cluster
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_has_a_description(kind: str) -> None:
+    found = dict(descriptions(schema(kind)))
+    assert len(found) > 60
+    assert [path for path, text in found.items() if not text and path != ".metadata"] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_playground_prints_the_columns_of_the_definition(kind: str) -> None:
+    (version,) = yaml.safe_load(FILES[kind].read_text())["spec"]["versions"]
+    columns = [(one["name"], one.get("priority", 0)) for one in version["additionalPrinterColumns"]]
+    served = resource_type_of_kind("milliscale.io/v1", kind)
+    assert served is not None
+    table = table_of(served, [], Form("Table"), metadata={}, include="None", now=None)  # type: ignore[arg-type]
+    assert [(one["name"], one["priority"]) for one in table["columnDefinitions"]] == [("Name", 0), *columns]
+    names = yaml.safe_load(FILES[kind].read_text())["spec"]["names"]
+    assert (served.plural, served.singular) == (names["plural"], names["singular"])
+    assert (list(served.short_names), list(served.categories)) == (names["shortNames"], names["categories"])
+
+
+@on_real_api_server
+@pytest.mark.parametrize("kind", KINDS)
+async def test_valid_rules_are_accepted(admin: KubeClient, kind: str) -> None:
+    specs = VALID if kind == "MetricRule" else VALID | {name: spec for name, (spec, _) in CLUSTER_ONLY.items()}
+    refusals = await asyncio.gather(*(refusal(admin, kind, spec) for spec in specs.values()))
+    assert {name: said for name, said in zip(specs, refusals, strict=True) if said} == {}
+
+
+@on_real_api_server
+@pytest.mark.parametrize("kind", KINDS)
+async def test_invalid_rules_are_refused_with_what_to_change(admin: KubeClient, kind: str) -> None:
+    specs = INVALID if kind == "ClusterMetricRule" else INVALID | CLUSTER_ONLY
+    refusals = await asyncio.gather(*(refusal(admin, kind, spec) for spec, _ in specs.values()))
+    cases = zip(specs.items(), refusals, strict=True)
+    assert {name: (message, said) for (name, (_, message)), said in cases if message not in said} == {}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kubectl(cluster: Cluster) -> Kubectl:
+    """Run `kubectl` with these arguments; return its exit status and its output, with errors."""
+    program = await find_async("kubectl")
+
+    async def run(*arguments: str, stdin: str = "") -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            program,
+            f"--kubeconfig={cluster.kubeconfig}",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate(stdin.encode())
+        return process.returncode, output.decode()
+
+    return run
+
+
+@on_real_api_server
+@pytest.mark.parametrize("kind", KINDS)
+async def test_server_side_apply_refuses_unknown_keys_and_wrong_types(kubectl: Kubectl, kind: str) -> None:
+    async def apply(spec: Spec) -> tuple[int | None, str]:
+        obj = yaml.safe_dump(rule(kind, spec))
+        return await kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f-", stdin=obj)
+
+    for spec in (SHORT, LONG):
+        assert (await apply(spec))[0] == 0
+    for more, message in (
+        ({"qeury": "up"}, "spec.qeury: field not declared in schema"),
+        ({"query": 1}, "query: expected string"),
+    ):
+        status, said = await apply({**SHORT, **more})
+        assert status != 0
+        assert message in said
+
+
+@on_real_api_server
+@pytest.mark.parametrize("kind", KINDS)
+async def test_kubectl_get_prints_the_state(admin: KubeClient, kubectl: Kubectl, kind: str) -> None:
+    ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": "it has a value"}
+    status = {
+        "observedGeneration": 1,
+        "conditions": [{**ready, "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        "metrics": ["queue_length", "queue_age"],
+        "metricsCount": 2,
+        "series": 12,
+        "value": "42",
+        "queryDuration": "12ms",
+    }
+    await admin.post(PATHS[kind], rule(kind, SHORT))
+    stored = await admin.patch(f"{PATHS[kind]}/queue/status", {"status": status})
+    assert stored["status"] == status
+    short_name = "mrule" if kind == "MetricRule" else "cmrule"
+    _, output = await kubectl("get", short_name)
+    heads, row = (line.split() for line in output.splitlines())
+    assert heads == ["NAME", "TYPE", "METRIC", "READY", "REASON", "VALUE", "AGE"]
+    assert row[:-1] == ["queue", "External", "queue_length", "True", "Ready", "42"]
+    _, output = await kubectl("get", "milliscale", "-o", "wide")
+    assert "SERIES   QUERY TIME   MESSAGE          AGE" in output
+    assert "12       12ms         it has a value   " in output
+
+
+@on_real_api_server
+@pytest.mark.parametrize("kind", KINDS)
+async def test_status_and_spec_are_written_apart(admin: KubeClient, kind: str) -> None:
+    path = f"{PATHS[kind]}/apart"
+    await admin.post(PATHS[kind], {**rule(kind, SHORT, name="apart"), "status": {"value": "1"}})
+    stored = await admin.patch(f"{path}/status", {"spec": {"metric": "other"}, "status": {"value": "2"}})
+    assert (stored["spec"], stored["status"], stored["metadata"]["generation"]) == (SHORT, {"value": "2"}, 1)
+    stored = await admin.patch(path, {"spec": {"metric": "other"}, "status": {"value": "3"}})
+    assert (stored["spec"]["metric"], stored["status"], stored["metadata"]["generation"]) == (
+        "other",
+        {"value": "2"},
+        2,
+    )
+
+
+@on_real_api_server
+@pytest.mark.parametrize("kind", KINDS)
+async def test_kubectl_explain_describes_every_field(kubectl: Kubectl, kind: str) -> None:
+    _, tree = await kubectl("explain", kind.lower(), "--recursive")
+    fields = [path.rpartition(".")[2].removesuffix("[]") for path, _ in descriptions(schema(kind))]
+    shown = {line.split("\t")[0].strip() for line in tree.splitlines() if "\t<" in line}
+    assert set(fields) <= shown
+    _, text = await kubectl("explain", f"{kind.lower()}.spec.activation.for")
+    assert "How long the metric must have been below it" in text
