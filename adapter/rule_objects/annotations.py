@@ -15,12 +15,13 @@ zalando-incubator/kube-metrics-adapter.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
+from adapter.rule_objects.sources import ObjectSource, Servers
 from adapter.rules import AnyRule, Policy, QueryRule, RulesError
 from adapter.rules.naming import is_metric_name
 from adapter.rules.objects import ObjectName, RuleObject, Tenancy, identified, restricted
@@ -29,16 +30,19 @@ from kube.mapping import GroupResource
 PREFIX = "metric-config."
 """Annotations that begin with this configure metrics."""
 
+HPA = "HorizontalPodAutoscaler"
+OWN_HPA = "HorizontalPodAutoscaler.milliscale.io"
+"""The kinds of objects with annotations: of autoscaling, and of milliscale.io."""
+
+_COLLECTIONS = {
+    HPA: "/apis/autoscaling/v2/horizontalpodautoscalers",
+    OWN_HPA: "/apis/milliscale.io/v1/horizontalpodautoscalers",
+}
 _COLLECTOR = "prometheus"
 # The label `type` of the selector names the collector; without it, the metric's name may.
 _TYPES = frozenset({"prometheus", "prometheus-query"})
 # Kubernetes' labels cannot have such names.
 _OBJECT_LABEL, _NAMESPACE_LABEL = "<object>", "<namespace>"
-
-
-HPA = "HorizontalPodAutoscaler"
-OWN_HPA = "HorizontalPodAutoscaler.milliscale.io"
-"""The kinds of objects with annotations: of autoscaling, and of milliscale.io."""
 
 
 class _Selector(msgspec.Struct, rename="camel"):
@@ -85,6 +89,7 @@ class _Spec(msgspec.Struct):
 
 
 class _Status(msgspec.Struct, rename="camel"):
+    current_replicas: int = 0
     desired_replicas: int = 0
 
 
@@ -99,6 +104,44 @@ def has_queries(hpa: Mapping[str, Any]) -> bool:
     metadata = hpa.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     return isinstance(annotations, dict) and any(_parts(key) is not None for key in annotations)
+
+
+def relevant_part(hpa: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return an HPA with only what its rules depend on; None without queries. Accepts any JSON.
+
+    The status of an HPA changes often, and most annotations are others' and long.
+    """
+    if not has_queries(hpa):
+        return None
+    metadata, spec, status = hpa["metadata"], hpa.get("spec"), hpa.get("status")
+    annotations = {key: value for key, value in metadata["annotations"].items() if _parts(key) is not None}
+    part: dict[str, Any] = {"metadata": {**metadata, "annotations": annotations}}
+    if isinstance(spec, dict):
+        part["spec"] = {"metrics": spec.get("metrics")}
+    if isinstance(status, dict) and any(key.endswith("/per-replica") for key in annotations):
+        part["status"] = {key: status.get(key, 0) for key in ("currentReplicas", "desiredReplicas")}
+    return part
+
+
+def hpa_sources(default_url: str) -> tuple[ObjectSource, ...]:
+    """Return the sources of both kinds of HPAs; `default_url` is --prometheus-url."""
+    return tuple(
+        ObjectSource(
+            kind,
+            path,
+            ("spec", "status"),
+            functools.partial(_read, kind, default_url),
+            annotations=True,
+            part=relevant_part,
+        )
+        for kind, path in _COLLECTIONS.items()
+    )
+
+
+def _read(
+    kind: str, default_url: str, hpa: Mapping[str, Any], servers: Servers, tenancy: Tenancy
+) -> Sequence[RuleObject]:
+    return annotation_rules(hpa, kind=kind, servers=servers, default_url=default_url, tenancy=tenancy)
 
 
 def annotation_rules(
@@ -212,10 +255,11 @@ def _object_rule(hpa: _Hpa, metric: _Object, configs: Mapping[tuple[str, str], M
     annotation = f"{PREFIX}object.{name}.{_COLLECTOR}"
     query = {**metric.metric.labels, **config}.get("query", "")
     if query and "per-replica" in config:  # with any value
-        # The number that the last reconciliation set; status.currentReplicas is the number before it.
-        replicas = hpa.status.desired_replicas if hpa.status is not None else 0
+        # The last reconciliation that had a metric changed the replicas from current to desired.
+        status = hpa.status or _Status()
+        replicas = status.desired_replicas or status.current_replicas
         if replicas < 1:
-            raise RulesError(f"{annotation}/per-replica: the HPA's status has no desiredReplicas yet")
+            raise RulesError(f"{annotation}/per-replica: the HPA's status has no replicas yet")
         query = f"({query}\n) / {replicas}"
     labels = {**metric.metric.labels, _OBJECT_LABEL: described.name, _NAMESPACE_LABEL: hpa.metadata.namespace}
     rule = _checked(metric.metric, query, annotation, Destination(), labels=labels, external=False)

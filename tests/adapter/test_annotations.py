@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.prometheus import PrometheusOptions, Tenant
-from adapter.rule_objects.annotations import HPA, annotation_rules, has_queries
+from adapter.prometheus.options import PrometheusOptions, Tenant
+from adapter.rule_objects.annotations import HPA, annotation_rules, relevant_part
 from adapter.rules import Policy, QueryRule
 from adapter.rules.objects import INVALID, RuleObject, Tenancy
 from kube.mapping import GroupResource
@@ -36,13 +36,16 @@ def on_object(kind: str = "Pod", api_version: str = "v1", labels: Mapping[str, s
 
 
 def read(annotations: Mapping[str, str], *metrics: Any, status: Any = None) -> list[RuleObject]:
-    """Read an HPA of the namespace shop."""
+    """Read the relevant part of an HPA of the namespace shop."""
     hpa = {
         "metadata": {"name": "web", "namespace": "shop", "annotations": annotations},
         "spec": {"metrics": list(metrics)},
         "status": status,
     }
-    return annotation_rules(hpa, kind=HPA, servers={"mimir": MIMIR}, default_url=DEFAULT_URL, tenancy=TENANCY)
+    part = relevant_part(hpa)
+    if part is None:
+        return []
+    return annotation_rules(part, kind=HPA, servers={"mimir": MIMIR}, default_url=DEFAULT_URL, tenancy=TENANCY)
 
 
 def rule_of(annotations: Mapping[str, str], metric: Any, status: Any = None) -> QueryRule:
@@ -72,9 +75,7 @@ def test_external_metric_has_the_query_of_its_annotation() -> None:
 def test_rules_have_the_restrictions_of_the_namespace() -> None:
     for rule in (rule_of({f"{RPS}/query": QUERY}, external()), rule_of({f"{OBJECT}/query": QUERY}, on_object())):
         assert rule.namespace == "shop"
-        assert rule.destination.tenant == Tenant(
-            namespace="shop", label="namespace", query_seconds=3.0, max_samples=7
-        )
+        assert rule.destination.tenant == Tenant(namespace="shop", label="namespace", query_seconds=3.0, max_samples=7)
 
 
 def test_without_a_value_there_is_no_zero() -> None:
@@ -190,7 +191,11 @@ def test_other_urls_are_refused(url: str) -> None:
 def test_object_metric_is_of_the_described_object_whether_it_exists_or_not() -> None:
     rule = rule_of({f"{OBJECT}/query": QUERY}, on_object(labels={"route": "a"}))
     assert (rule.external, rule.resource, rule.query) == (False, GroupResource("", "pod"), QUERY)
-    assert dict(rule.value_labels or ()) == {"route": "a", rule.resource_label: "dummy-pod", rule.namespace_label: "shop"}
+    assert dict(rule.value_labels or ()) == {
+        "route": "a",
+        rule.resource_label: "dummy-pod",
+        rule.namespace_label: "shop",
+    }
     ingress = rule_of({f"{OBJECT}/query": QUERY}, on_object("Ingress", "networking.k8s.io/v1"))
     assert ingress.resource == GroupResource("networking.k8s.io", "ingress")
 
@@ -203,10 +208,11 @@ def test_object_metric_is_of_the_default_server() -> None:
 @pytest.mark.parametrize("value", ["true", "false", ""])
 def test_per_replica_divides_by_the_replicas_that_the_hpa_has_set(value: str) -> None:
     annotations = {f"{OBJECT}/query": f"{QUERY} # all", f"{OBJECT}/per-replica": value}
-    rule = rule_of(annotations, on_object(), status={"currentReplicas": 2, "desiredReplicas": 3})
-    assert rule.query == f"({QUERY} # all\n) / 3"
-    for status in (None, {}, {"currentReplicas": 2, "desiredReplicas": 0}):
-        assert "no desiredReplicas yet" in error_of(annotations, on_object(), status)
+    for replicas in ({"currentReplicas": 2, "desiredReplicas": 3}, {"currentReplicas": 3, "desiredReplicas": 0}):
+        rule = rule_of(annotations, on_object(), status=replicas)
+        assert rule.query == f"({QUERY} # all\n) / 3"
+    for status in (None, {}, {"currentReplicas": 0, "desiredReplicas": 0}):
+        assert "has no replicas yet" in error_of(annotations, on_object(), status)
 
 
 def test_per_replica_has_no_effect_on_external_metrics() -> None:
@@ -223,15 +229,30 @@ def test_metric_that_stands_twice_in_an_hpa_has_one_rule() -> None:
     assert len(read({f"{RPS}/query": QUERY}, external(), external())) == 1
 
 
+def test_only_what_matters_of_an_hpa_is_kept() -> None:
+    annotations = {f"{RPS}/query": QUERY, "kubectl.kubernetes.io/last-applied-configuration": "{}"}
+    hpa = {"metadata": {"name": "web", "annotations": annotations}, "spec": {"metrics": [], "maxReplicas": 3}}
+    status = {"currentReplicas": 2, "desiredReplicas": 3, "currentMetrics": []}
+    kept = {"metadata": {"name": "web", "annotations": {f"{RPS}/query": QUERY}}, "spec": {"metrics": []}}
+    assert relevant_part({**hpa, "status": status}) == kept
+    annotations[f"{OBJECT}/per-replica"] = "true"
+    part = relevant_part({**hpa, "status": status})
+    assert part is not None
+    assert part["status"] == {"currentReplicas": 2, "desiredReplicas": 3}
+    assert relevant_part({"metadata": {"annotations": {"other": "x"}}}) is None
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["metadata", "annotations", "name", "spec"]), inner),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["metadata", "annotations", "name", "spec"]), inner)
+    ),
 )
 
 
 @given(st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), JSON))
 def test_any_json_makes_rules_or_errors(hpa: dict[str, Any]) -> None:
-    has_queries(hpa)
+    relevant_part(hpa)
     annotation_rules(hpa, kind=HPA, servers={}, default_url=DEFAULT_URL, tenancy=TENANCY)
 
 

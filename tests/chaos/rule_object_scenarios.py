@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from playground.scenario import NAMESPACE
 from tests.chaos.api_server_scenarios import need_other_replicas, wait_scaled
-from tests.chaos.environment import NAMESPACE
 from tests.chaos.faults import Reply, Reset, path_has
 from tests.chaos.scenario import Run, Scenario
 from tests.eventually import eventually

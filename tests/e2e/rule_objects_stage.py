@@ -70,7 +70,7 @@ class Stage:
             assert self.adapter.exit_status is None, self.adapter.last_lines()
             hpa = await self.client.get(_path("autoscaling/v2", "horizontalpodautoscalers", namespace, name))
             deployment = await self.client.get(_path("apps/v1", "deployments", namespace, name))
-            assert deployment["spec"]["replicas"] == replicas, hpa.get("status", {}).get("conditions")
+            assert deployment["spec"]["replicas"] == replicas, hpa.get("status")
             return True
 
         await eventually(scaled, within=_SOON)
@@ -97,7 +97,8 @@ def deployment(namespace: str, name: str) -> Object:
 
 
 def hpa(namespace: str, name: str, *metrics: Object, annotations: Mapping[str, str] | None = None) -> Object:
-    """Return an HPA of a Deployment with the same name, which scales down at once."""
+    """Return an HPA of a Deployment with the same name, which scales up and down at once."""
+    policies = [{"type": "Percent", "value": 1000, "periodSeconds": 1}]
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -107,7 +108,7 @@ def hpa(namespace: str, name: str, *metrics: Object, annotations: Mapping[str, s
             "minReplicas": 1,
             "maxReplicas": 10,
             "metrics": list(metrics),
-            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+            "behavior": {"scaleUp": {"policies": policies}, "scaleDown": {"stabilizationWindowSeconds": 0}},
         },
     }
 
@@ -141,9 +142,8 @@ async def stage(folder: Path, *flags: str) -> AsyncIterator[Stage]:
         await cluster.client() as client,
     ):
         await prometheus.set_targets([Target(address=address)])
-        for crd in sorted((ROOT / "manifests/crds").glob("*.yaml")):
-            if crd.name != "kustomization.yaml":
-                await apply(client, await read_objects(crd))
+        for crd in ("horizontalpodautoscalers", "metric-rules/metricrules", "metric-rules/clustermetricrules"):
+            await apply(client, await read_objects(ROOT / f"manifests/crds/{crd}.yaml"))
         command = [
             *(sys.executable, "-m", "adapter", "serve", f"--config={rules}", f"--prometheus-url={prometheus.url}"),
             *(f"--{use}-kubeconfig={cluster.kubeconfig}" for use in ("lister", "authentication", "authorization")),
