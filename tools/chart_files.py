@@ -1,4 +1,4 @@
-"""Copy alerts, dashboards and the CustomResourceDefinition into the Helm chart: `make chart-files`.
+"""Copy alerts, dashboards and CustomResourceDefinitions into the Helm chart: `make chart-files`.
 
 A chart can read only its own files, and not every tool that installs charts follows symbolic links.
 """
@@ -17,7 +17,9 @@ COPIES: Final = {
     _FILES / "adapter-dashboard.json": _MANIFESTS / "components/adapter-monitoring/dashboard.json",
     _FILES / "autoscaler-alerts.yaml": _MANIFESTS / "components/autoscaler-monitoring/alerts.yaml",
     _FILES / "autoscaler-dashboard.json": _MANIFESTS / "components/autoscaler-monitoring/dashboard.json",
+    _FILES / "clustermetricrules.yaml": _MANIFESTS / "crds/metric-rules/clustermetricrules.yaml",
     _FILES / "horizontalpodautoscalers.yaml": _MANIFESTS / "crds/horizontalpodautoscalers.yaml",
+    _FILES / "metricrules.yaml": _MANIFESTS / "crds/metric-rules/metricrules.yaml",
 }
 
 

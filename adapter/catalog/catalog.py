@@ -211,7 +211,7 @@ class Catalog:
             part = known.get((listing, rule.external, rule.resources)) if isinstance(rule, Rule) else None
             if isinstance(rule, Rule) and part is not None:
                 self._set_part(await carried_part(rule, part))
-            elif isinstance(rule, QueryRule) or listing in series:
+            elif not isinstance(rule, Rule) or listing in series:
                 others.append((rule, series.get(listing, ())))
         await self._build()  # before the await: the API server may be down
         for rule, found in others:
@@ -234,7 +234,7 @@ class Catalog:
     def _grouped(self) -> dict[_Listing, list[AnyRule]]:
         listings: dict[_Listing, list[AnyRule]] = {}
         for rule in self._rules.all_rules:
-            if isinstance(rule, QueryRule):
+            if not isinstance(rule, Rule):
                 listing = _Listing("", DEFAULT_DESTINATION, 0.0)
             else:
                 listing = _Listing(rule.series_query, rule.destination, rule.max_age or self._max_age)

@@ -27,7 +27,7 @@ from adapter.catalog.inventory import (
 )
 from adapter.gil import releasing_gil
 from adapter.prometheus import Series
-from adapter.rules import AnyRule, QueryRule, Rule
+from adapter.rules import AnyRule, QueryRule, Rule, ScheduleRule
 from kube.mapping import GroupResource, NoMatchError, ResourceLookup
 
 T = TypeVar("T")
@@ -40,8 +40,8 @@ _FEW = 200
 class RulePart:
     """The metrics of one rule, custom or external ones, in the order of its series.
 
-    A short rule has no series. `labels` are all labels of the series, and `meanings` the resources that they name; None
-    if the rule does not need them.
+    A rule that names its metric has no series. `labels` are all labels of the series, and `meanings` the resources that
+    they name; None if the rule does not need them.
     """
 
     rule: AnyRule
@@ -93,8 +93,8 @@ async def part_of(
     Raises:
         KubeUnreachable, StatusError: discovery of the API server's resources failed.
     """
-    if isinstance(rule, QueryRule):
-        part = await _query_part(rule, mapper)
+    if not isinstance(rule, Rule):
+        part = await _named_part(rule, mapper)
         return before if before is not None and before == part else part
     unchanged, labels = await _in_thread(len(found), lambda: _compared(found, before))
     meanings = None
@@ -116,8 +116,10 @@ async def carried_part(rule: Rule, before: RulePart) -> RulePart:
     return await _in_thread(len(before.series), lambda: _made(rule, before.series, before.labels, before.meanings))
 
 
-async def _query_part(rule: QueryRule, mapper: ResourceLookup) -> RulePart:
-    """Return the metric of a short rule; none if the cluster has no such resource."""
+async def _named_part(rule: QueryRule | ScheduleRule, mapper: ResourceLookup) -> RulePart:
+    """Return the metric of a rule that names it; none if the cluster has no such resource."""
+    if isinstance(rule, ScheduleRule):
+        return RulePart(rule, external=(ExternalSource(rule.metric, rule, "", ""),))
     if rule.external:
         return RulePart(rule, external=(external_query_source(rule),))
     try:

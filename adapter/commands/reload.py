@@ -44,6 +44,7 @@ class RulesReloader:
     ) -> None:
         self._path = path
         self._digest = rules.digest
+        self._files = (path, *rules.other_files)
         self._apply = apply
         self._telemetry = telemetry
         self._poll_seconds = poll_seconds
@@ -73,7 +74,7 @@ class RulesReloader:
 
     async def poll(self, *, force: bool = False) -> None:
         """Reload the file if it has changed, or in any case with `force`."""
-        version = await asyncio.to_thread(FilesVersion.of, self._path)
+        version = await asyncio.to_thread(FilesVersion.of, *self._files)
         if version == self._version and not force:
             return
         try:
@@ -94,6 +95,7 @@ class RulesReloader:
             self._telemetry.reload_successful.set(1)
             _log.info("the rules file has again the content that is in use")
         self._version = version
+        self._files = (self._path, *rules.other_files)
         self._problem = None
 
     def _refuse(self, why: str, bug: Exception | None = None) -> None:

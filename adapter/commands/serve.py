@@ -5,6 +5,7 @@
     rule sets      one per version of the rules: catalog, queries and router
     objects        watches pods and other objects that requests select
     rule objects   watches MetricRules and other objects that have rules
+    statuses       of MetricRules are written by the replica that holds a Lease
     listener       serves requests with the current rule set
     pages          serve what the other parts know to browsers (--ui-address)
 
@@ -32,9 +33,11 @@ from adapter.commands.flags import ServeOptions
 from adapter.commands.pages import pages_served
 from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
+from adapter.commands.rule_statuses import status_writer
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
+from adapter.rule_objects.telemetry import RuleObjectCounts
 from adapter.rules import RulesFile
 from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
@@ -120,7 +123,10 @@ class _Adapter:
             tenancy=options.rule_objects.tenancy,
             relist_interval=options.catalog.relist_interval,
             max_age=options.catalog.max_age,
+            forget=rule_telemetry.forget,
         )
+        if self._rule_objects.enabled:
+            telemetry.registry.register(RuleObjectCounts(self._rule_objects))
         shared = Shared(
             options=options.catalog,
             prometheus=prometheus,
@@ -134,6 +140,7 @@ class _Adapter:
             port=listening.getsockname()[1],
         )
         self._rule_sets = RuleSets(rules, shared)
+        self._statuses = status_writer(options, lister, shared, self._rule_sets, registry=telemetry.registry)
         self._rules_file = RulesReloader(options.config, rules, self._rule_sets.apply, telemetry=rule_telemetry)
         server = RequestServer(
             authenticator=self._auth.authenticator,
@@ -169,6 +176,8 @@ class _Adapter:
                 tasks.create_task(self._drop_telemetry(), name="drop telemetry"),
                 tasks.create_task(self._freeze_gc(), name="freeze gc"),
             ]
+            if self._statuses is not None:
+                background.append(tasks.create_task(self._statuses.run(stop), name="statuses of rules"))
             await self._listener.start(self._socket)
             _log.info("serving on https://%s", _shown_address(self._socket))
             try:
@@ -186,6 +195,7 @@ class _Adapter:
         """Exclude the objects of the first lists from garbage collection, since they are long-lived."""
         await self._rule_sets.wait_loaded()
         await self._objects.wait_listed()
+        await self._rule_objects.wait_known()
         freeze_gc()
 
     async def _drop_telemetry(self) -> None:
@@ -200,9 +210,13 @@ class _Adapter:
             ready={
                 "authentication": self._auth.trust.problem,
                 "metrics": lambda: self._rule_sets.readiness(),
+                **({"rule-objects": self._rule_objects.readiness} if self._rule_objects.enabled else {}),
                 "shutdown": lambda: "the process is ending" if self._stopping else None,
             },
-            notes={"rules-file": lambda: self._rules_file.note()},
+            notes={
+                "rules-file": lambda: self._rules_file.note(),
+                "rule-objects": self._rule_objects.note,
+            },
         )
 
 

@@ -18,7 +18,7 @@ from adapter.diagnosis.report import Finding, error, warning
 from adapter.diagnosis.series_names import SeriesNames
 from adapter.gil import releasing_gil
 from adapter.metrics.resource_metrics import missing_resource_labels
-from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile
+from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile, ScheduleRule
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 
 _NAMESPACES = GroupResource("", "namespaces")
@@ -59,6 +59,8 @@ def _named_resources(rule: AnyRule) -> dict[str, GroupResource]:
     """Return the resources that a rule names, by label."""
     if isinstance(rule, Rule):
         return dict(rule.resources.overrides)
+    if isinstance(rule, ScheduleRule):
+        return {}
     return {rule.resource_label: rule.resource} if rule.resource is not None else {}
 
 
@@ -74,6 +76,8 @@ def _lint(rules: RulesFile, resources: _Resources, *, knows_cluster: bool) -> li
     if not rules.all_rules and rules.resource is None and not rules.forward:
         findings.append(warning("no-rules", "", "there are no rules in it, so no metrics are served"))
     for rule in releasing_gil(rules.all_rules, every=1):
+        if isinstance(rule, ScheduleRule):
+            continue
         findings += _lint_rule(rule) if isinstance(rule, Rule) else lint_short_query(rule)
         findings += _lint_resources(rule, resources, knows_cluster=knows_cluster)
         findings += _lint_namespace_label(rule, resources)
@@ -137,8 +141,13 @@ def _lint_resources(rule: AnyRule, resources: _Resources, *, knows_cluster: bool
             yield warning("unchecked-resource", f"{path}.{label}", message)
 
 
-def _lint_namespace_label(rule: AnyRule, resources: _Resources) -> Iterator[Finding]:
-    """Requests for objects in namespaces need the label with the namespace; cluster-scoped ones do not."""
+def _lint_namespace_label(rule: Rule | QueryRule, resources: _Resources) -> Iterator[Finding]:
+    """Requests for objects in namespaces need the label with the namespace; cluster-scoped ones do not.
+
+    For a rule of one namespace, the whole result counts.
+    """
+    if rule.namespace:
+        return
     infos = [info for named in _named_resources(rule).values() if (info := resources[named]) is not None]
     namespaced = ", ".join(dict.fromkeys(str(info.group_resource) for info in infos if info.namespaced))
     if isinstance(rule, QueryRule):
@@ -177,7 +186,7 @@ def _lint_overlaps(rules: Sequence[AnyRule]) -> Iterator[Finding]:
                 continue
             same_series = isinstance(first, Rule) and first.series_query == getattr(second, "series_query", None)
             message = f"{first.key} also makes {shared[earlier]}; the later one wins"
-            if same_series or isinstance(first, QueryRule) or isinstance(second, QueryRule):
+            if same_series or not (isinstance(first, Rule) and isinstance(second, Rule)):
                 yield warning("overlap", second.key, message)
             else:
                 yield warning("may-overlap", second.key, f"{message} where both find series")
@@ -192,7 +201,7 @@ def _metrics(rules: Sequence[AnyRule]) -> Iterator[Mapping[Hashable, str]]:
     known = {rule.key: SeriesNames.of(rule.series_query) for rule in rules if isinstance(rule, Rule)}
     candidates = sorted({name for names in known.values() for name in names.names or ()})
     for rule in rules:
-        if isinstance(rule, QueryRule):
+        if not isinstance(rule, Rule):
             yield {rule.metric: rule.metric}
             continue
         names = known[rule.key]

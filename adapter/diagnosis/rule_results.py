@@ -18,7 +18,7 @@ from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, error, warning
 from adapter.gil import releasing_gil
 from adapter.planning.metric_queries import coalesced_query
-from adapter.rules import AnyRule, QueryRule, Rule
+from adapter.rules import AnyRule, Rule
 from kube.durations import format_duration
 
 _METRICS_AT_ONCE = 100  # without releasing the GIL, about a millisecond
@@ -71,7 +71,7 @@ def rule_result(catalog: Catalog, rule: AnyRule) -> RuleResult:
         rule=rule.key,
         about=about(rule),
         failure=failure,
-        listed=isinstance(rule, QueryRule) or is_listed,
+        listed=not isinstance(rule, Rule) or is_listed,
         series=tuple(map(_series_report, releasing_gil(uses, every=_METRICS_AT_ONCE))),
         metrics=metrics,
     )

@@ -21,7 +21,7 @@ from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries, by_name
 from adapter.planning.vector_index import IndexedVector, ObjectSamples
 from adapter.prometheus import Sample
-from adapter.rules import AnyRule, Policy, QueryRule
+from adapter.rules import AnyRule, Policy, QueryRule, Rule
 from kube.client import KubeError
 from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.status import StatusError, internal_error, not_found, service_unavailable
@@ -203,6 +203,7 @@ def _how_to_aggregate(source: CustomSource) -> str:
     """Return a hint on how to aggregate several values into one."""
     if isinstance(source.rule, QueryRule):
         return f"aggregate it with by ({source.resource_label})"
+    assert isinstance(source.rule, Rule), "a schedule makes no custom metric"
     matchers = "" if "Label" in source.rule.query.source else "write {<<.LabelMatchers>>} after its series, and "
     return f"{matchers}aggregate it with by (<<.GroupBy>>)"
 

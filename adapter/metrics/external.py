@@ -21,7 +21,7 @@ from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_index import IndexedVector, matching
 from adapter.prometheus import Sample, Scalar, Vector
-from adapter.rules import AnyRule, Policy, Rule
+from adapter.rules import AnyRule, Policy, Rule, ScheduleRule
 from kube.status import StatusError, internal_error, not_found, service_unavailable
 
 # Yield to the event loop after this many values of a long list.
@@ -86,6 +86,8 @@ class ExternalMetrics:
 
     async def _values(self, source: ExternalSource, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
         rule = source.rule
+        if isinstance(rule, ScheduleRule):
+            return self._scheduled(rule, request)
         if isinstance(rule, Rule) and rule.resources.namespaced and not source.namespace_label:
             self._queries.warn_once(
                 rule,
@@ -104,6 +106,14 @@ class ExternalMetrics:
         if result is None:
             raise StatusError(500, "", "encountered an unexpected query result type")
         return await self._converted(source, result)
+
+    def _scheduled(self, rule: ScheduleRule, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
+        """Return the value of a schedule, which has no labels."""
+        if not request.selector.matches({}):
+            return []
+        now = self._clock()
+        milli = rule.schedule.milli_at(now)
+        return [ExternalMetricValue(metric=rule.metric, labels=None, timestamp=now, window_seconds=None, milli=milli)]
 
     async def _coalesced_values(self, query: ExternalQuery, vector: IndexedVector) -> list[ExternalMetricValue]:
         """Return the values from a coalesced result: the same for every request until the result is refreshed."""

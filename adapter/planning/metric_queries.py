@@ -41,6 +41,7 @@ from kube.selectors import LabelSelector, Operator, Requirement
 _COMPACT_FROM = 8 * 1024
 _EVERYTHING = LabelSelector()
 _NAME = "x"
+_NO_QUERY = "a schedule has no query"
 _NOT_LOCAL = (Operator.GREATER_THAN, Operator.LESS_THAN)
 _LISTS = (Operator.IN, Operator.NOT_IN)
 
@@ -117,6 +118,7 @@ class ObjectsQuery(msgspec.Struct, frozen=True):
         source, rule = self.source, self.source.rule
         if isinstance(rule, QueryRule):
             return _filtered(rule, source.namespace_label if self.namespace else "", self.namespace, self.selector)
+        assert isinstance(rule, Rule), _NO_QUERY
         query = functools.partial(
             custom_query, rule.query, source, namespace=self.namespace, selector=self.selector, compact=True
         )
@@ -207,6 +209,7 @@ class ExternalQuery(msgspec.Struct, frozen=True):
         rule = self.source.rule
         if isinstance(rule, QueryRule):
             return _filtered(rule, self.source.namespace_label, self.namespace, self.selector)
+        assert isinstance(rule, Rule), _NO_QUERY
         namespace = self.namespace if rule.resources.namespaced else ""
         return Plan((external_query(rule.query, self.source, namespace=namespace, selector=self.selector),))
 

@@ -23,6 +23,7 @@ from adapter.rules.model import (
     ResourceRules,
     Rule,
     RulesFile,
+    ScheduleRule,
 )
 from adapter.rules.reading import load_rules, parse_rule, parse_rules
 from adapter.rules.strictyaml import RulesError
@@ -38,6 +39,7 @@ __all__ = [
     "Rule",
     "RulesError",
     "RulesFile",
+    "ScheduleRule",
     "load_rules",
     "parse_rule",
     "parse_rules",

@@ -11,6 +11,7 @@ import msgspec
 from adapter.upstream import header
 from kube.durations import parse_duration
 from kube.mapping import GroupResource
+from kube.quantity import Quantity, QuantityError
 
 QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
 """The fields of a metricsQuery."""
@@ -46,6 +47,10 @@ class Window(float):
     """Seconds; in the file a duration of Prometheus', such as 1d12h."""
 
 
+class MilliValue(int):
+    """A value of a metric in milli-units, at least 0; in the file a number, such as 12 or 2.5."""
+
+
 class Headers(tuple[tuple[str, str], ...]):
     """HTTP headers in the order of the file."""
 
@@ -77,6 +82,17 @@ def duration(text: str) -> Duration:
     if seconds <= 0:
         raise ValueError(f"must be more than 0, got {text}")
     return seconds
+
+
+def milli_value(text: str) -> MilliValue:
+    """Parse a number, as a Quantity."""
+    try:
+        value = MilliValue(Quantity.parse(text).milli_value())
+    except QuantityError as error:
+        raise ValueError(f"not a number: {text[:40]!r}") from error
+    if value < 0:
+        raise ValueError(f"must be at least 0, got {text[:40]}")
+    return value
 
 
 def window(text: str) -> Window:

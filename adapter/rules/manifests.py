@@ -43,22 +43,26 @@ def load_manifest_rules(path: Path) -> list[FoundRules]:
     Raises:
         RulesError: the file cannot be read, has no rules, or is invalid.
     """
-    return manifest_rules(read_text(path), source=str(path))
+    return manifest_rules(read_text(path), source=str(path), directory=path.parent)
 
 
-def manifest_rules(text: str, *, source: str) -> list[FoundRules]:
-    """Return the rules in a text; `source` names it in messages.
+def manifest_rules(text: str, *, source: str, directory: Path | None = None) -> list[FoundRules]:
+    """Return the rules in a text; `source` names it in messages, `directory` is as for `parse_rules`.
 
     Raises:
         RulesError: as for `load_manifest_rules`.
     """
     documents = parse(text, source=source)
     if len(documents) <= 1 and not any(map(_is_wrapping, documents)):
-        return [FoundRules("", decode_rules(documents[0] if documents else {}, source=source, text=text))]
+        return [
+            FoundRules(
+                "", decode_rules(documents[0] if documents else {}, source=source, text=text, directory=directory)
+            )
+        ]
     found = []
     for one in documents:
         for where, tree, note in _rules_in(one, source):
-            rules = decode_rules(tree, source=f"{source}: {where}", text=text)
+            rules = decode_rules(tree, source=f"{source}: {where}", text=text, directory=directory)
             found.append(FoundRules(where + (f"; {note}" if note else ""), rules))
     if not found:
         names = [_name(one) for one in documents[:_SHOWN_OBJECTS]]

@@ -20,6 +20,8 @@ from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from adapter.rules.field_types import Boolean, Duration, Headers, RequiredText, Section, ShortOverrides, Window
 from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter
+from adapter.rules.schedule_spec import Activation, ScheduleSpec
+from adapter.schedules.schedule import Schedule
 from adapter.upstream import Auth, ServerAccess
 from adapter.upstream.auth import Parameters
 from kube.mapping import GroupResource
@@ -69,6 +71,7 @@ class _MetricRule(_Queries, frozen=True, kw_only=True):
         nan: how to treat a value that is not a number; None: not set in the file, which means zero.
         inf: how to treat an infinity, or a number that no Quantity can hold.
         empty: how to treat an object without a value; for external metrics, a result without values.
+        activation: when an external metric is 0; None for a custom metric.
     """
 
     key: str = msgspec.field(name="<key>", default="")
@@ -77,6 +80,7 @@ class _MetricRule(_Queries, frozen=True, kw_only=True):
     nan: Policy | None = None
     inf: Policy = Policy.MISSING
     empty: Policy = Policy.MISSING
+    activation: Activation | None = None
 
 
 class Rule(_MetricRule, frozen=True, kw_only=True):
@@ -148,7 +152,29 @@ class QueryRule(_MetricRule, frozen=True, kw_only=True):
         return f"{self.key} ({self.metric})"
 
 
-AnyRule = Rule | QueryRule
+class ScheduleSection(Section, frozen=True, kw_only=True):
+    """An external rule with a schedule, as in the file."""
+
+    metric: RequiredText = msgspec.field(name="name")
+    schedule: ScheduleSpec
+
+
+class ScheduleRule(_MetricRule, frozen=True, kw_only=True):
+    """An external metric whose value follows the clock; it has no query, and is the same in all namespaces.
+
+    Attributes:
+        metric: the metric's name.
+        schedule: its value at a time.
+    """
+
+    metric: str
+    schedule: Schedule
+
+    def __str__(self) -> str:
+        return f"{self.key} ({self.metric})"
+
+
+AnyRule = Rule | QueryRule | ScheduleRule
 
 
 class ResourceRule(_Queries, frozen=True, kw_only=True):
@@ -199,6 +225,7 @@ class ServerSpec(_Access, frozen=True, kw_only=True):
     verb: str = ""
     query_timeout: Duration | None = msgspec.field(name="timeout", default=None)
     max_query_bytes: Annotated[int, msgspec.Meta(ge=_SMALLEST_QUERY_LIMIT)] | None = None
+    tenants: Boolean = Boolean(False)
     query_parameters: Parameters = Parameters()
 
 
@@ -256,9 +283,10 @@ class RulesFile:
         external: `externalRules`, likewise.
         resource: `resourceRules`.
         forward: `forwardExternal`, in the order of the file.
-        digest: the SHA-256 of the text that it was read from.
+        digest: the SHA-256 of the text that it was read from, and of `other_files`.
         prometheus_servers: `prometheusServers`, by name.
         entries: the rules as they are written, by key: "rules[2]".
+        other_files: the files with holidays.
     """
 
     custom: tuple[AnyRule, ...] = ()
@@ -268,6 +296,7 @@ class RulesFile:
     digest: str = field(default="", compare=False)
     prometheus_servers: Mapping[str, PrometheusOptions] = field(default_factory=dict, compare=False)
     entries: Mapping[str, Mapping[str, object]] = field(default_factory=dict, compare=False)
+    other_files: tuple[Path, ...] = field(default=(), compare=False)
 
     @property
     def all_rules(self) -> tuple[AnyRule, ...]:

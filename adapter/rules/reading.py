@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import difflib
-import enum
 import hashlib
 import logging
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import structs
 
-from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
 from adapter.rules import field_types, strictyaml
-from adapter.rules.goregex import GoRegex
+from adapter.rules.decoding import Part
 from adapter.rules.model import (
     AnyRule,
     FileSpec,
     ForwardOptions,
     ForwardSpec,
-    Merge,
-    Policy,
     QueryRule,
     ResourceRules,
     Rule,
     RulesFile,
+    ScheduleRule,
+    ScheduleSection,
     ServerSpec,
     shortened,
 )
-from adapter.rules.naming import LabelTemplate, ResourceNaming, is_metric_name
+from adapter.rules.naming import ResourceNaming, is_metric_name
+from adapter.rules.schedule_spec import ReadFile, SpecError, made_schedule
 from adapter.rules.strictyaml import RulesError
 from adapter.upstream import Auth
-from adapter.upstream.auth import Parameters, parameters
 from kube.mapping import GroupResource
 
 CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
@@ -55,7 +49,7 @@ def load_rules(path: Path) -> RulesFile:
     Raises:
         RulesError: the file cannot be read or is invalid.
     """
-    return parse_rules(read_text(path), source=str(path))
+    return parse_rules(read_text(path), source=str(path), directory=path.parent)
 
 
 def read_text(path: Path) -> str:
@@ -72,8 +66,10 @@ def read_text(path: Path) -> str:
         raise RulesError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def parse_rules(text: str, *, source: str) -> RulesFile:
+def parse_rules(text: str, *, source: str, directory: Path | None = None) -> RulesFile:
     """Read the text of a rules file; `source` names it in messages.
+
+    Paths of files with holidays begin at `directory`; without one, rules cannot name such files.
 
     Raises:
         RulesError: the file is invalid.
@@ -81,11 +77,11 @@ def parse_rules(text: str, *, source: str) -> RulesFile:
     documents = strictyaml.parse(text, source=source)
     if len(documents) > 1:
         raise RulesError(f"{source}: expected a single document, but found {len(documents)}")
-    return decode_rules(documents[0] if documents else {}, source=source, text=text)
+    return decode_rules(documents[0] if documents else {}, source=source, text=text, directory=directory)
 
 
-def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
-    """Decode the tree of a rules file; `text` is what it was parsed from.
+def decode_rules(tree: strictyaml.Tree, *, source: str, text: str, directory: Path | None = None) -> RulesFile:
+    """Decode the tree of a rules file; `text` is what it was parsed from, `directory` as for `parse_rules`.
 
     Raises:
         RulesError: the file is invalid.
@@ -97,13 +93,24 @@ def decode_rules(tree: strictyaml.Tree, *, source: str, text: str) -> RulesFile:
         name: _server(Part(source, f"prometheusServers.{name}"), entry, name)
         for name, entry in file.prometheus_servers.items()
     }
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    others: dict[Path, str] = {}
+
+    def read_file(name: Path) -> str:
+        path = (directory or Path()) / name
+        others[path] = content = read_text(path)
+        digest.update(content.encode())
+        return content
+
+    files = None if directory is None else read_file
     return RulesFile(
         custom=_rules(source, "rules", file.rules, servers),
-        external=_rules(source, "externalRules", file.external_rules, servers),
+        external=_rules(source, "externalRules", file.external_rules, servers, files=files),
         resource=_resource_rules(Part(source, "resourceRules"), file.resource_rules, servers),
         forward=_forward(source, file.forward_external),
-        digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+        digest=digest.hexdigest(),
         prometheus_servers=servers,
+        other_files=tuple(others),
         entries={
             f"{section}[{index}]": entry
             for section, entries in (("rules", file.rules), ("externalRules", file.external_rules))
@@ -185,60 +192,37 @@ def _hint(tree: strictyaml.Tree) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a file or an object, with its name for messages.
-
-    Attributes:
-        source: the file or object.
-        path: the keys down to the part, such as "rules[2]".
-        about: identifies the rule without its index, such as "seriesQuery: up".
-        own_names: this source's names of keys that have other ones in a rules file.
-    """
-
-    source: str
-    path: str = ""
-    about: str = ""
-    own_names: Mapping[str, str] = field(default_factory=dict)
-
-    def error(self, why: object, *, key: str = "") -> RulesError:
-        """Return an error about this part, or about a key in it."""
-        first, dot, rest = key.removeprefix(".").partition(".")
-        if first in self.own_names:
-            key = f".{self.own_names[first]}{dot}{rest}"
-        path = f"{self.path}{key}".removeprefix(".")
-        about = f" ({self.about})" if self.about else ""
-        return RulesError(f"{self.source}: {f'{path}: ' if path else ''}{' '.join(str(why).split())}{about}")
-
-    def decode(self, tree: object, kind: type[_T]) -> _T:
-        """Decode the tree of this part. Raises RulesError."""
-        try:
-            return msgspec.convert(_without_empty(tree), kind, strict=False, dec_hook=_dec_hook)
-        except msgspec.ValidationError as error:
-            found = _MESSAGE.fullmatch(str(error))
-            assert found is not None, "it matches any text"
-            why, key = _reworded(found[1], found[2] or "", kind)
-            raise self.error(why, key=key) from error
-
-
 def _rules(
-    source: str, section: str, entries: Iterable[dict[str, object]], servers: _Servers, *, logs: bool = True
+    source: str,
+    section: str,
+    entries: Iterable[dict[str, object]],
+    servers: _Servers,
+    *,
+    logs: bool = True,
+    files: ReadFile | None = None,
 ) -> tuple[AnyRule, ...]:
     rules: list[AnyRule] = []
     for index, entry in enumerate(entries):
         names = ((name, entry.get(name)) for name in ("seriesQuery", "name"))
         about = next((f"{name}: {shortened(text)}" for name, text in names if isinstance(text, str) and text), "")
         part = Part(source, f"{section}[{index}]", about)
-        rules.append(read_rule(part, entry, section=section, servers=servers, logs=logs))
-    return tuple(sorted(rules, key=lambda rule: isinstance(rule, QueryRule)))
+        rules.append(read_rule(part, entry, section=section, servers=servers, logs=logs, files=files))
+    return tuple(sorted(rules, key=lambda rule: not isinstance(rule, Rule)))
 
 
 def read_rule(
-    part: Part, entry: Mapping[str, object], *, section: str, servers: Mapping[str, PrometheusOptions], logs: bool
+    part: Part,
+    entry: Mapping[str, object],
+    *,
+    section: str,
+    servers: Mapping[str, PrometheusOptions],
+    logs: bool,
+    files: ReadFile | None = None,
 ) -> AnyRule:
     """Decode a rule of "rules" or "externalRules"; its key is the part's path.
 
-    `servers` is what it can name as `prometheus`; with `logs`, warn of labels that no series can have.
+    `servers` is what it can name as `prometheus`; with `logs`, warn of labels that no series can have; without `files`,
+    it can name no file with holidays.
 
     Raises:
         RulesError: it is invalid.
@@ -247,12 +231,16 @@ def read_rule(
     rule: AnyRule
     if internal := [key for key in entry if key.startswith("<")]:
         raise part.error(f"unknown key `{internal[0]}`")
+    if "schedule" in entry and external:
+        return _schedule_rule(part, entry, files=files)
     if "query" in entry and "seriesQuery" not in entry and "metricsQuery" not in entry:
         rule = _with_labels(part, part.decode(entry, QueryRule), external=external)
     else:
         rule = part.decode(entry, Rule)
         if logs:
             _warn_of_labels(part, rule.resources)
+    if rule.activation is not None and not external:
+        raise part.error("activation is for external metrics; an HPA does not sleep on others", key=".activation")
     return structs.replace(rule, key=part.path, external=external, destination=_destination(part, rule, servers))
 
 
@@ -264,12 +252,27 @@ def _destination(part: Part, rule: Any, servers: _Servers) -> Destination:
     return Destination(servers.get(rule.prometheus), rule.headers)
 
 
+def _schedule_rule(part: Part, entry: Mapping[str, object], *, files: ReadFile | None = None) -> ScheduleRule:
+    """Return the rule of an entry with a schedule; without `files` it cannot name any."""
+    section = part.decode(entry, ScheduleSection)
+    _check_metric_name(part, section.metric)
+    try:
+        schedule = made_schedule(section.schedule, read_file=files)
+    except SpecError as error:
+        raise part.error(error, key=f".schedule{error.key}") from error
+    return ScheduleRule(key=part.path, external=True, metric=section.metric, schedule=schedule)
+
+
+def _check_metric_name(part: Part, name: str) -> None:
+    if not is_metric_name(name):
+        raise part.error(f"{name!r} cannot stand in the path of a request", key=".name")
+    if not name.isprintable() or " " in name:
+        raise part.error(f"{name!r} has a space or an invisible character", key=".name")
+
+
 def _with_labels(part: Part, rule: QueryRule, *, external: bool) -> QueryRule:
     """Check a rule of the short form, and set the labels that name its namespaces and objects."""
-    if not is_metric_name(rule.metric):
-        raise part.error(f"{rule.metric!r} cannot stand in the path of a request", key=".name")
-    if not rule.metric.isprintable() or " " in rule.metric:
-        raise part.error(f"{rule.metric!r} has a space or an invisible character", key=".name")
+    _check_metric_name(part, rule.metric)
     if "<<" in rule.query:
         raise part.error("the query of a short rule is no template; use seriesQuery and metricsQuery", key=".query")
     namespace_label, resource_label, resource = "", "", None
@@ -359,78 +362,3 @@ def _forward_options(part: Part, entry: Mapping[str, object]) -> ForwardOptions:
         return ForwardOptions(**spec.arguments())
     except ValueError as error:
         raise part.error(error) from error
-
-
-# As in Go, these keys are unset if their text is empty.
-_OPTIONAL_TEXTS = frozenset(
-    [
-        *("matches", "is", "isNot", "template", "nan", "inf", "empty", "maxAge", "merge", "timeout", "maxQueryBytes"),
-        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile", "clientSecretFile", "credentialsFile"),
-    ]
-)
-
-
-def _without_empty(tree: Any) -> Any:
-    if isinstance(tree, list):
-        return [_without_empty(entry) for entry in tree]
-    if not isinstance(tree, dict):
-        return tree
-    return {key: _without_empty(value) for key, value in tree.items() if value != "" or key not in _OPTIONAL_TEXTS}
-
-
-def _query_template(text: str) -> Template:
-    if not text.strip():
-        raise ValueError("this key is required")
-    return Template(text, fields=field_types.QUERY_FIELDS)
-
-
-# Types that msgspec cannot decode: the type in YAML, and the parser. msgspec adds the path to its ValueError.
-_PARSERS: Mapping[type, tuple[type, Callable[[Any], object]]] = {
-    GoRegex: (str, GoRegex),
-    LabelTemplate: (str, LabelTemplate),
-    Path: (str, Path),
-    Template: (str, _query_template),
-    field_types.Boolean: (str, field_types.boolean),
-    field_types.Duration: (str, field_types.duration),
-    field_types.Window: (str, field_types.window),
-    field_types.Headers: (dict, field_types.headers),
-    field_types.Overrides: (dict, field_types.overrides),
-    field_types.ShortOverrides: (dict, field_types.short_overrides),
-    Parameters: (dict, parameters),
-}
-_TYPES = {str: "text", list: "a list", dict: "a mapping", type(None): "null"}
-
-
-def _dec_hook(kind: type, value: object) -> object:
-    expected, parse = _PARSERS[kind]
-    if not isinstance(value, expected):
-        raise ValueError(f"expected {_TYPES[expected]}, got {_TYPES[type(value)]}")
-    return parse(value)
-
-
-_MESSAGE = re.compile(r"(.*?)(?: - at `\$([^`]*)`)?", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.*)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-_ENUMS: Mapping[str, type[enum.Enum]] = {"nan": Policy, "inf": Policy, "empty": Policy, "merge": Merge}
-_WORDS = {"`array`": "a list", "`object`": "a mapping", "`str`": "text", "`null`": "null", "`int`": "a whole number"}
-
-
-def _reworded(why: str, key: str, kind: type) -> tuple[str, str]:
-    """Return a message of msgspec in the words of YAML, and the key that it is about."""
-    if missing := _MISSING.fullmatch(why):
-        return "this key is required", f"{key}.{missing[1]}"
-    if unknown := _UNKNOWN.fullmatch(why):
-        names = [] if key else [one.encode_name for one in structs.fields(kind)]
-        known = [name for name in names if not name.startswith("<")]  # the keys in angle brackets
-        close = difflib.get_close_matches(unknown[1], known, n=1)
-        return f"unknown key `{unknown[1]}`" + (f"; did you mean `{close[0]}`?" if close else ""), key
-    if "matching regex" in why:  # of RequiredText
-        return "this key is required", key
-    choices = _ENUMS.get(key.rpartition(".")[2])
-    if choices is not None and "enum value" in why:
-        *most, last = (str(one.value) for one in choices)
-        return f"expected {', '.join(most)} or {last}, got {why.removeprefix('Invalid enum value ')}", key
-    why = why.replace(" | null", "")
-    for internal, word in _WORDS.items():
-        why = why.replace(internal, word)
-    return why[:1].lower() + why[1:], key

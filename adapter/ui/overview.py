@@ -12,7 +12,7 @@ from adapter.catalog.inventory import CustomSource
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, Severity
 from adapter.planning.coalescing_costs import Pause
-from adapter.rules import AnyRule, QueryRule
+from adapter.rules import AnyRule, Rule
 from adapter.rules.model import shortened
 from adapter.ui.figures import RuleFigures, rule_figures, server_figures
 from adapter.ui.formatting import element_id, rounded_age
@@ -248,7 +248,7 @@ def _row(
     return RuleRow(
         key=rule.key,
         about=shortened(about(rule)),
-        short=isinstance(rule, QueryRule),
+        short=not isinstance(rule, Rule),
         server=rule.prometheus,
         series=len(part.series) if part is not None else 0,
         metrics=len(part.sources) if part is not None else 0,

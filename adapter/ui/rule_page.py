@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport
-from adapter.rules import AnyRule, QueryRule
+from adapter.rules import AnyRule, Rule
 from adapter.ui.figures import RuleFigures, rule_figures
 from adapter.ui.formatting import rule_yaml
 from adapter.ui.live import CheckAccess, changed_parts
@@ -114,7 +114,7 @@ class RulePage:
         return {
             "key": key,
             "rule": rule,
-            "short": isinstance(rule, QueryRule),
+            "short": not isinstance(rule, Rule),
             "report": report,
             "problem": problem,
             "findings": findings,

@@ -21,7 +21,7 @@ from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
 from adapter.promql import PromqlError, can_be_nan, is_scalar, parse
-from adapter.rules import AnyRule, Policy, QueryRule
+from adapter.rules import AnyRule, Policy, QueryRule, Rule, ScheduleRule
 from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import (
     HPA,
@@ -150,6 +150,9 @@ class RuleQueries:
         source = self.catalog.find_external(metric.name)
         if source is None:
             raise await self._missing(hpa, Target("", metric.name))
+        if isinstance(source.rule, ScheduleRule):
+            why = "is a schedule, which Prometheus has no history of; leave it out of the HPA"
+            raise ReplayError(f"{hpa.key}: external metric {metric.name} {why}")
         plan = ExternalQuery(source, hpa.namespace, selector).plan()
         matches = [(label, alternation([value])) for label, value in plan.labels]
         return _summed(f"external/{metric.name}", source, plan.queries[0], matches, plan.selector)
@@ -158,6 +161,7 @@ class RuleQueries:
         rule = source.rule
         if isinstance(rule, QueryRule):
             return rule.query
+        assert isinstance(rule, Rule), "a schedule makes no custom metric"
         return custom_query(rule.query, source, names=None, pattern=self.pods, namespace=namespace, selector=selector)
 
     async def _missing(self, hpa: HPA, target: Target) -> ReplayError:

@@ -50,6 +50,13 @@ CHOICES: Final[dict[str, Choice]] = {
     "network policies": Choice(
         "base", ("adapter-network-policy", "autoscaler-network-policy"), values={"networkPolicy": ON, **AUTOSCALER}
     ),
+    "metric rules": Choice("overlays/adapter-only", ("metric-rules",), values={"metricRules": ON}),
+    "rules in ConfigMaps": Choice(
+        "overlays/adapter-only", ("rules-config-maps",), values={"metricRules": {"configMaps": True}}
+    ),
+    "queries in annotations": Choice(
+        "overlays/adapter-only", ("hpa-annotations",), values={"metricRules": {"hpaAnnotations": True}}
+    ),
     "cert-manager": Choice("overlays/adapter-only", ("certificates",), values={"certManager": ON}),
     "high availability": Choice("base", ("high-availability",), values={"highAvailability": ON, **AUTOSCALER}),
     "high availability of shards": Choice(
@@ -69,6 +76,9 @@ CHOICES: Final[dict[str, Choice]] = {
             "autoscaler-network-policy",
             "certificates",
             "high-availability",
+            "metric-rules",
+            "rules-config-maps",
+            "hpa-annotations",
         ),
         values={
             "apiService": {"resource": True},
@@ -77,6 +87,7 @@ CHOICES: Final[dict[str, Choice]] = {
             "networkPolicy": ON,
             "certManager": ON,
             "highAvailability": ON,
+            "metricRules": {"enabled": True, "configMaps": True, "hpaAnnotations": True},
             "autoscaler": {"enabled": True, "ownHPAs": True, "ui": ON},
         },
     ),

@@ -25,6 +25,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     "networkPolicy": ON,
     "ui": ON,
     "service": {"ipDualStack": ON},
+    "metricRules": ON,
     "autoscaler": {"enabled": True, "ui": ON},
 }
 OTHERWISE: Final[dict[str, Any]] = {
@@ -40,6 +41,7 @@ SAMPLES: Final[dict[str, Any]] = {
     "autoscaler.mode": "dry-run",
     "dnsPolicy": "None",
     "image.pullPolicy": "Always",
+    "metricRules.enabled": False,
     "prometheus.path": "/prometheus",
     "service.type": "NodePort",
     "tls.enable": True,

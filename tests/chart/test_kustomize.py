@@ -56,6 +56,10 @@ def comparable(found: Objects) -> Objects:
             entry["data"] = yaml.safe_load(entry["data"]["rules.yaml"])
         if entry["kind"] in ("ClusterRole", "Role"):
             entry["rules"] = rights(entry["rules"])
+        if entry["kind"] == "Deployment":
+            # Several components set the flag --tenant-label.
+            for container in entry["spec"]["template"]["spec"]["containers"]:
+                container["args"] = list(dict.fromkeys(container["args"]))
         same[entry["kind"], entry["metadata"]["name"]] = entry
     same.pop(("Namespace", "milliscale"), None)
     return same

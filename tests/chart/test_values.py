@@ -228,12 +228,38 @@ def test_certificate_is_requested_from_the_given_issuer() -> None:
     assert found["Certificate", "milliscale-adapter"]["spec"]["issuerRef"] == issuer
 
 
-def test_crd_is_upgraded_with_the_release_and_kept_without_it() -> None:
-    values = {"autoscaler": {**ON, "ownHPAs": True}}
-    key = ("CustomResourceDefinition", "horizontalpodautoscalers.milliscale.io")
+@pytest.mark.parametrize(
+    ("values", "plural"),
+    [
+        ({"autoscaler": {**ON, "ownHPAs": True}}, "horizontalpodautoscalers"),
+        ({"metricRules": ON}, "metricrules"),
+        ({"metricRules": ON}, "clustermetricrules"),
+    ],
+)
+def test_crd_is_upgraded_with_the_release_and_kept_without_it(values: dict[str, Any], plural: str) -> None:
+    key = ("CustomResourceDefinition", f"{plural}.milliscale.io")
     assert rendered(values)[key]["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert "annotations" not in rendered({**values, "crds": {"keep": False}})[key]["metadata"]
     assert key not in rendered({**values, "crds": {"enabled": False}})
+
+
+@pytest.mark.parametrize("value", ["enabled", "configMaps", "hpaAnnotations"])
+def test_rules_of_namespaces_read_series_of_their_namespace_unless_told_otherwise(value: str) -> None:
+    def labels(**values: Any) -> list[str]:
+        container = adapter({"metricRules": values}).container
+        return [argument for argument in container["args"] if "tenant" in argument]
+
+    assert labels(**{value: True}) == ["--tenant-label=namespace"]
+    assert labels(**{value: True, "tenantLabel": "kubernetes_namespace"}) == ["--tenant-label=kubernetes_namespace"]
+    assert labels(**{value: True, "tenantLabel": ""}) == []
+    assert labels() == []
+
+
+def test_users_who_edit_a_namespace_write_its_metric_rules_unless_told_otherwise() -> None:
+    label = "rbac.authorization.k8s.io/aggregate-to-edit"
+    key = ("ClusterRole", "milliscale-metric-rule-editor")
+    assert label in rendered({"metricRules": ON})[key]["metadata"]["labels"]
+    assert label not in rendered({"metricRules": {**ON, "aggregateToEdit": False}})[key]["metadata"]["labels"]
 
 
 def test_network_policy_admits_the_given_peers() -> None:

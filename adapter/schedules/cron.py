@@ -1,0 +1,128 @@
+"""Cron expressions with five fields, in a time zone.
+
+The syntax is that of the library cronsim, which reads expressions as Debian's cron does: names (MON, JAN), lists,
+ranges, steps, `L` for the last day of the month, `MON#1` for the first Monday. If day-of-month or day-of-week begins
+with `*`, both must match; otherwise one is enough.
+
+Daylight saving time, as in Debian's cron:
+
+- A time of day that does not exist, because clocks go forward, is moved to the first minute that exists.
+- A time of day that exists twice, because clocks go back, counts the first time only.
+- If minute or hour begins with `*`, neither holds: the expression matches each minute that exists.
+
+cronsim itself steps from time to time, and from a time that exists twice it steps to a wrong one. So only its parser
+and its matching of days are used; the times of one day are computed here.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+_MAX_TEXT = 200
+_DAY = timedelta(days=1)
+_MINUTE = 60
+# The Gregorian calendar's dates and weekdays repeat after 28 years (except around 2100).
+_CYCLE_DAYS = 28 * 366
+# How far `next` and `previous` look: past a leap day.
+_HORIZON_DAYS = 5 * 366
+
+
+class Cron:
+    """A cron expression in a time zone.
+
+    Attributes:
+        text: the expression.
+        zone: the time zone.
+        per_day: how often it matches on a day that it matches.
+    """
+
+    def __init__(self, text: str, zone: ZoneInfo) -> None:
+        """Parse an expression.
+
+        Raises:
+            ValueError: it is invalid or never matches; the message says why.
+        """
+        parts = text.split()
+        if len(parts) != 5 or len(text) > _MAX_TEXT:
+            raise ValueError(
+                f"{text[:40]!r} is not a cron expression: write minute, hour, day, month, weekday: 0 8 * * 1-5"
+            )
+        try:
+            self._sim = CronSim(text, datetime(2024, 1, 1))  # noqa: DTZ001  (only its fields are used)
+        except CronSimError as error:
+            raise ValueError(f"{text!r} is not a cron expression: {str(error)[:1].lower()}{str(error)[1:]}") from error
+        self.text = " ".join(parts)
+        self.zone = zone
+        self._minutes = sorted(hour * 60 + minute for hour in self._sim.hours for minute in self._sim.minutes)
+        self._each = parts[0].startswith("*") or parts[1].startswith("*")
+        self.per_day = len(self._minutes)
+        self.times = lru_cache(maxsize=8)(self._times)
+        if next(self._days(date(2024, 1, 1), _CYCLE_DAYS, _DAY), None) is None:
+            raise ValueError(f"{text!r} never matches a day")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cron) and (self.text, self.zone) == (other.text, other.zone)
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.zone))
+
+    def __repr__(self) -> str:
+        return f"Cron({self.text!r}, {self.zone.key!r})"
+
+    def next(self, after: float) -> int | None:
+        """Return the first time after a time; None if there is none within five years. Seconds since the epoch."""
+        day = datetime.fromtimestamp(after, self.zone).date()
+        for one in self._days(day - _DAY, _HORIZON_DAYS, _DAY):
+            times = self.times(one)
+            index = bisect.bisect_right(times, after)
+            if index < len(times):
+                return times[index]
+        return None
+
+    def previous(self, until: float) -> int | None:
+        """Return the last time up to and including a time; None if there is none within five years."""
+        day = datetime.fromtimestamp(until, self.zone).date()
+        for one in self._days(day + _DAY, _HORIZON_DAYS, -_DAY):
+            times = self.times(one)
+            index = bisect.bisect_right(times, until)
+            if index:
+                return times[index - 1]
+        return None
+
+    def _days(self, first: date, count: int, step: timedelta) -> Iterator[date]:
+        """Yield the matching days among `count` days."""
+        day = first
+        for _ in range(count):
+            if day.month in self._sim.months and self._sim.match_day(day):
+                yield day
+            day += step
+
+    def _times(self, day: date) -> tuple[int, ...]:
+        """Return the times of a matching day in seconds since the epoch, ascending."""
+        midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
+        start, end = midnight.timestamp(), (midnight + _DAY).timestamp()
+        if end - start == _DAY.total_seconds():  # no day has two changes of the clocks
+            return tuple(int(start) + minute * _MINUTE for minute in self._minutes)
+        wall = [midnight.replace(tzinfo=None) + timedelta(minutes=minute) for minute in self._minutes]
+        times = [instants(one, self.zone) if self._each else (instant(one, self.zone),) for one in wall]
+        return tuple(sorted(set(itertools.chain.from_iterable(times))))
+
+
+def instant(wall: datetime, zone: ZoneInfo) -> int:
+    """Return when clocks in a zone first show a time, or, if they skip it, the first minute that they show after it."""
+    while not (found := instants(wall, zone)):
+        wall += timedelta(minutes=1)
+    return found[0]
+
+
+def instants(wall: datetime, zone: ZoneInfo) -> tuple[int, ...]:
+    """Return when clocks in a zone show a time: once, twice or never."""
+    found = {int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1)}
+    return tuple(sorted(one for one in found if datetime.fromtimestamp(one, zone).replace(tzinfo=None, fold=0) == wall))

@@ -1,0 +1,47 @@
+"""Schedules and activation in MetricRules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapter.rules import QueryRule, ScheduleRule
+from adapter.rules.objects import RuleObject, Tenancy, read_object
+
+
+def metric_rule(**spec: object) -> RuleObject:
+    obj: dict[str, Any] = {"kind": "MetricRule", "metadata": {"namespace": "shop", "name": "a"}, "spec": spec}
+    return read_object(obj, servers={}, tenancy=Tenancy())
+
+
+def test_schedule_of_a_metric_rule_may_have_numbers() -> None:
+    windows = [{"start": "0 8 * * *", "end": "0 9 * * *", "value": 12}]
+    found = metric_rule(type="External", metric="floor", schedule={"default": 1.5, "windows": windows})
+    [rule] = found.rules
+    assert isinstance(rule, ScheduleRule)
+    assert (rule.key, rule.namespace, rule.metric) == ("MetricRule shop/a", "shop", "floor")
+    assert (rule.schedule.milli_at(0), rule.schedule.milli_at(8 * 3600)) == (1500, 12_000)
+
+
+def test_schedule_of_a_metric_rule_cannot_name_a_file() -> None:
+    found = metric_rule(type="External", metric="floor", schedule={"holidays": {"file": "/etc/passwd"}})
+    assert (
+        found.error == "spec.schedule.holidays.file: only the rules file can name a file; write its text as `calendar`"
+    )
+
+
+def test_calendar_of_a_metric_rule_is_limited() -> None:
+    found = metric_rule(type="External", metric="floor", schedule={"holidays": {"calendar": "x" * 20_000}})
+    assert found.error.startswith("spec.schedule.holidays.calendar: longer than 16384 characters")
+
+
+def test_schedule_of_a_metric_rule_is_external_and_has_no_policies() -> None:
+    assert metric_rule(type="Pods", metric="floor", schedule={}).error
+    assert "empty" in metric_rule(type="External", metric="floor", schedule={}, empty="zero").error
+
+
+def test_activation_of_a_metric_rule() -> None:
+    [rule] = metric_rule(type="External", metric="q", query="q", activation={"threshold": 5, "for": "2m"}).rules
+    assert isinstance(rule, QueryRule)
+    assert rule.activation is not None
+    assert rule.activation.threshold == 5000
+    assert rule.activation.for_ == 120.0

@@ -1,0 +1,209 @@
+"""Rules with a schedule: what a rules file may say, and the metric that is served."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from adapter.rules import RulesError, ScheduleRule, load_rules, parse_rules
+from adapter.rules.reading import parse_rule
+from adapter.schedules.schedule import Schedule
+from kube.selectors import LabelSelector
+from kube.status import StatusError
+from tests.adapter.metrics_env import CannedPrometheus, external_request, metrics_env
+
+BERLIN = ZoneInfo("Europe/Berlin")
+OFFICE_HOURS = """
+externalRules:
+- name: office-hours
+  schedule:
+    timezone: Europe/Berlin
+    default: 2
+    windows: [{start: "0 8 * * 1-5", end: "0 18 * * 1-5", value: 12, ramp: 10m}]
+    dates: [{from: 2026-11-27T00:00, until: 2026-11-28, value: 30.5}]
+"""
+CHRISTMAS = """BEGIN:VCALENDAR
+BEGIN:VEVENT
+UID:christmas
+SUMMARY:Christmas
+DTSTART;VALUE=DATE:20201225
+DTEND;VALUE=DATE:20201227
+RRULE:FREQ=YEARLY
+END:VEVENT
+END:VCALENDAR
+"""
+
+
+def schedule_of(text: str) -> Schedule:
+    [rule] = parse_rules(text, source="rules.yaml").external
+    assert isinstance(rule, ScheduleRule)
+    return rule.schedule
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=BERLIN).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("time", "milli"),
+    [
+        ("2026-11-23T07:51:59", 2000),
+        ("2026-11-23T07:52:00", 4000),
+        ("2026-11-23T07:59:59", 10_000),
+        ("2026-11-23T08:00:00", 12_000),
+        ("2026-11-23T17:59:59", 12_000),
+        ("2026-11-23T18:00:00", 10_000),
+        ("2026-11-23T18:08:00", 2000),
+        ("2026-11-22T12:00:00", 2000),  # a Sunday
+        ("2026-11-27T12:00:00", 30_500),
+    ],
+)
+def test_schedule_of_a_file_has_windows_ramps_and_dates(time: str, milli: int) -> None:
+    assert schedule_of(OFFICE_HOURS).milli_at(at(time)) == milli
+
+
+def test_schedule_without_keys_is_zero_in_utc() -> None:
+    schedule = schedule_of("externalRules: [{name: nothing, schedule: {}}]")
+    assert (schedule.milli_at(0), schedule.zone.key) == (0, "UTC")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ("{timezone: Europe/Bärlin}", "schedule.timezone: there is no time zone 'Europe/Bärlin'"),
+        ("{timezone: ../../etc/passwd}", "schedule.timezone: there is no time zone"),
+        ("{timezone: Europe}", "schedule.timezone: there is no time zone"),
+        (
+            "{windows: [{start: 0 8 * *, end: 0 9 * * *, value: 1}]}",
+            "schedule.windows[0].start: '0 8 * *' is not a cron expression",
+        ),
+        (
+            "{windows: [{start: 0 0 8 * * *, end: 0 9 * * *, value: 1}]}",
+            "schedule.windows[0].start: '0 0 8 * * *' is not a cron",
+        ),
+        (
+            "{windows: [{start: 0 8 * * *, end: 0 25 * * *, value: 1}]}",
+            "schedule.windows[0].end: '0 25 * * *' is not a cron",
+        ),
+        ("{windows: [{start: 0 0 30 2 *, end: 0 9 * * *, value: 1}]}", "schedule.windows[0].start: '0 0 30 2 *'"),
+        (
+            "{windows: [{start: '0 0 */31 * MON#5', end: 0 9 * * *, value: 1}]}",
+            "schedule.windows[0].start: '0 0 */31 * MON#5' never matches a day",
+        ),
+        (
+            "{windows: [{start: 0 8 * * *, end: 0  8 * * *, value: 1}]}",
+            "schedule.windows[0].end: a window cannot end when it",
+        ),
+        (
+            "{windows: [{start: '* * * * *', end: 0 9 * * *, value: 1}]}",
+            "schedule.windows: they start 1440 times a day",
+        ),
+        ("{windows: [{start: 0 8 * * *, end: 0 9 * * *}]}", "schedule.windows[0].value: this key is required"),
+        (
+            "{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: -1}]}",
+            "schedule.windows[0].value: must be at least 0, got -1",
+        ),
+        ("{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: x}]}", "schedule.windows[0].value: not a number: 'x'"),
+        (
+            "{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: [1]}]}",
+            "schedule.windows[0].value: expected text, got a list",
+        ),
+        (
+            "{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: 1, ramp: 48h}]}",
+            "schedule.windows[0].ramp: must be between",
+        ),
+        (
+            "{dates: [{from: tomorrow, until: 2026-01-01, value: 1}]}",
+            "schedule.dates[0].from: 'tomorrow' is not a time",
+        ),
+        (
+            "{dates: [{from: 2026-01-02, until: 2026-01-02, value: 1}]}",
+            "schedule.dates[0].until: it must be later than from",
+        ),
+        (
+            "{dates: [{from: 0001-01-01, until: 2026-01-02, value: 1}]}",
+            "schedule.dates[0].from: the year must be between 1970",
+        ),
+        ("{holidays: {}}", "schedule.holidays: expected either file or calendar"),
+        ("{holidays: {calendar: hello}}", "schedule.holidays.calendar: this is not an iCalendar"),
+        ("{holidays: {file: a.ics}}", "schedule.holidays.file: only the rules file can name a file"),
+        ("{window: []}", "schedule: unknown key `window`"),
+        ("8-18", "schedule: expected a mapping"),
+    ],
+)
+def test_invalid_schedule_is_an_error_that_names_the_key(schedule: str, message: str) -> None:
+    with pytest.raises(RulesError) as error:
+        parse_rules(f"externalRules: [{{name: a, schedule: {schedule}}}]", source="rules.yaml")
+    assert f"rules.yaml: externalRules[0].{message}" in str(error.value)
+
+
+def test_schedule_has_no_keys_of_queries() -> None:
+    with pytest.raises(RulesError, match=r"externalRules\[0\]: unknown key `query`"):
+        parse_rules("externalRules: [{name: a, query: b, schedule: {}}]", source="rules.yaml")
+
+
+def test_schedule_is_for_external_metrics() -> None:
+    with pytest.raises(RulesError, match=r"rules\[0\]"):
+        parse_rules("rules: [{name: a, schedule: {}}]", source="rules.yaml")
+
+
+def test_file_with_holidays_is_read_beside_the_rules_file(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("externalRules: [{name: a, schedule: {default: 1, holidays: {file: days.ics, value: 3}}}]")
+    with pytest.raises(RulesError, match=r"schedule.holidays.file: .*days.ics: cannot be read"):
+        load_rules(rules)
+    (tmp_path / "days.ics").write_text(CHRISTMAS)
+    before = load_rules(rules)
+    assert before.other_files == (tmp_path / "days.ics",)
+    [rule] = before.external
+    assert isinstance(rule, ScheduleRule)
+    assert rule.schedule.milli_at(datetime(2026, 12, 26, tzinfo=ZoneInfo("UTC")).timestamp()) == 3000
+    assert rule.schedule.milli_at(datetime(2026, 12, 27, tzinfo=ZoneInfo("UTC")).timestamp()) == 1000
+    (tmp_path / "days.ics").write_text(CHRISTMAS.replace("Christmas", "Xmas"))
+    assert load_rules(rules).digest != before.digest
+
+
+def test_rule_that_is_tried_reads_no_file(tmp_path: Path) -> None:
+    (tmp_path / "days.ics").write_text(CHRISTMAS)
+    text = f"{{name: a, schedule: {{holidays: {{file: {tmp_path}/days.ics}}}}}}"
+    with pytest.raises(RulesError, match="only the rules file can name a file"):
+        parse_rule(text, section="externalRules", servers={}, source="the rule")
+
+
+@pytest.mark.parametrize(
+    ("activation", "message"),
+    [
+        ("{for: 2m}", "activation.threshold: this key is required"),
+        ("{threshold: 0}", "threshold: must be more than 0"),
+        ("{threshold: 5, for: 48h}", "for: must be between 1s and 24h"),
+        ("{threshold: 5, for: soon}", "activation.for"),
+    ],
+)
+def test_invalid_activation_is_an_error(activation: str, message: str) -> None:
+    with pytest.raises(RulesError) as error:
+        parse_rules(f"externalRules: [{{name: a, query: b, activation: {activation}}}]", source="rules.yaml")
+    assert message in str(error.value)
+
+
+def test_activation_is_for_external_metrics() -> None:
+    text = "rules: [{name: a, query: b, resources: {pod: pod}, activation: {threshold: 5}}]"
+    with pytest.raises(RulesError, match=r"rules\[0\].activation: activation is for external metrics"):
+        parse_rules(text, source="rules.yaml")
+
+
+async def test_schedule_is_served_without_prometheus(tmp_path: Path) -> None:
+    prometheus = CannedPrometheus()
+    rules = parse_rules("externalRules: [{name: floor, schedule: {default: 2.5}}]", source="rules.yaml")
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        with pytest.raises(StatusError):
+            await env.external.values(external_request(metric="floor"))  # before the first relist
+        await env.catalog.relist()
+        assert env.catalog.external == ("floor",)
+        [value] = await env.external.values(external_request(metric="floor", namespace="any"))
+        assert (value.milli, value.labels) == (2500, None)
+        selector = LabelSelector.parse("queue=a")
+        assert await env.external.values(external_request(metric="floor", selector=selector)) == []
+    assert not prometheus.queries
