@@ -310,12 +310,13 @@ def _server(
         base = named.rstrip("/")
         if named == DEFAULT_SERVER or base == default_url.rstrip("/"):
             return None
-        found = next((server for server in servers.values() if server.base == base), None)
+        usable = {name: server for name, server in servers.items() if server.tenants}
+        found = next((server for server in usable.values() if server.base == base), None)
         if found is not None:
             return found
-        known = ", ".join(sorted([DEFAULT_SERVER, *servers]))
+        known = ", ".join(sorted([DEFAULT_SERVER, *usable]))
         raise RulesError(
-            f"{annotation}/{setting}: there is no server {named!r} in prometheusServers of the rules file, by name or"
-            f" URL; there are {known}"
+            f"{annotation}/{setting}: there is no server for namespaces {named!r} in prometheusServers of the rules"
+            f" file, by name or URL; there are {known}"
         )
     return None

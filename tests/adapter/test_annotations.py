@@ -15,7 +15,9 @@ from adapter.rules import Policy, QueryRule
 from adapter.rules.objects import INVALID, RuleObject, Tenancy
 from kube.mapping import GroupResource
 
-MIMIR = PrometheusOptions(name="mimir", url="https://mimir.example.com/prometheus/")
+MIMIR = PrometheusOptions(name="mimir", url="https://mimir.example.com/prometheus/", tenants=True)
+PRIVATE = PrometheusOptions(name="private", url="https://private.example.com")
+SAME = PrometheusOptions(name="same", url="https://mimir.example.com/prometheus/")
 DEFAULT_URL = "http://prometheus:9090/"
 QUERY = "sum(rate(rps[1m]))"
 TENANCY = Tenancy(label="namespace", query_seconds=3.0, max_samples=7)
@@ -45,7 +47,13 @@ def read(annotations: Mapping[str, str], *metrics: Any, status: Any = None) -> l
     part = relevant_part(hpa)
     if part is None:
         return []
-    return annotation_rules(part, kind=HPA, servers={"mimir": MIMIR}, default_url=DEFAULT_URL, tenancy=TENANCY)
+    return annotation_rules(
+        part,
+        kind=HPA,
+        servers={"same": SAME, "mimir": MIMIR, "private": PRIVATE},
+        default_url=DEFAULT_URL,
+        tenancy=TENANCY,
+    )
 
 
 def rule_of(annotations: Mapping[str, str], metric: Any, status: Any = None) -> QueryRule:
@@ -179,13 +187,19 @@ def test_server_is_one_of_the_rules_file_or_of_the_flag(
         "https://mimir.example.com",
         "https://mimir.example.com/prometheus?x=1",
         "https://user@mimir.example.com/prometheus",
+        "https://private.example.com",
         "",
     ],
 )
 def test_other_urls_are_refused(url: str) -> None:
     error = error_of({f"{RPS}/query": QUERY, f"{RPS}/prometheus-server": url}, external())
-    assert f"{RPS}/prometheus-server: there is no server {url!r}" in error
+    assert f"{RPS}/prometheus-server: there is no server for namespaces {url!r}" in error
     assert "there are default, mimir" in error
+
+
+def test_server_that_is_not_for_namespaces_is_refused() -> None:
+    error = error_of({f"{RPS}/query": QUERY, f"{RPS}/prometheus-server-alias": "private"}, external())
+    assert "private is not for rules of namespaces" in error
 
 
 def test_object_metric_is_of_the_described_object_whether_it_exists_or_not() -> None:
