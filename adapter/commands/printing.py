@@ -88,10 +88,9 @@ def _print_findings(console: Console, rule: str, findings: list[Finding], *, pla
     console.print(_text(f"{rule}  {shortened(findings[0].about)}".rstrip(), style="bold"), soft_wrap=True)
     for finding in findings:
         style = "red" if finding.severity is Severity.ERROR else "yellow"
-        path = finding.where.partition(".")[2]
         line = Text.assemble(
             (f"{finding.severity.value}: ", style),
-            _text(f"{path}: " if path else ""),
+            _text(f"{finding.path}: " if finding.path else ""),
             _text(f"{finding.message} [{finding.code}]"),
         )
         if plain:

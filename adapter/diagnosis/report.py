@@ -24,7 +24,8 @@ class Finding(_Json, frozen=True):
     Attributes:
         severity: error or warning.
         code: the kind of finding, for tools, such as "overlap"; docs/rules-check.md lists them.
-        where: the path in the rules file, such as "rules[2].seriesFilters[0].is".
+        where: the path in the rules file, such as "rules[2].seriesFilters[0].is"; for objects, the object and the path
+            in it: "MetricRule shop/queue: spec.query".
         message: what is wrong, and what to change.
         about: the rule's seriesQuery, or the metric of a short rule; "" outside of rules.
     """
@@ -37,8 +38,17 @@ class Finding(_Json, frozen=True):
 
     @property
     def rule(self) -> str:
-        """The rule's key, such as "rules[2]", or a section of the file."""
-        return self.where.partition(".")[0]
+        """The rule's key, such as "rules[2]" or "MetricRule shop/queue", or a section of the file."""
+        return self.where.partition(self._separator)[0]
+
+    @property
+    def path(self) -> str:
+        """The path in the rule or object; "" if the finding is about all of it."""
+        return self.where.partition(self._separator)[2]
+
+    @property
+    def _separator(self) -> str:
+        return ": " if " " in self.where else "."  # names of objects can have dots
 
 
 def error(code: str, where: str, message: str) -> Finding:
