@@ -105,6 +105,8 @@ def print_explanation(explanation: Explanation, *, plain: bool) -> None:
     console.print(_text(explanation.headline), soft_wrap=True)
     for rule in explanation.hidden:
         console.print(_text(f"  {rule} also makes it and loses: the later rule wins"), soft_wrap=True)
+    for name in explanation.hidden_objects:
+        console.print(_text(f"  {name} also makes it and loses: the rules file wins, then the oldest"), soft_wrap=True)
     if explanation.example is not None:
         for query in explanation.example.queries:
             console.print(_text(f"  query  {on_one_line(query)}"), soft_wrap=True)

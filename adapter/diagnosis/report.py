@@ -131,16 +131,36 @@ class RuleReport(_Json, frozen=True):
     metrics: tuple[MetricReport, ...] = ()
 
 
+class ObjectReport(_Json, frozen=True):
+    """An object with rules, such as a MetricRule.
+
+    Attributes:
+        kind, namespace, name: the object; the namespace of a cluster-scoped one is "".
+        reason: "Ready" if its metrics are served, else why not, in one word; docs/metric-rules.md lists them.
+        message: the reason in a sentence; "" for Ready.
+        metrics: the names of its metrics.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+    message: str = ""
+    metrics: tuple[str, ...] = ()
+
+
 class Report(_Json, frozen=True):
     """The result of `check`, with findings in the order of the file, and the rules if Prometheus was queried.
 
-    `found` is where the rules were found, if the file is not a rules file itself.
+    `found` is where the rules were found, if the file is not a rules file itself. `objects` are those that a running
+    adapter reads rules from.
     """
 
     asked_prometheus: bool
     findings: tuple[Finding, ...]
     rules: tuple[RuleReport, ...] = ()
     found: str = ""
+    objects: tuple[ObjectReport, ...] = ()
 
     def has(self, severity: Severity) -> bool:
         """Return whether there is a finding of this severity."""
@@ -154,6 +174,7 @@ class Explanation(_Json, frozen=True):
         target: the metric: "pods/packets_per_second", "external/queue_depth".
         forwarded_to: the adapter of forwardExternal, if the value comes from there: "NAME of forwardExternal (URL)".
         hidden: rules that also make the metric but are overridden by a later rule.
+        hidden_objects: objects that also make it; rules of the file come first, then the oldest object.
         suggestions: metrics with similar names.
     """
 
@@ -162,6 +183,7 @@ class Explanation(_Json, frozen=True):
     series: str = ""
     forwarded_to: str = ""
     hidden: tuple[str, ...] = ()
+    hidden_objects: tuple[str, ...] = ()
     example: Example | None = None
     reasons: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
