@@ -135,6 +135,15 @@ def identified(
         return structs.replace(made, error=str(error).removeprefix(f"{name}: "), reason=INVALID)
 
 
+def unreadable(obj: Mapping[str, Any], kind: str, why: str) -> RuleObject:
+    """Return an object without rules, and why."""
+
+    def read(_: ObjectName) -> Iterable[AnyRule]:
+        raise RulesError(why)
+
+    return identified(obj, kind, read)
+
+
 def restricted(rule: AnyRule, *, key: str, namespace: str, tenancy: Tenancy) -> AnyRule:
     """Return a rule that serves one namespace, with the restrictions of its queries; "" for a rule for all namespaces.
 
@@ -187,13 +196,15 @@ def _rule_of(spec: object, name: ObjectName, servers: _Servers, tenancy: Tenancy
         raise part.error(why, key=".type")
     if form != "seriesQuery":
         if kind == "Pods":
-            tree.setdefault("labels", {"pod": "pod"})
+            tree.setdefault("labels", {"pod": "pod"} if name.namespace else {"pod": "pod", "namespace": "namespace"})
         names = {own: key for key, own in _OWN_NAMES.items()}
         tree = {names.get(key, key): value for key, value in tree.items()}
         part = Part(part.source, part.path, own_names=_OWN_NAMES)
     rule = read_rule(part, tree, section=section, servers=servers, logs=False)
     if kind == "Pods" and isinstance(rule, QueryRule) and rule.resource not in _PODS:
         raise part.error("say which label names the pods, such as {pod: pod}", key=".resources")
+    if kind == "Pods" and isinstance(rule, QueryRule) and not (name.namespace or rule.namespace_label):
+        raise part.error("say which label names the namespace, such as {namespace: namespace}", key=".resources")
     return restricted(rule, key=str(name), namespace=name.namespace, tenancy=tenancy)
 
 
