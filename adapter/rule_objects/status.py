@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.report import Finding, RuleReport, Severity
 from adapter.prometheus import PrometheusError, PrometheusQueryError
 from adapter.rule_objects.state import ObjectState, Reason
@@ -85,10 +84,10 @@ def verdict_of(rule: AnyRule, report: RuleReport, findings: Iterable[Finding], r
     Args:
         rule: the rule.
         report: its metrics and example values.
-        findings: what `lint` and `check_rule` found.
+        findings: what `lint` and `check_rule` found, with the paths in the object.
         record: the requests that were sent for it.
     """
-    found = [(one.severity, one.code, _text(one)) for one in object_findings(rule, findings)]
+    found = [(one.severity, one.code, _text(one)) for one in findings]
     examples = [metric.example for metric in report.metrics if metric.example is not None]
     values = [value.value for example in examples for value in example.values]
     metrics = tuple(sorted({metric.metric.rpartition("/")[2] for metric in report.metrics}))
