@@ -1,4 +1,4 @@
-"""The adapter's command line: `serve`, `check` and `explain`.
+"""The adapter's command line: `serve`, `check`, `explain` and `schedule`.
 
 Everything is validated before anything starts. Invalid flags exit with status 2; an invalid rules file, and any later
 failure, exits with status 1 and one line on stderr.
@@ -22,6 +22,7 @@ from adapter.commands.flags import (
 )
 from adapter.commands.ignored_flags import IGNORED
 from adapter.commands.rule_object_flags import rule_object_flags
+from adapter.commands.schedule import schedule
 from adapter.commands.serve import serve as run_server
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
@@ -64,6 +65,7 @@ def main() -> None:
 
 main.add_command(check)
 main.add_command(explain)
+main.add_command(schedule)
 
 
 @main.command(cls=GoCommand)
