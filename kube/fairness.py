@@ -114,10 +114,15 @@ def enter_namespace(namespace: str) -> None:
     _namespace.set(namespace)
 
 
-@contextlib.contextmanager
-def for_all_namespaces() -> Iterator[None]:
+def for_all_namespaces() -> contextlib.AbstractContextManager[None]:
     """Work for all namespaces, also in tasks that are created in the context."""
-    token = _namespace.set("")
+    return for_namespace("")
+
+
+@contextlib.contextmanager
+def for_namespace(namespace: str) -> Iterator[None]:
+    """Work for a namespace, also in tasks that are created in the context."""
+    token = _namespace.set(namespace)
     try:
         yield
     finally:

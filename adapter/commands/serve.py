@@ -5,6 +5,7 @@
     rule sets      one per version of the rules: catalog, queries and router
     objects        watches pods and other objects that requests select
     rule objects   watches MetricRules and other objects that have rules
+    statuses       of MetricRules are written by the replica that holds a Lease
     listener       serves requests with the current rule set
     pages          serve what the other parts know to browsers (--ui-address)
 
@@ -32,6 +33,7 @@ from adapter.commands.flags import ServeOptions
 from adapter.commands.pages import pages_served
 from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
+from adapter.commands.rule_statuses import status_writer
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
@@ -134,6 +136,7 @@ class _Adapter:
             port=listening.getsockname()[1],
         )
         self._rule_sets = RuleSets(rules, shared)
+        self._statuses = status_writer(options, lister, shared, self._rule_sets, registry=telemetry.registry)
         self._rules_file = RulesReloader(options.config, rules, self._rule_sets.apply, telemetry=rule_telemetry)
         server = RequestServer(
             authenticator=self._auth.authenticator,
@@ -169,6 +172,8 @@ class _Adapter:
                 tasks.create_task(self._drop_telemetry(), name="drop telemetry"),
                 tasks.create_task(self._freeze_gc(), name="freeze gc"),
             ]
+            if self._statuses is not None:
+                background.append(tasks.create_task(self._statuses.run(stop), name="statuses of rules"))
             await self._listener.start(self._socket)
             _log.info("serving on https://%s", _shown_address(self._socket))
             try:

@@ -142,7 +142,12 @@ def _lint_resources(rule: AnyRule, resources: _Resources, *, knows_cluster: bool
 
 
 def _lint_namespace_label(rule: Rule | QueryRule, resources: _Resources) -> Iterator[Finding]:
-    """Requests for objects in namespaces need the label with the namespace; cluster-scoped ones do not."""
+    """Requests for objects in namespaces need the label with the namespace; cluster-scoped ones do not.
+
+    For a rule of one namespace, the whole result counts.
+    """
+    if rule.namespace:
+        return
     infos = [info for named in _named_resources(rule).values() if (info := resources[named]) is not None]
     namespaced = ", ".join(dict.fromkeys(str(info.group_resource) for info in infos if info.namespaced))
     if isinstance(rule, QueryRule):

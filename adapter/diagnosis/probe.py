@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from prometheus_client import CollectorRegistry
 
@@ -108,7 +108,12 @@ class Probe:
         self._logs = logs
 
     async def example(self, source: Source, selection: Selection) -> Example:
-        """Query a metric. Without a name in `selection`, use an object or namespace that has a series."""
+        """Query a metric. Without a name in `selection`, use an object or namespace that has a series.
+
+        A rule of one namespace is queried in that one, if `selection` has none.
+        """
+        if source.rule.namespace and not selection.namespace:
+            selection = replace(selection, namespace=source.rule.namespace)
         if isinstance(source, CustomSource):
             return await self._custom(source, selection)
         return await self._external(source, selection)
@@ -147,7 +152,7 @@ class Probe:
         namespace = selection.namespace
         if not namespace and source.namespace_label:
             sample = await self._any_sample(
-                source, [f'{source.namespace_label}!=""'], [source.namespace_label], recorder
+                source, [f'{source.namespace_label}!=""'], {source.namespace_label: ""}, recorder
             )
             if sample is None:
                 return recorder.no_series()
@@ -241,10 +246,10 @@ class Probe:
         choices = [f"{label}={quote(name)}"] if name else [f'{label}!=""']
         if source.info.resource == _NODES and not name:
             choices.insert(0, f'{label}=~"{_NODE_NAME.pattern}"')
-        matchers, labels = [], [label]
+        matchers, labels = [], {label: name}
         if source.info.namespaced and namespace_label:
             matchers.append(f"{namespace_label}={quote(namespace)}" if namespace else f'{namespace_label}!=""')
-            labels.append(namespace_label)
+            labels[namespace_label] = namespace
         for choice in choices:
             sample = await self._any_sample(source, [choice, *matchers], labels, recorder)
             if sample is not None:
@@ -255,9 +260,9 @@ class Probe:
         return None
 
     async def _any_sample(
-        self, source: Source, matchers: list[str], labels: list[str], recorder: _Recorder
+        self, source: Source, matchers: list[str], labels: Mapping[str, str], recorder: _Recorder
     ) -> Sample | None:
-        """Return a sample that has all of some labels."""
+        """Return a sample that has all of some labels, with these values; "" stands for any value."""
         if isinstance(source.rule, QueryRule):
             query = source.rule.query
         else:
@@ -266,7 +271,7 @@ class Probe:
             samples = await self._query(query, source, recorder)
         except PrometheusError:
             return None
-        return next((sample for sample in samples if all(sample.labels.get(label) for label in labels)), None)
+        return next((one for one in samples if all(_has(one, *label) for label in labels.items())), None)
 
     async def _query(self, query: str, source: Source, recorder: _Recorder) -> Sequence[Sample]:
         result = await recorder.instant(query, deadline=self._deadline(), destination=source.rule.destination)
@@ -275,6 +280,12 @@ class Probe:
 
 def _samples(result: Vector | Scalar) -> Sequence[Sample]:
     return result.samples if isinstance(result, Vector) else ()
+
+
+def _has(sample: Sample, label: str, value: str) -> bool:
+    """Return whether a sample has a label, with any value if `value` is ""."""
+    found = sample.labels.get(label, "")
+    return bool(found) and value in ("", found)
 
 
 def _is_address(source: CustomSource, name: str) -> bool:

@@ -67,7 +67,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
                 return await self.get((query, destination), fetch, deadline)
             except PrometheusBusy as error:
                 # This request shared a query of another namespace, whose queue is full.
-                if error.namespace == current_namespace():
+                if error.namespace == current_namespace() or destination.tenant is not None:
                     raise
             except TimeoutError as error:
                 raise PrometheusTimeout(f"no response within {left:.3g} s") from error

@@ -4,6 +4,7 @@ client, servers    one Prometheus over HTTP, and all servers that rules name
 options            their addresses and limits
 results            decodes responses to instant queries
 series             decodes lists of series
+tenants            restricts the queries of a namespace's own rules
 list_reader        decodes long lists in pieces
 budget             limits the memory of the responses of all servers together
 
@@ -18,7 +19,7 @@ All failures are one of these. Their messages are for logs: they may quote Prome
       PrometheusTimeout       no response before the deadline, or Prometheus reports a timeout
       PrometheusBadResponse     the response is not Prometheus': not JSON, wrong types, absurdly long
       PrometheusQueryError    Prometheus refuses the query, or cannot execute it: the rule is invalid
-        PrometheusResultError   the query works, and its result is neither a vector nor a scalar
+        PrometheusResultError   the query works, and its result is neither a vector nor a scalar, or too large
     PrometheusConfigError     the options cannot be used; the message says which
 """
 
@@ -36,7 +37,7 @@ from adapter.prometheus.errors import (
     PrometheusTimeout,
     PrometheusUnavailable,
 )
-from adapter.prometheus.options import DEFAULT_DESTINATION, DEFAULT_SERVER, Destination, PrometheusOptions
+from adapter.prometheus.options import DEFAULT_DESTINATION, DEFAULT_SERVER, Destination, PrometheusOptions, Tenant
 from adapter.prometheus.results import Sample, Scalar, Vector
 from adapter.prometheus.series import Series
 from adapter.prometheus.servers import PrometheusServers
@@ -60,5 +61,6 @@ __all__ = [
     "Sample",
     "Scalar",
     "Series",
+    "Tenant",
     "Vector",
 ]

@@ -14,6 +14,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -107,31 +108,51 @@ class PrometheusClient:
     ) -> None:
         await self._upstream.close()
 
-    async def instant(self, query: str, *, deadline: Deadline = NO_DEADLINE, headers: _Headers = ()) -> Vector | Scalar:
+    async def instant(
+        self,
+        query: str,
+        *,
+        deadline: Deadline = NO_DEADLINE,
+        headers: _Headers = (),
+        max_seconds: float | None = None,
+        max_samples: int | None = None,
+    ) -> Vector | Scalar:
         """Evaluate a query now; `headers` replace those of the options with the same names.
 
-        Prometheus gets the seconds until the deadline as `timeout`, limited by the options.
+        Prometheus gets the seconds until the deadline as `timeout`, limited by the options and `max_seconds`. A result
+        of more than `max_samples` is an error.
 
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
-        left, allowed = deadline.remaining(), self._options.query_timeout
-        seconds = allowed if left is None else min(left, allowed)
+        limits = (deadline.remaining(), self._options.query_timeout, max_seconds)
+        seconds = min(limit for limit in limits if limit is not None)
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
         # Never rounded to 0, which some servers interpret as no limit.
         parameters = {"query": query, "timeout": f"{max(seconds, 0.001):.3f}"}
         started = time.monotonic()
         try:
-            result = await _bounded(seconds, self._instant(parameters, headers))
+            result = await _bounded(seconds, self._instant(parameters, headers, max_samples))
         finally:
             self._took("/api/v1/query", started)
         for warning in result.warnings:
             self._warn_once(warning)
         return dataclasses.replace(result.value, seconds=time.monotonic() - started)
 
-    async def series(self, selector: str, *, start: float, end: float, headers: _Headers = ()) -> tuple[Series, ...]:
+    async def series(
+        self,
+        selector: str,
+        *,
+        start: float,
+        end: float,
+        headers: _Headers = (),
+        max_seconds: float | None = None,
+        max_series: int | None = None,
+    ) -> tuple[Series, ...]:
         """Return the series that a selector finds between two times, in seconds since the epoch; see `Series`.
+
+        A list that takes longer than `max_seconds`, or has more than `max_series`, is an error.
 
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
@@ -140,19 +161,21 @@ class PrometheusClient:
         async with self._listing:
             started = time.monotonic()
             try:
-                request = self._request("series", parameters, headers, self._receive_series)
-                return await _bounded(self._options.series_timeout, request)
+                receive = functools.partial(self._receive_series, max_series)
+                seconds = min(self._options.series_timeout, max_seconds or math.inf)
+                return await _bounded(seconds, self._request("series", parameters, headers, receive))
             finally:
                 self._took("/api/v1/series", started)
 
-    async def _instant(self, parameters: dict[str, str], headers: _Headers) -> Result:
+    async def _instant(self, parameters: dict[str, str], headers: _Headers, max_samples: int | None) -> Result:
         """Send a query once its namespace has a slot."""
         key = hash(parameters["query"])
         if key not in self._long:
             headers = (_UNCOMPRESSED, *headers)
         try:
             async with self._upstream.slot():
-                return await self._request("query", parameters, headers, functools.partial(self._receive_result, key))
+                receive = functools.partial(self._receive_result, key, max_samples)
+                return await self._request("query", parameters, headers, receive)
         except QueueFullError as error:
             raise PrometheusBusy(current_namespace()) from error
 
@@ -187,16 +210,16 @@ class PrometheusClient:
                 raise refusal(response.status, await read_up_to(response, _SHORT))
             return await receive(response)
 
-    async def _receive_result(self, query: int, response: aiohttp.ClientResponse) -> Result:
+    async def _receive_result(self, query: int, max_samples: int | None, response: aiohttp.ClientResponse) -> Result:
         """Read the response to an instant query; `query` is its hash."""
         body = await read_up_to(response, _SHORT)
         if len(body) <= _SHORT:
-            return decode(response.status, body)
+            return decode(response.status, body, max_samples=max_samples)
         self._long[query] = True
-        return await self._read_list(VectorReader(), response, body, limit=_MAX_RESPONSE)
+        return await self._read_list(VectorReader(max_samples=max_samples), response, body, limit=_MAX_RESPONSE)
 
-    async def _receive_series(self, response: aiohttp.ClientResponse) -> tuple[Series, ...]:
-        return await self._read_list(SeriesReader(), response, b"", limit=_MAX_LISTING)
+    async def _receive_series(self, max_series: int | None, response: aiohttp.ClientResponse) -> tuple[Series, ...]:
+        return await self._read_list(SeriesReader(max_series=max_series), response, b"", limit=_MAX_LISTING)
 
     async def _read_list(
         self, reader: ListReader[_T], response: aiohttp.ClientResponse, first: bytes, *, limit: int

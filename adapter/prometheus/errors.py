@@ -38,7 +38,7 @@ class PrometheusQueryError(PrometheusError):
 
 
 class PrometheusResultError(PrometheusQueryError):
-    """The result is of a type without single values, such as a matrix."""
+    """The result is of a type without single values, such as a matrix, or has too many."""
 
 
 class PrometheusConfigError(UpstreamConfigError):

@@ -34,6 +34,7 @@ class PrometheusOptions(ServerAccess):
         max_waiting: how many queries of each namespace may wait; more than the maximum of requests in flight, most of
             which need one query.
         max_query_bytes: longer queries are split, if possible.
+        tenants: the rules of namespaces may use this server, too; they can always use that of --prometheus-url.
         query_parameters: added to the URL of every request, such as ("partial_response", "false").
 
     Raises:
@@ -51,6 +52,7 @@ class PrometheusOptions(ServerAccess):
     connections: int = DEFAULT_CONNECTIONS
     max_waiting: int = 512
     max_query_bytes: int = _MAX_QUERY_BYTES
+    tenants: bool = False
     query_parameters: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -75,8 +77,9 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         namespace: the namespace.
         label: the label that every selector of the query gets, with the namespace as its value; "" for none.
-        query_seconds: the longest that a query may take; None for the server's own timeout.
-        max_samples: the most samples that a result may have; None for no limit.
+        query_seconds: the longest that a query or a list of series may take; None for the server's own timeout.
+        max_samples: the most samples that a result may have, and the most series that a list may have; None for no
+            limit.
     """
 
     namespace: str

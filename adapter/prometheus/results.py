@@ -86,13 +86,18 @@ _scalar = msgspec.json.Decoder(tuple[float, str])
 _TYPE = re.compile(rb'"resultType"\s*:\s*"([^"\\]{0,40})"')
 
 
-def decode(status: int, body: bytes) -> Result:
-    """Decode the response to an instant query, by its HTTP status and whole body. Raises PrometheusError."""
+def decode(status: int, body: bytes, *, max_samples: int | None = None) -> Result:
+    """Decode the response to an instant query, by its HTTP status and whole body.
+
+    Raises:
+        PrometheusError: it is an error or malformed, or has more than `max_samples`.
+    """
     if not 200 <= status < 300:
         raise refusal(status, body)
     envelope, found = _read(status, body)
     if isinstance(found, Scalar):
         return Result(found, envelope)
+    _check_number(len(found), max_samples)
     return Result(Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body))), envelope)
 
 
@@ -103,10 +108,12 @@ class VectorReader(ListReader[Result]):
     # Inside a string this cannot match: a quote there follows a backslash, and no word follows a closing quote.
     next = re.compile(rb'\}\s*,\s*(\{)\s*"(?:metric|value|histogram)"\s*:')
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_samples: int | None = None) -> None:
+        """A result of more than `max_samples` is a PrometheusResultError."""
         super().__init__()
         self._samples: list[Sample] = []
         self._memory = 0
+        self._max_samples = max_samples
 
     def check_head(self, head: bytes) -> None:
         """Raise PrometheusResultError unless it is the head of a vector."""
@@ -118,6 +125,7 @@ class VectorReader(ListReader[Result]):
         """See ListReader.take."""
         samples = _decoded(entries)
         self._samples += samples
+        _check_number(len(self._samples), self._max_samples)
         taken = _memory(samples, len(entries))
         self._memory += taken
         return taken
@@ -135,6 +143,7 @@ class VectorReader(ListReader[Result]):
             return Result(found, warnings)
         samples, memory = self._samples + found, self._memory + _memory(found, len(text))
         self._samples = []
+        _check_number(len(samples), self._max_samples)
         parts = [
             sorted(releasing_gil(samples[start : start + _PART]), key=sample_order)
             for start in range(0, len(samples), _PART)
@@ -162,6 +171,13 @@ def _read(status: int, body: bytes) -> tuple[tuple[str, ...], list[Sample] | Sca
 
 def _decoded(entries: bytes | msgspec.Raw) -> list[Sample]:
     return [Sample(entry.metric, *_point(entry.value)) for entry in _samples.decode(entries) if entry.value is not None]
+
+
+def _check_number(samples: int, most: int | None) -> None:
+    if most is not None and samples > most:
+        raise PrometheusResultError(
+            f"the result has more than {most} samples, the limit of --tenant-max-samples; aggregate more, as by sum()"
+        )
 
 
 def _no_vector(kind: str) -> PrometheusResultError:

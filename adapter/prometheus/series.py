@@ -5,15 +5,15 @@ The values of labels are dropped, since discovery needs only their names. So mem
 
 from __future__ import annotations
 
+import math
 import re
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 
 from adapter.gil import releasing_gil
-from adapter.prometheus.errors import PrometheusBadResponse
+from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError
 from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
 
 # The bytes of a name with its set of labels, without the text, and those of each label in the set.
@@ -48,8 +48,11 @@ class SeriesReader(ListReader[tuple[Series, ...]]):
     # Inside a string this cannot match: only white space or punctuation follows a closing quote.
     next = re.compile(rb'\}\s*,\s*(\{)\s*"[^\s,:\]}"]')
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_series: int | None = None) -> None:
+        """A list of more than `max_series` is a PrometheusResultError."""
         super().__init__()
+        self._left = math.inf if max_series is None else max_series
+        self._max_series = max_series
         self._labels: dict[str, set[str]] = {}
 
     def take(self, entries: bytes) -> int:
@@ -67,7 +70,12 @@ class SeriesReader(ListReader[tuple[Series, ...]]):
         self._add(listing.data)
         return tuple(Series(name, frozenset(labels)) for name, labels in releasing_gil(sorted(self._labels.items())))
 
-    def _add(self, entries: Iterable[dict[str, str]]) -> int:
+    def _add(self, entries: list[dict[str, str]]) -> int:
+        self._left -= len(entries)
+        if self._left < 0:
+            raise PrometheusResultError(
+                f"more than {self._max_series} series, the limit of --tenant-max-samples; select fewer with seriesQuery"
+            )
         memory = 0
         for entry in entries:
             name = entry.pop("__name__", "")

@@ -1,5 +1,7 @@
 """The Prometheus servers that rules name, each with its own client, opened for its first query.
 
+All queries go through here, so nothing that comes from a rule with a Tenant reads more than the tenant may.
+
 A rule has the definition of its server, not only the name, so a request keeps its server across a reload of the rules
 file. After a reload, clients of removed definitions are closed once no request uses them.
 """
@@ -15,10 +17,13 @@ from typing import Self
 
 from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
+from adapter.prometheus.errors import PrometheusQueryError
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from adapter.prometheus.results import Scalar, Vector
 from adapter.prometheus.series import Series
+from adapter.prometheus.tenants import TenantQueries
 from kube.deadlines import NO_DEADLINE, Deadline
+from kube.fairness import for_namespace
 
 
 @dataclass(slots=True)
@@ -46,6 +51,7 @@ class PrometheusServers:
         self._on_gone = on_gone
         self._budget = budget or MemoryBudget()
         self._default = default
+        self._tenants = TenantQueries()
         self._observe = observe
         self._entries: dict[PrometheusOptions, _Entry] = {}
         self._wanted: frozenset[PrometheusOptions] = frozenset((default,))
@@ -75,16 +81,46 @@ class PrometheusServers:
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
-        """See PrometheusClient.instant."""
-        async with self._client(destination) as client:
-            return await client.instant(query, deadline=deadline, headers=destination.headers)
+        """Query the server of a destination, as its tenant may; see PrometheusClient.instant."""
+        tenant = destination.tenant
+        if tenant is None:
+            async with self._client(destination) as client:
+                return await client.instant(query, deadline=deadline, headers=destination.headers)
+        self._check(destination)
+        query = self._tenants.query(query, tenant)
+        with for_namespace(tenant.namespace):
+            async with self._client(destination) as client:
+                return await client.instant(
+                    query, deadline=deadline, max_seconds=tenant.query_seconds, max_samples=tenant.max_samples
+                )
 
     async def series(
         self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
     ) -> tuple[Series, ...]:
-        """See PrometheusClient.series."""
-        async with self._client(destination) as client:
-            return await client.series(selector, start=start, end=end, headers=destination.headers)
+        """List series on the server of a destination, as its tenant may; see PrometheusClient.series."""
+        tenant = destination.tenant
+        if tenant is None:
+            async with self._client(destination) as client:
+                return await client.series(selector, start=start, end=end, headers=destination.headers)
+        self._check(destination)
+        selector = self._tenants.selector(selector, tenant)
+        with for_namespace(tenant.namespace):
+            async with self._client(destination) as client:
+                return await client.series(
+                    selector, start=start, end=end, max_seconds=tenant.query_seconds, max_series=tenant.max_samples
+                )
+
+    @staticmethod
+    def _check(destination: Destination) -> None:
+        """Raise PrometheusQueryError if the destination is none that a tenant may have.
+
+        Headers could name another tenant of the server, such as X-Scope-OrgID of Mimir.
+        """
+        if destination.headers:
+            raise PrometheusQueryError("the rules of a namespace cannot set headers")
+        if destination.server is not None and not destination.server.tenants:
+            why = f"prometheusServers.{destination.server.name} has no `tenants: true`"
+            raise PrometheusQueryError(f"the rules of a namespace cannot use this server: {why}")
 
     @contextlib.asynccontextmanager
     async def _client(self, destination: Destination) -> AsyncIterator[PrometheusClient]:

@@ -65,7 +65,7 @@ _OPTIONAL_TEXTS = frozenset(
     [
         *("matches", "is", "isNot", "template", "nan", "inf", "empty", "maxAge", "merge", "timeout", "maxQueryBytes"),
         *("ramp", "for", "file"),
-        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile", "clientSecretFile", "credentialsFile"),
+        *("tokenFile", "passwordFile", "caFile", "certFile", "keyFile", "clientSecretFile"),
     ]
 )
 

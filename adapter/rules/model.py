@@ -222,6 +222,7 @@ class ServerSpec(_Access, frozen=True, kw_only=True):
     verb: str = ""
     query_timeout: Duration | None = msgspec.field(name="timeout", default=None)
     max_query_bytes: Annotated[int, msgspec.Meta(ge=_SMALLEST_QUERY_LIMIT)] | None = None
+    tenants: Boolean = Boolean(False)
     query_parameters: Parameters = Parameters()
 
 

@@ -139,9 +139,16 @@ def restricted(rule: AnyRule, *, key: str, namespace: str, tenancy: Tenancy) -> 
     """Return a rule that serves one namespace, with the restrictions of its queries; "" for a rule for all namespaces.
 
     Its metrics need no label for the namespace: without one, the whole result counts for it.
+
+    Raises:
+        RulesError: the rule names a server that is not for rules of namespaces.
     """
     if not namespace:
         return structs.replace(rule, key=key)
+    server = rule.destination.server
+    if server is not None and not server.tenants:
+        why = f"{server.name} is not for rules of namespaces; set prometheusServers.{server.name}.tenants in the file"
+        raise RulesError(f"{key}: prometheus: {why}")
     destination = structs.replace(rule.destination, tenant=tenancy.tenant(namespace))
     rule = structs.replace(rule, key=key, namespace=namespace, destination=destination)
     if not isinstance(rule, Rule):
@@ -180,13 +187,15 @@ def _rule_of(spec: object, name: ObjectName, servers: _Servers, tenancy: Tenancy
         raise part.error(why, key=".type")
     if form != "seriesQuery":
         if kind == "Pods":
-            tree.setdefault("labels", {"pod": "pod"})
+            tree.setdefault("labels", {"pod": "pod"} if name.namespace else {"pod": "pod", "namespace": "namespace"})
         names = {own: key for key, own in _OWN_NAMES.items()}
         tree = {names.get(key, key): value for key, value in tree.items()}
         part = Part(part.source, part.path, own_names=_OWN_NAMES)
     rule = read_rule(part, tree, section=section, servers=servers, logs=False)
     if kind == "Pods" and isinstance(rule, QueryRule) and rule.resource not in _PODS:
         raise part.error("say which label names the pods, such as {pod: pod}", key=".resources")
+    if kind == "Pods" and isinstance(rule, QueryRule) and not (name.namespace or rule.namespace_label):
+        raise part.error("say which label names the namespace, such as {namespace: namespace}", key=".resources")
     return restricted(rule, key=str(name), namespace=name.namespace, tenancy=tenancy)
 
 

@@ -70,13 +70,7 @@ class SigV4Auth(_Form, frozen=True, kw_only=True):
 
 
 class GoogleAuth(_Form, frozen=True, kw_only=True):
-    """Google's application default credentials.
-
-    Attributes:
-        credentials_file: a key or a configuration of workload identity federation; None: the pod's own identity.
-    """
-
-    credentials_file: Path | None = None
+    """Google's application default credentials: the pod's identity, or the file in GOOGLE_APPLICATION_CREDENTIALS."""
 
 
 class AzureAuth(_Form, frozen=True, kw_only=True):

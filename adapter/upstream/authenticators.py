@@ -120,7 +120,7 @@ def _make(auth: Auth, what: str) -> Authenticator:
     if auth.google is not None:
         from adapter.upstream.google import GoogleTokens
 
-        cache = CredentialCache(in_thread(GoogleTokens(auth.google).issue, "Google", what), what=f"token for {what}")
+        cache = CredentialCache(in_thread(GoogleTokens().issue, "Google", what), what=f"token for {what}")
     elif auth.azure is not None:
         from adapter.upstream.azure import AzureTokens
 

@@ -27,7 +27,7 @@ _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 30.0
 # A server that refuses every credential must not cause one request for credentials per query.
 _RENEWAL_SECONDS: Final = 30.0
-_SHOWN: Final = 300
+_SHOWN: Final = 1000
 # Tokens and keys: long texts without spaces. Names of roles have colons and slashes.
 _OPAQUE: Final = re.compile(r"[A-Za-z0-9_.~+=%-]{33,}")
 

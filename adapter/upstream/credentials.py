@@ -35,6 +35,7 @@ class Credentials:
         self._secret_version: FilesVersion | None = None
         self._tls_files = [path for path in (access.ca_file, access.cert_file, access.key_file) if path is not None]
         self._tls_version = FilesVersion.of()
+        self._uses_tls = "https" in (urlsplit(access.url).scheme, urlsplit(access.proxy_url).scheme)
         self._context: ssl.SSLContext | None = None
         self._authenticator: Authenticator | None = None
         self._logged = ""
@@ -42,7 +43,7 @@ class Credentials:
     @property
     def loaded(self) -> bool:
         """The TLS files have been read, or there is no TLS; the library of `auth` has been imported."""
-        has_context = self._context is not None or urlsplit(self._access.url).scheme != "https"
+        has_context = self._context is not None or not self._uses_tls
         return has_context and (self._access.auth is None or self._authenticator is not None)
 
     def load(self) -> None:

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import google.auth
 import requests
+from google.auth.credentials import with_scopes_if_required
 from google.auth.transport.requests import Request
 
-from adapter.upstream.auth import GOOGLE_SCOPE, GoogleAuth
+from adapter.upstream.auth import GOOGLE_SCOPE
 from adapter.upstream.credential_cache import Issued
 
 _SECONDS: Final = 10.0
@@ -22,8 +23,7 @@ _LIFETIME_SECONDS: Final = 5 * 60.0  # if the credentials do not say
 class GoogleTokens:
     """Requests tokens, each with new credentials: google-auth's own cache would return a token that was refused."""
 
-    def __init__(self, auth: GoogleAuth, *, clock: Callable[[], float] = time.time) -> None:
-        self._auth = auth
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
 
     def issue(self, renew: bool) -> Issued[tuple[tuple[str, str], ...]]:  # noqa: ARG002  (every token is a new one)
@@ -35,13 +35,9 @@ class GoogleTokens:
         with requests.Session() as session:
             # Some of google-auth's requests have two minutes by default.
             request: Any = functools.partial(Request(session), timeout=_SECONDS)
-            scopes = [GOOGLE_SCOPE]
-            if self._auth.credentials_file is not None:
-                credentials, _ = google.auth.load_credentials_from_file(  # type: ignore[no-untyped-call]
-                    str(self._auth.credentials_file), scopes=scopes, request=request
-                )
-            else:
-                credentials, _ = google.auth.default(scopes=scopes, request=request)
+            # Without scopes, google-auth does not look up the project of a federated identity at another service.
+            found, _ = google.auth.default(request=request)
+            credentials = with_scopes_if_required(found, [GOOGLE_SCOPE])  # type: ignore[no-untyped-call]
             credentials.refresh(request)
         headers: dict[str, str] = {}
         credentials.apply(headers)

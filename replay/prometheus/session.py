@@ -7,6 +7,7 @@ a whole response, and the reason of a refusal in one sentence.
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import re
 import ssl
@@ -17,11 +18,15 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 import requests
+from multidict import CIMultiDict
 from requests.adapters import HTTPAdapter
+from requests.auth import AuthBase
 from urllib3.exceptions import InsecureRequestWarning
+from yarl import URL
 
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
 from adapter.upstream import Credentials, CredentialsError
+from adapter.upstream.authenticators import OutgoingRequest
 from replay.load import ReplayError
 
 _MAX_URL: Final = 8 * 1024
@@ -62,8 +67,40 @@ class CredentialsAdapter(HTTPAdapter):
         self._credentials.load()
         super().init_poolmanager(*args, ssl_context=self._credentials.context(), **options)
 
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        """Create the connections through a proxy; see requests."""
+        return super().proxy_manager_for(proxy, ssl_context=self._credentials.context(), **options)
+
     def cert_verify(self, *_: Any, **__: Any) -> None:
         """Add no CAs of requests' own to the context."""
+
+
+class _Authentication(AuthBase):
+    """Authenticates requests as `auth` of the server says."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        # One loop for all requests, because a refresh of a token may go on after the request that caused it.
+        self._runner = asyncio.Runner()
+        self._sent: OutgoingRequest | None = None
+
+    def __call__(self, prepared: requests.PreparedRequest) -> requests.PreparedRequest:
+        body = prepared.body.encode() if isinstance(prepared.body, str) else prepared.body
+        assert isinstance(body, bytes | None), "queries and forms are no streams"
+        url, headers = URL(prepared.url or "", encoded=True), CIMultiDict(prepared.headers)
+        request = OutgoingRequest(prepared.method or "GET", url, headers, body)
+        self._sent = self._runner.run(self._credentials.authenticate(request))
+        prepared.url = str(self._sent.url)
+        prepared.headers.update(self._sent.headers)
+        return prepared
+
+    def renewed(self, status: int) -> bool:
+        """Return whether the last request can be sent again with another credential."""
+        return self._sent is not None and self._runner.run(self._credentials.renewed(self._sent, status))
+
+    def close(self) -> None:
+        self._runner.run(self._credentials.close())
+        self._runner.close()
 
 
 class PrometheusSession(requests.Session):
@@ -75,6 +112,12 @@ class PrometheusSession(requests.Session):
         self._clock = clock
         self._destination = destination
         self.credentials = Credentials(options)
+        self._authentication = _Authentication(self.credentials) if options.auth is not None else None
+        self._more_parameters: dict[str, list[str]] = {}
+        for name, value in options.query_parameters:
+            self._more_parameters.setdefault(name, []).append(value)
+        if options.proxy_url:
+            self.proxies = {"http": options.proxy_url, "https": options.proxy_url}
         self._post = options.verb == "POST"
         self._url = urlsplit(options.base)._replace(netloc=urlsplit(options.base).netloc.rpartition("@")[2]).geturl()
         is_default = options.name == DEFAULT_SERVER
@@ -96,7 +139,9 @@ class PrometheusSession(requests.Session):
         """
         parameters: Mapping[str, Any] = options.pop("params", None) or {}
         form = bool(parameters) and (self._post or len(urlencode(parameters)) > _MAX_URL)
-        options |= {"data": parameters} if form else {"params": parameters}
+        more = self._more_parameters
+        options |= {"data": parameters, "params": more} if form else {"params": {**more, **parameters}}
+        options |= {"auth": self._authentication}
         options |= {"verify": self.verify, "stream": True, "allow_redirects": False}
         left = max(self.deadline - self._clock(), 0.001)
         options["timeout"] = (min(left, _CONNECT_SECONDS), left)
@@ -105,10 +150,15 @@ class PrometheusSession(requests.Session):
             with warnings.catch_warnings():
                 # The flag's name says that it is insecure.
                 warnings.simplefilter("ignore", InsecureRequestWarning)
-                with super().request("POST" if form else method, url, *args, **options) as response:
+                send = functools.partial(super().request, "POST" if form else method, url, *args, **options)
+                with send() as response:
                     body = self._read(response)
+                if self._authentication is not None and self._authentication.renewed(response.status_code):
+                    with send() as response:
+                        body = self._read(response)
         except CredentialsError as error:
-            raise ReplayError(f"{error}; check --prometheus-token-file") from error
+            flag = "--prometheus-token-file" if self._authentication is None else "--prometheus-auth"
+            raise ReplayError(f"{error}; check {flag}") from error
         except requests.Timeout as error:
             raise RetriableError(f"{self._url} sent no response in time; check {self._flag}") from error
         except requests.exceptions.SSLError as error:
@@ -124,6 +174,12 @@ class PrometheusSession(requests.Session):
         if response.status_code != 200:
             raise self._refused(response, body, str(parameters.get("query", "")))
         return _whole(body)
+
+    def close(self) -> None:
+        """Close the connections, and end what is in progress."""
+        super().close()
+        if self._authentication is not None:
+            self._authentication.close()
 
     def _read(self, response: requests.Response) -> bytes:
         """Read a body before the deadline, which a slow server could otherwise extend with every byte."""
@@ -144,7 +200,7 @@ class PrometheusSession(requests.Session):
             refusal = _Refusal()
         why = " ".join(refusal.error.split())[:_SHOWN]
         if status in (401, 403):
-            flags = "--prometheus-token-file, --prometheus-header or --prometheus-auth-config"
+            flags = "--prometheus-token-file, --prometheus-header, --prometheus-auth or --prometheus-auth-config"
             return ReplayError(f"{self._url} refuses the credentials (status {status}); give {flags}")
         if 300 <= status < 400:
             return self.not_prometheus(f"it redirects to {response.headers.get('Location', 'another address')}")

@@ -239,9 +239,9 @@ async def test_only_short_responses_are_decoded_at_once(
     at_once: list[int] = []
     from_results = results.decode
 
-    def note(status: int, body: bytes) -> object:
+    def note(status: int, body: bytes, *, max_samples: int | None) -> object:
         at_once.append(len(body))
-        return from_results(status, body)
+        return from_results(status, body, max_samples=max_samples)
 
     monkeypatch.setattr(client_module, "decode", note)
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:

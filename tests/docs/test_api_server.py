@@ -41,7 +41,8 @@ async def test_server_accepts_the_objects_of_the_documentation(tmp_path: Path) -
     async with start_cluster(tmp_path) as cluster:
         for namespace in sorted(namespaces):
             await run_kubectl(cluster, "create", "namespace", namespace)
-        await run_kubectl(cluster, "apply", "--server-side", "--kustomize", str(ROOT / "manifests/crds"))
+        for folder in ("crds", "crds/metric-rules"):
+            await run_kubectl(cluster, "apply", "--server-side", "--kustomize", str(ROOT / "manifests" / folder))
         await run_kubectl(cluster, "wait", "--for=condition=Established", "crd", "--all")
         # A dry run stores nothing, so objects of the same name do not conflict.
         flags = ("--server-side", "--dry-run=server", "--validate=strict", "--filename=-")

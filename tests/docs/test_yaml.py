@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
+from adapter.rules.objects import CLUSTER_METRIC_RULE, CONFIG_MAP, METRIC_RULE, Tenancy
+from adapter.rules.objects import read_object as read_rule_object
 from autoscaler.objects.hpa import parse_hpa
 from playground.binaries import Program, find
 from replay.tune.bounds import parse_bounds
@@ -22,6 +25,8 @@ from tools.render_chart import CHART, render
 RULES = {"rules", "externalRules", "resourceRules", "prometheusServers", "forwardExternal"}
 KUSTOMIZATION = {"resources", "components", "patches"}
 HPA_GROUPS = ("autoscaling", "milliscale.io")
+# The servers that rules of the documentation name.
+SERVERS = {name: PrometheusOptions(name=name, url="https://prometheus.example") for name in ("mimir",)}
 
 # Blocks that no program here reads, by a part of their text, and why.
 UNREAD = {
@@ -64,6 +69,12 @@ def reader_of(document: Any) -> Callable[[Any, Path], None]:
 
 def read_object(document: Any, _: Path) -> None:
     group = document["apiVersion"].partition("/")[0]
+    labels = document["metadata"].get("labels") or {}
+    if document["kind"] in (METRIC_RULE, CLUSTER_METRIC_RULE) or "milliscale.io/rules" in labels:
+        read = read_rule_object(document, servers=SERVERS, tenancy=Tenancy(label="namespace"))
+        assert (read.error, bool(read.rules)) == ("", True)
+        if document["kind"] != CONFIG_MAP:
+            return  # tests/docs/test_api_server.py has the API server check it
     if document["kind"] == "HorizontalPodAutoscaler" and group in HPA_GROUPS:
         assert parse_hpa(document)
         document = {**document, "apiVersion": "autoscaling/v2"}  # the same schema

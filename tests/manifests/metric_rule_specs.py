@@ -28,6 +28,15 @@ SCHEDULE: Final[Spec] = {
 }
 
 
+CALENDAR: Final = """BEGIN:VCALENDAR
+BEGIN:VEVENT
+UID:christmas
+DTSTART;VALUE=DATE:20261225
+END:VEVENT
+END:VCALENDAR
+"""
+
+
 def without(spec: Spec, *keys: str) -> Spec:
     """Return a spec without some of its keys."""
     return {key: value for key, value in spec.items() if key not in keys}
@@ -44,6 +53,7 @@ VALID: Final[dict[str, Spec]] = {
     "short of pods": PODS,
     "short of pods, with labels": {**PODS, "labels": {"k8s.pod.name": "pod", "namespace": "namespace"}},
     "short of objects": OBJECT,
+    "short of cluster-scoped objects": {**OBJECT, "labels": {"node": "node"}},
     "short of objects, with a namespace label": {**OBJECT, "labels": {**OBJECT["labels"], "ns": "namespaces"}},
     "long": LONG,
     "long with everything": {
@@ -57,8 +67,9 @@ VALID: Final[dict[str, Spec]] = {
     "schedule": SCHEDULE,
     "schedule with everything": _schedule(
         default="1.5",
-        windows=[{**WINDOW, "value": "2", "ramp": "10m"}],
+        windows=[{**WINDOW, "value": "500m", "ramp": "10m"}],
         dates=[{"from": "2026-12-24T08:00", "until": "2026-12-24T18:00", "value": 20, "ramp": "1h"}],
+        holidays={"calendar": CALENDAR, "value": 1},
     ),
     "activation": {**SHORT, "activation": {"threshold": 5}},
     "activation with a duration": {**SHORT, "activation": {"threshold": "0.5", "for": "2m"}},
@@ -70,8 +81,14 @@ CLUSTER_ONLY: Final[dict[str, tuple[Spec, str]]] = {
 }
 """Specs that only ClusterMetricRules may have, and what is said against them in a MetricRule."""
 
+NAMESPACED_ONLY: Final[dict[str, tuple[Spec, str]]] = {
+    "pods without a namespace": ({**PODS, "labels": {"pod": "pod"}}, "which label names the namespace, such as"),
+}
+"""Specs that only MetricRules may have, and what is said against them in a ClusterMetricRule."""
+
 _ONE_FORM: Final = "give exactly one of query, seriesQuery with metricsQuery, and schedule"
 _DURATION: Final = "must be a duration of more than 0, such as 90s, 5m or 1h30m"
+_UP_TO_A_DAY: Final = "must be a duration of more than 0 and at most 24h, such as 90s, 5m or 1h30m"
 _LONG_ONLY: Final = "seriesFilters, name, resources, maxAge and merge are only for seriesQuery"
 
 INVALID: Final[dict[str, tuple[Spec, str]]] = {
@@ -123,12 +140,18 @@ INVALID: Final[dict[str, tuple[Spec, str]]] = {
     "a schedule with a policy": ({**SCHEDULE, "empty": "zero"}, "remove prometheus, headers, nan, inf and empty"),
     "a schedule's window without end": (_schedule(windows=[without(WINDOW, "end")]), "windows[0].end: Required value"),
     "a schedule's word": (_schedule(default="many"), "spec.schedule.default in body should match"),
-    "a schedule's ramp": (_schedule(windows=[{**WINDOW, "ramp": "10"}]), _DURATION),
+    "a schedule's negative integer": (_schedule(windows=[{**WINDOW, "value": -1}]), "greater than or equal to 0"),
+    "a schedule's negative text": (_schedule(windows=[{**WINDOW, "value": "-1"}]), "value in body should match"),
+    "a schedule's ramp": (_schedule(windows=[{**WINDOW, "ramp": "10"}]), _UP_TO_A_DAY),
+    "a schedule's ramp of two days": (_schedule(windows=[{**WINDOW, "ramp": "48h"}]), _UP_TO_A_DAY),
     "activation of a schedule": ({**SCHEDULE, "activation": {"threshold": 1}}, "activation is only for type External"),
     "activation of pods": ({**PODS, "activation": {"threshold": 1}}, "activation is only for type External"),
     "activation without a threshold": ({**SHORT, "activation": {"for": "1m"}}, "activation.threshold: Required value"),
-    "activation of a wrong duration": ({**SHORT, "activation": {"threshold": 1, "for": "soon"}}, _DURATION),
+    "activation of a wrong duration": ({**SHORT, "activation": {"threshold": 1, "for": "soon"}}, _UP_TO_A_DAY),
     "another policy": ({**SHORT, "nan": "one"}, 'supported values: "zero", "missing", "error"'),
     "merge in the short form": ({**SHORT, "merge": "never"}, _LONG_ONLY),
 }
 """Specs that neither kind may have, and what the API server says against them."""
+
+SCHEMA_ONLY: Final = ("long query", "a label of two words")
+"""Those that only the API server refuses: the adapter has no limit of its own for them."""

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from adapter.rules.objects import Tenancy, read_object
 from kube.client import KubeClient
 from kube.status import StatusError
 from playground.apiserver.encoding import Form
@@ -20,7 +21,16 @@ from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.install import apply, read_objects
 from tests.eventually import eventually
-from tests.manifests.metric_rule_specs import CLUSTER_ONLY, INVALID, LONG, SHORT, VALID, Spec
+from tests.manifests.metric_rule_specs import (
+    CLUSTER_ONLY,
+    INVALID,
+    LONG,
+    NAMESPACED_ONLY,
+    SCHEMA_ONLY,
+    SHORT,
+    VALID,
+    Spec,
+)
 from tests.manifests.rendering import MANIFESTS
 
 FOLDER = MANIFESTS / "crds/metric-rules"
@@ -79,6 +89,17 @@ def rule(kind: str, spec: Spec, *, name: str = "queue") -> dict[str, Any]:
     return {"apiVersion": "milliscale.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
+def valid(kind: str) -> dict[str, Spec]:
+    """Return the specs that a kind may have."""
+    more = NAMESPACED_ONLY if kind == "MetricRule" else CLUSTER_ONLY
+    return VALID | {name: spec for name, (spec, _) in more.items()}
+
+
+def invalid(kind: str) -> dict[str, tuple[Spec, str]]:
+    """Return the specs that a kind may not have, each with what is said against it."""
+    return INVALID | (CLUSTER_ONLY if kind == "MetricRule" else NAMESPACED_ONLY)
+
+
 async def refusal(client: KubeClient, kind: str, spec: Spec) -> str:
     """Return what the API server says against an object, in a dry run; "" if it is accepted."""
     try:
@@ -103,11 +124,12 @@ def descriptions(part: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from descriptions(part[key], f"{path}[]")
 
 
-def test_both_kinds_have_the_same_schema_except_for_what_only_cluster_metric_rules_may_have() -> None:
+def test_both_kinds_have_the_same_schema_except_for_what_only_one_may_have() -> None:
     namespaced, cluster = (schema(kind)["properties"] for kind in KINDS)
     rules, cluster_rules = (each["spec"].pop("x-kubernetes-validations") for each in (namespaced, cluster))
     assert [one["message"] for one in rules if one not in cluster_rules] == [said for _, said in CLUSTER_ONLY.values()]
-    assert [one for one in cluster_rules if one not in rules] == []
+    (more,) = (one["message"] for one in cluster_rules if one not in rules)
+    assert all(said in more for _, said in NAMESPACED_ONLY.values())
     for each in (namespaced, cluster):
         del each["kind"], each["spec"]["properties"]["labels"]["description"]
     assert namespaced == cluster
@@ -133,10 +155,19 @@ def test_playground_prints_the_columns_of_the_definition(kind: str) -> None:
     assert (list(served.short_names), list(served.categories)) == (names["shortNames"], names["categories"])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_adapter_reads_what_the_schema_accepts_and_refuses_what_it_refuses(kind: str) -> None:
+    def error(spec: Spec) -> str:
+        return read_object(rule(kind, spec), servers={}, tenancy=Tenancy()).error
+
+    assert {name: error(spec) for name, spec in valid(kind).items() if error(spec)} == {}
+    assert [name for name, (spec, _) in invalid(kind).items() if not error(spec) and name not in SCHEMA_ONLY] == []
+
+
 @on_real_api_server
 @pytest.mark.parametrize("kind", KINDS)
 async def test_valid_rules_are_accepted(admin: KubeClient, kind: str) -> None:
-    specs = VALID if kind == "MetricRule" else VALID | {name: spec for name, (spec, _) in CLUSTER_ONLY.items()}
+    specs = valid(kind)
     refusals = await asyncio.gather(*(refusal(admin, kind, spec) for spec in specs.values()))
     assert {name: said for name, said in zip(specs, refusals, strict=True) if said} == {}
 
@@ -144,7 +175,7 @@ async def test_valid_rules_are_accepted(admin: KubeClient, kind: str) -> None:
 @on_real_api_server
 @pytest.mark.parametrize("kind", KINDS)
 async def test_invalid_rules_are_refused_with_what_to_change(admin: KubeClient, kind: str) -> None:
-    specs = INVALID if kind == "ClusterMetricRule" else INVALID | CLUSTER_ONLY
+    specs = invalid(kind)
     refusals = await asyncio.gather(*(refusal(admin, kind, spec) for spec, _ in specs.values()))
     cases = zip(specs.items(), refusals, strict=True)
     assert {name: (message, said) for (name, (_, message)), said in cases if message not in said} == {}

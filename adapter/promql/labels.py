@@ -1,16 +1,9 @@
-"""PromQL: the syntax tree of a query, and which labels its result can have.
-
-The parser is the library promql-parser, with Prometheus' grammar. A text that it cannot parse may be MetricsQL for
-another server: callers report that and check nothing else.
-"""
+"""Which labels the result of a query can have, and whether its values can be NaN."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import promql_parser
 from promql_parser import (
     AggModifierType,
     AggregateExpr,
@@ -18,7 +11,6 @@ from promql_parser import (
     Call,
     Expr,
     LabelModifierType,
-    Matcher,
     MatchOp,
     MatrixSelector,
     NumberLiteral,
@@ -30,21 +22,10 @@ from promql_parser import (
     VectorSelector,
 )
 
-# The parser takes quadratic time over nested expressions, and overflows the stack at some ten thousand levels.
-_MAX_LENGTH = 4_000
-_MAX_OPERATORS = 400  # and opening parentheses; several thousand signs in a row take a second
-_STRINGS = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`""", re.DOTALL)
-_OPERATORS = re.compile(r"[-+*/%^<>=!(]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
-# Functions that read a tree are recursive.
-_MAX_DEPTH = 200
+from adapter.promql.tree import bare, children, is_scalar, operator
+
 _SET_OPERATORS = frozenset({"and", "unless"})
-_SIGNS = ((MatchOp.Equal, "="), (MatchOp.NotEqual, "!="), (MatchOp.Re, "=~"), (MatchOp.NotRe, "!~"))
-_NAME = "__name__"
 _BUCKETS = "le"
-
-
-class PromqlError(ValueError):
-    """The text is no PromQL; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,106 +64,6 @@ class Labels:
 
 _NONE = Labels()
 _ANY = Labels(others=True)
-
-
-def parse(query: str) -> Expr:
-    """Parse PromQL.
-
-    Raises:
-        PromqlError: it is invalid, or too long or too deeply nested.
-    """
-    if len(query) > _MAX_LENGTH:
-        raise PromqlError(f"it is longer than {_MAX_LENGTH} characters")
-    if len(query) > _MAX_OPERATORS and len(_OPERATORS.findall(_STRINGS.sub("", query))) > _MAX_OPERATORS:
-        raise PromqlError(f"it has more than {_MAX_OPERATORS} operators and parentheses")
-    try:
-        tree = promql_parser.parse(query)
-    except ValueError as error:
-        raise PromqlError(" ".join(str(error).split())) from error
-    except BaseException as error:
-        # The parser panics for values such as `offset Inf`; the exception's class cannot be imported.
-        if type(error).__name__ != "PanicException":
-            raise
-        raise PromqlError(str(error)) from error
-    if _is_deep(tree):
-        raise PromqlError(f"it is nested more than {_MAX_DEPTH} deep")
-    if any(one.matchers.or_matchers for one in selectors(tree)):
-        raise PromqlError("a selector has `or`, which only MetricsQL has")
-    return tree
-
-
-def _is_deep(tree: Expr) -> bool:
-    level = [tree]
-    for _ in range(_MAX_DEPTH):
-        level = [child for expr in level for child in children(expr)]
-    return bool(level)
-
-
-def children(expr: Expr) -> tuple[Expr, ...]:
-    """Return the operands of an expression."""
-    match expr:
-        case AggregateExpr():
-            return (expr.param, expr.expr) if isinstance(expr.param, Expr) else (expr.expr,)
-        case BinaryExpr():
-            return (expr.lhs, expr.rhs)
-        case Call():
-            return tuple(expr.args)
-        case MatrixSelector():
-            return (expr.vector_selector,)
-        case ParenExpr() | UnaryExpr() | SubqueryExpr():
-            return (expr.expr,)
-        case _:
-            return ()
-
-
-def walk(expr: Expr) -> Iterator[Expr]:
-    """Yield an expression and all expressions in it."""
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
-
-
-def selectors(expr: Expr) -> list[VectorSelector]:
-    """Return the selectors in an expression."""
-    return [one for one in walk(expr) if isinstance(one, VectorSelector)]
-
-
-def matchers(selector: VectorSelector) -> list[Matcher]:
-    """Return a selector's label matchers, with that of the metric's name."""
-    named = [Matcher(MatchOp.Equal, _NAME, selector.name)] if selector.name else []
-    return [*named, *selector.matchers.matchers]
-
-
-def matcher_sign(matcher: Matcher) -> str:
-    """Return the sign of a label matcher, such as `=~`."""
-    return next(sign for one, sign in _SIGNS if one == matcher.op)
-
-
-def operator(expr: AggregateExpr | BinaryExpr) -> str:
-    """Return the name of an aggregation, or the sign of a binary operator, in lower case."""
-    return str(expr.op).lower()
-
-
-def bare(expr: Expr) -> Expr:
-    """Return an expression without the parentheses around it."""
-    while isinstance(expr, ParenExpr):
-        expr = expr.expr
-    return expr
-
-
-def is_scalar(expr: Expr) -> bool:
-    """Return whether the result is a scalar or a string."""
-    match expr:
-        case NumberLiteral() | StringLiteral():
-            return True
-        case ParenExpr() | UnaryExpr():
-            return is_scalar(expr.expr)
-        case BinaryExpr():
-            return is_scalar(expr.lhs) and is_scalar(expr.rhs)
-        case Call():
-            return bool(expr.func.return_type == promql_parser.ValueType.Scalar)
-        case _:
-            return False
 
 
 def result_labels(expr: Expr) -> Labels:

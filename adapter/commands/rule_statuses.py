@@ -1,0 +1,44 @@
+"""Write the statuses of MetricRules and ClusterMetricRules, if they are read."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from adapter.commands.flags import ServeOptions
+from adapter.commands.rule_sets import RuleSets, Shared
+from adapter.rule_objects.status_check import RuleChecker
+from adapter.rule_objects.status_writer import LEASE, StatusWriter
+from kube.client import KubeClient
+from kube.election import ElectionSettings
+
+
+def status_writer(
+    options: ServeOptions, client: KubeClient, shared: Shared, rule_sets: RuleSets, *, registry: CollectorRegistry
+) -> StatusWriter | None:
+    """Return the writer, registered with the metrics; None without --metric-rules.
+
+    Args:
+        options: which objects are read, and the adapter's namespace.
+        client: writes the statuses and the Lease.
+        shared: the adapter's connections and objects.
+        rule_sets: the active rules file, whose metrics come before those of objects.
+        registry: the metrics registry.
+    """
+    if not options.rule_objects.metric_rules:
+        return None
+
+    def file_version() -> object:
+        current = rule_sets.current
+        return current.rules.digest, current.catalog.version
+
+    checker = RuleChecker(shared.prometheus, shared.mapper, shared.objects, max_age=options.catalog.max_age)
+    writer = StatusWriter(
+        client,
+        shared.rule_objects,
+        checker.check,
+        election=ElectionSettings(namespace=options.rule_objects.tenancy.own_namespace, name=LEASE),
+        file_version=file_version,
+    )
+    shared.rule_objects.on_change(writer.changed)
+    registry.register(writer)
+    return writer

@@ -1,0 +1,42 @@
+"""PromQL: the syntax tree of a query, which labels its result can have, and the restriction to one label value.
+
+literals   strings, and the tokens around them
+tree       parses a query
+labels     the labels that a result can have
+restrict   adds a label matcher to every selector of a query
+"""
+
+from __future__ import annotations
+
+from adapter.promql.labels import Labels, can_be_nan, result_labels
+from adapter.promql.literals import PromqlError
+from adapter.promql.restrict import restrict_query, restrict_selector
+from adapter.promql.tree import (
+    bare,
+    children,
+    is_scalar,
+    matcher_sign,
+    matchers,
+    operator,
+    parse,
+    selectors,
+    walk,
+)
+
+__all__ = [
+    "Labels",
+    "PromqlError",
+    "bare",
+    "can_be_nan",
+    "children",
+    "is_scalar",
+    "matcher_sign",
+    "matchers",
+    "operator",
+    "parse",
+    "restrict_query",
+    "restrict_selector",
+    "result_labels",
+    "selectors",
+    "walk",
+]

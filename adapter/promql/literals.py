@@ -1,0 +1,99 @@
+"""String literals of PromQL, and the tokens of a query as far as these need them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+
+_MAX_LENGTH = 100_000
+# Possessive quantifiers: a string that does not end is found in linear time.
+_TOKENS = re.compile(
+    r"""(?P<string>"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|`[^`]*+`)|(?P<unclosed>["'`])|(?P<comment>\#[^\r\n]*+)"""
+    r"""|(?P<regex>[=!]~)|(?P<operator>[-+*/%^<>=!(]|\b(?:and|or|unless|atan2)\b)""",
+    re.DOTALL | re.IGNORECASE,
+)
+_CONTROLS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v", b"\\": b"\\"}
+_ESCAPES = re.compile(
+    rb"""\\(?:(?P<one>[abfnrtv\\'"])|(?P<octal>[0-3][0-7]{2})|x(?P<byte>[0-9a-fA-F]{2})"""
+    rb"""|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})|)"""
+)
+_UNSAFE = re.compile(r"[^ -!#-\[\]-~]")
+
+
+class PromqlError(ValueError):
+    """The text is no PromQL; the message says why."""
+
+
+def tokenized(query: str) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a query without its comments: what they are, and their text.
+
+    They are a "string" with its quotes, an "operator", the sign of a "regex" matcher, or "" for anything else.
+
+    Raises:
+        PromqlError: it is too long, or a string does not end.
+    """
+    if len(query) > _MAX_LENGTH:
+        raise PromqlError(f"it is longer than {_MAX_LENGTH} characters")
+    end = 0
+    for token in _TOKENS.finditer(query):
+        if token.start() > end:
+            yield "", query[end : token.start()]
+        end = token.end()
+        match token.lastgroup:
+            case "unclosed":
+                raise PromqlError("a string does not end")
+            case "comment":
+                yield "", " "
+            case kind:
+                yield kind or "", token[0]
+    if end < len(query):
+        yield "", query[end:]
+
+
+def unquote(literal: str) -> str:
+    """Return the value of a string literal, which includes its quotes, as Prometheus reads it.
+
+    Raises:
+        PromqlError: it has an unknown escape sequence or a line break, or its bytes are not UTF-8.
+    """
+    mark, text = literal[0], literal[1:-1]
+    if mark == "`":
+        return text
+    if "\n" in text:
+        raise PromqlError("a string has a line break; use `backquotes`")
+    if "\\" not in text:
+        return text
+
+    def escaped(found: re.Match[bytes]) -> bytes:
+        value = found[found.lastgroup] if found.lastgroup else b""
+        match found.lastgroup:
+            case "one" if value in _CONTROLS:
+                return _CONTROLS[value]
+            case "one" if value == mark.encode():
+                return value
+            case "octal":
+                return bytes([int(value, 8)])
+            case "byte":
+                return bytes([int(value, 16)])
+            case "short" | "long" if int(value, 16) <= sys.maxunicode:
+                return chr(int(value, 16)).encode()
+        raise PromqlError("a string has an unknown escape sequence")
+
+    try:
+        return _ESCAPES.sub(escaped, text.encode()).decode()
+    except UnicodeError as error:
+        raise PromqlError("a string is not UTF-8") from error
+
+
+def quote(value: str) -> str:
+    """Return a string literal with this value, in ASCII."""
+    return '"' + _UNSAFE.sub(_escape, value) + '"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if character in '"\\':
+        return "\\" + character
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -1,0 +1,319 @@
+"""Write the status of MetricRules and ClusterMetricRules.
+
+One replica writes: the holder of a Lease. It checks an object as soon as it changes, and all of them again every few
+minutes. A status is written if it differs from the present one. With thousands of objects, the checks, the queries to
+Prometheus and the writes have a rate limit each, so that changes stay quick and rechecks take longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random as _random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+import msgspec
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from adapter.rule_objects.fair_queue import FairQueue
+from adapter.rule_objects.state import ObjectState, Reason
+from adapter.rule_objects.status import Verdict, must_write, not_served, ready_condition, status_of
+from adapter.rules import AnyRule
+from adapter.rules.objects import ObjectName, RuleObject
+from kube.client import KubeClient, KubeError
+from kube.election import ElectionSettings, LeaderElector, unique_identity
+from kube.error_log import ErrorLog
+from kube.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
+from kube.listing import list_objects
+from kube.retries import Backoff
+from kube.status import StatusError
+from kube.tasks import done_before
+from kube.workqueue import WorkQueue
+
+_log = logging.getLogger(__name__)
+
+LEASE: Final = "milliscale-adapter-rules"
+"""The name of the Lease, in the adapter's namespace."""
+
+RESOURCES: Final = {"MetricRule": "metricrules", "ClusterMetricRule": "clustermetricrules"}
+"""The kinds that have a status, and their resources."""
+
+_GROUP: Final = "/apis/milliscale.io/v1"
+_WORKERS: Final = 4
+_RECHECK_SECONDS: Final = 300.0
+# For objects whose next check probably has another result.
+_UNSETTLED_SECONDS: Final = 30.0
+_JITTER: Final = 0.2
+_RECHECKS_PER_SECOND: Final = 5.0
+_WRITES_PER_SECOND: Final = 20.0
+_WRITE_BURST: Final = 40
+_FILE_SECONDS: Final = 0.5  # between two looks at the version of the rules file
+_STATES_AT_ONCE: Final = 100  # without a yield to the event loop
+_GONE: Final = (404, 409)
+_NOT_FOUND: Final = 404
+
+
+class Objects(Protocol):
+    """The objects; see RuleObjects."""
+
+    def objects(self) -> Iterable[RuleObject]:
+        """Return all objects."""
+
+    def state(self, name: ObjectName) -> ObjectState | None:
+        """Return the state of an object; None if it was deleted."""
+
+
+_NOT_SERVED: Final = frozenset({"", Reason.PENDING, Reason.INVALID, Reason.CONFLICT, Reason.TOO_MANY_RULES})
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A status as it is in the API server, encoded, since there may be thousands."""
+
+    uid: str
+    reason: str
+    generation: int
+    status: bytes
+
+
+class StatusWriter(Collector):
+    """Writes statuses while it holds the Lease. It is also a collector of metrics, with the objects by reason.
+
+    Args:
+        client: the connection.
+        objects: the objects.
+        check: checks a rule; it does not raise.
+        election: the Lease.
+        file_version: returns what changes with the metrics of the rules file, which come before those of objects.
+        recheck_seconds: how often an object is checked without a change.
+        unsettled_seconds: the same for objects whose next check probably has another result.
+        wall_clock: seconds since the epoch.
+        random: returns numbers in [0, 1), to spread the checks.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        objects: Objects,
+        check: Callable[[AnyRule], Awaitable[Verdict]],
+        *,
+        election: ElectionSettings,
+        file_version: Callable[[], Hashable] = lambda: None,
+        recheck_seconds: float = _RECHECK_SECONDS,
+        unsettled_seconds: float = _UNSETTLED_SECONDS,
+        wall_clock: Callable[[], float] = time.time,
+        random: Callable[[], float] = _random.random,
+    ) -> None:
+        self._client = client
+        self._objects = objects
+        self._check = check
+        self._file_version = file_version
+        self._recheck_seconds = recheck_seconds
+        self._unsettled_seconds = unsettled_seconds
+        self._wall_clock = wall_clock
+        self._random = random
+        self._elector = LeaderElector(client, election, identity=unique_identity())
+        self._writes = ThrottledClient(
+            client, TokenBucket(qps=_WRITES_PER_SECOND, burst=_WRITE_BURST), may_write=self._elector.leading
+        )
+        self._errors = ErrorLog(disconnected=lambda: False)
+        self._queue: FairQueue[ObjectName] = FairQueue()
+        self._rechecks: WorkQueue[ObjectName] = WorkQueue()
+        self._known: dict[ObjectName, _Known] = {}
+        self._loaded = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Write while this process holds the Lease, until `stop` is set; then release it."""
+        await self._elector.run(lambda: self._work(stop), stop=stop)
+
+    @property
+    def active(self) -> bool:
+        """True while this process writes."""
+        return self._loaded
+
+    def changed(self, names: Iterable[ObjectName]) -> None:
+        """Check objects, since they or what is known about them have changed.
+
+        One whose status is Ready, and is about its present spec, is checked with the others: after a start of the
+        process all objects are new.
+        """
+        for name in names if self._loaded else ():
+            if name.kind in RESOURCES:
+                known, state = self._known.get(name), self._objects.state(name)
+                if known is not None and state is not None and known.reason == "Ready" and _is_current(known, state):
+                    self._rechecks.add_after(name, self._recheck_seconds * self._random())
+                else:
+                    self._queue.add(name.namespace, name, urgent=True)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the objects by kind and reason; none while another replica holds the Lease."""
+        family = GaugeMetricFamily(
+            "milliscale_adapter_rule_object_conditions",
+            "MetricRules and ClusterMetricRules by the reason of their condition Ready, from the replica that"
+            " writes it.",
+            labels=("kind", "reason"),
+        )
+        counts = Counter((name.kind, known.reason) for name, known in self._known.items())
+        for (kind, reason), count in sorted(counts.items()):
+            family.add_metric((kind, reason), count)
+        yield family
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        """Check and write until `stop` is set. Start with what is in the API server: another replica wrote it."""
+        self._queue, self._rechecks = FairQueue(), WorkQueue()
+        try:
+            await done_before(stop, self._check_all())
+        finally:
+            self._loaded = False
+            self._known = {}
+
+    async def _check_all(self) -> None:
+        self._known = await self._load()
+        self._loaded = True
+        for name in self._names():
+            self._rechecks.add_after(name, self._recheck_seconds * self._random())
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_WORKERS):
+                tasks.create_task(self._reconcile_queued())
+            tasks.create_task(self._add_rechecks())
+            tasks.create_task(self._follow_file())
+
+    async def _load(self) -> dict[ObjectName, _Known]:
+        """Return the present statuses of all objects; retry until the API server lists them."""
+        backoff = Backoff(1.0, 30.0)
+        while True:
+            try:
+                return {name: known for kind in RESOURCES for name, known in await self._load_kind(kind)}
+            except (StatusError, KubeError) as error:
+                _log.warning("the statuses of rule objects cannot be listed: %s; retrying", error)
+                await asyncio.sleep(backoff.next())
+
+    async def _load_kind(self, kind: str) -> list[tuple[ObjectName, _Known]]:
+        try:
+            listed = await list_objects(
+                self._client, f"{_GROUP}/{RESOURCES[kind]}", lambda entry: _known_object(kind, entry)
+            )
+        except StatusError as error:
+            if error.code == _NOT_FOUND:  # the CustomResourceDefinition is not installed
+                return []
+            raise
+        return listed.items
+
+    def _names(self) -> list[ObjectName]:
+        return [one.name for one in self._objects.objects() if one.name.kind in RESOURCES]
+
+    async def _follow_file(self) -> None:
+        """Add the objects that the rules file affects whenever its metrics change, and at the start."""
+        version: Hashable = object()
+        while True:
+            if version != (now := self._file_version()):
+                version = now
+                await self._add_different()
+            await asyncio.sleep(_FILE_SECONDS)
+
+    async def _add_different(self) -> None:
+        """Add the objects whose status is of another generation, or has a reason that no longer holds."""
+        for number, name in enumerate(self._names(), start=1):
+            known, state = self._known.get(name), self._objects.state(name)
+            if state is None or known is None or not _is_current(known, state):
+                self._queue.add(name.namespace, name, urgent=True)
+            if not number % _STATES_AT_ONCE:
+                await asyncio.sleep(0)
+
+    async def _add_rechecks(self) -> None:
+        """Add the objects that are due for another check, at a limited rate."""
+        rate = TokenBucket(qps=_RECHECKS_PER_SECOND, burst=1)
+        while (name := await self._rechecks.get()) is not None:
+            self._rechecks.done(name)
+            await rate.take()
+            self._queue.add(name.namespace, name, urgent=False)
+
+    async def _reconcile_queued(self) -> None:
+        while True:
+            namespace, name = await self._queue.get()
+            try:
+                await self._reconcile(name)
+            finally:
+                self._queue.done(namespace)
+
+    async def _reconcile(self, name: ObjectName) -> None:
+        """Check an object, and write its status if it differs."""
+        state = self._objects.state(name)
+        if state is None:
+            self._known.pop(name, None)
+            self._errors.forget(name)
+            return
+        if state.reason is Reason.READY:
+            verdict = await self._check(state.object.rules[0])
+            if self._objects.state(name) != state:
+                self._queue.add(name.namespace, name, urgent=True)  # it changed meanwhile
+                return
+        else:
+            verdict = not_served(state)
+        one = state.object
+        written = await self._write(one, verdict)
+        seconds = self._recheck_seconds if written and verdict.settled else self._unsettled_seconds
+        self._rechecks.move(name, seconds * (1 + _JITTER * self._random()))
+
+    async def _write(self, one: RuleObject, verdict: Verdict) -> bool:
+        """Write the status of an object if it differs; return whether it is up to date."""
+        known = self._known.get(one.name)
+        before = msgspec.json.decode(known.status) if known is not None and known.uid == one.uid else {}
+        status = status_of(verdict, generation=one.generation, before=before, now=self._wall_clock())
+        if must_write(status, before):
+            # The uid makes the write fail if another object has this name now.
+            body = {"metadata": {"uid": one.uid}, "status": status}
+            try:
+                await self._writes.patch(status_path(one.name), body)
+            except NotLeaderError:
+                return False
+            except (StatusError, KubeError) as error:
+                gone = isinstance(error, StatusError) and error.code in _GONE
+                self._errors.reconciled(one.name, None if gone else f"its status cannot be written: {error}")
+                return gone
+        else:
+            status = before
+        self._errors.reconciled(one.name, None)
+        self._known[one.name] = _known(one.uid, status)
+        return True
+
+
+def status_path(name: ObjectName) -> str:
+    """Return the path of an object's status."""
+    namespace = f"/namespaces/{quote(name.namespace, safe='')}" if name.namespace else ""
+    return f"{_GROUP}{namespace}/{RESOURCES[name.kind]}/{quote(name.name, safe='')}/status"
+
+
+def _is_current(known: _Known, state: ObjectState) -> bool:
+    """Return whether a status is about an object's generation, and served or not for the same reason."""
+    if known.generation != state.object.generation:
+        return False
+    if state.reason is Reason.READY:
+        return known.reason not in _NOT_SERVED
+    return known.reason == state.reason
+
+
+def _known(uid: str, status: Mapping[str, Any]) -> _Known:
+    generation, reason = status.get("observedGeneration"), ready_condition(status).get("reason")
+    return _Known(
+        uid,
+        reason if isinstance(reason, str) else "",
+        generation if isinstance(generation, int) else 0,
+        msgspec.json.encode(status),
+    )
+
+
+def _known_object(kind: str, entry: Any) -> tuple[ObjectName, _Known] | None:
+    """Return the name and status of a listed object; None if it is none."""
+    metadata = entry.get("metadata") if isinstance(entry, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        return None
+    status = entry.get("status")
+    name = ObjectName(kind, str(metadata.get("namespace") or ""), metadata["name"])
+    return name, _known(str(metadata.get("uid")), status if isinstance(status, dict) else {})

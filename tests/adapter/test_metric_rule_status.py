@@ -1,0 +1,86 @@
+"""The status of MetricRules in a served adapter, as kubectl shows it."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from adapter.commands.rule_object_flags import RuleObjectOptions
+from adapter.rules.objects import Tenancy
+from tests.adapter.rule_objects_env import CLUSTER_METRIC_RULES, METRIC_RULES, Cluster, rule_objects_cluster
+from tests.eventually import eventually
+
+QUEUE = {"type": "External", "metric": "queue_length", "query": "sum(queue)"}
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/milliscale/leases/milliscale-adapter-rules"
+OPTIONS = RuleObjectOptions(metric_rules=True, tenancy=Tenancy(own_namespace="milliscale"))
+NAMESPACES = ("shop", "milliscale")
+PATH = METRIC_RULES.format("shop")
+
+
+async def ready(cluster: Cluster, path: str, reason: str) -> dict[str, Any]:
+    """Wait until the condition Ready of an object has a reason; return it."""
+
+    async def check() -> dict[str, Any]:
+        [condition] = (await cluster.admin.get(path)).get("status", {}).get("conditions") or [{}]
+        assert condition.get("reason") == reason, condition
+        return dict(condition)
+
+    return await eventually(check, every=0.02)
+
+
+async def test_metric_rule_gets_the_status_of_its_check(tmp_path: Path) -> None:
+    async with rule_objects_cluster(tmp_path, options=OPTIONS, namespaces=NAMESPACES) as cluster:
+        cluster.prometheus.results["sum(queue)"] = [({}, "42.5")]
+        await cluster.create_rule("queue", QUEUE)
+        condition = await ready(cluster, f"{PATH}/queue", "Ready")
+        assert (condition["status"], condition["message"]) == ("True", "makes queue_length")
+        status = (await cluster.admin.get(f"{PATH}/queue"))["status"]
+        assert (status["value"], status["series"], status["metrics"]) == ("42500m", 1, ["queue_length"])
+        assert status["queryDuration"].endswith("ms")
+        assert (await cluster.admin.get(LEASE))["spec"]["holderIdentity"]
+
+
+async def test_changed_rule_gets_another_status(tmp_path: Path) -> None:
+    async with rule_objects_cluster(tmp_path, options=OPTIONS, namespaces=NAMESPACES) as cluster:
+        cluster.prometheus.results["sum(("] = "no closing parenthesis"
+        await cluster.create_rule("queue", QUEUE)
+        await ready(cluster, f"{PATH}/queue", "NoValue")
+        await cluster.admin.patch(f"{PATH}/queue", {"spec": {"query": "sum(queue) by (pod)", "prometheus": "east"}})
+        condition = await ready(cluster, f"{PATH}/queue", "Invalid")
+        assert "east" in condition["message"]
+        assert (await cluster.admin.get(f"{PATH}/queue"))["status"]["observedGeneration"] == 2
+
+
+async def test_query_that_prometheus_refuses_is_in_the_status(tmp_path: Path) -> None:
+    async with rule_objects_cluster(tmp_path, options=OPTIONS, namespaces=NAMESPACES) as cluster:
+        cluster.prometheus.results["sum(queue)"] = "query processing would load too many samples"
+        await cluster.create_rule("queue", QUEUE)
+        condition = await ready(cluster, f"{PATH}/queue", "QueryFailed")
+    assert condition["status"] == "False"
+    assert condition["message"].endswith("query processing would load too many samples")
+
+
+async def test_younger_object_says_who_makes_the_metric_and_follows_when_the_older_one_is_deleted(
+    tmp_path: Path,
+) -> None:
+    async with rule_objects_cluster(tmp_path, options=OPTIONS, namespaces=NAMESPACES) as cluster:
+        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
+        await cluster.create_rule("a", QUEUE)
+        await ready(cluster, f"{PATH}/a", "Ready")
+        await cluster.create_rule("b", QUEUE)
+        condition = await ready(cluster, f"{PATH}/b", "Conflict")
+        assert condition["message"] == "queue_length is made by MetricRule shop/a, which is older"
+        await cluster.admin.delete(f"{PATH}/a")
+        await ready(cluster, f"{PATH}/b", "Ready")
+
+
+async def test_metric_that_the_rules_file_makes_is_a_conflict_until_the_file_changes(tmp_path: Path) -> None:
+    rules = "externalRules: [{name: queue_length, query: sum(other)}]"
+    async with rule_objects_cluster(tmp_path, rules=rules, options=OPTIONS, namespaces=NAMESPACES) as cluster:
+        await cluster.create_rule("queue", QUEUE, namespace="")
+        condition = await ready(cluster, f"{CLUSTER_METRIC_RULES}/queue", "Conflict")
+        assert condition["message"] == "queue_length is made by externalRules[0] of the rules file"
+        cluster.config.write_text("{}")
+        signal.raise_signal(signal.SIGHUP)
+        await ready(cluster, f"{CLUSTER_METRIC_RULES}/queue", "NoValue")

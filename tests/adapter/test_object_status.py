@@ -1,0 +1,236 @@
+"""The status of rule objects: what `check` says about a rule, as conditions."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from adapter.metrics.objects import ListedObjects
+from adapter.prometheus import (
+    PrometheusQueryError,
+    PrometheusTimeout,
+    PrometheusUnavailable,
+    Scalar,
+    Vector,
+)
+from adapter.rule_objects.state import ObjectState, Reason
+from adapter.rule_objects.status import Verdict, duration_text, must_write, not_served, status_of
+from adapter.rule_objects.status_check import RuleChecker
+from adapter.rules import AnyRule, RulesFile, parse_rules
+from adapter.rules.objects import ObjectName, RuleObject
+from tests.adapter.metrics_env import CannedPrometheus, metrics_env, series, vector
+
+KEY = "MetricRule shop/my.queue"
+SHORT = "externalRules: [{name: queue_length, query: sum(queue)}]"
+PODS = """
+rules:
+- name: hits
+  query: sum(rate(hits_total[2m])) by (namespace, pod)
+  resources: {pod: pod, namespace: namespace}
+"""
+LONG = """
+externalRules:
+- seriesQuery: '{job="queue"}'
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>})
+  resources: {namespaced: false}
+"""
+NOW = 1_800_000_000.0
+
+
+def rule_of(text: str) -> AnyRule:
+    """The rule of a text as a MetricRule of the namespace shop."""
+    [rule] = parse_rules(text, source="rules.yaml").all_rules
+    return msgspec.structs.replace(rule, key=KEY, namespace="shop")
+
+
+async def verdict_on(folder: Path, rule: str, prometheus: CannedPrometheus, *, seconds: float = 20.0) -> Verdict:
+    async with metrics_env(folder, RulesFile(), prometheus) as env:
+        checker = RuleChecker(prometheus, env.mapper, ListedObjects(env.client), max_age=120.0, seconds=seconds)
+        return await checker.check(rule_of(rule))
+
+
+async def test_rule_with_a_value_is_ready(tmp_path: Path) -> None:
+    prometheus = CannedPrometheus(result=Vector(vector(({}, 42.5)).samples, seconds=0.012))
+    assert await verdict_on(tmp_path, SHORT, prometheus) == Verdict(
+        ready=True,
+        reason="Ready",
+        message="makes queue_length",
+        metrics=("queue_length",),
+        series=1,
+        value="42500m",
+        query_seconds=0.012,
+    )
+
+
+async def test_long_form_counts_the_names_of_its_series(tmp_path: Path) -> None:
+    prometheus = CannedPrometheus(
+        found={'{job="queue"}': (series("depth"), series("age"))}, result=Scalar(NOW, 7.0, seconds=0.001)
+    )
+    verdict = await verdict_on(tmp_path, LONG, prometheus)
+    assert (verdict.ready, verdict.message) == (True, "makes 2 metrics")
+    assert (verdict.metrics, verdict.series, verdict.value) == (("age", "depth"), 2, "7")
+
+
+async def test_rule_whose_query_finds_nothing_is_ready_with_the_reason_no_value(tmp_path: Path) -> None:
+    verdict = await verdict_on(tmp_path, SHORT, CannedPrometheus())
+    assert (verdict.ready, verdict.reason) == (True, "NoValue")
+    assert verdict.message == "queue_length has no value: the query finds nothing now"
+    assert not verdict.settled
+
+
+async def test_rule_whose_series_query_finds_nothing_is_ready_with_the_reason_no_series(tmp_path: Path) -> None:
+    verdict = await verdict_on(tmp_path, LONG, CannedPrometheus())
+    assert (verdict.ready, verdict.reason, verdict.series) == (True, "NoSeries", 0)
+    assert verdict.message == "its seriesQuery finds no series with a sample in the last 2m0s"
+
+
+@pytest.mark.parametrize("text", [SHORT, LONG])
+async def test_query_that_prometheus_refuses_is_not_ready(tmp_path: Path, text: str) -> None:
+    error = PrometheusQueryError("Prometheus answered with status 400: no")
+    prometheus = CannedPrometheus(result=error, found={'{job="queue"}': error})
+    verdict = await verdict_on(tmp_path, text, prometheus)
+    assert (verdict.ready, verdict.reason, verdict.message) == (False, "QueryFailed", str(error))
+
+
+@pytest.mark.parametrize("error", [PrometheusUnavailable("refused"), PrometheusTimeout("no response")])
+@pytest.mark.parametrize("text", [SHORT, LONG])
+async def test_without_prometheus_nothing_is_known(tmp_path: Path, text: str, error: Exception) -> None:
+    prometheus = CannedPrometheus(result=error, found={'{job="queue"}': error})  # type: ignore[arg-type,dict-item]
+    verdict = await verdict_on(tmp_path, text, prometheus)
+    assert (verdict.ready, verdict.reason, verdict.message) == (None, "PrometheusUnavailable", str(error))
+
+
+async def test_without_the_api_server_nothing_is_known_about_resources(tmp_path: Path) -> None:
+    async with metrics_env(tmp_path, RulesFile(), CannedPrometheus()) as env:
+        env.api.handlers.clear()
+        checker = RuleChecker(env.prometheus, env.mapper, ListedObjects(env.client), max_age=120.0)
+        verdict = await checker.check(rule_of(PODS))
+    assert (verdict.ready, verdict.reason) == (None, "APIServerUnavailable")
+
+
+async def test_check_ends_at_its_time_limit(tmp_path: Path) -> None:
+    class Hanging(CannedPrometheus):
+        async def instant(self, *_: object, **__: object) -> Vector | Scalar:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    verdict = await verdict_on(tmp_path, SHORT, Hanging(), seconds=0.01)
+    assert (verdict.ready, verdict.reason) == (None, "PrometheusUnavailable")
+    assert verdict.message.startswith("there was no result within 0.01 s")
+
+
+async def test_findings_name_the_fields_of_the_object(tmp_path: Path) -> None:
+    text = "rules: [{name: lag, query: sum(lag) by (topic), resources: {topic: topics.kafka.strimzi.io}}]"
+    verdict = await verdict_on(tmp_path, text, CannedPrometheus())
+    assert (verdict.ready, verdict.reason) == (False, "Invalid")
+    assert verdict.message.startswith("spec.labels.topic: the cluster has no resource topics.kafka.strimzi.io")
+
+
+async def test_warnings_are_in_the_message_of_a_ready_rule(tmp_path: Path) -> None:
+    text = "rules: [{name: hits, query: sum(hits) by (po), resources: {pod: pod, namespace: namespace}}]"
+    prometheus = CannedPrometheus(result=vector(({"pod": "web-0", "namespace": "shop"}, 2.0)))
+    verdict = await verdict_on(tmp_path, text, prometheus)
+    assert verdict.reason in ("Ready", "Invalid")
+    assert "spec.query" in verdict.message
+
+
+async def test_example_of_a_namespaced_rule_is_of_its_namespace(tmp_path: Path) -> None:
+    others = {"pod": "web-0", "namespace": "other"}
+    prometheus = CannedPrometheus(result=vector((others, 1.0), ({**others, "namespace": "shop"}, 2.0)))
+    verdict = await verdict_on(tmp_path, PODS, prometheus)
+    assert (verdict.reason, verdict.value) == ("Ready", "2")
+
+
+async def test_check_reads_a_limited_number_of_series(tmp_path: Path) -> None:
+    found = tuple(series(f"queue_{number}") for number in range(1_200))
+    prometheus = CannedPrometheus(found={'{job="queue"}': found}, result=vector(({}, 1.0)))
+    verdict = await verdict_on(tmp_path, LONG, prometheus)
+    assert (verdict.series, len(verdict.metrics)) == (1_200, 1_000)
+
+
+OBJECT = RuleObject(name=ObjectName("MetricRule", "shop", "queue"))
+CONFLICT = not_served(ObjectState(object=OBJECT, reason=Reason.CONFLICT, message="also made", metrics=("b", "a")))
+READY = Verdict(ready=True, reason="Ready", message="makes queue", metrics=("queue",), value="4", query_seconds=0.5)
+
+
+def test_status_has_the_condition_and_the_example() -> None:
+    status = status_of(READY, generation=3, before={}, now=NOW)
+    assert status == {
+        "observedGeneration": 3,
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "Ready",
+                "message": "makes queue",
+                "observedGeneration": 3,
+                "lastTransitionTime": "2027-01-15T08:00:00Z",
+            }
+        ],
+        "metrics": ["queue"],
+        "metricsCount": 1,
+        "series": None,
+        "value": "4",
+        "queryDuration": "500ms",
+    }
+
+
+def test_transition_time_changes_with_the_status_of_the_condition_only() -> None:
+    first = status_of(READY, generation=1, before={}, now=NOW)
+    no_value = Verdict(ready=True, reason="NoValue", message="queue has no value")
+    second = status_of(no_value, generation=2, before=first, now=NOW + 60)
+    third = status_of(CONFLICT, generation=2, before=second, now=NOW + 120)
+    times = [status["conditions"][0]["lastTransitionTime"] for status in (first, second, third)]
+    assert times == ["2027-01-15T08:00:00Z", "2027-01-15T08:00:00Z", "2027-01-15T08:02:00Z"]
+
+
+@pytest.mark.parametrize("before", [{}, {"conditions": 3}, {"conditions": [3, {"type": "Ready", "status": True}]}])
+def test_status_that_is_malformed_is_replaced(before: dict[str, object]) -> None:
+    status = status_of(READY, generation=1, before=before, now=NOW)
+    assert status["conditions"][0]["lastTransitionTime"] == "2027-01-15T08:00:00Z"
+    assert must_write(status, before)
+
+
+def test_status_lists_at_most_ten_metrics() -> None:
+    names = tuple(f"m{number:02}" for number in range(12))
+    status = status_of(Verdict(ready=True, reason="Ready", message="", metrics=names), generation=1, before={}, now=NOW)
+    assert (len(status["metrics"]), status["metricsCount"]) == (10, 12)
+
+
+def test_object_that_is_not_served_has_the_reason_and_its_metrics() -> None:
+    assert Verdict(ready=False, reason="Conflict", message="also made", metrics=("a", "b")) == CONFLICT
+
+
+def test_object_that_cannot_be_read_yet_is_unknown() -> None:
+    state = ObjectState(object=OBJECT, reason=Reason.PENDING, message="not listed yet")
+    assert not_served(state).ready is None
+
+
+def test_long_messages_are_cut() -> None:
+    state = ObjectState(object=OBJECT, reason=Reason.INVALID, message="x" * 100_000)
+    assert len(not_served(state).message) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [(0.5, False), (0.4, False), (0.9, False), (1.1, True), (0.2, True), (None, True)],
+)
+def test_only_a_clearly_other_duration_is_written(seconds: float | None, *, written: bool) -> None:
+    before = status_of(READY, generation=1, before={}, now=NOW)
+    verdict = Verdict(
+        ready=True, reason="Ready", message="makes queue", metrics=("queue",), value="4", query_seconds=seconds
+    )
+    assert must_write(status_of(verdict, generation=1, before=before, now=NOW + 300), before) is written
+
+
+def test_another_value_is_written() -> None:
+    before = status_of(READY, generation=1, before={}, now=NOW)
+    assert must_write({**before, "value": "5"}, before)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.0, "1ms"), (0.0121, "13ms"), (1.5, "1.5s"), (12.34, "12.3s")])
+def test_durations_are_those_of_go(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text

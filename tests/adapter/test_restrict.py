@@ -1,0 +1,142 @@
+"""Queries that are restricted to the series with one label value."""
+
+from __future__ import annotations
+
+import re
+
+import promql_parser
+import pytest
+from hypothesis import given, settings
+
+from adapter.promql import PromqlError, restrict_query, restrict_selector
+from tests.adapter.promql_queries import QUERIES, REFUSED, RESTRICTED, SOUP
+
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def shop(query: str) -> str:
+    return restrict_query(query, label="namespace", value="shop")
+
+
+@pytest.mark.parametrize(
+    ("query", "restricted"),
+    [
+        ("x", 'x{namespace="shop"}'),
+        ('x{a="b",c=~"d.*",}', 'x{namespace="shop",a="b",c=~"d.*"}'),
+        ("sum by (pod) (rate(x[5m]))", 'sum by (pod) (rate(x{namespace="shop"}[5m]))'),
+        ("count(x) without (a)", 'count without (a) (x{namespace="shop"})'),
+        ("max_over_time(sum(x)[1h:5m] @ 9.5)", 'max_over_time(sum(x{namespace="shop"})[1h:5m] @ 9.500)'),
+        ("x[1h:] offset 1500ms", 'x{namespace="shop"}[1h:] offset 1500ms'),
+        ("x offset -90m", 'x{namespace="shop"} offset -90m'),
+        ("x @ start() - x @ end()", 'x{namespace="shop"} @ start() - x{namespace="shop"} @ end()'),
+        ("x offset 1w", 'x{namespace="shop"} offset 7d'),
+        (
+            "x == bool on (a, b) group_left (c) y",
+            'x{namespace="shop"} == bool on (a, b) group_left (c) y{namespace="shop"}',
+        ),
+        ("x unless ignoring (a) y", 'x{namespace="shop"} unless ignoring (a) y{namespace="shop"}'),
+        ("x * on () group_right y", 'x{namespace="shop"} * on () group_right () y{namespace="shop"}'),
+        ("-x ^ 2 + 0x1F - 5m", '-x{namespace="shop"} ^ 2 + 31 - 300'),
+        ("vector(NaN) > -Inf", "vector(NaN) > -Inf"),
+        ("1e300 * 0.1", "1e+300 * 0.1"),
+        ("topk(scalar(y), x)", 'topk(scalar(y{namespace="shop"}), x{namespace="shop"})'),
+        ("x # }\n+ y # {", 'x{namespace="shop"} + y{namespace="shop"}'),
+        ('absent(x{namespace="shop"})', 'absent(x{namespace="shop"})'),
+        ('x{namespace="other"}', 'x{namespace="shop",namespace="other"}'),
+        ('x{"namesp\\u0061ce"!="shop"}', 'x{namespace="shop",namespace!="shop"}'),
+        ('{"a.b","c d"="e"}', '{namespace="shop",__name__="a.b","c d"="e"}'),
+        ('sum by ("a.b", by) ({__name__=~"x.*"})', 'sum by ("a.b", by) ({namespace="shop",__name__=~"x.*"})'),
+        ("sum + offset{}", '{namespace="shop",__name__="sum"} + {namespace="shop",__name__="offset"}'),
+        (
+            r"""label_replace(x, 'a', `$1`, "\x62", `(\w+)"`)""",
+            r"""label_replace(x{namespace="shop"}, "a", "$1", "b", "(\\w+)\"")""",
+        ),
+        ('x{a="é\\n\\"\\\\"}', r'x{namespace="shop",a="\u00e9\u000a\"\\"}'),
+        ('x{a="\\xc3\\xa9"}', r'x{namespace="shop",a="\u00e9"}'),
+        ('x{a="\\360\\237\\230\\200"}', r'x{namespace="shop",a="\U0001f600"}'),
+    ],
+)
+def test_each_selector_gets_the_label_and_all_else_stays(query: str, restricted: str) -> None:
+    assert shop(query) == restricted
+    assert shop(restricted) == restricted
+
+
+def test_the_value_is_quoted() -> None:
+    restricted = restrict_query("x", label="a b", value='"} or y{a="')
+    assert restricted == r'x{"a b"="\"} or y{a=\""}'
+
+
+def test_without_a_value_every_query_is_refused() -> None:
+    with pytest.raises(PromqlError, match="no label value"):
+        restrict_query("x", label="namespace", value="")
+
+
+@pytest.mark.parametrize("query", RESTRICTED)
+def test_each_selector_of_a_hostile_query_has_the_label(query: str) -> None:
+    assert_restricted(shop(query))
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_queries_that_other_servers_could_read_otherwise_are_refused(query: str) -> None:
+    with pytest.raises(PromqlError):
+        shop(query)
+
+
+@settings(max_examples=150)
+@given(query=QUERIES | SOUP)
+def test_each_selector_of_any_query_has_the_label(query: str) -> None:
+    try:
+        restricted = shop(query)
+    except PromqlError:
+        return
+    assert_restricted(restricted)
+
+
+@settings(max_examples=60)
+@given(query=QUERIES)
+def test_valid_queries_are_restricted(query: str) -> None:
+    try:
+        promql_parser.parse(query)
+    except ValueError:
+        return
+    shop(query)
+
+
+def assert_restricted(query: str) -> None:
+    """Check a query without the tree: each brace outside of strings is followed by the matcher, and so is each name."""
+    assert query.isascii()
+    assert query.isprintable()
+    syntax = STRING.sub('""', query)
+    assert syntax.count("{") == syntax.count('{namespace=""')
+    assert query.count('{namespace="shop"') == syntax.count("{")
+    # Words without a brace are functions, operators, or labels in parentheses.
+    without_labels = re.sub(r"\b(by|without|on|ignoring|group_left|group_right) \([^)]*\)", "", syntax)
+    without_selectors = re.sub(r"[\w:]*\{[^}]*\}", "0", without_labels)
+    words = re.findall(r"(?<![\w:.])[a-zA-Z_:][\w:]*(?![\w:]| *\()", without_selectors)
+    assert set(words) <= {"and", "or", "unless", "atan2", "offset", "bool", "Inf", "NaN"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "restricted"),
+    [
+        ("x", 'x{namespace="shop"}'),
+        ('{__name__=~"^a_.*",pod!=""}', '{namespace="shop",__name__=~"^a_.*",pod!=""}'),
+    ],
+)
+def test_a_selector_of_series_gets_the_label(selector: str, restricted: str) -> None:
+    assert restrict_selector(selector, label="namespace", value="shop") == restricted
+
+
+@pytest.mark.parametrize("query", ["sum(x)", "(x)", "x or y", "x[5m]", "x offset 5m", "x @ 0", "1", '"x"', "-x", ""])
+def test_what_is_no_selector_of_series_is_refused(query: str) -> None:
+    with pytest.raises(PromqlError):
+        restrict_selector(query, label="namespace", value="shop")
+
+
+@pytest.mark.parametrize("function", ["info", "start", "end", "range", "step"])
+def test_only_functions_that_are_known_to_read_no_series_are_allowed(function: str) -> None:
+    """A new version of the parser may know more functions that read series by themselves, as `info` does."""
+    with pytest.raises(PromqlError):
+        shop(f"{function}(x)")
+    with pytest.raises(PromqlError):
+        shop(f"{function}()")

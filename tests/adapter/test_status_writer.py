@@ -1,0 +1,371 @@
+"""StatusWriter: which statuses of MetricRules it writes, and when, with a real API server's HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter.rule_objects.state import ObjectState, Reason
+from adapter.rule_objects.status import Verdict
+from adapter.rule_objects.status_writer import LEASE, StatusWriter, status_path
+from adapter.rules import AnyRule, QueryRule
+from adapter.rules.objects import ObjectName, RuleObject
+from kube.client import KubeClient
+from kube.election import ElectionSettings
+from kube.status import forbidden
+from playground.apiserver.server import PlaygroundApiServer
+from tests.eventually import eventually
+
+NOW = 1_800_000_000.0
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+RULES = "/apis/milliscale.io/v1/namespaces/shop/metricrules"
+ELECTION = ElectionSettings(namespace="default", name=LEASE)
+OTHER = ObjectName("MetricRule", "shop", "other")
+READY = Verdict(ready=True, reason="Ready", message="makes queue", metrics=("queue",), value="4", query_seconds=0.01)
+
+
+def rule(key: str) -> AnyRule:
+    """A rule of an object."""
+    return QueryRule(key=key, metric="queue", query="sum(queue)", external=True, namespace="shop")
+
+
+@dataclasses.dataclass
+class Env:
+    """Rule objects in an API server, and a writer that knows them."""
+
+    server: PlaygroundApiServer
+    client: KubeClient
+    known: dict[ObjectName, RuleObject] = dataclasses.field(default_factory=dict)
+    reasons: dict[ObjectName, tuple[Reason, str]] = dataclasses.field(default_factory=dict)
+    file_version: int = 0
+    result: Verdict = READY
+    checked: list[str] = dataclasses.field(default_factory=list)
+    hanging: asyncio.Event | None = None
+
+    def objects(self) -> list[RuleObject]:
+        return [*self.known.values()]
+
+    def state(self, name: ObjectName) -> ObjectState | None:
+        one = self.known.get(name)
+        reason, message = self.reasons.get(name, (Reason.READY, ""))
+        return ObjectState(object=one, reason=reason, message=message, metrics=("queue",)) if one is not None else None
+
+    async def check(self, rule: AnyRule) -> Verdict:
+        self.checked.append(rule.key)
+        if self.hanging is not None:
+            await self.hanging.wait()
+        return self.result
+
+    async def create(self, name: str, *, status: dict[str, Any] | None = None) -> ObjectName:
+        """Create a MetricRule in the API server, and let the writer know it."""
+        spec = {"type": "External", "metric": "queue", "query": "sum(queue)"}
+        body = {"apiVersion": "milliscale.io/v1", "kind": "MetricRule", "metadata": {"name": name}, "spec": spec}
+        made = await self.client.post(RULES, body)
+        key = ObjectName("MetricRule", "shop", name)
+        if status is not None:
+            await self.client.patch(status_path(key), {"status": status})
+        self.known[key] = RuleObject(
+            name=key,
+            uid=made["metadata"]["uid"],
+            generation=made["metadata"]["generation"],
+            rules=(rule(str(key)),),
+        )
+        return key
+
+    async def status(self, name: str) -> dict[str, Any]:
+        found = await self.client.get(f"{RULES}/{name}")
+        status: dict[str, Any] = found.get("status") or {}
+        return status
+
+    async def reason(self, name: str) -> str:
+        conditions = (await self.status(name)).get("conditions") or [{}]
+        return str(conditions[0].get("reason"))
+
+    async def until_reason(self, name: str, reason: str) -> None:
+        async def has_reason() -> bool:
+            return await self.reason(name) == reason
+
+        await eventually(has_reason, every=0.01)
+
+    async def version(self, name: str) -> str:
+        return str((await self.client.get(f"{RULES}/{name}"))["metadata"]["resourceVersion"])
+
+    def writer(self, **options: Any) -> StatusWriter:
+        return StatusWriter(
+            self.client,
+            self,
+            self.check,
+            election=ELECTION,
+            file_version=lambda: self.file_version,
+            wall_clock=lambda: NOW,
+            **options,
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self, **options: Any) -> AsyncIterator[StatusWriter]:
+        """A writer that holds the Lease, and knows the objects."""
+        stop, writer = asyncio.Event(), self.writer(**options)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(writer.run(stop))
+            await until(lambda: writer.active or running.done())
+            try:
+                yield writer
+            finally:
+                stop.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, every=0.01)
+
+
+@pytest.fixture
+async def env(tmp_path: Path) -> AsyncIterator[Env]:
+    async with PlaygroundApiServer(tmp_path) as server, await KubeClient.connect(server.kubeconfig()) as client:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
+        await client.post("/api/v1/namespaces", namespace)
+        yield Env(server, client)
+
+
+async def test_object_without_a_status_gets_one(env: Env) -> None:
+    await env.create("queue")
+    async with env.running():
+        await env.until_reason("queue", "Ready")
+    status = await env.status("queue")
+    assert status["observedGeneration"] == status["conditions"][0]["observedGeneration"] == 1
+    assert (status["metrics"], status["value"], status["queryDuration"]) == (["queue"], "4", "10ms")
+
+
+async def test_changed_object_is_checked_at_once(env: Env) -> None:
+    name = await env.create("queue")
+    async with env.running() as writer:
+        await env.until_reason("queue", "Ready")
+        env.known[name] = msgspec.structs.replace(env.known[name], generation=2)
+        env.result = Verdict(ready=False, reason="QueryFailed", message="no")
+        writer.changed([name])
+        await env.until_reason("queue", "QueryFailed")
+    assert (await env.status("queue"))["observedGeneration"] == 2
+
+
+async def test_fields_that_are_no_longer_known_are_removed(env: Env) -> None:
+    name = await env.create("queue")
+    async with env.running() as writer:
+        await env.until_reason("queue", "Ready")
+        env.reasons[name] = (Reason.CONFLICT, "queue is made by MetricRule shop/older, which is older")
+        writer.changed([name])
+        await env.until_reason("queue", "Conflict")
+    status = await env.status("queue")
+    assert "value" not in status
+    assert "queryDuration" not in status
+    assert status["conditions"][0]["message"] == "queue is made by MetricRule shop/older, which is older"
+    assert len(env.checked) == 1, "an object that serves nothing is not checked"
+
+
+async def test_status_that_is_the_same_is_not_written(env: Env) -> None:
+    name = await env.create("queue")
+    env.result = Verdict(ready=True, reason="NoValue", message="queue has no value")
+    async with env.running() as writer:
+        await env.until_reason("queue", "NoValue")
+        version = await env.version("queue")
+        writer.changed([name])
+        await until(lambda: len(env.checked) == 2)
+        await env.create("other")
+        writer.changed([OTHER])
+        await env.until_reason("other", "NoValue")
+    assert await env.version("queue") == version
+
+
+async def test_objects_that_are_first_seen_after_the_start_keep_their_status(env: Env) -> None:
+    name = await env.create("queue")
+    async with env.running():
+        await env.until_reason("queue", "Ready")
+    known, env.known = env.known, {}
+    env.checked.clear()
+    async with env.running(random=lambda: 0.9) as writer:
+        env.known = known
+        await env.create("other")
+        writer.changed([name, OTHER])
+        await env.until_reason("other", "Ready")
+    assert env.checked == ["MetricRule shop/other"]
+
+
+async def test_new_leader_leaves_statuses_that_another_replica_wrote(env: Env) -> None:
+    await env.create("queue")
+    async with env.running():
+        await env.until_reason("queue", "Ready")
+    version = await env.version("queue")
+    await env.create("other")
+    env.checked.clear()
+    async with env.running(random=lambda: 0.9):
+        await env.until_reason("other", "Ready")
+    assert env.checked == ["MetricRule shop/other"]
+    assert await env.version("queue") == version
+
+
+async def test_new_leader_checks_objects_that_changed_meanwhile(env: Env) -> None:
+    changed, refused_now, valid_again = [await env.create(name) for name in ("changed", "refused", "valid")]
+    env.reasons[valid_again] = (Reason.INVALID, "spec: no")
+    async with env.running():
+        for name, reason in (("changed", "Ready"), ("refused", "Ready"), ("valid", "Invalid")):
+            await env.until_reason(name, reason)
+    env.known[changed] = msgspec.structs.replace(env.known[changed], generation=2)
+    env.reasons = {refused_now: (Reason.TOO_MANY_RULES, "more than 100")}
+    async with env.running(random=lambda: 0.9):
+        await env.until_reason("refused", "TooManyRules")
+        await env.until_reason("valid", "Ready")
+    assert (await env.status("changed"))["observedGeneration"] == 2
+
+
+async def test_rules_file_that_now_makes_the_metric_changes_the_status(env: Env) -> None:
+    name = await env.create("queue")
+    async with env.running():
+        await env.until_reason("queue", "Ready")
+        env.reasons[name] = (Reason.CONFLICT, "queue is made by externalRules[0] of the rules file")
+        env.file_version = 1
+        await env.until_reason("queue", "Conflict")
+        env.reasons.clear()
+        env.file_version = 2
+        await env.until_reason("queue", "Ready")
+
+
+async def test_objects_are_checked_again_periodically(env: Env) -> None:
+    await env.create("queue")
+    async with env.running(recheck_seconds=0.01):
+        await env.until_reason("queue", "Ready")
+        env.result = dataclasses.replace(READY, value="5")
+
+        async def written() -> bool:
+            return (await env.status("queue")).get("value") == "5"
+
+        await eventually(written, every=0.01)
+
+
+async def test_object_without_a_value_is_checked_again_soon(env: Env) -> None:
+    await env.create("queue")
+    env.result = Verdict(ready=True, reason="NoValue", message="queue has no value")
+    async with env.running(unsettled_seconds=0.01, random=lambda: 0.9):
+        await env.until_reason("queue", "NoValue")
+        env.result = READY
+        await env.until_reason("queue", "Ready")
+
+
+async def test_object_that_was_replaced_keeps_the_status_of_the_new_one(env: Env) -> None:
+    name = await env.create("queue")
+    async with env.running() as writer:
+        await env.until_reason("queue", "Ready")
+        env.known[name] = msgspec.structs.replace(env.known[name], uid="of-the-deleted-one", generation=7)
+        writer.changed([name])
+        await until(lambda: len(env.checked) == 2)
+        await env.create("other")
+        writer.changed([OTHER])
+        await env.until_reason("other", "Ready")
+    assert (await env.status("queue"))["observedGeneration"] == 1
+
+
+async def test_object_that_changes_during_its_check_is_checked_again(env: Env) -> None:
+    name = await env.create("queue")
+    env.hanging = asyncio.Event()
+    async with env.running():
+        await until(lambda: len(env.checked) == 1)
+        env.known[name] = msgspec.structs.replace(env.known[name], generation=2)
+        env.hanging.set()
+        await env.until_reason("queue", "Ready")
+    assert (await env.status("queue"))["observedGeneration"] == 2
+    assert len(env.checked) == 2
+
+
+async def test_slow_namespace_does_not_delay_others(env: Env) -> None:
+    env.hanging = asyncio.Event()
+    for number in range(10):
+        await env.create(f"slow-{number}")
+    async with env.running() as writer:
+        await until(lambda: len(env.checked) == 1)
+        quick = ObjectName("MetricRule", "blog", "quick")
+        env.known[quick] = RuleObject(name=quick, generation=1, rules=(rule("MetricRule blog/quick"),))
+        writer.changed([quick])
+        await until(lambda: len(env.checked) == 2)
+        assert env.checked[1] == "MetricRule blog/quick"
+        env.hanging.set()
+        await env.until_reason("slow-9", "Ready")
+
+
+async def test_only_the_holder_of_the_lease_writes(env: Env) -> None:
+    await env.create("queue")
+    async with env.running():
+        await env.until_reason("queue", "Ready")
+        second, stop = env.writer(), asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(second.run(stop))
+            lease = await env.client.get(f"{LEASES}/{LEASE}")
+            assert lease["spec"]["holderIdentity"]
+            env.result = Verdict(ready=False, reason="QueryFailed", message="no")
+            second.changed([ObjectName("MetricRule", "shop", "queue")])
+            assert not second.active
+            stop.set()
+    assert await env.reason("queue") == "Ready"
+    assert (await env.client.get(f"{LEASES}/{LEASE}"))["spec"]["holderIdentity"] == "", "the Lease is released"
+
+
+async def test_write_that_fails_is_logged_once_and_retried(
+    env: Env, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch, failures = KubeClient.patch, 0
+
+    async def fail(self: KubeClient, path: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+        nonlocal failures
+        failures += 1
+        if failures <= 3:
+            raise forbidden("no right to patch metricrules/status")
+        return await patch(self, path, *arguments, **options)
+
+    await env.create("queue")
+    monkeypatch.setattr(KubeClient, "patch", fail)
+    with caplog.at_level(logging.WARNING):
+        async with env.running(unsettled_seconds=0.01):
+            await env.until_reason("queue", "Ready")
+    [logged] = [one.getMessage() for one in caplog.records if "cannot be written" in one.getMessage()]
+    assert logged == "MetricRule shop/queue: its status cannot be written: no right to patch metricrules/status"
+
+
+async def test_deleted_object_is_no_error(env: Env, caplog: pytest.LogCaptureFixture) -> None:
+    name = await env.create("queue")
+    await env.client.delete(f"{RULES}/queue")
+    async with env.running() as writer:
+        writer.changed([name])
+        await until(lambda: len(env.checked) == 1)
+        await env.create("other")
+        writer.changed([OTHER])
+        await env.until_reason("other", "Ready")
+    assert not caplog.records
+
+
+async def test_conditions_are_counted_by_kind_and_reason(env: Env) -> None:
+    first = await env.create("queue")
+    env.reasons[await env.create("other")] = (Reason.INVALID, "spec: no")
+    registry = CollectorRegistry()
+    async with env.running() as writer:
+        registry.register(writer)
+        await env.until_reason("queue", "Ready")
+        await env.until_reason("other", "Invalid")
+        await until(lambda: counted(registry, "Ready") == 1.0)
+        assert counted(registry, "Invalid") == 1.0
+        del env.known[first]
+        writer.changed([first])
+        await until(lambda: counted(registry, "Ready") is None)
+    assert counted(registry, "Invalid") is None, "only the replica that writes counts"
+
+
+def counted(registry: CollectorRegistry, reason: str) -> float | None:
+    labels = {"kind": "MetricRule", "reason": reason}
+    return registry.get_sample_value("milliscale_adapter_rule_object_conditions", labels)
