@@ -174,8 +174,8 @@ class Explanation(_Json, frozen=True):
         target: the metric: "pods/packets_per_second", "external/queue_depth".
         forwarded_to: the adapter of forwardExternal, if the value comes from there: "NAME of forwardExternal (URL)".
         hidden: rules that also make the metric but are overridden by a later rule.
-        hidden_objects: objects that also make it; rules of the file come first, then the oldest object.
         suggestions: metrics with similar names.
+        hidden_objects: objects that also make it; rules of the file come first, then the oldest object.
     """
 
     target: str
@@ -183,10 +183,10 @@ class Explanation(_Json, frozen=True):
     series: str = ""
     forwarded_to: str = ""
     hidden: tuple[str, ...] = ()
-    hidden_objects: tuple[str, ...] = ()
     example: Example | None = None
     reasons: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
+    hidden_objects: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
