@@ -1,7 +1,7 @@
 # One image for both processes of milliscale. docs/releases.md says how to pin its base and compare two builds.
 #
 #     docker build --build-arg VERSION=X.Y.Z -t REGISTRY/milliscale:X.Y.Z .
-#     docker build --build-arg VERSION=X.Y.Z --build-arg LOCK=requirements-clouds.lock -t REGISTRY/milliscale:X.Y.Z-clouds .
+#     docker build --build-arg VERSION=X.Y.Z --build-arg LOCK=requirements-clouds.lock -t REGISTRY/milliscale-clouds:X.Y.Z .
 #     docker run milliscale milliscale-adapter serve --help
 #     docker run milliscale milliscale-autoscaler run --help
 
