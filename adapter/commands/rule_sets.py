@@ -257,6 +257,7 @@ class RuleSets:
         self._shared.rule_objects.use_file(rules.prometheus_servers, rule_set.catalog)
         self._shared.rule_telemetry.begin(
             [rule.key for rule in rules.all_rules],
+            others=frozenset(self._shared.rule_objects.rule_keys),
             digest=rules.digest,
             now=self.applied_at,
             paused=lambda: [(rule, why.value) for rule, why in coalescer.paused()] if coalescer is not None else [],

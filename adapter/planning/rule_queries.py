@@ -42,6 +42,8 @@ _SHOWN_QUERY = 500
 # Warnings can quote the request, so their number and length are limited for each rule.
 _MAX_WARNINGS = 8
 _SHOWN_WARNING = 500
+# Rules in objects come and go; those that are gone are forgotten when there are this many.
+_MAX_RULES = 20_000
 # Queries of one plan in flight.
 _CONCURRENCY = 4
 
@@ -179,6 +181,8 @@ class RuleQueries:
 
     def warn_once(self, rule: AnyRule, warning: str) -> None:
         """Log a warning once, and at most a few per rule."""
+        if len(self._warned) > _MAX_RULES:
+            self._warned.clear()
         warned = self._warned.setdefault(rule.key, set())
         shown = warning[:_SHOWN_WARNING]
         if self._logs and shown not in warned and len(warned) < _MAX_WARNINGS:
@@ -187,6 +191,8 @@ class RuleQueries:
 
     def _failed(self, rule: AnyRule, query: str, error: PrometheusError) -> None:
         level = logging.DEBUG if rule.key in self._failing else logging.WARNING
+        if len(self._failing) > _MAX_RULES:
+            self._failing.clear()
         self._failing.add(rule.key)
         self._telemetry.query_errors.labels(rule.key).inc()
         if self._logs:
