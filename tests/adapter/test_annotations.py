@@ -18,6 +18,7 @@ from kube.mapping import GroupResource
 MIMIR = PrometheusOptions(name="mimir", url="https://mimir.example.com/prometheus/", tenants=True)
 PRIVATE = PrometheusOptions(name="private", url="https://private.example.com")
 SAME = PrometheusOptions(name="same", url="https://mimir.example.com/prometheus/")
+SERVERS = {"same": SAME, "mimir": MIMIR, "private": PRIVATE}
 DEFAULT_URL = "http://prometheus:9090/"
 QUERY = "sum(rate(rps[1m]))"
 TENANCY = Tenancy(label="namespace", query_seconds=3.0, max_samples=7)
@@ -50,7 +51,7 @@ def read(annotations: Mapping[str, str], *metrics: Any, status: Any = None) -> l
     return annotation_rules(
         part,
         kind=HPA,
-        servers={"same": SAME, "mimir": MIMIR, "private": PRIVATE},
+        servers=SERVERS,
         default_url=DEFAULT_URL,
         tenancy=TENANCY,
     )

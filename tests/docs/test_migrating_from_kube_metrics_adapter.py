@@ -20,7 +20,7 @@ from autoscaler.objects.validation import validate_hpa
 from kube.quantity import Quantity
 from kube.status import StatusError
 from tests.docs.example_cluster import ExampleCluster, running_cluster, running_prometheus
-from tests.docs.example_pages import DOCS, merged, sections, series_of
+from tests.docs.example_pages import DOCS, sections, series_of
 from tests.docs.kube_metrics_adapter import Stored, stored_values
 from tests.eventually import eventually
 
