@@ -10,12 +10,14 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from adapter.catalog.inventory import CustomSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import to_milli
+from adapter.planning.activation import recently_active_query
 from adapter.planning.coalescer import MetricsQueryCoalescer
-from adapter.planning.metric_queries import MetricQuery, ObjectsQuery, Plan
+from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery, Plan
 from adapter.planning.rendering import SelectorNotSupported
 from adapter.planning.vector_cache import InstantQueries
 from adapter.planning.vector_index import IndexedVector, ObjectSamples, matching
@@ -31,6 +33,7 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rules import AnyRule, Policy
+from adapter.rules.schedule_spec import Activation
 from kube import status
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.status import StatusError, bad_request
@@ -97,6 +100,19 @@ class RuleQueries:
         result = await self._execute_plan(query.source.rule, plan, deadline)
         if result is not None and self._coalescer is not None:
             self._coalescer.sent_alone(query, result.seconds)
+        return result
+
+    async def recently_active(self, query: ExternalQuery, activation: Activation, deadline: Deadline) -> Vector:
+        """Return the samples that were at the threshold of the rule's activation, or above it, during its `for`.
+
+        Raises:
+            QueryError, StatusError: as for `execute`.
+        """
+        plan = query.plan()
+        queries = tuple(recently_active_query(text, activation) for text in plan.queries)
+        result = await self._execute_plan(query.source.rule, replace(plan, queries=queries), deadline)
+        if not isinstance(result, Vector):
+            raise status.internal_error("unable to fetch metrics")
         return result
 
     async def _execute_plan(self, rule: AnyRule, plan: Plan, deadline: Deadline) -> Vector | Scalar | None:
