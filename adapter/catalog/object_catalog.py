@@ -86,8 +86,8 @@ class _Index(Generic[K, S]):
             return found[0] if found else None
         return min(own[0], common[0], key=_precedence_of)
 
-    def candidates(self, namespace: str, key: K) -> list[_Candidate[S]]:
-        """Return all candidates in a namespace, the winner first."""
+    def ranked(self, namespace: str, key: K) -> list[_Candidate[S]]:
+        """Return the candidates in a namespace, the winner first; with "" those for all namespaces."""
         by_namespace = self._by_key.get(key, {})
         return sorted((one for space in {namespace, ""} for one in by_namespace.get(space, ())), key=_precedence_of)
 
@@ -145,7 +145,7 @@ class ObjectCatalog:
         found = self._external.first(namespace, metric)
         if found is None or _value_labels(found.source) is None:
             return None if found is None else found.source
-        return _selected(self._external.candidates(namespace, metric), selector.matches)
+        return _selected(self._external.ranked(namespace, metric), selector.matches)
 
     def find_custom(
         self,
@@ -166,7 +166,7 @@ class ObjectCatalog:
             return None if found is None else found.source
         label = found.source.resource_label
         return _selected(
-            self._custom.candidates(namespace, (resource, metric)),
+            self._custom.ranked(namespace, (resource, metric)),
             lambda labels: name in ("", labels.get(label)) and selector.matches(labels),
         )
 
@@ -174,9 +174,9 @@ class ObjectCatalog:
         """Return the object that makes the metric of `source` in a namespace, or in all (""); None: no object does."""
         found: Sequence[_Candidate[ExternalSource] | _Candidate[CustomSource]]
         if isinstance(source, ExternalSource):
-            found = self._external.candidates(namespace, source.metric)
+            found = self._external.ranked(namespace, source.metric)
         else:
-            found = self._custom.candidates(namespace, (source.info.resource, source.info.metric))
+            found = self._custom.ranked(namespace, (source.info.resource, source.info.metric))
         labels = _value_labels(source)
         for one in found:
             if labels is None or _value_labels(one.source) in (None, labels):

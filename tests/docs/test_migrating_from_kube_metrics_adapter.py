@@ -78,9 +78,8 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(running_prometheus(folder / "prometheus", series))
         [servers] = [one for section in SECTIONS.values() for one in section.documents if "prometheusServers" in one]
-        rules = merged(
-            {"prometheusServers": {name: {"url": url, "tenants": True} for name in servers["prometheusServers"]}}
-        )
+        here = {name: {"url": url, "tenants": True} for name in servers["prometheusServers"]}
+        rules: dict[str, Any] = {"prometheusServers": here}
         rules["externalRules"] = [{"name": "of_the_file", "query": "vector(1)"}]
         rules["rules"] = [{"name": "of_the_file", "query": "up", "resources": {"pod": "pod"}}]
         cluster = await stack.enter_async_context(
