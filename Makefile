@@ -12,6 +12,7 @@ TARGETS ?=
 ROUNDS ?=
 VALUES ?=
 RELEASE ?=
+LOCK ?=
 NAMESPACE ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -64,8 +65,8 @@ fuzz-setup: ## create .venv-fuzz, with atheris and pip-audit, unless it is up to
 fuzz-hpas: setup ## compare random HPAs with kube-controller-manager (KUBEBUILDER_ASSETS); HPAS=200 PHASES=6 SEED=1 ROUNDS=1
 	@$(PY) -m tests.e2e.fuzz $(if $(HPAS),--hpas $(HPAS)) $(if $(PHASES),--phases $(PHASES)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-audit: fuzz-setup ## look up known vulnerabilities of requirements.lock (needs the network)
-	@$(FUZZ_PY) -m tools.audit requirements.lock
+audit: fuzz-setup ## look up known vulnerabilities of requirements-clouds.lock (needs the network)
+	@$(FUZZ_PY) -m tools.audit requirements-clouds.lock
 
 chaos: setup ## real processes under faults; prints seconds to recover; CHAOS_ARGS="--only NAME --seconds 30" narrows it
 	@$(PY) -m tests.chaos $(CHAOS_ARGS)
@@ -117,7 +118,7 @@ docs: setup ## build the documentation's site in site/
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo 'open site/index.html, or run: .venv/bin/python -m mkdocs serve'
 
 image: setup ## do the Dockerfile's steps without a container engine, twice, and compare the files
-	@$(PY) -m tools.image
+	@$(PY) -m tools.image $(if $(LOCK),--lock '$(LOCK)')
 
 release: setup ## build a release in dist/ and check it; IMAGE=registry.example/milliscale URL=https://... SNAPSHOT=1
 	@$(PY) -m tools.release $(if $(SNAPSHOT),--snapshot) $(if $(IMAGE),--image '$(IMAGE)') $(if $(URL),--url '$(URL)')
@@ -127,8 +128,9 @@ krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is
 
 lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
+	uv pip compile pyproject.toml --extra aws --extra azure --extra google -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-clouds.lock
 	uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
-	uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
+	uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements-clouds.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
 	uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
 
 clean: ## remove all generated files

@@ -12,7 +12,7 @@ import yaml
 
 from adapter.keda import Migrated, Servers, migrate, read_manifests
 from adapter.keda.manifests import KedaManifests
-from adapter.keda.scaled import Names
+from adapter.keda.scaled import HPA_VERSIONS, Names
 from adapter.rules import load_rules
 from adapter.rules.reading import read_text
 
@@ -26,8 +26,15 @@ _WIDTH = 120
     type=click.Path(path_type=Path),
     help="The adapter's rules file: its prometheusServers are used for triggers with the same address.",
 )
+@click.option(
+    "--hpa-version",
+    type=click.Choice(HPA_VERSIONS),
+    default=HPA_VERSIONS[0],
+    show_default=True,
+    help="The apiVersion of the HPAs. Those of milliscale.io/v1 can scale to zero without a feature gate.",
+)
 @click.option("--prometheus-url", default="", help="The adapter's --prometheus-url: rules for it name no server.")
-def migrate_keda(*, files: tuple[Path, ...], config: Path | None, prometheus_url: str) -> None:
+def migrate_keda(*, files: tuple[Path, ...], config: Path | None, hpa_version: str, prometheus_url: str) -> None:
     r"""Print MetricRules and HorizontalPodAutoscalers for KEDA's ScaledObjects.
 
     FILE has ScaledObjects in YAML or JSON, and may have their TriggerAuthentications; - is standard input:
@@ -45,7 +52,7 @@ def migrate_keda(*, files: tuple[Path, ...], config: Path | None, prometheus_url
         found = [read_manifests(_text(path), source=str(path)) for path in files]
     except ValueError as error:  # ManifestError, RulesError, and text that is not UTF-8 or not a URL
         raise click.ClickException(str(error)) from error
-    results = list(_migrated(found, servers))
+    results = list(_migrated(found, servers, hpa_version))
     click.echo("".join(_output(results, servers)), nl=False)
     problems = [_line(f"{one.name}: {problem}") for one in results for problem in one.problems]
     for problem in problems:
@@ -58,12 +65,14 @@ def _text(path: Path) -> str:
     return sys.stdin.read() if str(path) == "-" else read_text(path)
 
 
-def _migrated(found: Iterable[KedaManifests], servers: Servers) -> Iterator[Migrated]:
+def _migrated(found: Iterable[KedaManifests], servers: Servers, hpa_version: str) -> Iterator[Migrated]:
     manifests, names = list(found), Names()
     authentications = {key: spec for one in manifests for key, spec in one.authentications.items()}
     for one in manifests:
         for scaled in one.scaled:
-            yield migrate(scaled, servers=servers, authentications=authentications, names=names)
+            yield migrate(
+                scaled, servers=servers, authentications=authentications, names=names, hpa_version=hpa_version
+            )
         for name, reason in one.unreadable:
             yield Migrated(name, problems=[f"not moved: {reason}"])
 

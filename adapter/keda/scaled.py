@@ -17,6 +17,9 @@ from adapter.keda.servers import Servers
 from adapter.keda.triggers import Activation, Metric, TriggerError, moved_trigger
 from adapter.rules.objects import Tenancy, read_object
 
+HPA_VERSIONS = ("autoscaling/v2", "milliscale.io/v1")
+"""Kubernetes' HPAs, and those of our own kind, which may always have minReplicas 0."""
+
 _KEDA = "autoscaling.keda.sh/"
 _OURS = "milliscale.io/"
 _OWNER_LABEL = "scaledobject.keda.sh/name"
@@ -62,7 +65,12 @@ class Names:
 
 
 def migrate(
-    scaled: ScaledObject, *, servers: Servers, authentications: Mapping[tuple[str, str, str], Object], names: Names
+    scaled: ScaledObject,
+    *,
+    servers: Servers,
+    authentications: Mapping[tuple[str, str, str], Object],
+    names: Names,
+    hpa_version: str = HPA_VERSIONS[0],
 ) -> Migrated:
     """Make the objects for one ScaledObject.
 
@@ -71,6 +79,7 @@ def migrate(
         servers: collects the servers that its triggers need.
         authentications: the specs of TriggerAuthentications; see KedaManifests.
         names: the names that other objects have.
+        hpa_version: the apiVersion of the HPA, one of HPA_VERSIONS.
     """
     metadata = scaled.metadata
     namespace = metadata.namespace or ""
@@ -98,7 +107,10 @@ def migrate(
     for place, metric in metrics:
         result.problems += [f"{place}: {problem}" for problem in metric.problems]
         result.notes += [f"{place}: {note}" for note in metric.notes]
-    result.objects.append(_hpa(scaled, [metric for _, metric in metrics], activation, names, result))
+    hpa = _hpa(scaled, [metric for _, metric in metrics], activation, names, result)
+    if activation.to_zero and hpa_version == HPA_VERSIONS[0]:
+        result.notes.append("minReplicas 0 needs the feature gate HPAScaleToZero, or an HPA of milliscale.io/v1")
+    result.objects.append({"apiVersion": hpa_version, **hpa})
     return result
 
 
@@ -154,7 +166,7 @@ def _rules(
 def _hpa(
     scaled: ScaledObject, metrics: list[Metric], activation: Activation, names: Names, result: Migrated
 ) -> dict[str, Any]:
-    """Return the HPA. Upstream: newHPAForScaledObject."""
+    """Return the HPA without its version. Upstream: newHPAForScaledObject."""
     spec, target = scaled.spec, scaled.spec.scale_target_ref
     config = spec.advanced.horizontal_pod_autoscaler_config if spec.advanced is not None else None
     wanted = config.name if config is not None and config.name else scaled.metadata.name
@@ -162,11 +174,12 @@ def _hpa(
     least = 0 if activation.to_zero else max(spec.min_replica_count or 0, 1)
     behavior = copy.deepcopy(config.behavior) if config is not None and config.behavior else {}
     if activation.to_zero:
-        _note_zero(metrics, result)
+        if any(metric.rule is None for metric in metrics):
+            why = "the HPA keeps a replica while that uses CPU or memory; KEDA ignores both for scaling to zero"
+            result.notes.append(why)
         _delay_zero(spec.cooldown_period, behavior, result)
     annotations = _annotations(scaled, behavior, result)
     return {
-        "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
         "metadata": {**_metadata(name, scaled), **({"annotations": annotations} if annotations else {})},
         "spec": {
@@ -181,14 +194,6 @@ def _hpa(
             **({"behavior": behavior} if behavior else {}),
         },
     }
-
-
-def _note_zero(metrics: list[Metric], result: Migrated) -> None:
-    result.notes.append("minReplicas 0 needs the feature gate HPAScaleToZero, or an HPA of milliscale.io/v1")
-    if any(metric.rule is None for metric in metrics):
-        result.notes.append(
-            "the HPA keeps a replica while it uses CPU or memory; KEDA ignores these for scaling to zero"
-        )
 
 
 def _delay_zero(cooldown: int | None, behavior: dict[str, Any], result: Migrated) -> None:

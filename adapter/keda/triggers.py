@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adapter.keda.authentication import Authentications
-from adapter.keda.cron import debian_cron
+from adapter.keda.cron import debian_cron, repeats
 from adapter.keda.manifests import Trigger
 from kube.quantity import Quantity, QuantityError
 
@@ -158,7 +158,12 @@ def _cron(trigger: Trigger, metadata: Mapping[str, str], activation: Activation)
         raise TriggerError(str(error)) from error
     window = {"start": start, "end": end, "value": max(int(replicas), activation.least)}
     schedule = {"timezone": _required(metadata, "timezone"), "windows": [window]}
-    return Metric(_external(trigger, 1.0), {"schedule": schedule})
+    metric = Metric(_external(trigger, 1.0), {"schedule": schedule})
+    if repeats(start, end):
+        metric.notes.append(
+            "start or end matches several times: KEDA counts from its last match, a window from the first"
+        )
+    return metric
 
 
 def _resource(trigger: Trigger, metadata: Mapping[str, str]) -> Metric:

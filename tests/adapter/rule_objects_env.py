@@ -191,8 +191,12 @@ async def rule_objects_cluster(
     namespaces: Sequence[str] = ("shop", "bank"),
     freshness: float = 0.0,
     relist_interval: float = 60.0,
+    prometheus_url: str = "",
 ) -> AsyncIterator[Cluster]:
-    """Run `serve` with these rules in its file, where PROMETHEUS becomes a URL, until the end of the context."""
+    """Run `serve` with these rules in its file, where PROMETHEUS becomes a URL, until the end of the context.
+
+    `prometheus_url` is another server than the canned one.
+    """
     authorities = Authorities()
     adapter = ServedAdapter(folder, authorities, AccessApi(authorities))
     adapter.port = free_port()
@@ -212,7 +216,7 @@ async def rule_objects_cluster(
         kubeconfig = server.kubeconfig()
         serve_options = ServeOptions(
             config=config,
-            prometheus=PrometheusAccess(options=PrometheusOptions(url=prometheus.url)),
+            prometheus=PrometheusAccess(options=PrometheusOptions(url=prometheus_url or prometheus.url)),
             catalog=CatalogOptions(relist_interval=relist_interval, max_age=120.0, freshness=freshness),
             kubernetes=KubernetesOptions(
                 lister_kubeconfig=kubeconfig, authentication_kubeconfig=kubeconfig, authorization_kubeconfig=kubeconfig
