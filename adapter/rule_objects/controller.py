@@ -18,10 +18,10 @@ from functools import partial
 import msgspec
 
 from adapter.catalog.catalog import Catalog, SeriesSource
-from adapter.catalog.inventory import ExternalSource, Source
 from adapter.catalog.object_catalog import ObjectCatalog, precedence
-from adapter.prometheus import PrometheusError, PrometheusOptions, PrometheusQueryError, Series
+from adapter.prometheus import PrometheusError, PrometheusOptions, Series
 from adapter.rule_objects.listings import Found, Listing, Listings
+from adapter.rule_objects.reasons import problem_of, reason_of
 from adapter.rule_objects.rule_metrics import UnusableRuleError, metrics_of
 from adapter.rule_objects.sources import ObjectSource, Servers, StoredObject
 from adapter.rule_objects.state import Entry, ObjectState, Reason, RuleState
@@ -324,7 +324,7 @@ class RuleObjects:
 
     async def _set_found(self, name: ObjectName, rule: AnyRule, found: Found) -> bool:
         if isinstance(found, PrometheusError):
-            state = RuleState(rule, problem=_problem(found))
+            state = RuleState(rule, problem=problem_of(found))
         else:
             state = await self._rule_state(rule, found)
         entry = self._entries.get(name)  # after the await: the object may have changed
@@ -367,31 +367,7 @@ class RuleObjects:
         return affected
 
     def _reason(self, entry: Entry) -> tuple[Reason, str]:
-        problem = entry.problem
-        if problem is not None and problem[0] is Reason.INVALID:
-            return problem
-        if not entry.is_allowed:
-            limit = self._tenancy.max_rules
-            return Reason.TOO_MANY_RULES, f"the namespace has more than {limit} rules; the oldest objects are used"
-        for source in entry.sources:
-            if conflict := self._conflict(entry.object.name, source):
-                return Reason.CONFLICT, conflict
-        return problem or (Reason.READY, "")
-
-    def _conflict(self, name: ObjectName, source: Source) -> str:
-        """Return which other rule makes a metric instead; "" if none does."""
-        if self._file is None:
-            other: Source | None = None
-        elif isinstance(source, ExternalSource):
-            other = self._file.find_external(source.metric)
-        else:
-            other = self._file.find_custom(source.info.resource, source.info.metric)
-        if other is not None:
-            return f"{source} is made by {other.rule.key} of the rules file"
-        winner = self.catalog.winner(source.rule.namespace, source)
-        if winner is None or winner == name:
-            return ""
-        return f"{source} is made by {winner}, which is older"
+        return reason_of(entry, self.catalog, self._file, max_rules=self._tenancy.max_rules)
 
 
 class _Pace:
@@ -413,11 +389,6 @@ def _read(source: ObjectSource, stored: StoredObject, servers: Servers, tenancy:
     except Exception as error:  # noqa: BLE001  (an object that triggers a bug in its reader must not end the process)
         _log.exception("a %s cannot be read", source.kind)
         return (unreadable(obj, source.kind, f"it cannot be read: {error!r}"),)
-
-
-def _problem(error: PrometheusError) -> tuple[Reason, str]:
-    reason = Reason.QUERY_FAILED if isinstance(error, PrometheusQueryError) else Reason.PROMETHEUS_UNAVAILABLE
-    return reason, str(error)
 
 
 def _depends_on_servers(one: RuleObject) -> bool:
