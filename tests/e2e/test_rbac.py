@@ -70,6 +70,7 @@ WRITES = {
     *(f"{verb} configmaps in milliscale" for verb in ("list", "create", "update")),
 }
 """Events, leader election and saved history."""
+HPA_GROUPS = ("autoscaling", "milliscale.io")
 RULE_OBJECTS = {
     *(
         f"{verb} {plural}.milliscale.io"
@@ -78,8 +79,9 @@ RULE_OBJECTS = {
     ),
     *(f"patch {plural}/status.milliscale.io" for plural in ("metricrules", "clustermetricrules")),
     *(f"{verb} leases.coordination.k8s.io in milliscale" for verb in ("get", "watch", "create", "update")),
+    *(f"{verb} horizontalpodautoscalers.{group}" for group in HPA_GROUPS for verb in ("list", "watch")),
 }
-"""MetricRules and ClusterMetricRules, their status and its Lease."""
+"""MetricRules and ClusterMetricRules, their status and its Lease, and annotations of HPAs."""
 RULES = ("/apis/milliscale.io/v1/namespaces/shop/metricrules", "/apis/milliscale.io/v1/clustermetricrules")
 RULES_LEASE = "/apis/coordination.k8s.io/v1/namespaces/milliscale/leases/milliscale-adapter-rules"
 
@@ -102,7 +104,7 @@ def requests_for(*groups: str, acts: bool = True) -> set[str]:
     }
 
 
-COMPONENTS = ("resource-metrics", "adapter-ui", "metric-rules")
+COMPONENTS = ("resource-metrics", "adapter-ui", "metric-rules", "hpa-annotations")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -227,12 +229,14 @@ async def delete_lease_of_another(installed: Installation) -> None:
 
 
 async def request_all(installed: Installation, token: str) -> None:
-    """Request metrics of each kind of object, change rules, and get a page; errors do not matter."""
+    """Request metrics of each kind of object, change rules that have a status, and get a page; errors do not matter."""
     await get_page(installed.adapter_ui_port, "/", token)
     await delete_lease_of_another(installed)
     for path in RULES:
-        count = (await installed.client.get(f"{path}/one"))["metadata"]["generation"]
-        await installed.client.patch(f"{path}/one", {"spec": {"query": f"vector({count})"}})
+        found = await installed.client.get(f"{path}/one")
+        generation = found["metadata"]["generation"]
+        if (found.get("status") or {}).get("observedGeneration") == generation:
+            await installed.client.patch(f"{path}/one", {"spec": {"query": f"vector({generation + 1})"}})
     for path in LISTED:
         with suppress(KubeError, StatusError):
             await installed.client.get(path)
@@ -311,13 +315,12 @@ def dry_run() -> Objects:
     return {(entry["kind"], entry["metadata"]["name"]): entry for entry in rendered}
 
 
-BOTH = ("autoscaling", "milliscale.io")
 OVERLAYS = {
-    "base": requests_for(*BOTH) | WRITES,
+    "base": requests_for(*HPA_GROUPS) | WRITES,
     "overlays/managed": requests_for("milliscale.io") | WRITES,
-    "overlays/sharded": requests_for(*BOTH) | WRITES,
-    "overlays/shadow": requests_for(*BOTH, acts=False),
-    "dry-run": requests_for(*BOTH, acts=False) | EVENTS,  # of the Helm chart
+    "overlays/sharded": requests_for(*HPA_GROUPS) | WRITES,
+    "overlays/shadow": requests_for(*HPA_GROUPS, acts=False),
+    "dry-run": requests_for(*HPA_GROUPS, acts=False) | EVENTS,  # of the Helm chart
 }
 
 
@@ -395,7 +398,7 @@ READERS = {
         f"{verb} {kind}.metrics.k8s.io" for verb in ("get", "list") for kind in ("nodes", "pods")
     },
     "milliscale-hpa-viewer": {
-        f"{verb} horizontalpodautoscalers.{group}" for verb in ("get", "list", "watch") for group in BOTH
+        f"{verb} horizontalpodautoscalers.{group}" for verb in ("get", "list", "watch") for group in HPA_GROUPS
     },
 }
 """What the ClusterRoles for users allow, as `summary` has it."""
