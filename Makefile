@@ -12,6 +12,7 @@ TARGETS ?=
 ROUNDS ?=
 VALUES ?=
 RELEASE ?=
+LOCK ?=
 NAMESPACE ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -23,7 +24,7 @@ SNAPSHOT ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-overload bench-page bench-replay bench-tune image release krew lock pictures dashboards chart-files render-chart reference docs clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-metric-rules bench-overload bench-page bench-replay bench-tune image release krew lock pictures dashboards chart-files render-chart reference docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -64,8 +65,8 @@ fuzz-setup: ## create .venv-fuzz, with atheris and pip-audit, unless it is up to
 fuzz-hpas: setup ## compare random HPAs with kube-controller-manager (KUBEBUILDER_ASSETS); HPAS=200 PHASES=6 SEED=1 ROUNDS=1
 	@$(PY) -m tests.e2e.fuzz $(if $(HPAS),--hpas $(HPAS)) $(if $(PHASES),--phases $(PHASES)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-audit: fuzz-setup ## look up known vulnerabilities of requirements.lock (needs the network)
-	@$(FUZZ_PY) -m tools.audit requirements.lock
+audit: fuzz-setup ## look up known vulnerabilities of requirements-clouds.lock (needs the network)
+	@$(FUZZ_PY) -m tools.audit requirements-clouds.lock
 
 chaos: setup ## real processes under faults; prints seconds to recover; CHAOS_ARGS="--only NAME --seconds 30" narrows it
 	@$(PY) -m tests.chaos $(CHAOS_ARGS)
@@ -75,6 +76,9 @@ bench-autoscaler: setup ## measure how many HPAs the autoscaler handles; BENCH_A
 
 bench-listing: setup ## measure time and memory for listing 20,000 pods; BENCH_ARGS="--pods 1000" narrows it
 	@$(PY) -m bench.hpa_listing $(BENCH_ARGS)
+
+bench-metric-rules: setup ## measure 5,000 MetricRules: memory, event loop, time until changes are effective, a minute or two
+	@$(PY) -m bench.metric_rules $(BENCH_ARGS)
 
 bench-overload: setup ## send the adapter ten times what it can serve, two minutes; BENCH_ARGS="--seconds 10" is shorter
 	@$(PY) -m bench.overload $(BENCH_ARGS)
@@ -114,7 +118,7 @@ docs: setup ## build the documentation's site in site/
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo 'open site/index.html, or run: .venv/bin/python -m mkdocs serve'
 
 image: setup ## do the Dockerfile's steps without a container engine, twice, and compare the files
-	@$(PY) -m tools.image
+	@$(PY) -m tools.image $(if $(LOCK),--lock '$(LOCK)')
 
 release: setup ## build a release in dist/ and check it; IMAGE=registry.example/milliscale URL=https://... SNAPSHOT=1
 	@$(PY) -m tools.release $(if $(SNAPSHOT),--snapshot) $(if $(IMAGE),--image '$(IMAGE)') $(if $(URL),--url '$(URL)')
@@ -124,8 +128,9 @@ krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is
 
 lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
+	uv pip compile pyproject.toml --extra aws --extra azure --extra google -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-clouds.lock
 	uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
-	uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
+	uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements-clouds.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
 	uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
 
 clean: ## remove all generated files

@@ -1,4 +1,4 @@
-"""The adapter's command line: `serve`, `check` and `explain`.
+"""The adapter's command line: `serve`, `check`, `explain`, `schedule` and `migrate-keda`.
 
 Everything is validated before anything starts. Invalid flags exit with status 2; an invalid rules file, and any later
 failure, exits with status 1 and one line on stderr.
@@ -21,7 +21,9 @@ from adapter.commands.flags import (
     ui_flag,
 )
 from adapter.commands.ignored_flags import IGNORED
+from adapter.commands.migrate_keda import migrate_keda
 from adapter.commands.rule_object_flags import rule_object_flags
+from adapter.commands.schedule import schedule
 from adapter.commands.serve import serve as run_server
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
@@ -64,6 +66,8 @@ def main() -> None:
 
 main.add_command(check)
 main.add_command(explain)
+main.add_command(schedule)
+main.add_command(migrate_keda)
 
 
 @main.command(cls=GoCommand)

@@ -110,8 +110,15 @@ class RuleSet:
         # Without a cache, each object's request would send the query for all objects.
         coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
-        probe = Probe(catalog, shared.prometheus, shared.objects, shared.mapper, forwarder=forwarder)
         rule_objects = shared.rule_objects.catalog
+        probe = Probe(
+            catalog,
+            shared.prometheus,
+            shared.objects,
+            shared.mapper,
+            rule_objects=rule_objects,
+            forwarder=forwarder,
+        )
         router = Router(
             discovery=Discovery(
                 catalog,
@@ -125,7 +132,13 @@ class RuleSet:
             custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper, rule_objects=rule_objects),
             external=ExternalMetrics(catalog, queries, rule_objects=rule_objects, forwarder=forwarder),
             usage=ResourceMetrics(rules.resource, queries, shared.objects),
-            debug=DebugPages(catalog, shared.mapper, probe, coalescer.paused if coalescer is not None else tuple),
+            debug=DebugPages(
+                catalog,
+                shared.mapper,
+                probe,
+                coalescer.paused if coalescer is not None else tuple,
+                shared.rule_objects,
+            ),
             health=shared.health,
             telemetry=shared.telemetry,
         )
@@ -147,7 +160,7 @@ class RuleSet:
         async with self.cache, self.forwarder:
             running.set()
             if previous is not None:
-                self.forwarder.carry_over(previous.forwarder)
+                await self.forwarder.carry_over(previous.forwarder)
                 await self.catalog.carry_over(previous.catalog)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.catalog.run(), name="catalog")
@@ -257,9 +270,11 @@ class RuleSets:
         self._shared.rule_objects.use_file(rules.prometheus_servers, rule_set.catalog)
         self._shared.rule_telemetry.begin(
             [rule.key for rule in rules.all_rules],
+            others=frozenset(self._shared.rule_objects.rule_keys),
             digest=rules.digest,
             now=self.applied_at,
             paused=lambda: [(rule, why.value) for rule, why in coalescer.paused()] if coalescer is not None else [],
+            forwards=rule_set.forwarder.states,
         )
 
     async def _log_gone(self, old: Snapshot, after: RuleSet) -> None:

@@ -37,6 +37,7 @@ from adapter.commands.rule_statuses import status_writer
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
+from adapter.rule_objects.telemetry import RuleObjectCounts
 from adapter.rules import RulesFile
 from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
@@ -115,14 +116,17 @@ class _Adapter:
         self._telemetry = telemetry
         mapper = RestMapper(lister)
         self._rule_objects = RuleObjects(
-            options.rule_objects.sources,
+            options.rule_objects.sources(options.prometheus.options.url),
             lister,
             prometheus,
             mapper,
             tenancy=options.rule_objects.tenancy,
             relist_interval=options.catalog.relist_interval,
             max_age=options.catalog.max_age,
+            forget=rule_telemetry.forget,
         )
+        if self._rule_objects.enabled:
+            telemetry.registry.register(RuleObjectCounts(self._rule_objects))
         shared = Shared(
             options=options.catalog,
             prometheus=prometheus,
@@ -191,6 +195,7 @@ class _Adapter:
         """Exclude the objects of the first lists from garbage collection, since they are long-lived."""
         await self._rule_sets.wait_loaded()
         await self._objects.wait_listed()
+        await self._rule_objects.wait_known()
         freeze_gc()
 
     async def _drop_telemetry(self) -> None:
@@ -205,9 +210,13 @@ class _Adapter:
             ready={
                 "authentication": self._auth.trust.problem,
                 "metrics": lambda: self._rule_sets.readiness(),
+                **({"rule-objects": self._rule_objects.readiness} if self._rule_objects.enabled else {}),
                 "shutdown": lambda: "the process is ending" if self._stopping else None,
             },
-            notes={"rules-file": lambda: self._rules_file.note()},
+            notes={
+                "rules-file": lambda: self._rules_file.note(),
+                "rule-objects": self._rule_objects.note,
+            },
         )
 
 

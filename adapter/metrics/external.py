@@ -9,6 +9,8 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import ExternalSource
@@ -22,6 +24,8 @@ from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_index import IndexedVector, matching
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import AnyRule, Policy, Rule, ScheduleRule
+from adapter.rules.schedule_spec import Activation
+from kube.deadlines import Deadline
 from kube.status import StatusError, internal_error, not_found, service_unavailable
 
 # Yield to the event loop after this many values of a long list.
@@ -67,7 +71,7 @@ class ExternalMetrics:
     def _find(self, request: ExternalMetricRequest) -> ExternalSource | None:
         source = self._catalog.find_external(request.metric)
         if source is None:
-            source = self._rule_objects.find_external(request.namespace, request.metric)
+            source = self._rule_objects.find_external(request.namespace, request.metric, request.selector)
             if source is not None:
                 self._catalog.require_loaded()  # the rules file may make this metric, too
         return source
@@ -95,17 +99,48 @@ class ExternalMetrics:
             )
             raise internal_error("unable to fetch metrics")
         query = ExternalQuery(source, request.namespace, request.selector)
-        vector = self._queries.coalesced(query)
-        if vector is not None:
-            return await self._coalesced_values(query, vector)
         try:
-            result = await self._queries.execute(query, request.deadline)
+            values = await self._queried(query, request.deadline)
+            if rule.activation is not None:
+                values = await self._activated(query, rule.activation, values, request.deadline)
         except QueryError as error:
             self._queries.warn_once(rule, str(error))
             raise internal_error("unable to fetch metrics") from error
+        return values
+
+    async def _queried(self, query: ExternalQuery, deadline: Deadline) -> list[ExternalMetricValue]:
+        vector = self._queries.coalesced(query)
+        if vector is not None:
+            return await self._coalesced_values(query, vector)
+        result = await self._queries.execute(query, deadline)
         if result is None:
             raise StatusError(500, "", "encountered an unexpected query result type")
-        return await self._converted(source, result)
+        return await self._converted(query.source, result)
+
+    async def _activated(
+        self, query: ExternalQuery, activation: Activation, values: list[ExternalMetricValue], deadline: Deadline
+    ) -> list[ExternalMetricValue]:
+        """Return 0 for each value below the threshold that was below it long enough.
+
+        One that was not is at least 1m, so that an HPA keeps a replica. An error of the second query is an error of the
+        request: an HPA does not scale down on it.
+        """
+        threshold = activation.threshold
+        if all(value.milli >= threshold for value in values):
+            return values
+        recent: set[frozenset[tuple[str, str]]] = set()
+        if activation.for_ is not None:
+            found = await self._queries.recently_active(query, activation, deadline)
+            recent = {frozenset((_labels(sample) or {}).items()) for sample in found.samples}
+        activated = []
+        for value in values:
+            if value.milli < threshold:
+                # Without labels, it is the only value: of a scalar, or of an empty result that counts as zero.
+                labels = value.labels
+                awake = bool(recent) if labels is None else frozenset(labels.items()) in recent
+                value = replace(value, milli=max(value.milli, 1) if awake else 0, encoded=b"")
+            activated.append(value)
+        return activated
 
     def _scheduled(self, rule: ScheduleRule, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
         """Return the value of a schedule, which has no labels."""

@@ -10,12 +10,14 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from adapter.catalog.inventory import CustomSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import to_milli
+from adapter.planning.activation import recently_active_query
 from adapter.planning.coalescer import MetricsQueryCoalescer
-from adapter.planning.metric_queries import MetricQuery, ObjectsQuery, Plan
+from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery, Plan
 from adapter.planning.rendering import SelectorNotSupported
 from adapter.planning.vector_cache import InstantQueries
 from adapter.planning.vector_index import IndexedVector, ObjectSamples, matching
@@ -31,6 +33,7 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rules import AnyRule, Policy
+from adapter.rules.schedule_spec import Activation
 from kube import status
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.status import StatusError, bad_request
@@ -42,6 +45,8 @@ _SHOWN_QUERY = 500
 # Warnings can quote the request, so their number and length are limited for each rule.
 _MAX_WARNINGS = 8
 _SHOWN_WARNING = 500
+# Rules in objects come and go; those that are gone are forgotten when there are this many.
+_MAX_RULES = 20_000
 # Queries of one plan in flight.
 _CONCURRENCY = 4
 
@@ -97,6 +102,19 @@ class RuleQueries:
             self._coalescer.sent_alone(query, result.seconds)
         return result
 
+    async def recently_active(self, query: ExternalQuery, activation: Activation, deadline: Deadline) -> Vector:
+        """Return the samples that were at the threshold of the rule's activation, or above it, during its `for`.
+
+        Raises:
+            QueryError, StatusError: as for `execute`.
+        """
+        plan = query.plan()
+        queries = tuple(recently_active_query(text, activation) for text in plan.queries)
+        result = await self._execute_plan(query.source.rule, replace(plan, queries=queries), deadline)
+        if not isinstance(result, Vector):
+            raise status.internal_error("unable to fetch metrics")
+        return result
+
     async def _execute_plan(self, rule: AnyRule, plan: Plan, deadline: Deadline) -> Vector | Scalar | None:
         if plan.too_long:
             self.warn_once(
@@ -111,6 +129,8 @@ class RuleQueries:
             vectors = [result for result in results if isinstance(result, Vector)]
             samples = tuple(sample for vector in vectors for sample in vector.samples)
             result = Vector(samples, seconds=sum(vector.seconds for vector in vectors))
+        if plan.value_labels is not None and result is not None:
+            result = _only_value(result, plan.value_labels)
         if isinstance(result, Scalar) and (plan.labels or not plan.selector.matches({})):
             return Vector(())
         return await matching(result, plan.labels, plan.selector) if isinstance(result, Vector) else result
@@ -179,6 +199,8 @@ class RuleQueries:
 
     def warn_once(self, rule: AnyRule, warning: str) -> None:
         """Log a warning once, and at most a few per rule."""
+        if len(self._warned) > _MAX_RULES:
+            self._warned.clear()
         warned = self._warned.setdefault(rule.key, set())
         shown = warning[:_SHOWN_WARNING]
         if self._logs and shown not in warned and len(warned) < _MAX_WARNINGS:
@@ -187,10 +209,19 @@ class RuleQueries:
 
     def _failed(self, rule: AnyRule, query: str, error: PrometheusError) -> None:
         level = logging.DEBUG if rule.key in self._failing else logging.WARNING
+        if len(self._failing) > _MAX_RULES:
+            self._failing.clear()
         self._failing.add(rule.key)
         self._telemetry.query_errors.labels(rule.key).inc()
         if self._logs:
             _log.log(level, "%s: %s (the query was %s)", rule, error, query[:_SHOWN_QUERY])
+
+
+def _only_value(result: Vector | Scalar, labels: tuple[tuple[str, str], ...]) -> Vector:
+    """Return a result's first value, with these labels instead of its own."""
+    values = (result,) if isinstance(result, Scalar) else result.samples[:1]
+    samples = tuple(Sample(dict(labels), value.timestamp, value.value) for value in values)
+    return Vector(samples, seconds=result.seconds)
 
 
 def by_name(source: CustomSource, namespace: str, result: Vector | Scalar | None) -> ObjectSamples | None:

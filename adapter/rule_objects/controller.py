@@ -1,43 +1,55 @@
 """Keep the catalog of rules in objects up to date.
 
 Objects are listed and watched. Changes are gathered for a tenth of a second and applied one object at a time, with
-yields to the event loop. An object that is invalid, or whose series cannot be listed, affects no other one.
+yields to the event loop. An object that is invalid, or whose series cannot be listed, affects no other one. While the
+API server is away, the last known rules stay in use.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
+import msgspec
+
 from adapter.catalog.catalog import Catalog, SeriesSource
-from adapter.catalog.inventory import NAMESPACES, ExternalSource, Source
 from adapter.catalog.object_catalog import ObjectCatalog, precedence
-from adapter.catalog.snapshot import part_of
-from adapter.prometheus.options import PrometheusOptions
+from adapter.prometheus import PrometheusError, PrometheusOptions, Series
+from adapter.rule_objects.listings import Found, Listing, Listings
+from adapter.rule_objects.reasons import problem_of, reason_of
+from adapter.rule_objects.rule_metrics import UnusableRuleError, metrics_of
 from adapter.rule_objects.sources import ObjectSource, Servers, StoredObject
-from adapter.rule_objects.state import Entry, ObjectState, Reason
-from adapter.rules import AnyRule, QueryRule
-from adapter.rules.objects import ObjectName, RuleObject, Tenancy
+from adapter.rule_objects.state import Entry, ObjectState, Reason, RuleState
+from adapter.rule_objects.watches import ObjectId, ObjectWatches
+from adapter.rules import AnyRule, Rule
+from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy, unreadable
 from kube.client import KubeClient, KubeError
 from kube.mapping import ResourceLookup
 from kube.status import StatusError
-from kube.store import Key, Store
 
 _log = logging.getLogger(__name__)
 
 _GATHER_SECONDS = 0.1
-# The event loop is never held for longer than this by the objects of a mass change.
+# How often the catalog of the rules file is compared, whose metrics come before those of objects.
+_COMPARE_SECONDS = 1.0
+# The objects of a mass change hold the event loop for no longer than this at a time.
 _BUSY_SECONDS = 0.005
+_REPORTED_AT_ONCE = 50
+# So many new objects are excluded from garbage collection at a time: with thousands, a full one takes 0.1 s and more.
+_FREEZE_AFTER = 250
 # Longer objects, which are ConfigMaps, are read in a worker thread.
 _LONG_BYTES = 16 * 1024
+# After this time an object is read again, if the API server or one of its resources was missing.
 _RETRY_SECONDS = 15.0
-_NOT_FOUND = 404
+# Not ready for this long after the start while the API server cannot be reached.
+_START_SECONDS = 30.0
+_HAVE_STATUS = (METRIC_RULE, CLUSTER_METRIC_RULE)
 
-_Id = tuple[str, Key]
-"""The path of a collection, and an object in it."""
 Listener = Callable[[frozenset[ObjectName]], None]
 
 
@@ -58,7 +70,9 @@ class RuleObjects:
         tenancy: Tenancy,
         relist_interval: float,
         max_age: float,
+        forget: Callable[[Iterable[str]], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Read nothing before `run`.
 
@@ -70,30 +84,49 @@ class RuleObjects:
             tenancy: what rules of namespaces may do.
             relist_interval: seconds between two lists of a rule's series.
             max_age: seconds; see Catalog.
+            forget: called with the keys of rules that are gone.
             clock: returns seconds since the epoch.
+            monotonic: returns seconds; only differences matter.
         """
-        self._prometheus = prometheus
         self._mapper = mapper
-        self._relist_interval = relist_interval
-        self._max_age = max_age
-        self._clock = clock
         self._tenancy = tenancy
-        self.catalog = ObjectCatalog(problem=lambda: self.readiness())
-        self._sources = {source.path: source for source in sources}
-        self._stores = {source.path: self._store(client, source) for source in sources}
-        self._changes: dict[_Id, StoredObject | None] = {}
-        self._changed = asyncio.Event()
+        self._forget = forget
+        self._monotonic = monotonic
+        self._started = monotonic()
+        self.catalog = ObjectCatalog(problem=self._unknown)
+        self._watches = ObjectWatches(sources, client)
+        self._listings = Listings(
+            prometheus, self._on_listed, relist_interval=relist_interval, max_age=max_age, clock=clock
+        )
+        self._known = asyncio.Event()
+        if not sources:
+            self._known.set()
+        self._listed: set[ObjectName] = set()
+        self._retries: set[ObjectId] = set()
+        self._gone: set[str] = set()
+        self._reads = 0
         self._entries: dict[ObjectName, Entry] = {}
-        self._names: dict[_Id, tuple[ObjectName, ...]] = {}
+        self._names: dict[ObjectId, tuple[ObjectName, ...]] = {}
         self._of_namespace: dict[str, set[ObjectName]] = {}
+        self._reasons: dict[ObjectName, Reason] = {}
         self._servers: Servers = {}
         self._file: Catalog | None = None
+        self._file_version = 0
         self._listeners: list[Listener] = []
 
     @property
     def enabled(self) -> bool:
         """True if any kind of objects is read."""
-        return bool(self._stores)
+        return bool(self._watches.sources)
+
+    @property
+    def rule_keys(self) -> Iterable[str]:
+        """The keys of all rules."""
+        return (key for entry in self._entries.values() for key in entry.rules)
+
+    def counts(self) -> Mapping[tuple[str, Reason], int]:
+        """Return the number of objects by kind and reason."""
+        return Counter((name.kind, reason) for name, reason in list(self._reasons.items()))
 
     def objects(self) -> list[RuleObject]:
         """Return all objects with rules, valid or not."""
@@ -109,128 +142,202 @@ class RuleObjects:
         if entry is None:
             return None
         reason, message = self._reason(entry)
-        return ObjectState(
-            object=entry.object, reason=reason, message=message, metrics=entry.metrics, series=entry.series
-        )
+        series = sum(rule.series for rule in entry.rules.values())
+        return ObjectState(object=entry.object, reason=reason, message=message, metrics=entry.metrics, series=series)
 
     def readiness(self) -> str | None:
-        """Return None once all objects are known, else the reason why not."""
-        for path, store in self._stores.items():
-            failure, kind = store.failure, self._sources[path].kind
-            if store.synced or (isinstance(failure, StatusError) and failure.code == _NOT_FOUND):
-                continue
-            return f"{kind}s are not listed yet" if failure is None else f"{kind}s cannot be listed: {failure}"
-        return None
+        """Return None once all objects are known, or cannot be known soon; else the reason why not."""
+        if self._known.is_set() or self._monotonic() - self._started > _START_SECONDS:
+            return None
+        return None if self._watches.is_refused else self._unknown()  # a right may be missing for long
+
+    async def wait_known(self) -> None:
+        """Wait until all objects are known."""
+        await self._known.wait()
+
+    def note(self) -> str | None:
+        """Return why objects may be out of date or unknown; None if they are not."""
+        return self._watches.note()
 
     def use_file(self, servers: Mapping[str, PrometheusOptions], catalog: Catalog) -> None:
         """Use the servers of another version of the rules file, and its catalog, whose metrics come first."""
-        self._file = catalog
+        self._file, self._file_version = catalog, -1
         if servers == self._servers:
             return
         self._servers = servers
         for identity, names in self._names.items():
             if any(_depends_on_servers(self._entries[name].object) for name in names):
-                self._read_again(identity)
+                self._watches.add(identity)
 
     async def run(self) -> None:
         """Keep the catalog up to date, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for path, store in self._stores.items():
-                tasks.create_task(store.run(), name=f"watch {path}")
+            tasks.create_task(self._watches.run(), name="watch objects")
+            tasks.create_task(self._listings.run(), name="list series of objects")
+            tasks.create_task(self._retry(), name="read objects again")
             while True:
-                await self._changed.wait()
-                await asyncio.sleep(_GATHER_SECONDS)
+                try:
+                    async with asyncio.timeout(_COMPARE_SECONDS):
+                        await self._watches.changed.wait()
+                except TimeoutError:
+                    pass
+                else:
+                    await asyncio.sleep(_GATHER_SECONDS)
                 await self.apply()
 
     async def apply(self) -> None:
-        """Apply the changes of objects that are known now."""
-        self._changed.clear()
-        changes, self._changes = self._changes, {}
-        pace = _Pace()
-        changed: set[ObjectName] = set()
+        """Apply the changes that are known now: of objects, of lists of series, and of the rules file's catalog."""
+        are_listed, changes = self._watches.are_listed, self._watches.take()
+        pace, changed = _Pace(), set[ObjectName]()
         for identity, stored in changes.items():
             changed |= await self._read(identity, stored)
+            self._reads += 1
+            if self._reads % _FREEZE_AFTER == 0:
+                gc.freeze()
             await pace.pause()
         for namespace in {name.namespace for name in changed}:
             changed |= self._limit(namespace)
             await pace.pause()
+        listed, self._listed = self._listed, set()
         affected = set(changed)
-        for name in changed:
+        for name in changed | listed:
             affected |= self._publish(name)
             await pace.pause()
         await self.catalog.publish()
-        if affected:
-            for listener in self._listeners:
-                listener(frozenset(affected))
+        gone, self._gone = self._gone.difference(self.rule_keys) if self._gone else set(), set()
+        self._forget(gone)
+        if not self._known.is_set() and are_listed and not self._watches.has_changes and not self._waits_for_lists():
+            self._known.set()
+        await self._report(affected, pace)
 
-    def _store(self, client: KubeClient, source: ObjectSource) -> Store[StoredObject]:
-        return Store(
-            client,
-            source.path,
-            source.view,
-            label_selector=source.label_selector,
-            on_change=lambda key, _, new: self._change((source.path, key), new),
+    async def _report(self, affected: set[ObjectName], pace: _Pace) -> None:
+        """Update the reasons of objects, and call the listeners with those that have changed."""
+        file_changed = self._file is not None and self._file.version != self._file_version
+        if self._file is not None:
+            self._file_version = self._file.version
+        for name in list(self._entries) if file_changed else affected:
+            entry = self._entries.get(name)
+            reason = None if entry is None else self._reason(entry)[0]
+            if reason is None:
+                self._reasons.pop(name, None)
+            elif self._reasons.get(name) is not reason:
+                self._reasons[name] = reason
+                affected.add(name)
+            await pace.pause()
+        names = list(affected)
+        for start in range(0, len(names), _REPORTED_AT_ONCE):
+            for listener in self._listeners:
+                listener(frozenset(names[start : start + _REPORTED_AT_ONCE]))
+            await pace.pause()
+
+    async def _retry(self) -> None:
+        while True:
+            await asyncio.sleep(_RETRY_SECONDS)
+            retries, self._retries = self._retries, set()
+            for identity in retries:
+                self._watches.add(identity)
+
+    def _unknown(self) -> str | None:
+        """Return why it is not known which objects there are; None if it is, or was once."""
+        if self._known.is_set():
+            return None
+        if problem := self._watches.problem():
+            return problem
+        return "the series of rules in objects are not listed yet"
+
+    def _waits_for_lists(self) -> bool:
+        return any(
+            rule.problem is not None and rule.problem[0] is Reason.PENDING
+            for entry in self._entries.values()
+            for rule in entry.rules.values()
         )
 
-    def _change(self, identity: _Id, stored: StoredObject | None) -> None:
-        self._changes[identity] = stored
-        self._changed.set()
-
-    def _read_again(self, identity: _Id) -> None:
-        path, key = identity
-        self._change(identity, self._stores[path].get(*key))
-
-    async def _read(self, identity: _Id, stored: StoredObject | None) -> set[ObjectName]:
+    async def _read(self, identity: ObjectId, stored: StoredObject | None) -> set[ObjectName]:
         """Read an object again; return the names that it had and has."""
-        source = self._sources[identity[0]]
+        source = self._watches.sources[identity[0]]
         found: Sequence[RuleObject] = ()
         if stored is not None:
-            read = partial(source.read, stored.object(source.kind), self._servers, self._tenancy)
+            read = partial(_read, source, stored, self._servers, self._tenancy)
             found = await asyncio.to_thread(read) if len(stored.content) > _LONG_BYTES else read()
         before = self._names.pop(identity, ())
         if found:
             self._names[identity] = tuple(one.name for one in found)
         for name in {*before} - {one.name for one in found}:
-            del self._entries[name]
+            self._listings.use(name, frozenset(), now=frozenset())
+            self._gone.update(self._entries.pop(name).rules)
             self._of_namespace[name.namespace].discard(name)
         for one in found:
-            self._entries[one.name] = entry = await self._entry(one)
-            if entry.retry_seconds is not None:
-                asyncio.get_running_loop().call_later(entry.retry_seconds, self._read_again, identity)
+            entry = await self._entry(one, identity)
+            old = self._entries.get(one.name)
+            if old is not None:
+                self._gone.update(old.rules.keys() - entry.rules.keys())
+            self._entries[one.name] = entry
             self._of_namespace.setdefault(one.name.namespace, set()).add(one.name)
+            if one.name.kind not in _HAVE_STATUS and one.error and (old is None or old.object.error != one.error):
+                _log.warning("%s is not used: %s", one.name, one.error)
         return {*before, *(one.name for one in found)}
 
-    async def _entry(self, one: RuleObject) -> Entry:
-        entry = Entry(one)
-        if one.error:
-            entry.problem = (Reason.INVALID, one.error)
-            return entry
-        sources: list[Source] = []
-        try:
-            for rule in one.rules:
-                sources += await self._metrics(rule)
-        except _UnusableError as error:
-            entry.problem, entry.retry_seconds = (Reason.INVALID, str(error)), _RETRY_SECONDS
-        except (KubeError, StatusError) as error:
-            entry.problem = (Reason.PENDING, f"the resources of the cluster cannot be listed: {error}")
-            entry.retry_seconds = _RETRY_SECONDS
-        else:
-            entry.sources = tuple(sources)
+    async def _entry(self, one: RuleObject, identity: ObjectId) -> Entry:
+        """Return an object's entry, and have its series listed."""
+        old = self._entries.get(one.name)
+        entry = Entry(one, is_allowed=old is None or old.is_allowed)
+        rules: dict[str, RuleState] = {}
+        listings, now = set[Listing](), set[Listing]()
+        for rule in one.rules:
+            if not isinstance(rule, Rule):
+                rules[rule.key] = state = await self._rule_state(rule, ())
+                if state.problem is not None:
+                    self._retries.add(identity)
+                continue
+            listing = self._listings.listing(rule)
+            listings.add(listing)
+            before = None if old is None else old.rules.get(rule.key)
+            if before is None or before.rule != rule:
+                now.add(listing)
+                # Until the list is there, the metrics of the rule before are served.
+                sources = () if before is None else before.sources
+                before = RuleState(rule, sources, problem=(Reason.PENDING, "its series are not listed yet"))
+            rules[rule.key] = before
+        entry.rules = rules
+        self._listings.use(one.name, frozenset(listings), now=frozenset(now))
         return entry
 
-    async def _metrics(self, rule: AnyRule) -> Sequence[Source]:
-        """Return the metrics of a rule."""
-        if not isinstance(rule, QueryRule):
-            return ()
-        part = await part_of(rule, (), None, self._mapper)
-        if not part.sources:
-            raise _UnusableError(f"the cluster has no resource {rule.resource}")
-        for source in part.custom:
-            if rule.namespace and not source.info.namespaced and source.info.resource != NAMESPACES:
-                raise _UnusableError(
-                    f"{source.info.resource} are in no namespace; only a rule for all namespaces can have their metrics"
-                )
-        return part.sources
+    async def _rule_state(self, rule: AnyRule, found: tuple[Series, ...]) -> RuleState:
+        """Return the metrics that a rule makes of series."""
+        try:
+            return RuleState(rule, await metrics_of(rule, found, self._mapper), len(found))
+        except UnusableRuleError as error:
+            return RuleState(rule, (), len(found), problem=(Reason.INVALID, str(error)))
+        except (KubeError, StatusError) as error:
+            why = f"the resources of the cluster cannot be listed: {error}"
+            return RuleState(rule, (), len(found), problem=(Reason.PENDING, why))
+
+    async def _on_listed(self, listing: Listing, found: Found, users: Collection[ObjectName]) -> bool:
+        """Set the metrics of the rules that a list is for; return False if some have to be listed again soon."""
+        well = True
+        for name in users:
+            entry = self._entries.get(name)
+            for rule in () if entry is None else entry.object.rules:
+                if isinstance(rule, Rule) and self._listings.listing(rule) == listing:
+                    well = await self._set_found(name, rule, found) and well
+        return well
+
+    async def _set_found(self, name: ObjectName, rule: AnyRule, found: Found) -> bool:
+        if isinstance(found, PrometheusError):
+            state = RuleState(rule, problem=problem_of(found))
+        else:
+            state = await self._rule_state(rule, found)
+        entry = self._entries.get(name)  # after the await: the object may have changed
+        before = None if entry is None else entry.rules.get(rule.key)
+        if entry is None or before is None or before.rule != rule:
+            return True
+        if isinstance(found, PrometheusError) and before.sources and before.sources[0].rule == rule:
+            state = msgspec.structs.replace(state, sources=before.sources, series=before.series)
+        if state != before:
+            entry.rules[rule.key] = state
+            self._listed.add(name)
+            self._watches.changed.set()
+        return state.problem is None or state.problem[0] is not Reason.PENDING
 
     def _limit(self, namespace: str) -> set[ObjectName]:
         """Allow the oldest objects of a namespace; return those for which this has changed."""
@@ -252,7 +359,7 @@ class RuleObjects:
         """Have the catalog serve an object's metrics, or not; return the objects that this affects."""
         affected = self.catalog.rivals(name)
         entry = self._entries.get(name)
-        if entry is None or not entry.is_allowed or not entry.sources:
+        if entry is None or not entry.is_allowed:
             self.catalog.remove(name)
         else:
             self.catalog.put(entry.object, entry.sources)
@@ -260,35 +367,7 @@ class RuleObjects:
         return affected
 
     def _reason(self, entry: Entry) -> tuple[Reason, str]:
-        if entry.problem is not None:
-            return entry.problem
-        if not entry.is_allowed:
-            return (
-                Reason.TOO_MANY_RULES,
-                f"the namespace has more than {self._tenancy.max_rules} rules; the oldest objects are used",
-            )
-        for source in entry.sources:
-            if conflict := self._conflict(entry.object.name, source):
-                return Reason.CONFLICT, conflict
-        return Reason.READY, ""
-
-    def _conflict(self, name: ObjectName, source: Source) -> str:
-        """Return which other rule makes a metric instead; "" if none does."""
-        if self._file is not None:
-            if isinstance(source, ExternalSource):
-                other: Source | None = self._file.find_external(source.metric)
-            else:
-                other = self._file.find_custom(source.info.resource, source.info.metric)
-            if other is not None:
-                return f"{source} is made by {other.rule.key} of the rules file"
-        winner = self.catalog.winner(source.rule.namespace, source)
-        if winner is None or winner == name:
-            return ""
-        return f"{source} is made by {winner}, which is older"
-
-
-class _UnusableError(ValueError):
-    """A rule that cannot make its metric; the message says what to change."""
+        return reason_of(entry, self.catalog, self._file, max_rules=self._tenancy.max_rules)
 
 
 class _Pace:
@@ -301,6 +380,15 @@ class _Pace:
         if time.monotonic() - self._since > _BUSY_SECONDS:
             await asyncio.sleep(0)
             self._since = time.monotonic()
+
+
+def _read(source: ObjectSource, stored: StoredObject, servers: Servers, tenancy: Tenancy) -> Sequence[RuleObject]:
+    obj = stored.object(source.kind)
+    try:
+        return source.read(obj, servers, tenancy)
+    except Exception as error:  # noqa: BLE001  (an object that triggers a bug in its reader must not end the process)
+        _log.exception("a %s cannot be read", source.kind)
+        return (unreadable(obj, source.kind, f"it cannot be read: {error!r}"),)
 
 
 def _depends_on_servers(one: RuleObject) -> bool:

@@ -135,6 +135,15 @@ def identified(
         return structs.replace(made, error=str(error).removeprefix(f"{name}: "), reason=INVALID)
 
 
+def unreadable(obj: Mapping[str, Any], kind: str, why: str) -> RuleObject:
+    """Return an object without rules, and why."""
+
+    def read(_: ObjectName) -> Iterable[AnyRule]:
+        raise RulesError(why)
+
+    return identified(obj, kind, read)
+
+
 def restricted(rule: AnyRule, *, key: str, namespace: str, tenancy: Tenancy) -> AnyRule:
     """Return a rule that serves one namespace, with the restrictions of its queries; "" for a rule for all namespaces.
 

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import structs
 
@@ -39,7 +39,6 @@ CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"}
 _MAX_OTHER_ADAPTERS = 10
 _NAMESPACES = (GroupResource("", "namespace"), GroupResource("", "namespaces"))
 _Servers = Mapping[str, PrometheusOptions]
-_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 

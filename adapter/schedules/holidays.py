@@ -10,6 +10,7 @@ recurrences are computed one year at a time, when they are needed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
@@ -29,6 +30,8 @@ _YEAR_SECONDS = 366 * 86_400
 _CACHED_YEARS = 8
 _DAYS = frozenset(["BYMONTHDAY", "BYDAY", "BYYEARDAY", "BYWEEKNO"])
 _NOT_IN_RULE = frozenset(["INTERVAL", "COUNT", "UNTIL"])
+# Time zones are those of zoneinfo. The recurrences of one in the text could take hours, and the library caches them.
+_VTIMEZONE = re.compile(r"^BEGIN:VTIMEZONE\s.*?(?:^END:VTIMEZONE\s|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE)
 _PARTS = frozenset(["FREQ", "WKST", "BYMONTH", "BYSETPOS", *_DAYS, *_NOT_IN_RULE])
 
 
@@ -107,8 +110,8 @@ def read_holidays(text: str, zone: ZoneInfo) -> Holidays:
         ValueError: it is invalid or has something that is not supported; the message names the event.
     """
     try:
-        calendar = icalendar.Calendar.from_ical(text)
-    except (ValueError, KeyError, IndexError) as error:
+        calendar = icalendar.Calendar.from_ical(_VTIMEZONE.sub("", text))
+    except Exception as error:  # the library raises what its parsing of a hostile text meets
         raise ValueError(f"this is not an iCalendar: {error}") from error
     components = calendar.walk("VEVENT")
     if len(components) > _MAX_EVENTS:
@@ -127,6 +130,9 @@ def read_holidays(text: str, zone: ZoneInfo) -> Holidays:
 def _event(component: Any, zone: ZoneInfo, moved: dict[str, list[Any]]) -> _Event:
     name = str(component.get("SUMMARY") or component.get("UID") or "without a name")[:60]
     try:
+        for key in ("DTSTART", "DTEND"):
+            if key in component and _is_in_unknown_zone(component[key]):
+                raise ValueError(f"the TZID of {key} is not a name of the IANA time zone database")
         first = component.start
         own = first.tzinfo if isinstance(first, datetime) and isinstance(first.tzinfo, ZoneInfo) else zone
         start = _wall(first, own)
@@ -141,8 +147,12 @@ def _event(component: Any, zone: ZoneInfo, moved: dict[str, list[Any]]) -> _Even
             recurrence.starts(start.year)  # an error now, not later
         added = tuple(_dates(component.get("RDATE"), own))
         return _Event(own, start, length, recurrence, added, frozenset(left_out))
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+    except Exception as error:
         raise ValueError(f"event {name}: {error}") from error
+
+
+def _is_in_unknown_zone(value: Any) -> bool:
+    return "TZID" in value.params and getattr(value.dt, "tzinfo", None) is None
 
 
 def _wall(value: date, zone: ZoneInfo) -> datetime:

@@ -31,7 +31,7 @@ _MATCHERS = st.one_of(
     st.builds('{}{}"{}"'.format, _LABELS, st.sampled_from(["=~", "!~"]), _PATTERNS),
 )
 _NAMES = st.sampled_from(["x", "y", "requests_total", "latency_bucket", "sum", "offset", "shop:x:sum", "none"])
-_DURATIONS = st.sampled_from(["30s", "5m", "1h", "1h30m", "90", "1500ms"])
+_DURATIONS = st.sampled_from(["30s", "5m", "1h", "1h30m", "90s", "1500ms"])
 _TIMES = st.sampled_from(["", "", " offset 5m", " offset -90s", " @ start()", " @ end() offset 1m", " offset 1h @ 0"])
 _MORE = st.lists(_MATCHERS, max_size=3).map(",".join)
 _NAMED = st.sampled_from(['__name__=~".+"', '__name__=~"x|y"', "namespace='bank'", 'pod!=""', '__name__="x"'])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.commands.serve import serve
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
+from adapter.rules.objects import Tenancy
 from kube.client import KubeClient
 from kube.security.trust import TrustOptions
 from kube.serving.options import AuthOptions, ServingOptions, TLSOptions
@@ -32,6 +34,8 @@ EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 METRIC_RULES = "/apis/milliscale.io/v1/namespaces/{}/metricrules"
 CLUSTER_METRIC_RULES = "/apis/milliscale.io/v1/clustermetricrules"
 CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
+OWN = "milliscale"
+"""The adapter's namespace."""
 Labels = dict[str, str]
 
 
@@ -107,6 +111,16 @@ class Cluster:
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data},
         )
 
+    async def created(self, name: str, *, namespace: str = "shop") -> str:
+        """Return when a MetricRule was created."""
+        rule = await self.admin.get(f"{METRIC_RULES.format(namespace)}/{name}")
+        return str(rule["metadata"]["creationTimestamp"])
+
+    async def reload(self, rules: str) -> None:
+        """Write the rules file, and have it reloaded."""
+        self.config.write_text(rules.replace("PROMETHEUS", self.prometheus.url))
+        signal.raise_signal(signal.SIGHUP)
+
     async def external(self, metric: str, *, namespace: str = "shop") -> list[str] | int:
         """Return the values of an external metric, or the status of the error."""
         reply = await self.adapter.request_as_master(f"{EXTERNAL}/namespaces/{namespace}/{metric}")
@@ -131,6 +145,22 @@ class Cluster:
         async def check() -> bool:
             found = await self.external(metric, namespace=namespace)
             assert found == [*values], found
+            return True
+
+        await eventually(check, every=0.02)
+
+    async def states(self) -> dict[tuple[str, str], int]:
+        """Return the number of objects by kind and state, as in the adapter's own metrics."""
+        reply = await self.adapter.request_as_master("/metrics")
+        found = re.findall(rb'milliscale_adapter_rule_objects{kind="(\w+)",state="(\w+)"} (\d+)', reply.body)
+        return {(kind.decode(), state.decode()): int(count) for kind, state, count in found}
+
+    async def has_states(self, **states: int) -> None:
+        """Wait until there are that many MetricRules in each of these states, and in no other one."""
+
+        async def check() -> bool:
+            found = {state: count for (kind, state), count in (await self.states()).items() if kind == "MetricRule"}
+            assert found == states, found
             return True
 
         await eventually(check, every=0.02)
@@ -161,8 +191,12 @@ async def rule_objects_cluster(
     namespaces: Sequence[str] = ("shop", "bank"),
     freshness: float = 0.0,
     relist_interval: float = 60.0,
+    prometheus_url: str = "",
 ) -> AsyncIterator[Cluster]:
-    """Run `serve` with these rules in its file, where PROMETHEUS becomes a URL, until the end of the context."""
+    """Run `serve` with these rules in its file, where PROMETHEUS becomes a URL, until the end of the context.
+
+    `prometheus_url` is another server than the canned one.
+    """
     authorities = Authorities()
     adapter = ServedAdapter(folder, authorities, AccessApi(authorities))
     adapter.port = free_port()
@@ -171,7 +205,7 @@ async def rule_objects_cluster(
         await KubeClient.connect(server.kubeconfig()) as admin,
         scripted_server() as prometheus_server,
     ):
-        for namespace in namespaces:
+        for namespace in (OWN, *namespaces):
             with contextlib.suppress(StatusError):  # some exist
                 await admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
         prometheus = Prometheus(prometheus_server)
@@ -182,7 +216,7 @@ async def rule_objects_cluster(
         kubeconfig = server.kubeconfig()
         serve_options = ServeOptions(
             config=config,
-            prometheus=PrometheusAccess(options=PrometheusOptions(url=prometheus.url)),
+            prometheus=PrometheusAccess(options=PrometheusOptions(url=prometheus_url or prometheus.url)),
             catalog=CatalogOptions(relist_interval=relist_interval, max_age=120.0, freshness=freshness),
             kubernetes=KubernetesOptions(
                 lister_kubeconfig=kubeconfig, authentication_kubeconfig=kubeconfig, authorization_kubeconfig=kubeconfig
@@ -191,7 +225,8 @@ async def rule_objects_cluster(
             auth=AuthOptions(
                 tls=TLSOptions(certificate=pair), trust=TrustOptions(client_ca_file=clients, skip_lookup=True)
             ),
-            rule_objects=options or RuleObjectOptions(metric_rules=True, config_maps=True),
+            rule_objects=options
+            or RuleObjectOptions(metric_rules=True, config_maps=True, tenancy=Tenancy(own_namespace=OWN)),
         )
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(serve(serve_options, load_rules(config)))

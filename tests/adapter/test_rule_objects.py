@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
-from tests.adapter.rule_objects_env import CUSTOM, METRIC_RULES, rule_objects_cluster
+from adapter.commands.rule_object_flags import RuleObjectOptions
+from adapter.rules.objects import Tenancy
+from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, OWN, Cluster, rule_objects_cluster
+from tests.eventually import eventually
 
 QUEUE = {"type": "External", "metric": "queue_length", "query": "sum(queue)"}
 
@@ -49,3 +53,162 @@ async def test_metric_of_pods_needs_no_label_for_the_namespace(tmp_path: Path) -
         assert await cluster.custom("namespaces/shop/pods/web-2/requests") == {"web-2": "4"}
         assert await cluster.custom("namespaces/bank/pods/web-2/requests") == 404
         assert "pods/requests" in await cluster.listed(CUSTOM)
+
+
+LONG = {
+    "seriesQuery": "jobs_waiting",
+    "resources": {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}},
+    "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+}
+
+
+async def test_long_rules_make_metrics_of_the_series_that_they_find(tmp_path: Path) -> None:
+    async with rule_objects_cluster(tmp_path) as cluster:
+        prometheus = cluster.prometheus
+        prometheus.found["jobs_waiting"] = [{"__name__": "jobs_waiting", "namespace": "shop", "pod": "web-1"}]
+        prometheus.results |= {
+            'sum(jobs_waiting{namespace="shop",pod="web-1"}) by (pod)': [({"pod": "web-1"}, "5")],
+            'sum(jobs_waiting{namespace="shop"}) by ()': [({}, "9")],
+        }
+        await cluster.create_rule("pods", {"type": "Pods", **LONG})
+        await cluster.create_rule("external", {"type": "External", **LONG})
+        await cluster.has_external("jobs_waiting", "9")
+        assert await cluster.custom("namespaces/shop/pods/web-1/jobs_waiting") == {"web-1": "5"}
+        assert await cluster.custom("namespaces/bank/pods/web-1/jobs_waiting") == 404
+        assert await cluster.external("jobs_waiting", namespace="bank") == 404
+
+
+async def test_series_of_a_long_rule_are_listed_again_after_its_change(tmp_path: Path) -> None:
+    async with rule_objects_cluster(tmp_path) as cluster:
+        prometheus = cluster.prometheus
+        prometheus.found["jobs_waiting"] = "1:3: parse error: broken"
+        await cluster.create_rule("external", {"type": "External", **LONG})
+        await cluster.has_states(QueryFailed=1)
+        prometheus.found["jobs_done"] = [{"__name__": "jobs_done", "namespace": "shop"}]
+        prometheus.results['sum(jobs_done{namespace="shop"}) by ()'] = [({}, "9")]
+        await cluster.admin.patch(f"{METRIC_RULES.format('shop')}/external", {"spec": {"seriesQuery": "jobs_done"}})
+        await cluster.has_external("jobs_done", "9")
+        await cluster.has_states(Ready=1)
+
+
+RULES_TEXT = "externalRules: [{name: queue_length, query: sum(queue)}, {name: other, query: max(queue)}]"
+
+
+async def test_config_map_has_rules_for_its_namespace(tmp_path: Path) -> None:
+    async with rule_objects_cluster(tmp_path) as cluster:
+        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
+        await cluster.create_config_map("rules", {"rules.yaml": RULES_TEXT})
+        await cluster.create_config_map("unlabelled", {"rules.yaml": RULES_TEXT}, namespace="bank", label="false")
+        await cluster.has_external("queue_length", "42")
+        assert await cluster.external("queue_length", namespace="bank") == 404
+
+
+async def test_config_map_in_the_namespace_of_the_adapter_has_rules_for_all_namespaces(tmp_path: Path) -> None:
+    options = RuleObjectOptions(config_maps=True, tenancy=Tenancy(own_namespace="bank"))
+    async with rule_objects_cluster(tmp_path, options=options) as cluster:
+        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
+        await cluster.create_config_map("rules", {"rules.yaml": RULES_TEXT}, namespace="bank")
+        await cluster.has_external("queue_length", "42")
+
+
+async def test_oldest_object_wins_until_it_is_deleted(tmp_path: Path) -> None:
+    """Whatever the kind; within a second, the order of kind, namespace and name decides."""
+    async with rule_objects_cluster(tmp_path) as cluster:
+        cluster.prometheus.results |= {"1": [({}, "1")], "2": [({}, "2")]}
+        await cluster.create_rule("b", {**QUEUE, "query": "2"})
+        await cluster.has_external("queue_length", "2")
+        await cluster.create_rule("a", {**QUEUE, "query": "1"})
+        if await cluster.created("a") != await cluster.created("b"):
+            await cluster.has_states(Ready=1, Conflict=1)
+            assert await cluster.external("queue_length") == ["2"]
+            await cluster.admin.delete(f"{METRIC_RULES.format('shop')}/b")
+        await cluster.has_external("queue_length", "1")
+
+
+async def test_rules_file_wins_over_objects_also_after_a_reload(tmp_path: Path) -> None:
+    rules = "externalRules: [{name: queue_length, query: file}]"
+    async with rule_objects_cluster(tmp_path, rules=rules) as cluster:
+        cluster.prometheus.results |= {"file": [({}, "1")], "sum(queue)": [({}, "42")]}
+        await cluster.create_rule("queue", QUEUE)
+        await cluster.has_states(Conflict=1)
+        assert await cluster.external("queue_length") == ["1"]
+        await cluster.reload("{}")
+        await cluster.has_external("queue_length", "42")
+        await cluster.has_states(Ready=1)
+        await cluster.reload(rules)
+        await cluster.has_external("queue_length", "1")
+        await cluster.has_states(Conflict=1)
+
+
+async def test_invalid_object_affects_no_other(tmp_path: Path) -> None:
+    async with rule_objects_cluster(tmp_path) as cluster:
+        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
+        await cluster.create_rule("broken", {**QUEUE, "metric": "a/b"})
+        await cluster.create_rule("queue", QUEUE)
+        await cluster.has_external("queue_length", "42")
+        await cluster.has_states(Ready=1, Invalid=1)
+        await cluster.admin.patch(f"{METRIC_RULES.format('shop')}/broken", {"spec": {"metric": "ab"}})
+        await cluster.has_external("ab", "42")
+        await cluster.has_states(Ready=2)
+
+
+async def test_namespace_has_a_maximum_of_rules(tmp_path: Path) -> None:
+    """Those of the oldest objects are used; each rule of a ConfigMap counts; other namespaces are not affected."""
+    options = RuleObjectOptions(metric_rules=True, config_maps=True, tenancy=Tenancy(max_rules=2, own_namespace=OWN))
+    async with rule_objects_cluster(tmp_path, options=options) as cluster:
+        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
+        await cluster.create_config_map("rules", {"rules.yaml": RULES_TEXT})
+        await cluster.create_rule("third", {**QUEUE, "metric": "third"})
+        await cluster.create_rule("queue", QUEUE, namespace="bank")
+        await cluster.has_states(Ready=1, TooManyRules=1)
+        assert await cluster.external("third") == 404
+        assert await cluster.external("queue_length", namespace="bank") == ["42"]
+        await cluster.admin.delete(f"{CONFIG_MAPS.format('shop')}/rules")
+        await cluster.has_external("third", "42")
+        await cluster.has_states(Ready=2)
+
+
+async def test_object_names_a_server_of_the_rules_file(tmp_path: Path) -> None:
+    """After a reload it uses the new definition; it is invalid while there is none."""
+    with_server = "prometheusServers: {other: {url: PROMETHEUS, tenants: true, headers: {X-Version: '%s'}}}"
+    async with rule_objects_cluster(tmp_path) as cluster:
+        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
+        await cluster.create_rule("queue", {**QUEUE, "prometheus": "other"})
+        await cluster.has_states(Invalid=1)
+        for version in "1", "2":
+            await cluster.reload(with_server % version)
+            await cluster.has_external("queue_length", "42")
+            await eventually(functools.partial(uses_version, cluster, version), every=0.02)
+        await cluster.reload("{}")
+        await cluster.has_no_external("queue_length")
+
+
+async def uses_version(cluster: Cluster, version: str) -> bool:
+    await cluster.external("queue_length")
+    return cluster.prometheus.headers[-1].get("X-Version") == version
+
+
+async def test_metric_rule_can_be_about_its_namespace(tmp_path: Path) -> None:
+    spec = {"type": "Object", "metric": "orders", "query": "orders", "labels": {"ns": "namespace"}}
+    async with rule_objects_cluster(tmp_path) as cluster:
+        cluster.prometheus.results["orders"] = [({"ns": "shop"}, "3"), ({"ns": "bank"}, "4")]
+        await cluster.create_rule("orders", spec)
+        await cluster.has_states(Ready=1)
+        assert await cluster.custom("namespaces/shop/metrics/orders") == {"shop": "3"}
+        assert await cluster.custom("namespaces/bank/metrics/orders") == 404
+        assert await cluster.custom("namespaces/*/metrics/orders") == 404
+
+
+async def test_metric_rule_cannot_be_about_cluster_scoped_objects(tmp_path: Path) -> None:
+    spec = {"type": "Object", "metric": "heat", "query": "heat", "labels": {"node": "node"}}
+    async with rule_objects_cluster(tmp_path) as cluster:
+        cluster.prometheus.results["heat"] = [({"node": "n1"}, "3")]
+        await cluster.create_rule("heat", spec)
+        await cluster.has_states(Invalid=1)
+        assert await cluster.custom("nodes/n1/heat") == 404
+        await cluster.create_rule("heat", spec, namespace="")
+
+        async def is_served() -> bool:
+            return await cluster.custom("nodes/n1/heat") == {"n1": "3"}
+
+        await eventually(is_served, every=0.02)

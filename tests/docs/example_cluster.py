@@ -126,9 +126,15 @@ async def has_result(prometheus_url: str, query: str) -> bool:
 
 @asynccontextmanager
 async def running_cluster(
-    folder: Path, *, rules: Mapping[str, Any], prometheus_url: str, namespaces: Iterable[str]
+    folder: Path,
+    *,
+    rules: Mapping[str, Any],
+    prometheus_url: str,
+    namespaces: Iterable[str],
+    metric_rules: Sequence[Mapping[str, Any]] = (),
+    flags: Sequence[str] = (),
 ) -> AsyncIterator[ExampleCluster]:
-    """Run the API server, and the adapter behind it with these rules."""
+    """Run the API server, and the adapter behind it with these rules, MetricRules and further flags."""
     config = folder.with_name("rules.yaml")
     await asyncio.to_thread(config.write_text, yaml.safe_dump(dict(rules)))
     port = free_port()
@@ -138,6 +144,8 @@ async def running_cluster(
     ):
         for name in namespaces:
             server.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        for rule in metric_rules:
+            server.create(dict(rule))
         command = [
             *(sys.executable, "-m", "adapter", "serve", f"--config={config}", f"--prometheus-url={prometheus_url}"),
             *(f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"),
@@ -146,6 +154,8 @@ async def running_cluster(
                 f"--authentication-kubeconfig={server.kubeconfig()}",
                 f"--authorization-kubeconfig={server.kubeconfig()}",
             ),
+            *(("--metric-rules",) if metric_rules else ()),
+            *flags,
         ]
         log = folder / "adapter.log"
         async with await ChildProcess.start("adapter", command, log=log, directory=_ROOT) as adapter:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
+
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.histories import HistoryEntry
@@ -94,6 +96,10 @@ def seeds(target: str) -> Iterator[bytes]:
         case "saved-history":
             yield _history()
             yield gzip.decompress(_history())
+        case "tenant-query":
+            groups = yaml.safe_load((_DATA / "hostile_queries.yaml").read_text(encoding="utf-8")).values()
+            yield from (query.encode() for group in groups for queries in group.values() for query in queries)
+            yield from (query.encode() for query in _QUERIES)
         case "objects":
             yield from _recorded("hpa_validation.jsonl.gz", "input")
             yield from (text.encode() for text in (_POD, _SCALE))

@@ -41,6 +41,7 @@ from kube.security.trust import CertificateBundle, ClientTrust, FrontProxy
 from kube.selectors import LabelSelector, SelectorError
 from kube.status import StatusError
 from tests.golden.protobuf import decode_protobuf
+from tests.restricted_queries import assert_restricted
 
 _INT64 = range(-(2**63), 2**63)
 _LABELS: tuple[dict[str, str], ...] = ({}, {"app": "web"}, {"app": "", "tier": "1"})
@@ -128,6 +129,15 @@ def promql_query(data: bytes) -> None:
         regex = GoRegex(text[:200])
         regex.matches(text)
         regex.expand("$1_${0}", text)
+
+
+def tenant_query(data: bytes) -> None:
+    """A query of a namespace's rule is refused, or each of its selectors gets the namespace."""
+    for restrict in (promql.restrict_query, promql.restrict_selector):
+        with contextlib.suppress(promql.PromqlError):
+            restricted = restrict(_text(data), label="namespace", value="shop")
+            assert_restricted(restricted, matcher='namespace="shop"')
+            assert restrict(restricted, label="namespace", value="shop") == restricted
 
 
 def accept(data: bytes) -> None:
@@ -259,6 +269,7 @@ TARGETS = {
         FuzzTarget("template", template, 1024),
         FuzzTarget("rules", rules, _RULE_BYTES),
         FuzzTarget("promql", promql_query, 1024),
+        FuzzTarget("tenant-query", tenant_query, 1024),
         FuzzTarget("accept", accept, 1024),
         FuzzTarget("protobuf", protobuf_documents),
         FuzzTarget("status", status),

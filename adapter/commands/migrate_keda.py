@@ -1,0 +1,117 @@
+"""The command migrate-keda: prints MetricRules and HPAs for ScaledObjects."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from adapter.keda import Migrated, Servers, migrate, read_manifests
+from adapter.keda.manifests import KedaManifests
+from adapter.keda.scaled import HPA_VERSIONS, Names
+from adapter.rules import load_rules
+from adapter.rules.reading import read_text
+
+_WIDTH = 120
+
+
+@click.command(name="migrate-keda")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE...")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="The adapter's rules file: its prometheusServers are used for triggers with the same address.",
+)
+@click.option(
+    "--hpa-version",
+    type=click.Choice(HPA_VERSIONS),
+    default=HPA_VERSIONS[0],
+    show_default=True,
+    help="The apiVersion of the HPAs. Those of milliscale.io/v1 can scale to zero without a feature gate.",
+)
+@click.option("--prometheus-url", default="", help="The adapter's --prometheus-url: rules for it name no server.")
+def migrate_keda(*, files: tuple[Path, ...], config: Path | None, hpa_version: str, prometheus_url: str) -> None:
+    r"""Print MetricRules and HorizontalPodAutoscalers for KEDA's ScaledObjects.
+
+    FILE has ScaledObjects in YAML or JSON, and may have their TriggerAuthentications; - is standard input:
+
+    \b
+      kubectl get scaledobjects,triggerauthentications -A -o yaml > keda.yaml
+      python -m adapter migrate-keda keda.yaml > milliscale.yaml
+
+    Triggers of the types prometheus, cron, cpu and memory are moved. A ScaledObject with another one is left out. What
+    is not moved, or is to be done by hand, is on stderr, and as comments in the output; the exit status is then 1.
+    """
+    try:
+        known = load_rules(config).prometheus_servers.values() if config is not None else ()
+        servers = Servers(default_url=prometheus_url, known=known)
+        found = [read_manifests(_text(path), source=str(path)) for path in files]
+    except ValueError as error:  # ManifestError, RulesError, and text that is not UTF-8 or not a URL
+        raise click.ClickException(str(error)) from error
+    results = list(_migrated(found, servers, hpa_version))
+    click.echo("".join(_output(results, servers)), nl=False)
+    problems = [_line(f"{one.name}: {problem}") for one in results for problem in one.problems]
+    for problem in problems:
+        click.echo(problem, err=True)
+    if problems:
+        raise click.exceptions.Exit(1)
+
+
+def _text(path: Path) -> str:
+    return sys.stdin.read() if str(path) == "-" else read_text(path)
+
+
+def _migrated(found: Iterable[KedaManifests], servers: Servers, hpa_version: str) -> Iterator[Migrated]:
+    manifests, names = list(found), Names()
+    authentications = {key: spec for one in manifests for key, spec in one.authentications.items()}
+    for one in manifests:
+        for scaled in one.scaled:
+            yield migrate(
+                scaled, servers=servers, authentications=authentications, names=names, hpa_version=hpa_version
+            )
+        for name, reason in one.unreadable:
+            yield Migrated(name, problems=[f"not moved: {reason}"])
+
+
+def _output(results: Iterable[Migrated], servers: Servers) -> Iterator[str]:
+    if servers.entries:
+        yield "# Add these servers to the rules file of the adapter (--config):\n#\n"
+        yield _commented(_yaml({"prometheusServers": servers.entries}))
+    for one in results:
+        yield f"---\n# {_line(one.name)}\n"
+        yield from (f"# - {_line(note)}\n" for note in (*one.problems, *one.notes))
+        yield "---\n".join(map(_yaml, one.objects))
+
+
+def _line(text: str) -> str:
+    """Return a text on one line: one that ended a comment would add to the manifest."""
+    return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+
+
+def _commented(text: str) -> str:
+    return "".join(f"#   {line}\n" for line in text.splitlines())
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write equal parts twice; people read the output."""
+        del data
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def _yaml(tree: object) -> str:
+    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+    return text

@@ -1,0 +1,234 @@
+"""The command `schedule`: what the schedules of a file will do.
+
+A day is a line of 48 half-hours, as clocks show them. Below are the changes of the value.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from adapter.rules import RulesError, ScheduleRule
+from adapter.rules.field_types import window
+from adapter.rules.manifests import load_manifest_rules
+from adapter.schedules.cron import instant
+from adapter.schedules.schedule import Change
+from kube.flags import FILE, Parsed
+from kube.quantity import milli_text
+
+_MAX_DAYS = 400
+_MAX_CHANGES = 10_000
+_BARS = "▁▂▃▄▅▆▇█"
+_NONE = "·"
+_SLOTS = 48
+_SLOT = timedelta(minutes=30)
+_PLAIN_WIDTH = 1000
+
+
+class Course(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What a schedule does in a period, as `-o json` prints it.
+
+    Attributes:
+        rule: where it is: externalRules[0], or the object.
+        metric: its metric.
+        timezone: its time zone.
+        start: the beginning of the period.
+        value: the value at the beginning, a quantity.
+        changes: the changes after it, with times in the time zone.
+    """
+
+    rule: str
+    metric: str
+    timezone: str
+    start: datetime
+    value: str
+    changes: tuple[PlannedChange, ...]
+
+
+class PlannedChange(msgspec.Struct, frozen=True):
+    """From `at` on the value is `value`, a quantity."""
+
+    at: datetime
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The period of the preview, in seconds since the epoch."""
+
+    start: float
+    end: float
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+@click.command()
+@click.option(
+    "--config", type=FILE, required=True, help="The rules file, or a ConfigMap, MetricRule or chart values with rules."
+)
+@click.option(
+    "--next", "length", type=Parsed("duration", window), default="14d", show_default=True, help="Length of the preview."
+)
+@click.option(
+    "--from",
+    "start",
+    type=Parsed("time", _moment),
+    help="Start of the preview, such as 2026-03-28 or 2026-03-28T12:00; in the schedule's time zone.  [default: now]",
+)
+@click.option("--metric", default="", help="Show this metric only.")
+@click.option("--png", type=click.Path(path_type=Path, dir_okay=False), help="Write a picture to this file, too.")
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+)
+def schedule(
+    *, config: Path, length: float, start: datetime | None, metric: str, png: Path | None, output: str
+) -> None:
+    """Show what the schedules of a rules file will do.
+
+    Needs no Prometheus and no cluster.
+    """
+    if not 0 < length <= _MAX_DAYS * 86_400:
+        raise click.UsageError(f"--next must be between 1s and {_MAX_DAYS}d")
+    try:
+        found = load_manifest_rules(config)
+    except RulesError as error:
+        raise click.ClickException(str(error)) from error
+    rules = [rule for one in found for rule in one.rules.external if isinstance(rule, ScheduleRule)]
+    rules = [rule for rule in rules if metric in ("", rule.metric)]
+    if not rules:
+        raise click.ClickException(f"{config}: there is no schedule{f' of {metric}' if metric else ''} in it")
+    now = time.time()
+    courses = [(rule, _period(rule, start, length, now)) for rule in rules]
+    if png is not None:
+        _write_png(png, courses)
+    if output == "json":
+        documents = [_course(rule, period) for rule, period in courses]
+        click.echo(msgspec.json.format(msgspec.json.encode(documents), indent=2).decode())
+        return
+    terminal = sys.stdout.isatty()
+    console = Console(width=None if terminal else _PLAIN_WIDTH, highlight=False, markup=False, emoji=False)
+    for rule, period in courses:
+        for line in preview(rule, period):
+            console.print(Text(line), soft_wrap=True)
+
+
+def preview(rule: ScheduleRule, period: Period) -> Iterator[str]:
+    """Yield the lines of a preview."""
+    changes = _changes(rule, period)
+    values = [rule.schedule.milli_at(period.start), *(change.milli for change in changes)]
+    yield f"{rule.metric} ({rule.key}), times in {rule.schedule.zone.key}"
+    yield ""
+    yield from _plot(rule, period, highest=max(values))
+    yield ""
+    yield f"{_shown(period.start, rule)}  {milli_text(values[0])}"
+    yield from _table(rule, values[0], changes)
+    if len(changes) == _MAX_CHANGES:
+        yield "... and more"
+    yield ""
+
+
+def _period(rule: ScheduleRule, start: datetime | None, length: float, now: float) -> Period:
+    first = now
+    if start is not None:
+        first = start.timestamp() if start.tzinfo is not None else instant(start, rule.schedule.zone)
+    return Period(first, first + length)
+
+
+def _changes(rule: ScheduleRule, period: Period) -> list[Change]:
+    return [*itertools.islice(rule.schedule.changes(period.start, period.end), _MAX_CHANGES)]
+
+
+def _course(rule: ScheduleRule, period: Period) -> Course:
+    zone = rule.schedule.zone
+    return Course(
+        rule=rule.key,
+        metric=rule.metric,
+        timezone=zone.key,
+        start=datetime.fromtimestamp(int(period.start), zone),
+        value=milli_text(rule.schedule.milli_at(period.start)),
+        changes=tuple(
+            PlannedChange(datetime.fromtimestamp(change.at, zone), milli_text(change.milli))
+            for change in _changes(rule, period)
+        ),
+    )
+
+
+def _plot(rule: ScheduleRule, period: Period, *, highest: int) -> Iterator[str]:
+    """Yield a line for each day: the largest value of each half-hour."""
+    zone = rule.schedule.zone
+    yield " " * 16 + "".join(f"{hour:<6}" for hour in range(0, 24, 3)).rstrip()
+    day = datetime.fromtimestamp(period.start, zone).date()
+    while (midnight := instant(datetime.combine(day, datetime.min.time()), zone)) < period.end:
+        bars = "".join(_bar(milli, highest) for milli in _slots(rule, day, period))
+        holiday = "  holiday" if rule.schedule.is_holiday(midnight + 43_200) else ""
+        yield f"{day:%a %Y-%m-%d}  {bars}{holiday}"
+        day += timedelta(days=1)
+    yield f"{'':16}{_BARS[-1]} = {milli_text(highest)}"
+
+
+def _slots(rule: ScheduleRule, day: date, period: Period) -> Iterator[int | None]:
+    """Yield the largest value of each half-hour of a day; None outside of the period."""
+    midnight = datetime.combine(day, datetime.min.time())
+    edges = [instant(midnight + slot * _SLOT, rule.schedule.zone) for slot in range(_SLOTS + 1)]
+    for start, end in itertools.pairwise(edges):
+        if end <= period.start or start >= period.end:
+            yield None
+        else:
+            changes = rule.schedule.changes(start, end) if end > start else ()
+            yield max([rule.schedule.milli_at(start), *(change.milli for change in changes)])
+
+
+def _bar(milli: int | None, highest: int) -> str:
+    if milli is None:
+        return " "
+    return _BARS[-(-milli * len(_BARS) // highest) - 1] if milli else _NONE
+
+
+def _table(rule: ScheduleRule, value: int, changes: Iterable[Change]) -> Iterator[str]:
+    """Yield a line for each change; one for the steps of a ramp."""
+    longest_step = max((window.step for window in rule.schedule.windows), default=0)
+    runs: list[list[Change]] = []
+    before, rising = value, False
+    for change in changes:
+        same_way = rising == (change.milli > before)
+        if runs and same_way and change.at - runs[-1][-1].at <= longest_step:
+            runs[-1].append(change)
+        else:
+            runs.append([change])
+        before, rising = change.milli, change.milli > before
+    for run in runs:
+        first, last = run[0], run[-1]
+        until = f"{datetime.fromtimestamp(last.at, rule.schedule.zone):%H:%M}"
+        more = f" to {milli_text(last.milli)} in {len(run)} steps until {until}" if len(run) > 1 else ""
+        yield f"{_shown(first.at, rule)}  {milli_text(first.milli)}{more}"
+
+
+def _shown(at: float, rule: ScheduleRule) -> str:
+    return f"{datetime.fromtimestamp(at, rule.schedule.zone):%a %Y-%m-%d %H:%M %Z}"
+
+
+def _write_png(path: Path, courses: Sequence[tuple[ScheduleRule, Period]]) -> None:
+    try:
+        from adapter.commands.schedule_image import write_image
+    except ImportError as error:
+        raise click.ClickException("--png needs matplotlib: pip install 'milliscale[replay]'") from error
+    lines = []
+    for rule, period in courses:
+        first, changes = Change(int(period.start), rule.schedule.milli_at(period.start)), _changes(rule, period)
+        lines.append((rule, [first, *changes, Change(int(period.end), [first, *changes][-1].milli)]))
+    try:
+        write_image(path, lines)
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,244 @@
+"""Make a metric of an HPA from a trigger of KEDA, and the spec of the MetricRule that it reads.
+
+Upstream: pkg/scalers/prometheus_scaler.go, cron_scaler.go and cpu_memory_scaler.go of KEDA 2.20.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from adapter.keda.authentication import Authentications
+from adapter.keda.cron import debian_cron, repeats
+from adapter.keda.manifests import Trigger
+from kube.quantity import Quantity, QuantityError
+
+MOVED = ("prometheus", "cron", "cpu", "memory")
+"""The types of triggers that can be moved."""
+
+_TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
+_SMALLEST_STEP = 0.001  # values are milli-values
+_KNOWN = {
+    "prometheus": frozenset(
+        [
+            *("serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues", "namespace"),
+            *("customHeaders", "queryParameters", "unsafeSsl", "awsRegion", "timeout", "identityOwner"),
+            *("authModes", "authMode", "metricName"),  # metricName is ignored since KEDA 2.10
+        ]
+    ),
+    "cron": frozenset({"timezone", "start", "end", "desiredReplicas"}),
+    "cpu": frozenset({"type", "value", "containerName"}),
+    "memory": frozenset({"type", "value", "containerName"}),
+}
+
+
+class TriggerError(ValueError):
+    """A trigger cannot be moved; the message says why."""
+
+
+@dataclass(slots=True)
+class Metric:
+    """What a trigger becomes.
+
+    Attributes:
+        spec: the entry of the HPA's `metrics`; without the metric's name if there is a rule.
+        rule: the spec of the MetricRule, without type and the metric's name; None for a metric of type Resource.
+        server: the entry of prometheusServers that the rule needs; None for none.
+        files: further keys of the entry, with the names of files.
+        problems: what is to be done by hand; <server> stands for the server's name.
+        notes: what differs.
+    """
+
+    spec: dict[str, Any]
+    rule: dict[str, Any] | None = None
+    server: dict[str, Any] | None = None
+    files: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """When a ScaledObject scales from zero, and to how many replicas.
+
+    Attributes:
+        to_zero: it scales to zero.
+        least: the replicas that it has when a trigger is active; more than 1 with idleReplicaCount.
+    """
+
+    to_zero: bool
+    least: int
+
+
+def moved_trigger(trigger: Trigger, activation: Activation, *, authentications: Authentications) -> Metric:
+    """Return the metric of a trigger.
+
+    Raises:
+        TriggerError: it cannot be moved.
+    """
+    if trigger.type not in MOVED:
+        raise TriggerError("only prometheus, cron, cpu and memory can be moved")
+    metadata = {key: _text(value) for key, value in trigger.metadata.items()}
+    metadata = {key: value for key, value in metadata.items() if value}
+    if trigger.type == "prometheus":
+        metric = _prometheus(trigger, metadata, activation, authentications)
+    elif trigger.type == "cron":
+        metric = _cron(trigger, metadata, activation)
+    else:
+        metric = _resource(trigger, metadata)
+    ignored = sorted(metadata.keys() - _KNOWN[trigger.type])
+    metric.notes += [f"metadata.{key} is no key of KEDA's trigger {trigger.type}, and is ignored" for key in ignored]
+    return metric
+
+
+def _prometheus(
+    trigger: Trigger,
+    metadata: Mapping[str, str],
+    activation: Activation,
+    authentications: Authentications,
+) -> Metric:
+    query, threshold = _required(metadata, "query"), _number(_required(metadata, "threshold"), "threshold")
+    metric = Metric(_external(trigger, threshold))
+    rule: dict[str, Any] = {"query": query}
+    metric.rule = rule
+    least_active = _number(metadata.get("activationThreshold", "0"), "activationThreshold")
+    if activation.least > 1:
+        if trigger.metric_type == "Value":
+            raise TriggerError("idleReplicaCount goes only with metricType AverageValue")
+        # At least as much as the least replicas have, and 0 while it is inactive.
+        least = activation.least * threshold
+        rule["query"] = f"clamp_min(\n{query}\n, {_decimal(least)})\n* (\n{query}\n> bool {_decimal(least_active)})"
+    elif activation.to_zero and least_active > 0:
+        # KEDA's trigger is active above its threshold, ours from its threshold.
+        rule["activation"] = {"threshold": _decimal(least_active + _SMALLEST_STEP)}
+    _add_server(trigger, metadata, authentications, metric)
+    if _boolean(metadata.get("ignoreNullValues", "true"), "ignoreNullValues"):
+        rule |= {"empty": "zero", "inf": "zero"}
+    else:
+        rule["nan"] = "missing"
+    return metric
+
+
+def _add_server(
+    trigger: Trigger, metadata: Mapping[str, str], authentications: Authentications, metric: Metric
+) -> None:
+    """Set the server of a metric."""
+    entry: dict[str, Any] = {"url": _required(metadata, "serverAddress").rstrip("/")}
+    if headers := _pairs(metadata.get("customHeaders", ""), "customHeaders"):
+        entry["headers"] = headers
+    parameters = _pairs(metadata.get("queryParameters", ""), "queryParameters")
+    if namespace := metadata.get("namespace"):
+        parameters["namespace"] = namespace
+    if parameters:
+        entry["queryParameters"] = parameters
+    if timeout := metadata.get("timeout"):
+        entry["timeout"] = f"{timeout}ms" if timeout.isdigit() else timeout
+    if _boolean(metadata.get("unsafeSsl", "false"), "unsafeSsl"):
+        entry["insecureSkipVerify"] = True
+    found = authentications.of(trigger, metadata)
+    metric.problems += found.problems
+    if "." not in entry["url"]:
+        metric.notes.append(f"{entry['url']} has no namespace in its host: KEDA looks for it in its own namespace")
+    if found.files.keys() & {"caFile"}:
+        entry.pop("insecureSkipVerify", None)
+    metric.server, metric.files = entry | found.keys, found.files
+
+
+def _cron(trigger: Trigger, metadata: Mapping[str, str], activation: Activation) -> Metric:
+    if trigger.metric_type == "Value":
+        raise TriggerError("with metricType Value the replicas are multiplied at every reconciliation")
+    replicas = _required(metadata, "desiredReplicas")
+    if not replicas.isdigit() or int(replicas) == 0:
+        raise TriggerError(f"desiredReplicas: {replicas!r} is no number of replicas")
+    try:
+        start, end = (debian_cron(_required(metadata, key)) for key in ("start", "end"))
+    except ValueError as error:
+        raise TriggerError(str(error)) from error
+    window = {"start": start, "end": end, "value": max(int(replicas), activation.least)}
+    schedule = {"timezone": _required(metadata, "timezone"), "windows": [window]}
+    metric = Metric(_external(trigger, 1.0), {"schedule": schedule})
+    if repeats(start, end):
+        metric.notes.append(
+            "start or end matches several times: KEDA counts from its last match, a window from the first"
+        )
+    return metric
+
+
+def _resource(trigger: Trigger, metadata: Mapping[str, str]) -> Metric:
+    value, kind = _required(metadata, "value"), trigger.metric_type or metadata.get("type", "")
+    target: dict[str, Any] = {"type": kind}
+    if kind == "Utilization":
+        if not value.isdigit() or int(value) == 0:
+            raise TriggerError(f"value: {value!r} is no percentage")
+        target["averageUtilization"] = int(value)
+    elif kind == "AverageValue":
+        try:
+            Quantity.parse(value)
+        except QuantityError as error:
+            raise TriggerError(f"value: {value!r}: {error}") from error
+        target["averageValue"] = value
+    else:
+        raise TriggerError(f"metricType: expected Utilization or AverageValue, got {kind!r}")
+    container = metadata.get("containerName")
+    if container:
+        source = {"name": trigger.type, "container": container, "target": target}
+        return Metric({"type": "ContainerResource", "containerResource": source})
+    return Metric({"type": "Resource", "resource": {"name": trigger.type, "target": target}})
+
+
+def _external(trigger: Trigger, threshold: float) -> dict[str, Any]:
+    """Return a metric of type External. Upstream: GetMetricTargetMili."""
+    kind = trigger.metric_type or "AverageValue"
+    if kind not in ("AverageValue", "Value"):
+        raise TriggerError(f"metricType: expected AverageValue or Value, got {kind!r}")
+    milli = round(threshold * 1000)
+    if milli <= 0:
+        raise TriggerError(f"threshold: must be more than 0, got {threshold:g}")
+    key = kind[0].lower() + kind[1:]
+    return {"type": "External", "external": {"target": {"type": kind, key: str(Quantity.from_milli(milli))}}}
+
+
+def _required(metadata: Mapping[str, str], key: str) -> str:
+    if key not in metadata:
+        raise TriggerError(f"it has no metadata.{key}")
+    return metadata[key]
+
+
+def _number(text: str, key: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise TriggerError(f"{key}: {text!r} is no number")
+    return number
+
+
+def _boolean(text: str, key: str) -> bool:
+    """Upstream: strconv.ParseBool."""
+    if text not in (*_TRUE, *_FALSE):
+        raise TriggerError(f"{key}: expected true or false, got {text!r}")
+    return text in _TRUE
+
+
+def _pairs(text: str, key: str) -> dict[str, str]:
+    """Read KEDA's form of a mapping: a=b,c=d."""
+    pairs = [part.split("=") for part in text.split(",")] if text else []
+    if any(len(pair) != 2 for pair in pairs):
+        raise TriggerError(f"{key}: expected name=value,name=value, got {text!r}")
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _decimal(number: float) -> int | str:
+    """Return a number as the API has it: a whole one as a number, others as a text."""
+    text = f"{number:.3f}".rstrip("0").rstrip(".")
+    return int(text) if text.isdigit() else text
+
+
+def _text(value: object) -> str:
+    """Return a value of metadata as text; KEDA trims it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value).strip()

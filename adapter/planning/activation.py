@@ -1,0 +1,36 @@
+"""The query that tells which series of an external metric were above their activation threshold for some time.
+
+Nothing is kept between requests: Prometheus evaluates the rule's query over the time. So all replicas agree, and a
+restart forgets nothing.
+"""
+
+from __future__ import annotations
+
+from adapter.promql import PromqlError, is_scalar, parse
+from adapter.rules.schedule_spec import Activation
+
+_USUAL_STEP_SECONDS = 15.0
+_FEWEST_STEPS = 4
+_MOST_STEPS = 120
+
+
+def recently_active_query(query: str, activation: Activation) -> str:
+    """Return the query for the series that were at the threshold or above it during `for`, with their largest value.
+
+    Prometheus evaluates the rule's query every 15 s, or for long times at 120 steps: a shorter peak may be missed.
+    """
+    assert activation.for_ is not None, "without a time, only the present value counts"
+    seconds = round(activation.for_)
+    step = min(_USUAL_STEP_SECONDS, max(1.0, seconds / _FEWEST_STEPS))
+    step = max(step, seconds / _MOST_STEPS)
+    threshold = f"{activation.threshold // 1000}.{activation.threshold % 1000:03}"
+    # The line break ends a comment.
+    return f"max_over_time(({_vector(query)}\n)[{seconds}s:{round(step)}s]) >= {threshold}"
+
+
+def _vector(query: str) -> str:
+    """Return a query whose result is a vector, which a subquery needs."""
+    try:
+        return f"vector({query}\n)" if is_scalar(parse(query)) else query
+    except PromqlError:  # MetricsQL
+        return query

@@ -1,0 +1,51 @@
+"""From a rule of an object to its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from adapter.catalog.inventory import NAMESPACES, CustomSource, Source
+from adapter.catalog.snapshot import part_of
+from adapter.prometheus import Series
+from adapter.rules import AnyRule, QueryRule
+from kube.mapping import ResourceLookup
+
+# Each metric takes memory here, and a line in the discovery of every client of the cluster.
+_MAX_METRICS_OF_TENANT = 1_000
+
+
+class UnusableRuleError(ValueError):
+    """A rule that cannot make its metrics; the message says why, and what to change."""
+
+
+async def metrics_of(rule: AnyRule, found: tuple[Series, ...], mapper: ResourceLookup) -> tuple[Source, ...]:
+    """Return the metrics that a rule makes: of the series that it has found, or the metric of a short rule.
+
+    Raises:
+        UnusableRuleError: it makes none, or too many.
+        KubeError, StatusError: discovery of the API server's resources failed.
+    """
+    part = await part_of(rule, found, None, mapper)
+    if not rule.namespace:
+        sources = part.sources
+    else:
+        sources = tuple(source for source in part.sources if _is_in_a_namespace(source))
+        if len(sources) > _MAX_METRICS_OF_TENANT:
+            raise UnusableRuleError(
+                f"it makes {len(sources)} metrics, and a rule of a namespace can make {_MAX_METRICS_OF_TENANT};"
+                " narrow its seriesQuery or its seriesFilters"
+            )
+    if not sources and isinstance(rule, QueryRule):
+        raise UnusableRuleError(_why_none(rule, part.custom))
+    return sources
+
+
+def _is_in_a_namespace(source: Source) -> bool:
+    """Return whether a metric describes objects of a namespace, or the namespace itself."""
+    return not isinstance(source, CustomSource) or source.info.namespaced or source.info.resource == NAMESPACES
+
+
+def _why_none(rule: QueryRule, custom: Iterable[CustomSource]) -> str:
+    for source in custom:
+        return f"{source.info.resource} are in no namespace; only a ClusterMetricRule can have a metric of them"
+    return f"the cluster has no resource {rule.resource}"
