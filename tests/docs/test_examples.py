@@ -59,8 +59,11 @@ async def test_command_prints_what_the_page_shows(
 ) -> None:
     rules = next(block.text for block in blocks("yaml") if block.page == PAGE)
     if "s0-queue" in command:
-        forward = [block.text for block in blocks("yaml") if block.text.startswith("forwardExternal:\n  url")]
-        rules += next(text for text in forward if "keda" in text)
+        rules += next(
+            block.text
+            for block in blocks("yaml")
+            if block.page == "docs/rules.md" and block.text.startswith("forwardExternal:\n  url")
+        )
     (tmp_path / "rules.yaml").write_text(rules)
     metric_rule = next(block.text for block in blocks("yaml") if block.page == PAGE and "MetricRule" in block.text)
     (tmp_path / "metric-rules.yaml").write_text(metric_rule)
