@@ -1,6 +1,7 @@
 # One image for both processes of milliscale. docs/releases.md says how to pin its base and compare two builds.
 #
 #     docker build --build-arg VERSION=X.Y.Z -t REGISTRY/milliscale:X.Y.Z .
+#     docker build --build-arg VERSION=X.Y.Z --build-arg LOCK=requirements-clouds.lock -t REGISTRY/milliscale-clouds:X.Y.Z .
 #     docker run milliscale milliscale-adapter serve --help
 #     docker run milliscale milliscale-autoscaler run --help
 
@@ -13,8 +14,10 @@ WORKDIR /src
 ENV SOURCE_DATE_EPOCH=315532800
 # The environment has no pip of its own: the builder's pip fills it, and only the environment goes on.
 RUN python -m venv --without-pip /opt/milliscale
-COPY requirements.lock requirements-build.lock ./
-RUN pip --python /opt/milliscale/bin/python install --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock \
+# requirements-clouds.lock adds the libraries of sigv4, google and azure: docs/clouds.md.
+ARG LOCK=requirements.lock
+COPY requirements.lock requirements-clouds.lock requirements-build.lock ./
+RUN pip --python /opt/milliscale/bin/python install --no-cache-dir --require-hashes --only-binary :all: -r ${LOCK} \
     && pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY kube ./kube

@@ -12,6 +12,7 @@ TARGETS ?=
 ROUNDS ?=
 VALUES ?=
 RELEASE ?=
+LOCK ?=
 NAMESPACE ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -114,7 +115,7 @@ docs: setup ## build the documentation's site in site/
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo 'open site/index.html, or run: .venv/bin/python -m mkdocs serve'
 
 image: setup ## do the Dockerfile's steps without a container engine, twice, and compare the files
-	@$(PY) -m tools.image
+	@$(PY) -m tools.image $(if $(LOCK),--lock '$(LOCK)')
 
 release: setup ## build a release in dist/ and check it; IMAGE=registry.example/milliscale URL=https://... SNAPSHOT=1
 	@$(PY) -m tools.release $(if $(SNAPSHOT),--snapshot) $(if $(IMAGE),--image '$(IMAGE)') $(if $(URL),--url '$(URL)')
@@ -124,8 +125,9 @@ krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is
 
 lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
+	uv pip compile pyproject.toml --extra aws --extra azure --extra google -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-clouds.lock
 	uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
-	uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
+	uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements-clouds.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
 	uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
 
 clean: ## remove all generated files

@@ -11,11 +11,13 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = (ROOT / "requirements.lock", ROOT / "requirements-build.lock")
+LOCKS = (ROOT / "requirements-clouds.lock", ROOT / "requirements-build.lock")
 
 
 def fetch_wheels(cache: Path) -> Path:
-    """Return the folder with the wheels of both locks and of pip; download what is not there.
+    """Return the folder with the wheels of the locks and of pip; download what is not there.
+
+    requirements-clouds.lock has all of requirements.lock, too.
 
     Args:
         cache: has a folder for the locks' content and this version of Python; others in it are removed.

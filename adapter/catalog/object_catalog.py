@@ -82,10 +82,14 @@ class _Index(Generic[K, S]):
 
     def rivals(self, namespace: str, key: K) -> Iterator[ObjectName]:
         """Yield the objects that make a metric for a namespace; with "" those that make it for any."""
+        for candidate in self.candidates(namespace, key):
+            yield candidate.precedence[1]
+
+    def candidates(self, namespace: str, key: K) -> Iterator[_Candidate[S]]:
+        """Yield the candidates for a namespace; with "" those for any."""
         by_namespace = self._by_key.get(key, {})
         for space in {namespace, ""} if namespace else by_namespace:
-            for candidate in by_namespace.get(space, ()):
-                yield candidate.precedence[1]
+            yield from by_namespace.get(space, ())
 
 
 _precedence_of = operator.attrgetter("precedence")
@@ -148,6 +152,18 @@ class ObjectCatalog:
     def sources(self, name: ObjectName) -> tuple[Source, ...]:
         """Return the metrics of an object's rules, whether they win or not."""
         return self._sources.get(name, ("", ()))[1]
+
+    def makers(self, namespace: str, resource: GroupResource | None, metric: str) -> list[Source]:
+        """Return all sources of a metric for a namespace, the winner first; with "" those for any namespace.
+
+        `resource` is None for an external metric.
+        """
+        found: list[_Candidate[CustomSource] | _Candidate[ExternalSource]] = []
+        if resource is None:
+            found += self._external.candidates(namespace, metric)
+        else:
+            found += self._custom.candidates(namespace, (resource, metric))
+        return [candidate.source for candidate in sorted(found, key=_precedence_of)]
 
     def rivals(self, name: ObjectName) -> set[ObjectName]:
         """Return the objects that make one of an object's metrics for a namespace of it, itself among them."""

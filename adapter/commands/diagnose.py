@@ -24,6 +24,7 @@ from adapter.commands.printing import print_explanation, print_report
 from adapter.diagnosis.check import check as check_rules
 from adapter.diagnosis.explain import Target
 from adapter.diagnosis.explain import explain as explain_metric
+from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Explanation, Report, Severity
 from adapter.metrics.forward import Forwarder
@@ -45,7 +46,7 @@ _FLAGS = (
         "--config",
         type=FILE,
         required=True,
-        help="The rules file, or a ConfigMap, manifest, HelmRelease or chart values that contain one.",
+        help="The rules file, or a ConfigMap, manifest, HelmRelease or chart values that contain one, or MetricRules.",
     ),
     prometheus_flags,
     catalog_flags(lists_once=True),
@@ -127,6 +128,9 @@ def check(
     failed = False
     for found in _load_rules(config):
         report = msgspec.structs.replace(_run(work(found.rules), verbosity=verbosity), found=found.where)
+        if found.is_object:
+            [rule] = found.rules.all_rules
+            report = msgspec.structs.replace(report, findings=object_findings(rule, report.findings))
         failed = failed or report.has(Severity.ERROR) or (strict and bool(report.findings))
         if output == "json":
             _print_json(report)

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from adapter.commands.flags import ServeOptions
 from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
+from adapter.rule_objects.status_check import RuleChecker
 from adapter.ui.sources import RulesFileState, Sources
 from kube.serving.delegated import DelegatedAuth
 
@@ -53,6 +54,8 @@ async def pages_served(
         default_server=options.prometheus.options,
         lookup=shared.mapper,
         objects=shared.objects,
+        rule_objects=shared.rule_objects,
+        rule_checker=RuleChecker(shared.prometheus, shared.mapper, shared.objects, max_age=options.catalog.max_age),
         relist_interval=options.catalog.relist_interval,
         max_age=options.catalog.max_age,
         freshness=options.catalog.freshness,

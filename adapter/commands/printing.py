@@ -88,10 +88,9 @@ def _print_findings(console: Console, rule: str, findings: list[Finding], *, pla
     console.print(_text(f"{rule}  {shortened(findings[0].about)}".rstrip(), style="bold"), soft_wrap=True)
     for finding in findings:
         style = "red" if finding.severity is Severity.ERROR else "yellow"
-        path = finding.where.partition(".")[2]
         line = Text.assemble(
             (f"{finding.severity.value}: ", style),
-            _text(f"{path}: " if path else ""),
+            _text(f"{finding.path}: " if finding.path else ""),
             _text(f"{finding.message} [{finding.code}]"),
         )
         if plain:
@@ -106,6 +105,8 @@ def print_explanation(explanation: Explanation, *, plain: bool) -> None:
     console.print(_text(explanation.headline), soft_wrap=True)
     for rule in explanation.hidden:
         console.print(_text(f"  {rule} also makes it and loses: the later rule wins"), soft_wrap=True)
+    for name in explanation.hidden_objects:
+        console.print(_text(f"  {name} also makes it and loses: the rules file wins, then the oldest"), soft_wrap=True)
     if explanation.example is not None:
         for query in explanation.example.queries:
             console.print(_text(f"  query  {on_one_line(query)}"), soft_wrap=True)

@@ -110,8 +110,15 @@ class RuleSet:
         # Without a cache, each object's request would send the query for all objects.
         coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
-        probe = Probe(catalog, shared.prometheus, shared.objects, shared.mapper, forwarder=forwarder)
         rule_objects = shared.rule_objects.catalog
+        probe = Probe(
+            catalog,
+            shared.prometheus,
+            shared.objects,
+            shared.mapper,
+            rule_objects=rule_objects,
+            forwarder=forwarder,
+        )
         router = Router(
             discovery=Discovery(
                 catalog,
@@ -125,7 +132,13 @@ class RuleSet:
             custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper, rule_objects=rule_objects),
             external=ExternalMetrics(catalog, queries, rule_objects=rule_objects, forwarder=forwarder),
             usage=ResourceMetrics(rules.resource, queries, shared.objects),
-            debug=DebugPages(catalog, shared.mapper, probe, coalescer.paused if coalescer is not None else tuple),
+            debug=DebugPages(
+                catalog,
+                shared.mapper,
+                probe,
+                coalescer.paused if coalescer is not None else tuple,
+                shared.rule_objects,
+            ),
             health=shared.health,
             telemetry=shared.telemetry,
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from yarl import URL
@@ -14,6 +14,7 @@ from yarl import URL
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import CustomSource, Source
+from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Example, Explanation, RuleReport, SeriesReport
 from adapter.diagnosis.rule_results import RuleResult, rule_results
@@ -58,15 +59,32 @@ class Target:
         return f"{self.resource or EXTERNAL}/{self.metric}"
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectRules:
+    """The rules of objects: their metrics, and why objects of a namespace ("" for any) serve none."""
+
+    catalog: ObjectCatalog = field(default_factory=ObjectCatalog)
+    problems: Callable[[str], Iterable[str]] = lambda _: ()
+
+
 async def explain(
-    target: Target, selection: Selection, *, catalog: Catalog, lookup: ResourceLookup, probe: Probe
+    target: Target,
+    selection: Selection,
+    *,
+    catalog: Catalog,
+    lookup: ResourceLookup,
+    probe: Probe,
+    objects: ObjectRules | None = None,
 ) -> Explanation:
     """Explain a metric, with the series that the catalog has listed.
+
+    A metric that only objects of some namespaces make is explained for the first of these, if `selection` has none.
 
     Raises:
         KubeUnreachable, StatusError: the API server cannot list its resources.
     """
     source: Source | None
+    objects, resource = objects or ObjectRules(), None
     if not target.resource:
         source = catalog.find_external(target.metric)
     else:
@@ -79,20 +97,27 @@ async def explain(
             return Explanation(target=str(target), reasons=(reason,), suggestions=suggestions)
         target = Target(str(resource), target.metric)
         source = catalog.find_custom(resource, target.metric)
+    makers = objects.catalog.makers(selection.namespace, resource, target.metric)
     if source is None:
-        return await _missing(target, selection, catalog, probe)
+        if not makers:
+            return await _missing(target, selection, catalog, probe, objects)
+        source, *makers = makers
+        makers = [maker for maker in makers if maker.rule.namespace in ("", source.rule.namespace)]
     example = await probe.example(source, selection)
     return Explanation(
         target=str(target),
         rule=source.rule.key,
         series=source.series,
         hidden=await asyncio.to_thread(_hidden, source, catalog),
+        hidden_objects=tuple(maker.rule.key for maker in makers),
         example=example,
         reasons=(example.problem,) if example.problem else (),
     )
 
 
-async def _missing(target: Target, selection: Selection, catalog: Catalog, probe: Probe) -> Explanation:
+async def _missing(
+    target: Target, selection: Selection, catalog: Catalog, probe: Probe, objects: ObjectRules
+) -> Explanation:
     """Explain a metric that no rule makes: the adapter of forwardExternal may have it."""
     forwarded = await probe.forwarded(target.metric, selection) if not target.resource else None
     if forwarded is not None and forwarded.values:
@@ -102,6 +127,7 @@ async def _missing(target: Target, selection: Selection, catalog: Catalog, probe
     reasons = await asyncio.to_thread(_reasons, target, catalog)
     if not reasons:
         reasons = await _unrelated_series(target, probe)
+    reasons += objects.problems(selection.namespace)
     if forwarded is not None:
         reasons += _why_not_forwarded(target, catalog, forwarded)
     return Explanation(target=str(target), reasons=tuple(reasons), suggestions=suggestions)

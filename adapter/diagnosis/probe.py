@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource, Source
+from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
 from adapter.diagnosis.report import Example, Value
@@ -83,9 +84,9 @@ class _Recorder:
 
 
 class Probe:
-    """Queries metrics of the catalog, each within `seconds`; `forwarder` is for forwardExternal.
+    """Queries metrics of the catalog and of `rule_objects`, each within `seconds`.
 
-    `logs`: log problems, too.
+    `forwarder` is for forwardExternal. `logs`: log problems, too.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Probe:
         objects: ObjectNames,
         lookup: ResourceLookup,
         *,
+        rule_objects: ObjectCatalog | None = None,
         forwarder: Forwarder | None = None,
         seconds: float = 15.0,
         logs: bool = True,
@@ -103,6 +105,7 @@ class Probe:
         self._prometheus = prometheus
         self._objects = objects
         self._lookup = lookup
+        self._rule_objects = rule_objects
         self._forwarder = forwarder
         self._seconds = seconds
         self._logs = logs
@@ -132,7 +135,9 @@ class Probe:
             if _is_address(source, name):
                 return _not_a_node(source, recorder, name)
             recorder.queries.clear()
-        metrics = CustomMetrics(self._catalog, recorder.rule_queries(), self._objects, self._lookup)
+        metrics = CustomMetrics(
+            self._catalog, recorder.rule_queries(), self._objects, self._lookup, rule_objects=self._rule_objects
+        )
         resource = source.info.resource
         request = CustomMetricRequest(
             resource=resource.resource,
@@ -159,7 +164,7 @@ class Probe:
             namespace = sample.labels[source.namespace_label]
             recorder.queries.clear()
         namespace = namespace or "default"
-        metrics = ExternalMetrics(self._catalog, recorder.rule_queries())
+        metrics = ExternalMetrics(self._catalog, recorder.rule_queries(), rule_objects=self._rule_objects)
         values = metrics.values(self._external_request(namespace, source.metric, selection))
         return await _example(namespace, values, recorder)
 

@@ -24,7 +24,8 @@ class Finding(_Json, frozen=True):
     Attributes:
         severity: error or warning.
         code: the kind of finding, for tools, such as "overlap"; docs/rules-check.md lists them.
-        where: the path in the rules file, such as "rules[2].seriesFilters[0].is".
+        where: the path in the rules file, such as "rules[2].seriesFilters[0].is"; for objects, the object and the path
+            in it: "MetricRule shop/queue: spec.query".
         message: what is wrong, and what to change.
         about: the rule's seriesQuery, or the metric of a short rule; "" outside of rules.
     """
@@ -37,8 +38,17 @@ class Finding(_Json, frozen=True):
 
     @property
     def rule(self) -> str:
-        """The rule's key, such as "rules[2]", or a section of the file."""
-        return self.where.partition(".")[0]
+        """The rule's key, such as "rules[2]" or "MetricRule shop/queue", or a section of the file."""
+        return self.where.partition(self._separator)[0]
+
+    @property
+    def path(self) -> str:
+        """The path in the rule or object; "" if the finding is about all of it."""
+        return self.where.partition(self._separator)[2]
+
+    @property
+    def _separator(self) -> str:
+        return ": " if " " in self.where else "."  # names of objects can have dots
 
 
 def error(code: str, where: str, message: str) -> Finding:
@@ -121,16 +131,36 @@ class RuleReport(_Json, frozen=True):
     metrics: tuple[MetricReport, ...] = ()
 
 
+class ObjectReport(_Json, frozen=True):
+    """An object with rules, such as a MetricRule.
+
+    Attributes:
+        kind, namespace, name: the object; the namespace of a cluster-scoped one is "".
+        reason: "Ready" if its metrics are served, else why not, in one word; docs/metric-rules.md lists them.
+        message: the reason in a sentence; "" for Ready.
+        metrics: the names of its metrics.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+    message: str = ""
+    metrics: tuple[str, ...] = ()
+
+
 class Report(_Json, frozen=True):
     """The result of `check`, with findings in the order of the file, and the rules if Prometheus was queried.
 
-    `found` is where the rules were found, if the file is not a rules file itself.
+    `found` is where the rules were found, if the file is not a rules file itself. `objects` are those that a running
+    adapter reads rules from.
     """
 
     asked_prometheus: bool
     findings: tuple[Finding, ...]
     rules: tuple[RuleReport, ...] = ()
     found: str = ""
+    objects: tuple[ObjectReport, ...] = ()
 
     def has(self, severity: Severity) -> bool:
         """Return whether there is a finding of this severity."""
@@ -145,6 +175,7 @@ class Explanation(_Json, frozen=True):
         forwarded_to: the adapter of forwardExternal, if the value comes from there: "NAME of forwardExternal (URL)".
         hidden: rules that also make the metric but are overridden by a later rule.
         suggestions: metrics with similar names.
+        hidden_objects: objects that also make it; rules of the file come first, then the oldest object.
     """
 
     target: str
@@ -155,6 +186,7 @@ class Explanation(_Json, frozen=True):
     example: Example | None = None
     reasons: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
+    hidden_objects: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:

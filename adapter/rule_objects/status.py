@@ -19,7 +19,6 @@ _MAX_NAMES: Final = 10
 _MAX_MESSAGE: Final = 1_000
 # Shorter queries vary by this much without a cause.
 _SHORT_SECONDS: Final = 0.1
-_RESOURCES: Final = re.compile(r"^resources\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +84,10 @@ def verdict_of(rule: AnyRule, report: RuleReport, findings: Iterable[Finding], r
     Args:
         rule: the rule.
         report: its metrics and example values.
-        findings: what `lint` and `check_rule` found.
+        findings: what `lint` and `check_rule` found, with the paths in the object.
         record: the requests that were sent for it.
     """
-    found = [in_object(rule, one) for one in findings]
+    found = [(one.severity, one.code, _text(one)) for one in findings]
     examples = [metric.example for metric in report.metrics if metric.example is not None]
     values = [value.value for example in examples for value in example.values]
     metrics = tuple(sorted({metric.metric.rpartition("/")[2] for metric in report.metrics}))
@@ -104,18 +103,6 @@ def verdict_of(rule: AnyRule, report: RuleReport, findings: Iterable[Finding], r
         value=values[0] if values else "",
         query_seconds=record.seconds,
     )
-
-
-def in_object(rule: AnyRule, finding: Finding) -> tuple[Severity, str, str]:
-    """Return severity, code and text of a finding about a rule, with the path in the object: spec.metricsQuery.
-
-    The short form of an object has `labels` where that of the rules file has `resources`.
-    """
-    path, message = finding.where.removeprefix(rule.key).lstrip("."), finding.message
-    if not isinstance(rule, Rule):
-        path = _RESOURCES.sub("labels", path)
-        message = message.replace("add one to resources", "add one to labels")
-    return finding.severity, finding.code, f"spec.{path}: {message}" if path else message
 
 
 def _condition(
@@ -213,6 +200,10 @@ def _seconds(text: object) -> float | None:
         return float(match[1]) / (1000 if match[2] else 1) if match is not None else None
     except ValueError:
         return None
+
+
+def _text(finding: Finding) -> str:
+    return f"{finding.path}: {finding.message}" if finding.path else finding.message
 
 
 def _joined(texts: Iterable[str]) -> str:

@@ -13,7 +13,9 @@ from typing import Final, Protocol
 from adapter.catalog.catalog import Catalog, SeriesSource
 from adapter.diagnosis.check import check_rule
 from adapter.diagnosis.lint import lint
+from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.probe import Probe
+from adapter.diagnosis.report import Finding, RuleReport
 from adapter.metrics.objects import ObjectNames
 from adapter.planning.vector_cache import InstantQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Scalar, Series, Vector
@@ -22,11 +24,12 @@ from adapter.rules import AnyRule, RulesFile
 from kube.client import KubeError
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.mapping import ResourceLookup
-from kube.status import StatusError
+from kube.status import StatusError, service_unavailable
 
 _SECONDS: Final = 20.0
 _QUERY_SECONDS: Final = 5.0
 _MAX_SERIES: Final = 1_000
+_NO_API_SERVER: Final = "the API server, which knows the resources, does not respond"
 
 
 class Prometheus(SeriesSource, InstantQueries, Protocol):
@@ -64,33 +67,52 @@ class RuleChecker:
 
     async def check(self, rule: AnyRule) -> Verdict:
         """List the rule's series, query an example value, and return the verdict. It does not raise."""
+        record = QueryRecord()
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._check(rule)
+            report, findings = await self._report(rule, record)
         except TimeoutError:
-            message = f"there was no result within {self._seconds:g} s: a query is too expensive, or Prometheus is slow"
-            return Verdict(ready=None, reason="PrometheusUnavailable", message=message)
+            return Verdict(ready=None, reason="PrometheusUnavailable", message=self._too_slow)
         except (KubeError, StatusError):
-            message = "the API server, which knows the resources, does not respond"
-            return Verdict(ready=None, reason="APIServerUnavailable", message=message)
+            return Verdict(ready=None, reason="APIServerUnavailable", message=_NO_API_SERVER)
+        return verdict_of(rule, report, findings, record)
 
-    async def _check(self, rule: AnyRule) -> Verdict:
-        recorder = _Recorder(self._prometheus)
+    async def report(self, rule: AnyRule) -> tuple[RuleReport, tuple[Finding, ...]]:
+        """Return the rule's series, metrics and an example value, and the findings.
+
+        Raises:
+            StatusError: 503, the API server or Prometheus did not respond in time.
+        """
+        try:
+            return await self._report(rule, QueryRecord())
+        except TimeoutError as error:
+            raise service_unavailable(self._too_slow) from error
+        except KubeError as error:
+            raise service_unavailable(_NO_API_SERVER) from error
+
+    async def _report(self, rule: AnyRule, record: QueryRecord) -> tuple[RuleReport, tuple[Finding, ...]]:
+        recorder = _Recorder(self._prometheus, record)
         rules = RulesFile(external=(rule,)) if rule.external else RulesFile(custom=(rule,))
         catalog = Catalog(rules, recorder, self._lookup, relist_interval=0.0, max_age=self._max_age, logs=False)
-        await catalog.relist()
         probe = Probe(catalog, recorder, self._objects, self._lookup, seconds=self._query_seconds, logs=False)
-        found = await lint(rules, self._lookup, knows_cluster=True)
-        report, more = await check_rule(catalog, rule, probe, examples=1)
-        return verdict_of(rule, report, (*found, *more), recorder.record)
+        async with asyncio.timeout(self._seconds):
+            await catalog.relist()
+            found = await lint(rules, self._lookup, knows_cluster=True)
+            report, more = await check_rule(catalog, rule, probe, examples=1)
+        known = {(one.code, one.where) for one in found}
+        more = tuple(one for one in more if (one.code, one.where) not in known)
+        return report, object_findings(rule, (*found, *more))
+
+    @property
+    def _too_slow(self) -> str:
+        return f"there was no result within {self._seconds:g} s: a query is too expensive, or Prometheus is slow"
 
 
 class _Recorder:
     """Passes requests on, and records their results; leaves out series beyond the limit."""
 
-    def __init__(self, prometheus: Prometheus) -> None:
+    def __init__(self, prometheus: Prometheus, record: QueryRecord) -> None:
         self._prometheus = prometheus
-        self.record = QueryRecord()
+        self.record = record
 
     async def series(
         self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION

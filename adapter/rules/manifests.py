@@ -2,17 +2,20 @@
 
 Rules may be in a ConfigMap, among other objects of a manifest, or in the values of prometheus-adapter's Helm chart: in
 a values file, under the name of a subchart, or in an object that installs the chart (Flux' HelmRelease, Argo CD's
-Application, Rancher's HelmChart). The adapter serves none of these; `check` finds the rules in them.
+Application, Rancher's HelmChart). The adapter serves none of these; `check` finds the rules in them. MetricRules and
+ClusterMetricRules in a manifest are rules, too; they can name servers of a rules file in the same manifest.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from adapter.prometheus import PrometheusOptions
 from adapter.rules.model import RulesFile
+from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, Tenancy, read_object
 from adapter.rules.reading import CHART_KEYS, decode_rules, read_text
 from adapter.rules.strictyaml import RulesError, Tree, parse
 
@@ -27,14 +30,20 @@ _VALUES = {
 _SECTIONS = frozenset({"rules", "externalRules", "resourceRules"})
 _SECTION = re.compile(rf"^(?:{'|'.join(sorted(_SECTIONS))}):", re.MULTILINE)
 _SHOWN_OBJECTS = 5
+_LISTS = ("List", f"{METRIC_RULE}List", f"{CLUSTER_METRIC_RULE}List")
+_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRules:
-    """Rules, and `where` in the file they were found, with notes for the user; "" for a rules file."""
+    """Rules, and `where` in the file they were found, with notes for the user; "" for a rules file.
+
+    `is_object`: it is the rule of a MetricRule or ClusterMetricRule, and `where` its name.
+    """
 
     where: str
     rules: RulesFile
+    is_object: bool = False
 
 
 def load_manifest_rules(path: Path) -> list[FoundRules]:
@@ -64,11 +73,40 @@ def manifest_rules(text: str, *, source: str, directory: Path | None = None) -> 
         for where, tree, note in _rules_in(one, source):
             rules = decode_rules(tree, source=f"{source}: {where}", text=text, directory=directory)
             found.append(FoundRules(where + (f"; {note}" if note else ""), rules))
+    servers = {name: server for one in found for name, server in one.rules.prometheus_servers.items()}
+    found += _metric_rules(documents, source, servers)
     if not found:
         names = [_name(one) for one in documents[:_SHOWN_OBJECTS]]
         more = ", ..." if len(documents) > _SHOWN_OBJECTS else ""
         raise RulesError(f"{source}: there are no rules in it, but {', '.join(names)}{more}")
     return found
+
+
+def _metric_rules(
+    documents: Iterable[Tree | None], source: str, servers: Mapping[str, PrometheusOptions]
+) -> Iterator[FoundRules]:
+    """Yield the rules of MetricRules and ClusterMetricRules, also of those in Lists. Raises RulesError."""
+    errors = []
+    for one in documents:
+        if not isinstance(one, dict):
+            continue
+        kind = one.get("kind")
+        if kind in (METRIC_RULE, CLUSTER_METRIC_RULE):
+            # Outside of the cluster, the namespace may be left to kubectl.
+            metadata = one.get("metadata")
+            defaults = {"namespace": _NAMESPACE} if kind == METRIC_RULE else {}
+            named = {**one, "metadata": {**defaults, **(metadata if isinstance(metadata, dict) else {})}}
+            found = read_object(named, servers=servers, tenancy=Tenancy())
+            if found.error:
+                errors.append(f"{source}: {found.name}: {found.error}")
+            for rule in found.rules:
+                custom, external = ((), (rule,)) if rule.external else ((rule,), ())
+                rules = RulesFile(custom=custom, external=external, prometheus_servers=servers)
+                yield FoundRules(str(found.name), rules, is_object=True)
+        elif kind in _LISTS and isinstance(items := one.get("items"), list):
+            yield from _metric_rules(items, source, servers)
+    if errors:
+        raise RulesError("\n".join(errors))
 
 
 def _is_wrapping(tree: Tree) -> bool:

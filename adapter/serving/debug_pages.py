@@ -1,6 +1,7 @@
 """/debug on the running server: the reports of `check` and `explain` about the catalog in use.
 
-    /debug/rules                          every rule; `examples=N` queries values of N metrics of each rule
+    /debug/rules                          every rule; `examples=N` queries values of N metrics of each rule; and every
+                                          object with rules, those that serve a namespace with `namespace`
     /debug/metrics/RESOURCE/METRIC        one metric; `namespace`, `name`, `labelSelector`, `metricLabelSelector`
     /debug/metrics/external/METRIC
 
@@ -22,6 +23,8 @@ from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Explanation, Report
 from adapter.planning.coalescing_costs import Pause
+from adapter.rule_objects.controller import RuleObjects
+from adapter.rule_objects.reports import object_reports, object_rules
 from kube.client import KubeError
 from kube.mapping import ResourceLookup
 from kube.security.request_info import Query
@@ -33,12 +36,16 @@ _MAX_EXAMPLES = 100
 
 @dataclass(frozen=True, slots=True)
 class DebugPages:
-    """Responds to requests under /debug. `paused` returns the groups of requests whose coalescing is paused."""
+    """Responds to requests under /debug.
+
+    `paused` returns the groups of requests whose coalescing is paused; `objects` are those with rules.
+    """
 
     catalog: Catalog
     lookup: ResourceLookup
     probe: Probe
     paused: Callable[[], Iterable[tuple[str, Pause]]] = tuple
+    objects: RuleObjects | None = None
 
     async def respond(self, segments: tuple[str, ...], query: Query) -> Report | Explanation:
         """Return the page for the path's `segments` after "debug".
@@ -53,7 +60,13 @@ class DebugPages:
                         self.catalog, self.lookup, self.probe, knows_cluster=True, examples=_examples(query)
                     )
                     findings = (*report.findings, *paused_findings(self.paused()))
-                    return msgspec.structs.replace(report, findings=in_order(findings, self.catalog.rules))
+                    return msgspec.structs.replace(
+                        report,
+                        findings=in_order(findings, self.catalog.rules),
+                        objects=await object_reports(self.objects, namespace=query.get("namespace"))
+                        if self.objects is not None
+                        else (),
+                    )
                 case ("metrics", resource, metric):
                     selection = Selection(
                         namespace=query.get("namespace"),
@@ -62,7 +75,14 @@ class DebugPages:
                         metric_selector=_selector(query, "metricLabelSelector"),
                     )
                     target = Target.parse(f"{resource}/{metric}")
-                    return await explain(target, selection, catalog=self.catalog, lookup=self.lookup, probe=self.probe)
+                    return await explain(
+                        target,
+                        selection,
+                        catalog=self.catalog,
+                        lookup=self.lookup,
+                        probe=self.probe,
+                        objects=object_rules(self.objects) if self.objects is not None else None,
+                    )
         except KubeError as error:
             raise service_unavailable("the API server, which knows the resources, does not respond") from error
         raise not_found("the server could not find the requested resource")

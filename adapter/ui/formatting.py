@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 import yaml
 
@@ -34,6 +35,21 @@ def time_text(at: float) -> str:
 def metric_target(metric: str) -> str:
     """Return the name of a report's metric as `explain` takes it: external metrics begin with "external/"."""
     return metric if "/" in metric else f"external/{metric}"
+
+
+def rule_url(key: str) -> str:
+    """Return the URL of a rule's page, by its key: "rules[2]", "MetricRule shop/queue"."""
+    kind, space, name = key.partition(" ")
+    if not space:
+        return f"/rules/{quote(key)}"
+    name = name.partition(" ")[0]  # without the key in a ConfigMap
+    namespace, _, name = name.rpartition("/")
+    return object_url(kind, namespace, name)
+
+
+def object_url(kind: str, namespace: str, name: str) -> str:
+    """Return the URL of the page of an object with rules."""
+    return f"/object?{urlencode({'kind': kind, 'namespace': namespace, 'name': name})}"
 
 
 def element_id(key: str) -> str:

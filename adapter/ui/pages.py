@@ -4,6 +4,10 @@
 /events               changes of these, as server-sent events
 /rules/KEY            one rule, such as /rules/rules[2]; `q` and `page` choose series
 /rules/KEY/events     its changes
+/objects              the objects with rules; `q`, `show=problems` and `page` choose rows
+/objects/events       its changes
+/object               one of them; `kind`, `namespace`, `name`; `rule` is the number of one of several rules
+/object/events        its changes
 /metric               one metric, explained; `metric`, `namespace`, `name`, `labelSelector`, `metricLabelSelector`
 /metric/events        its changes
 /try                  check the rule of the parameter `rule`; `section` is rules or externalRules
@@ -23,9 +27,11 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from adapter.ui.formatting import age_text, metric_target, time_text
+from adapter.rules.objects import ObjectName
+from adapter.ui.formatting import age_text, metric_target, object_url, rule_url, time_text
 from adapter.ui.live import CheckAccess
 from adapter.ui.metric_page import MetricForm, MetricPage
+from adapter.ui.object_pages import ObjectFilter, ObjectPage, ObjectsPage
 from adapter.ui.overview import Overview, RuleFilter
 from adapter.ui.reports import Reports
 from adapter.ui.rule_page import RulePage
@@ -43,6 +49,9 @@ from kube.web.templates import Templates
 
 _RULES_RIGHT: Final = "/debug/rules"
 _TRY_RIGHT: Final = "/debug/try"
+# The parameters of the list of objects, and of the page of one.
+_LIST: Final = ("q", "show", "page")
+_ONE: Final = ("kind", "namespace", "name", "rule")
 # Between two updates of a page of figures, and of one for which Prometheus is queried.
 _FIGURES_SECONDS: Final = 2.0
 _QUERIES_SECONDS: Final = 10.0
@@ -78,6 +87,8 @@ class AdapterPages:
             age_text=age_text,
             duration=format_duration,
             metric_target=metric_target,
+            object_url=object_url,
+            rule_url=rule_url,
             time_text=time_text,
         )
         reports = Reports(sources, clock=clock)
@@ -86,6 +97,8 @@ class AdapterPages:
             sources, reports, self.templates, tick_seconds=figures, findings_seconds=findings_seconds
         )
         self._rule = RulePage(sources, reports, self.templates, tick_seconds=queries)
+        self._objects = ObjectsPage(sources, self.templates, tick_seconds=queries)
+        self._object = ObjectPage(sources, reports, self.templates, tick_seconds=queries)
         self._metric = MetricPage(reports, self.templates, tick_seconds=queries)
         self._trial = TrialPage(Trials(sources), self.templates)
 
@@ -101,12 +114,25 @@ class AdapterPages:
                 return _html(await self._overview.page(rule_filter, events=_url("/events", query, "q", "show")))
             case ("rules", key) | ("rules", key, "events"):
                 check = await self._checked(request, _RULES_RIGHT)
-                text, number = query.get("q").strip(), _page_number(query)
+                text, number = query.get("q").strip(), _number(query, "page", 1)
                 if len(request.segments) == 3:
                     events = self._rule.events(key, text=text, page=number, check_access=check)
                     return EventStream(events)
                 url = _url(f"/rules/{quote(key)}/events", query, "q", "page")
                 return _html(await self._rule.page(key, text=text, page=number, events=url))
+            case ("objects",) | ("objects", "events"):
+                check = await self._checked(request, _RULES_RIGHT)
+                shown = ObjectFilter(query.get("q").strip(), query.get("show") == "problems", _number(query, "page", 1))
+                if len(request.segments) == 2:
+                    return EventStream(self._objects.events(shown, check_access=check))
+                return _html(await self._objects.page(shown, events=_url("/objects/events", query, *_LIST)))
+            case ("object",) | ("object", "events"):
+                check = await self._checked(request, _RULES_RIGHT)
+                name = ObjectName(query.get("kind"), query.get("namespace"), query.get("name"))
+                number = _number(query, "rule", 0)
+                if len(request.segments) == 2:
+                    return EventStream(self._object.events(name, number=number, check_access=check))
+                return _html(await self._object.page(name, number=number, events=_url("/object/events", query, *_ONE)))
             case ("metric",) | ("metric", "events"):
                 form = MetricForm.parse(query)
                 right = f"/debug/metrics/{form.target}" if form.target is not None else _RULES_RIGHT
@@ -147,6 +173,6 @@ def _url(path: str, query: Query, *parameters: str) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
-def _page_number(query: Query) -> int:
-    text = query.get("page")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 1
+def _number(query: Query, parameter: str, default: int) -> int:
+    text = query.get(parameter)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else default

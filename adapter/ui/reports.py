@@ -17,7 +17,9 @@ from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.probe import Selection
 from adapter.diagnosis.report import Explanation, Finding, RuleReport
+from adapter.rule_objects.reports import object_rules
 from adapter.rules import AnyRule
+from adapter.rules.objects import RuleObject
 from adapter.ui.sources import ActiveRules, Sources
 from kube.client import KubeError
 from kube.single_flight import SingleFlight
@@ -69,6 +71,14 @@ class Reports:
         found += [finding for finding in online if (finding.code, finding.where) not in known]
         return report, tuple(found)
 
+    async def object_rule(self, one: RuleObject, rule: AnyRule) -> tuple[RuleReport, tuple[Finding, ...]]:
+        """Return what `check` says about a rule of an object.
+
+        Raises:
+            StatusError: 503, the API server or Prometheus did not respond in time.
+        """
+        return await self._valid((one.uid, one.generation, rule.key), lambda: self._sources.rule_checker.report(rule))
+
     async def resource_rules(self) -> list[RuleReport]:
         """Return the queries of resourceRules, with an example of each."""
         active = self._sources.active()
@@ -87,7 +97,12 @@ class Reports:
             """Explain the metric."""
             try:
                 return await explain(
-                    target, selection, catalog=active.catalog, lookup=self._sources.lookup, probe=active.probe
+                    target,
+                    selection,
+                    catalog=active.catalog,
+                    lookup=self._sources.lookup,
+                    probe=active.probe,
+                    objects=object_rules(self._sources.rule_objects),
                 )
             except KubeError as error:
                 raise _unavailable() from error

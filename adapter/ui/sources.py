@@ -15,6 +15,8 @@ from adapter.metrics.objects import ObjectNames
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.vector_cache import InstantQueries, VectorCache
 from adapter.prometheus import PrometheusOptions
+from adapter.rule_objects.controller import RuleObjects
+from adapter.rule_objects.status_check import RuleChecker
 from adapter.rules import RulesFile
 from kube.mapping import ResourceLookup
 
@@ -80,6 +82,8 @@ class Sources:
         default_server: the Prometheus of --prometheus-url.
         lookup: the cluster's resources.
         objects: the cluster's objects.
+        rule_objects: the objects with rules.
+        rule_checker: checks rules of objects.
         relist_interval, max_age, freshness: see CatalogOptions.
         clock: returns seconds since the epoch.
     """
@@ -91,6 +95,8 @@ class Sources:
     default_server: PrometheusOptions
     lookup: ResourceLookup
     objects: ObjectNames
+    rule_objects: RuleObjects
+    rule_checker: RuleChecker
     relist_interval: float
     max_age: float
     freshness: float

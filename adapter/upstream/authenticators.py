@@ -107,7 +107,8 @@ def make_authenticator(auth: Auth, *, what: str) -> Authenticator:
     except ImportError as error:
         library, extra = _LIBRARIES.get(name, (name, name))
         raise UpstreamConfigError(
-            f"{name} for {what} needs {library}: install milliscale[{extra}], or use the image with the tag -clouds"
+            f"{name} for {what} needs {library}: install milliscale[{extra}], or build the image with"
+            " LOCK=requirements-clouds.lock"
         ) from error
 
 

@@ -19,8 +19,8 @@ from adapter.upstream.auth import SigV4Auth
 from adapter.upstream.authenticators import OutgoingRequest, in_thread
 from adapter.upstream.credential_cache import CredentialCache, Issued
 
-# botocore refreshes the pod's credentials itself: at the latest ten minutes before they expire, or else it raises an
-# error. It is called every minute, in a thread, because it does so within the call.
+# botocore refreshes the pod's credentials itself when it is asked for them, which blocks. What it returns is valid for
+# ten minutes or more; otherwise it raises an error.
 _VALID_SECONDS: Final = 10 * 60.0
 _SESSION_NAME: Final = "milliscale-adapter"
 _STS: Final = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2})

@@ -237,6 +237,58 @@ def test_check_reports_each_rules_file_of_a_manifest_and_explain_refuses_several
     assert "several rules files: ConfigMap one: data.a and ConfigMap two: data.a" in " ".join(text.split())
 
 
+METRIC_RULE = """
+apiVersion: milliscale.io/v1
+kind: MetricRule
+metadata: {namespace: shop, name: %s}
+spec: {type: Pods, metric: hits, query: 'sum(rate(hits_total[2m])) by (%s)'}
+---
+"""
+
+
+def test_metric_rules_are_checked_one_by_one_with_the_names_of_their_fields(tmp_path: Path) -> None:
+    status, text = invoke(tmp_path, METRIC_RULE % ("web", "pod") + METRIC_RULE % ("my.api", "po"), "check")
+    assert status == 1
+    first, errors, second, name, finding, end = text.splitlines()
+    assert (first, errors, second) == (
+        "found in MetricRule shop/web",
+        "0 errors, 0 warnings",
+        "found in MetricRule shop/my.api",
+    )
+    assert name == "MetricRule shop/my.api  hits"
+    assert finding.startswith("  error: spec.query: ")
+    assert end == "1 error, 0 warnings"
+
+
+def test_all_invalid_metric_rules_of_a_manifest_are_named(tmp_path: Path) -> None:
+    broken = (METRIC_RULE % ("web", "pod")).replace("Pods", "Pod")
+    status, text = invoke(tmp_path, broken + METRIC_RULE % ("api", "pod") + broken.replace("web", "other"), "check")
+    assert status == 1
+    assert "MetricRule shop/web: spec.type: expected External, Pods or Object, got 'Pod'" in text
+    assert "MetricRule shop/other: spec.type: " in text
+
+
+def test_metric_rules_of_a_list_name_servers_of_a_rules_file_in_the_manifest(tmp_path: Path) -> None:
+    rule = (
+        "  - kind: ClusterMetricRule\n    metadata: {name: queue}\n"
+        "    spec: {type: External, metric: queue, query: sum(queue), prometheus: east}\n"
+    )
+    listed = f"apiVersion: v1\nkind: List\nitems:\n{rule}"
+    servers = "---\nrules: []\nprometheusServers: {east: {url: 'http://east'}}\n"
+    status, text = invoke(tmp_path, listed, "check")
+    assert status == 1
+    assert "ClusterMetricRule queue: spec.prometheus: there is no server 'east' in prometheusServers" in text
+    status, text = invoke(tmp_path, listed + servers, "check")
+    assert (status, "found in ClusterMetricRule queue\n0 errors" in text) == (0, True)
+
+
+def test_metric_rule_can_be_explained(tmp_path: Path) -> None:
+    status, text = invoke(
+        tmp_path, METRIC_RULE % ("web", "pod"), "explain", "pods/hits", "--prometheus-url=http://127.0.0.1:1"
+    )
+    assert (status, text.splitlines()[0]) == (1, "pods/hits is made by MetricRule shop/web")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

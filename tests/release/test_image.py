@@ -38,9 +38,9 @@ def run(built: BuiltImage, *command: str) -> str:
     return subprocess.run(line, check=True, capture_output=True, text=True).stdout
 
 
-def locked() -> dict[str, str]:
-    """Return the versions that requirements.lock has for this platform."""
-    lines = re.findall(r"^(\w[^\\\n]*?) *\\?$", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
+def locked(lock: str = "requirements.lock") -> dict[str, str]:
+    """Return the versions that a lock file has for this platform."""
+    lines = re.findall(r"^(\w[^\\\n]*?) *\\?$", (ROOT / lock).read_text(), flags=re.MULTILINE)
     requirements = [Requirement(line) for line in lines]
     return {
         canonicalize_name(each.name): str(each.specifier).removeprefix("==")
@@ -87,6 +87,19 @@ def test_sbom_is_valid_and_lists_each_locked_distribution(built: BuiltImage, tmp
     assert all(each["purl"].startswith("pkg:pypi/") for each in sbom["components"])
     write_sbom(tmp_path / "again.json", python=built.image.python, version=VERSION)
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+def test_image_with_the_libraries_of_clouds(wheels: Path, tmp_path: Path) -> None:
+    lock = "requirements-clouds.lock"
+    image = build_image(tmp_path / "image", wheels=wheels, arguments={"VERSION": VERSION, "LOCK": lock})
+    built = BuiltImage(image, image.sandbox(), wheels)
+    program = "import json, botocore.auth, azure.identity, google.auth.transport.requests\n"
+    program += "from importlib.metadata import distributions as d\n"
+    program += "print(json.dumps({each.name: each.version for each in d()}))"
+    installed = json.loads(run(built, str(image.python), "-c", program))
+    expected = {**locked(lock), "milliscale": VERSION}
+    assert {canonicalize_name(name): version for name, version in installed.items()} == expected
+    assert locked().items() <= locked(lock).items()
 
 
 def test_sbom_that_misses_a_field_is_not_valid() -> None:

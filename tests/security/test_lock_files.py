@@ -21,6 +21,15 @@ def test_each_requirement_has_a_version_and_a_hash(lock: Path) -> None:
         assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host", line), line
 
 
+def test_lock_of_clouds_has_their_libraries_and_the_versions_that_are_tested() -> None:
+    def versions(name: str) -> dict[str, str]:
+        return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
+
+    clouds = versions("requirements-clouds.lock")
+    assert {"botocore", "azure-identity", "google-auth", "requests"} <= clouds.keys()
+    assert versions("requirements.lock").items() <= clouds.items() <= versions("requirements-dev.lock").items()
+
+
 def test_images_and_environments_are_installed_with_hashes_only() -> None:
     assert "--require-hashes" in (ROOT / "Dockerfile").read_text()
     assert "--require-hashes" in (ROOT / "tools" / "setup_venv.py").read_text()

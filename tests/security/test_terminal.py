@@ -23,7 +23,8 @@ FORBIDDEN = ("\x1b", "\x07", "\x9b", "\u202e")
 def explanation() -> None:
     example = Example(of=HOSTILE, queries=(HOSTILE,), values=(Value(HOSTILE, HOSTILE),), problem=HOSTILE)
     print_explanation(
-        Explanation(HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), example, (HOSTILE,), (HOSTILE,)), plain=True
+        Explanation(HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), example, (HOSTILE,), (HOSTILE,), (HOSTILE,)),
+        plain=True,
     )
 
 

@@ -19,7 +19,10 @@ from adapter.metrics.objects import ListedObjects
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import PrometheusOptions
+from adapter.rule_objects.controller import RuleObjects
+from adapter.rule_objects.status_check import RuleChecker
 from adapter.rules import RulesFile, parse_rules
+from adapter.rules.objects import Tenancy
 from adapter.ui.pages import AdapterPages
 from adapter.ui.sources import RulesFileState, Sources
 from kube.security.authentication import User
@@ -97,8 +100,10 @@ def element(markup: str, identifier: str) -> str:
 
 
 @asynccontextmanager
-async def pages_env(folder: Path, rules: str, prometheus: CannedPrometheus) -> AsyncIterator[PagesEnv]:
-    """The pages for some rules, which have been listed once."""
+async def pages_env(
+    folder: Path, rules: str, prometheus: CannedPrometheus, *, rule_objects: RuleObjects | None = None
+) -> AsyncIterator[PagesEnv]:
+    """The pages for some rules, which have been listed once, and for rules in objects."""
     parsed = parse_rules(rules, source="rules.yaml")
     async with metrics_env(folder, parsed, prometheus) as metrics, VectorCache(prometheus, ttl=60.0) as cache:
         await metrics.catalog.relist()
@@ -121,6 +126,17 @@ async def pages_env(folder: Path, rules: str, prometheus: CannedPrometheus) -> A
             default_server=PrometheusOptions(url="http://user:secret@prometheus:9090"),
             lookup=metrics.mapper,
             objects=objects,
+            rule_objects=rule_objects
+            or RuleObjects(
+                (),
+                metrics.client,
+                prometheus,
+                metrics.mapper,
+                tenancy=Tenancy(),
+                relist_interval=60.0,
+                max_age=120.0,
+            ),
+            rule_checker=RuleChecker(prometheus, metrics.mapper, objects, max_age=120.0),
             relist_interval=60.0,
             max_age=120.0,
             freshness=60.0,
