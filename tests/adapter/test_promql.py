@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.promql import Labels, PromqlError, can_be_nan, parse, result_labels, walk
+from adapter.promql import (
+    Labels,
+    PromqlError,
+    can_be_nan,
+    matcher_sign,
+    matchers,
+    parse,
+    result_labels,
+    selectors,
+    walk,
+)
 
 WORDS = (
     *("sum", "by", "without", "on", "ignoring", "group_left", "rate", "x", "y", "pod", "(", ")", "{", "}", "[5m]"),
@@ -113,6 +123,55 @@ def test_results_that_can_be_nan(query: str, nan: bool) -> None:
 def test_text_that_is_not_promql(query: str) -> None:
     with pytest.raises(PromqlError):
         parse(query)
+
+
+@pytest.mark.parametrize(
+    ("matcher", "sign", "value"),
+    [
+        ('a=~"web-.*|b"', "=~", "web-.*|b"),
+        ('a!~"12"', "!~", "12"),
+        ("a=~`\\d+{2}`", "=~", r"\d+{2}"),
+        (r'''a=~"(\\w{9}){9}"''', "=~", r"(\w{9}){9}"),
+        ("a=~ # \"\n'a\"{3}'", "=~", 'a"{3}'),
+        ("a=`\\d`", "=", r"\d"),
+        (r'a="\x62\u00e9\143"', "=", "béc"),
+        (r'a="\xc3\xa9\n\""', "=", 'é\n"'),
+    ],
+)
+def test_strings_are_read_as_prometheus_reads_them(matcher: str, sign: str, value: str) -> None:
+    """Also the regular expressions that the parser would take long for, or read otherwise."""
+    [selector] = selectors(parse(f'x{{{matcher},b=~".+"}}'))
+    found, other = matchers(selector)[1:]
+    assert (matcher_sign(found), found.value) == (sign, value)
+    assert (matcher_sign(other), other.value) == ("=~", ".+")
+
+
+def test_a_long_list_of_names_is_parsed() -> None:
+    names = "|".join(f"web-7d9f8b6c5d-{number:05}" for number in range(3000))
+    [selector] = selectors(parse(f'x{{pod=~"{names}"}}'))
+    assert matchers(selector)[1].value == names
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (r'"\q"', "unknown escape"),
+        (r'"\400"', "unknown escape"),
+        (r'"\U00110000"', "unknown escape"),
+        (r'"\xff"', "not UTF-8"),
+        (r'"\ud800"', "not UTF-8"),
+        ('"\n"', "line break"),
+        ('"a', "does not end"),
+        ('"' + '\\"' * 40_000, "does not end"),
+        ('"' + "a" * 100_000 + '"', "longer than 100000"),
+        ("x or " * 1_000 + "x", "longer than 4000"),
+        ("x{" + ",".join(['a=~"b"'] * 250) + "}", "more than 400"),
+    ],
+    ids=range(11),
+)
+def test_strings_and_sizes_that_are_errors(text: str, why: str) -> None:
+    with pytest.raises(PromqlError, match=why):
+        parse(text)
 
 
 def test_deep_nesting_is_an_error() -> None:
