@@ -65,8 +65,8 @@ fuzz-setup: ## create .venv-fuzz, with atheris and pip-audit, unless it is up to
 fuzz-hpas: setup ## compare random HPAs with kube-controller-manager (KUBEBUILDER_ASSETS); HPAS=200 PHASES=6 SEED=1 ROUNDS=1
 	@$(PY) -m tests.e2e.fuzz $(if $(HPAS),--hpas $(HPAS)) $(if $(PHASES),--phases $(PHASES)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-audit: fuzz-setup ## look up known vulnerabilities of requirements.lock (needs the network)
-	@$(FUZZ_PY) -m tools.audit requirements.lock
+audit: fuzz-setup ## look up known vulnerabilities of requirements-clouds.lock (needs the network)
+	@$(FUZZ_PY) -m tools.audit requirements-clouds.lock
 
 chaos: setup ## real processes under faults; prints seconds to recover; CHAOS_ARGS="--only NAME --seconds 30" narrows it
 	@$(PY) -m tests.chaos $(CHAOS_ARGS)

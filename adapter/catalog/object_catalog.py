@@ -6,6 +6,9 @@ kind, namespace and name. Within one object, the later rule wins, as in the rule
 before all of these.
 
 `put` and `remove` are effective for requests at once. The tuples of discovery are new after `publish`, if they changed.
+
+A metric whose value has labels of its own (QueryRule.value_labels) competes only with others of the same labels, and
+with those that have none: a request gets the one that its selector selects.
 """
 
 from __future__ import annotations
@@ -14,18 +17,21 @@ import asyncio
 import bisect
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource, Source
 from adapter.gil import releasing_gil
+from adapter.rules import QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
 from kube.mapping import GroupResource
+from kube.selectors import LabelSelector
 from kube.status import service_unavailable
 
 # Fewer metrics are sorted within a millisecond, without a thread.
 _FEW = 500
+_EVERYTHING = LabelSelector()
 # After all times of creation.
 _NEVER = "~"
 
@@ -80,6 +86,11 @@ class _Index(Generic[K, S]):
             return found[0] if found else None
         return min(own[0], common[0], key=_precedence_of)
 
+    def ranked(self, namespace: str, key: K) -> list[_Candidate[S]]:
+        """Return the candidates in a namespace, the winner first; with "" those for all namespaces."""
+        by_namespace = self._by_key.get(key, {})
+        return sorted((one for space in {namespace, ""} for one in by_namespace.get(space, ())), key=_precedence_of)
+
     def rivals(self, namespace: str, key: K) -> Iterator[ObjectName]:
         """Yield the objects that make a metric for a namespace; with "" those that make it for any."""
         for candidate in self.candidates(namespace, key):
@@ -127,27 +138,50 @@ class ObjectCatalog:
         if problem is not None:
             raise service_unavailable(f"it is not known yet which metrics there are: {problem}")
 
-    def find_external(self, namespace: str, metric: str) -> ExternalSource | None:
+    def find_external(
+        self, namespace: str, metric: str, selector: LabelSelector = _EVERYTHING
+    ) -> ExternalSource | None:
         """Return the source of an external metric in a namespace; None if there is no such metric."""
         found = self._external.first(namespace, metric)
-        return None if found is None else found.source
+        if found is None or _value_labels(found.source) is None:
+            return None if found is None else found.source
+        return _selected(self._external.ranked(namespace, metric), selector.matches)
 
-    def find_custom(self, namespace: str, resource: GroupResource, metric: str) -> CustomSource | None:
+    def find_custom(
+        self,
+        namespace: str,
+        resource: GroupResource,
+        metric: str,
+        *,
+        name: str = "",
+        selector: LabelSelector = _EVERYTHING,
+    ) -> CustomSource | None:
         """Return the source of a metric of a resource (in the plural); None if there is no such metric.
 
-        `namespace` is that of the objects; for a metric of a namespace itself, its name; else "".
+        `namespace` is that of the objects; for a metric of a namespace itself, its name; else "". `name` is that of the
+        object, or "" for any; `selector` selects the metric's series.
         """
         found = self._custom.first(namespace, (resource, metric))
-        return None if found is None else found.source
+        if found is None or _value_labels(found.source) is None:
+            return None if found is None else found.source
+        label = found.source.resource_label
+        return _selected(
+            self._custom.ranked(namespace, (resource, metric)),
+            lambda labels: name in ("", labels.get(label)) and selector.matches(labels),
+        )
 
     def winner(self, namespace: str, source: Source) -> ObjectName | None:
         """Return the object that makes the metric of `source` in a namespace, or in all (""); None: no object does."""
-        found: _Candidate[ExternalSource] | _Candidate[CustomSource] | None
+        found: Sequence[_Candidate[ExternalSource] | _Candidate[CustomSource]]
         if isinstance(source, ExternalSource):
-            found = self._external.first(namespace, source.metric)
+            found = self._external.ranked(namespace, source.metric)
         else:
-            found = self._custom.first(namespace, (source.info.resource, source.info.metric))
-        return None if found is None else found.precedence[1]
+            found = self._custom.ranked(namespace, (source.info.resource, source.info.metric))
+        labels = _value_labels(source)
+        for one in found:
+            if labels is None or _value_labels(one.source) in (None, labels):
+                return one.precedence[1]
+        return None
 
     def sources(self, name: ObjectName) -> tuple[Source, ...]:
         """Return the metrics of an object's rules, whether they win or not."""
@@ -221,6 +255,26 @@ class ObjectCatalog:
             self.external = external
         if custom != self.custom:
             self.custom, self.custom_resources = custom, resources
+
+
+def _value_labels(source: Source) -> tuple[tuple[str, str], ...] | None:
+    return source.rule.value_labels if isinstance(source.rule, QueryRule) else None
+
+
+def _selected(candidates: Sequence[_Candidate[S]], selects: Callable[[Mapping[str, str]], bool]) -> S:
+    """Return the first candidate that is selected; if none is, the first one.
+
+    One without labels of its own is always selected. Of several with labels, the one with the fewest comes first: a
+    selector that names all its labels selects it alone.
+    """
+    found: tuple[int, S] | None = None
+    for one in candidates:
+        labels = _value_labels(one.source)
+        if labels is None:
+            return one.source if found is None else found[1]
+        if selects(dict(labels)) and (found is None or len(labels) < found[0]):
+            found = len(labels), one.source
+    return candidates[0].source if found is None else found[1]
 
 
 def _key(source: Source) -> object:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import click
 
+from adapter.rule_objects.annotations import hpa_sources
 from adapter.rule_objects.sources import CLUSTER_METRIC_RULES, CONFIG_MAPS, METRIC_RULES, ObjectSource
 from adapter.rules.field_types import is_label_name
 from adapter.rules.objects import Tenancy
@@ -32,12 +33,12 @@ class RuleObjectOptions:
     hpa_annotations: bool = False
     tenancy: Tenancy = field(default_factory=Tenancy)
 
-    @property
-    def sources(self) -> tuple[ObjectSource, ...]:
-        """The kinds of objects to read."""
+    def sources(self, prometheus_url: str) -> tuple[ObjectSource, ...]:
+        """Return the kinds of objects to read; `prometheus_url` is --prometheus-url."""
         return (
             *((METRIC_RULES, CLUSTER_METRIC_RULES) if self.metric_rules else ()),
             *((CONFIG_MAPS,) if self.config_maps else ()),
+            *(hpa_sources(prometheus_url) if self.hpa_annotations else ()),
         )
 
 

@@ -116,7 +116,7 @@ class _Adapter:
         self._telemetry = telemetry
         mapper = RestMapper(lister)
         self._rule_objects = RuleObjects(
-            options.rule_objects.sources,
+            options.rule_objects.sources(options.prometheus.options.url),
             lister,
             prometheus,
             mapper,

@@ -86,7 +86,13 @@ class CustomMetrics:
             self._catalog.require_loaded()
             # A rule of a namespace can be about the namespace itself, whose requests have no other namespace.
             namespace = request.name if info.group_resource == NAMESPACES else request.namespace
-            source = self._rule_objects.find_custom(namespace, info.group_resource, request.metric)
+            source = self._rule_objects.find_custom(
+                namespace,
+                info.group_resource,
+                request.metric,
+                name="" if request.name == ALL_OBJECTS else request.name,
+                selector=request.metric_selector,
+            )
         if source is None:
             self._rule_objects.require_known()
         if source is None or not _is_served_at(request.namespace, info, source):

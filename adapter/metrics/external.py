@@ -71,7 +71,7 @@ class ExternalMetrics:
     def _find(self, request: ExternalMetricRequest) -> ExternalSource | None:
         source = self._catalog.find_external(request.metric)
         if source is None:
-            source = self._rule_objects.find_external(request.namespace, request.metric)
+            source = self._rule_objects.find_external(request.namespace, request.metric, request.selector)
             if source is not None:
                 self._catalog.require_loaded()  # the rules file may make this metric, too
         return source

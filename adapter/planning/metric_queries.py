@@ -54,12 +54,15 @@ class Plan:
         queries: PromQL; the results belong together.
         labels: the labels that a sample must have, with their values.
         selector: selects samples by their labels.
+        value_labels: the first value gets these labels before the selection, and there are no others; None: all values
+            with their own labels.
         too_long: the query exceeds the server's limit and cannot be split.
     """
 
     queries: tuple[str, ...]
     labels: tuple[tuple[str, str], ...] = ()
     selector: LabelSelector = _EVERYTHING
+    value_labels: tuple[tuple[str, str], ...] | None = None
     too_long: bool = False
 
 
@@ -250,7 +253,7 @@ def coalesced_query(source: Source) -> str:
 
 def _filtered(rule: QueryRule, namespace_label: str, namespace: str, selector: LabelSelector) -> Plan:
     labels = ((namespace_label, namespace),) if namespace_label else ()
-    return Plan((rule.query,), labels, selector)
+    return Plan((rule.query,), labels, selector, rule.value_labels)
 
 
 def _only_writes_matchers(rule: Rule) -> bool:

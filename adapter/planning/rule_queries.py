@@ -129,6 +129,8 @@ class RuleQueries:
             vectors = [result for result in results if isinstance(result, Vector)]
             samples = tuple(sample for vector in vectors for sample in vector.samples)
             result = Vector(samples, seconds=sum(vector.seconds for vector in vectors))
+        if plan.value_labels is not None and result is not None:
+            result = _only_value(result, plan.value_labels)
         if isinstance(result, Scalar) and (plan.labels or not plan.selector.matches({})):
             return Vector(())
         return await matching(result, plan.labels, plan.selector) if isinstance(result, Vector) else result
@@ -213,6 +215,13 @@ class RuleQueries:
         self._telemetry.query_errors.labels(rule.key).inc()
         if self._logs:
             _log.log(level, "%s: %s (the query was %s)", rule, error, query[:_SHOWN_QUERY])
+
+
+def _only_value(result: Vector | Scalar, labels: tuple[tuple[str, str], ...]) -> Vector:
+    """Return a result's first value, with these labels instead of its own."""
+    values = (result,) if isinstance(result, Scalar) else result.samples[:1]
+    samples = tuple(Sample(dict(labels), value.timestamp, value.value) for value in values)
+    return Vector(samples, seconds=result.seconds)
 
 
 def by_name(source: CustomSource, namespace: str, result: Vector | Scalar | None) -> ObjectSamples | None:

@@ -45,9 +45,21 @@ class PrometheusConfigError(UpstreamConfigError):
     """The options cannot be used."""
 
 
+class _ErrorObject(msgspec.Struct):
+    message: str = ""
+
+
 class _Refusal(msgspec.Struct, rename="camel"):
+    """Prometheus' own: errorType and error. Google and Azure send an object as error, AWS only a message."""
+
     error_type: str = ""
-    error: str = ""
+    error: str | _ErrorObject = ""
+    message: str = ""
+
+    @property
+    def text(self) -> str:
+        error = self.error.message if isinstance(self.error, _ErrorObject) else self.error
+        return error or self.message
 
 
 def refusal(status: int, body: bytes) -> PrometheusError:
@@ -61,7 +73,7 @@ def refusal(status: int, body: bytes) -> PrometheusError:
         refused = _Refusal()
     if 300 <= status < 400:
         return PrometheusUnavailable(f"Prometheus answered with a redirect, status {status}; give the address itself")
-    text = " ".join(refused.error.split())[:_SHOWN]
+    text = " ".join(refused.text.split())[:_SHOWN]
     message = f"Prometheus answered with status {status}" + (f": {text}" if text else "")
     if refused.error_type in ("timeout", "canceled"):
         return PrometheusTimeout(message)

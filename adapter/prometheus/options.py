@@ -66,6 +66,11 @@ class PrometheusOptions(ServerAccess):
             if name in _OWN_PARAMETERS:
                 raise PrometheusConfigError(f"queryParameters: {name} is set by the adapter for each request")
 
+    @property
+    def title(self) -> str:
+        """What messages about credentials call the server."""
+        return self.what if self.name == DEFAULT_SERVER else f"{self.what} {self.name}"
+
     def endpoint(self, path: str) -> str:
         """Return the URL of an endpoint of the API, such as "query"."""
         return f"{self.base}/api/v1/{path}"

@@ -42,6 +42,7 @@ class ObjectSource:
         read: returns the rules of an object, see adapter.rules.objects.read_object; most objects are one RuleObject.
         label_selector: only these objects are read.
         annotations: keep the annotations, too.
+        part: returns the part of an object's JSON that matters, in the same form; None to ignore the object.
     """
 
     kind: str
@@ -50,17 +51,19 @@ class ObjectSource:
     read: Callable[[Mapping[str, Any], Servers, Tenancy], Sequence[RuleObject]]
     label_selector: str = ""
     annotations: bool = False
+    part: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] = lambda item: item
 
     def view(self, item: Mapping[str, Any]) -> StoredObject | None:
         """Return what is kept of an object's JSON, which may be anything."""
-        metadata = item.get("metadata")
-        if not isinstance(metadata, dict):
+        part = self.part(item)
+        metadata = part.get("metadata") if part is not None else None
+        if part is None or not isinstance(metadata, dict):
             return None
         names = ("namespace", "name", "uid", "creationTimestamp", "generation")
         kept = {name: metadata[name] for name in names if name in metadata}
         if self.annotations:
             kept["annotations"] = metadata.get("annotations")
-        content = {name: item[name] for name in self.fields if name in item}
+        content = {name: part[name] for name in self.fields if name in part}
         return StoredObject(msgspec.json.encode(kept), msgspec.json.encode(content))
 
 

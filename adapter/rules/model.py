@@ -136,6 +136,8 @@ class QueryRule(_MetricRule, frozen=True, kw_only=True):
         resource_label: the label with the objects' names; "" for an external metric.
         namespace_label: the label with the namespace; "" for cluster-scoped objects, and for external metrics with the
             same values in all namespaces.
+        value_labels: the labels of the metric's only value, which is the first of the result; None: the metric has all
+            values of the result, with their labels.
     """
 
     metric: RequiredText = msgspec.field(name="name")
@@ -144,6 +146,7 @@ class QueryRule(_MetricRule, frozen=True, kw_only=True):
     resource: GroupResource | None = msgspec.field(name="<resource>", default=None)
     resource_label: str = msgspec.field(name="<resourceLabel>", default="")
     namespace_label: str = msgspec.field(name="<namespaceLabel>", default="")
+    value_labels: tuple[tuple[str, str], ...] | None = msgspec.field(name="<valueLabels>", default=None)
 
     def __str__(self) -> str:
         return f"{self.key} ({self.metric})"

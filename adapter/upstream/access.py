@@ -114,6 +114,11 @@ class ServerAccess:
                 raise self.error(f"give {self.what} auth or {other}, not both")
 
     @property
+    def title(self) -> str:
+        """What messages about credentials call the server."""
+        return self.what
+
+    @property
     def base(self) -> str:
         """The URL without a slash at its end."""
         return self.url.rstrip("/")

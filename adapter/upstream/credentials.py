@@ -54,7 +54,7 @@ class Credentials:
         """
         if self._access.auth is not None and self._authenticator is None:
             try:
-                self._authenticator = make_authenticator(self._access.auth, what=self._access.what)
+                self._authenticator = make_authenticator(self._access.auth, what=self._access.title)
             except UpstreamConfigError as error:
                 raise self._access.error(str(error)) from error
         if self.loaded:

@@ -23,7 +23,8 @@ from adapter.upstream.credential_cache import CredentialCache, Issued
 # ten minutes or more; otherwise it raises an error.
 _VALID_SECONDS: Final = 10 * 60.0
 _SESSION_NAME: Final = "milliscale-adapter"
-_STS: Final = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2})
+# Those of botocore would wait for two minutes and more.
+_CLIENTS: Final = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2})
 _UNRESERVED: Final = "-_.~"
 
 
@@ -68,6 +69,9 @@ class SigV4Authenticator:
         """Return credentials. Blocks: it reads files, and sends requests to the metadata service and to STS."""
         if self._session is None or renew:
             self._session = Session()
+            self._session.set_default_client_config(_CLIENTS)
+            if not self._session.get_config_variable("region"):
+                self._session.set_config_variable("region", self._auth.region)
         if self._auth.role_arn:
             return self._assume_role()
         found = self._session.get_credentials()
@@ -84,7 +88,7 @@ class SigV4Authenticator:
         arguments = {"RoleArn": self._auth.role_arn, "RoleSessionName": _SESSION_NAME}
         if self._auth.external_id:
             arguments["ExternalId"] = self._auth.external_id
-        client = self._session.create_client("sts", region_name=self._auth.region, config=_STS)
+        client = self._session.create_client("sts")
         try:
             assumed = client.assume_role(**arguments)["Credentials"]
         finally:

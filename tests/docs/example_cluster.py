@@ -132,8 +132,9 @@ async def running_cluster(
     prometheus_url: str,
     namespaces: Iterable[str],
     metric_rules: Sequence[Mapping[str, Any]] = (),
+    flags: Sequence[str] = (),
 ) -> AsyncIterator[ExampleCluster]:
-    """Run the API server, and the adapter behind it with these rules and MetricRules."""
+    """Run the API server, and the adapter behind it with these rules, MetricRules and further flags."""
     config = folder.with_name("rules.yaml")
     await asyncio.to_thread(config.write_text, yaml.safe_dump(dict(rules)))
     port = free_port()
@@ -154,6 +155,7 @@ async def running_cluster(
                 f"--authorization-kubeconfig={server.kubeconfig()}",
             ),
             *(("--metric-rules",) if metric_rules else ()),
+            *flags,
         ]
         log = folder / "adapter.log"
         async with await ChildProcess.start("adapter", command, log=log, directory=_ROOT) as adapter:

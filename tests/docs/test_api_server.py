@@ -11,7 +11,7 @@ from tests.chart.test_api_server import run_kubectl
 from tests.docs.blocks import ROOT, blocks
 
 # Kinds of CustomResourceDefinitions of others.
-OTHERS = ("keda.sh/", "monitoring.coreos.com/", "cert-manager.io/")
+OTHERS = ("keda.sh/", "zalando.org/", "monitoring.coreos.com/", "cert-manager.io/")
 
 pytestmark = [
     pytest.mark.kubebuilder,

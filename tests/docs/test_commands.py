@@ -36,6 +36,8 @@ FAILING = {
     "get --raw '/apis/external.metrics.k8s.io": "no adapter runs",
     'get --raw "$path"': "no adapter runs",
     "annotate scaledobject": "KEDA is not installed",
+    "get scaledobject": "KEDA is not installed",
+    "apply -f moved.yaml": "migrate-keda does not run",
     "get pods.metrics.k8s.io": "no adapter runs",
     "kubectl krew": "krew is not installed",
 }

@@ -8,24 +8,30 @@ same holds for the HPAs and MetricRules that the command migrate-keda prints for
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from click.testing import CliRunner
 
+from adapter.cli import main
 from adapter.keda import Servers, migrate, read_manifests
 from adapter.keda.scaled import Names
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
+from tests.docs.blocks import blocks, commands
 from tests.docs.example_cluster import ExampleCluster, running_cluster, running_prometheus
 from tests.docs.example_pages import DOCS, merged, sections, series_of
 from tests.docs.keda import ScaledObject, activated, keda_hpa, keda_metrics_server, metric_values
 
 HPA = "HorizontalPodAutoscaler"
-SECTIONS = {one.title: one for one in sections(DOCS / "migrating-from-keda.md") if one.of_kind("ScaledObject")}
+PAGE = DOCS / "migrating-from-keda.md"
+SECTIONS = {one.title: one for one in sections(PAGE) if one.of_kind("ScaledObject")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ PLAIN = "-without-idle"
 """After a ScaledObject's name: the same without minReplicaCount and idleReplicaCount."""
 MIGRATED = [(number, title, "") for title, number in CASES if title != "Scaling modifiers"]  # it moves no formula
 # With 27 jobs, 5 replicas are within the HPA's tolerance of 10%. KEDA ends there, because it starts from 1 replica.
-MIGRATED += [(number, title, PLAIN) for title, number in CASES if title == "To zero" and number not in (2, 4)]
+MIGRATED += [(number, title, PLAIN) for title, number in CASES if title == "To zero" and number != 4]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +130,17 @@ def scaled_object(namespace: str, name: str) -> ScaledObject:
 
 def migrated(number: int, title: str, variant: str) -> list[dict[str, Any]]:
     """Return the objects that migrate-keda prints for the ScaledObject of a section, in the namespace of a load."""
-    text = json.dumps(scaled_object(namespace(title, number), COMPARED[title].name + variant))
-    manifests = read_manifests(text, source=title)
+    scaled = scaled_object(namespace(title, number), COMPARED[title].name + variant)
+    return migrated_objects(scaled, hpa_version="milliscale.io/v1")
+
+
+def migrated_objects(scaled: ScaledObject, *, hpa_version: str) -> list[dict[str, Any]]:
+    """Return the objects that migrate-keda prints for a ScaledObject."""
+    manifests = read_manifests(json.dumps(scaled), source="x")
     [one] = manifests.scaled
-    servers = Servers(default_url="http://prometheus.monitoring:9090")
+    servers, names = Servers(default_url="http://prometheus.monitoring:9090"), Names()
     result = migrate(
-        one,
-        servers=servers,
-        authentications=manifests.authentications,
-        names=Names(),
-        hpa_version="milliscale.io/v1",
+        one, servers=servers, authentications=manifests.authentications, names=names, hpa_version=hpa_version
     )
     return result.objects
 
@@ -160,6 +167,27 @@ def cooldown(scaled: ScaledObject) -> dict[str, Any] | None:
     """Return the behavior that replaces the cooldown period of a ScaledObject that scales to zero."""
     seconds = scaled["spec"].get("cooldownPeriod")
     return {"scaleDown": {"stabilizationWindowSeconds": seconds}} if seconds else None
+
+
+def test_command_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_page = [block for block in blocks("console") if block.page == f"docs/{PAGE.name}"]
+    shown = [one for block in on_page for one in commands(block)]
+    [(command, output)] = [(command, output) for command, output in shown if "migrate-keda" in command and output]
+    (tmp_path / "web.yaml").write_text(json.dumps(scaled_object("shop", "web")))
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, shlex.split(command)[3:])
+    assert result.output.splitlines() == output.splitlines()
+
+
+def test_command_makes_the_schedule_that_the_page_shows() -> None:
+    [section] = [one for one in sections(PAGE) if one.title == "A cron trigger"]
+    [trigger] = next(one["triggers"] for one in section.documents if "triggers" in one)
+    [rule], [hpa] = section.of_kind("MetricRule"), section.of_kind(HPA)
+    spec = {"scaleTargetRef": {"name": "web"}, "minReplicaCount": 2, "maxReplicaCount": 20, "triggers": [trigger]}
+    scaled = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": rule["metadata"] | {"name": "web"}}
+    objects = migrated_objects({**scaled, "spec": spec}, hpa_version="autoscaling/v2")
+    assert objects[0] == rule
+    assert default_hpa(objects[1]) == default_hpa(hpa)
 
 
 @with_cluster

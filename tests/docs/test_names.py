@@ -39,6 +39,9 @@ OTHERS = {
     "--warm-up": "bench",
     "--wide-series": "bench",
     "--flag": "bench",
+    "--prometheus-server": "kube-metrics-adapter",
+    "--additional-prometheus-server": "kube-metrics-adapter",
+    "--metrics-ttl": "kube-metrics-adapter",
     "--enable-apiservice-patching": "KEDA's operator",
     "--enable-cert-rotation": "KEDA's operator",
 }

@@ -32,6 +32,8 @@ SERVERS = {name: PrometheusOptions(name=name, url="https://prometheus.example") 
 UNREAD = {
     "\nproviders:": "Grafana's provisioning",
     "kind: ScaledObject": "KEDA's object, which tests/docs/test_migrating_from_keda.py reads",
+    "kind: ScalingSchedule": "kube-metrics-adapter's object, with the MetricRule below it",
+    "triggers:\n- type: cron": "a part of a ScaledObject, which tests/docs/test_migrating_from_keda.py reads",
     "kube_node_info{<<.LabelMatchers>>}": "a part of a rule, which tests/adapter/test_guides.py compares",
 }
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from adapter.cli import main
-from adapter.prometheus import PrometheusClient, PrometheusConfigError, PrometheusOptions
+from adapter.prometheus import PrometheusClient, PrometheusConfigError, PrometheusOptions, PrometheusUnavailable
+from adapter.prometheus.errors import refusal
 from adapter.rules import RulesError
 from adapter.rules.reading import parse_rules
 from adapter.upstream import Auth, AzureAuth, GoogleAuth, OAuth2Auth, SigV4Auth
@@ -182,3 +183,28 @@ found = {"botocore", "google.auth", "azure.identity", "azure.core", "msal", "req
 sys.exit(f"imported: {found}" if found else 0)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"status": "error", "errorType": "forbidden", "error": "no right to query"}',
+        '{"error": {"code": 403, "message": "no right to query", "status": "PERMISSION_DENIED"}}',  # Google, Azure
+        '{"message": "no right to query"}',  # AWS
+    ],
+)
+def test_refusals_of_clouds_say_why(body: str) -> None:
+    assert str(refusal(403, body.encode())) == "Prometheus answered with status 403: no right to query"
+
+
+@pytest.mark.parametrize("body", ["", "[]", '{"error": 5}', '{"error": {"message": []}}', "{" * 9, "<html>"])
+def test_malformed_refusals_have_no_text(body: str) -> None:
+    assert str(refusal(403, body.encode())) == "Prometheus answered with status 403"
+
+
+async def test_messages_name_the_server() -> None:
+    auth = Auth(oauth2=OAuth2Auth(token_url="http://127.0.0.1:1", client_id="a", client_secret_file=Path("/none")))
+    for name, title in (("default", "Prometheus"), ("mimir", "Prometheus mimir")):
+        async with PrometheusClient(PrometheusOptions(url="http://127.0.0.1:1", name=name, auth=auth)) as client:
+            with pytest.raises(PrometheusUnavailable, match=f"the token URL of {title} gives no token: "):
+                await client.instant("up")

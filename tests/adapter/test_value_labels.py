@@ -1,0 +1,63 @@
+"""Rules whose metric has one value, with labels that are not those of series."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource, external_query_source
+from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
+from adapter.planning.rule_queries import RuleQueries
+from adapter.prometheus import Sample, Scalar, Vector
+from adapter.rules import QueryRule
+from kube.deadlines import NO_DEADLINE
+from kube.mapping import GroupResource
+from kube.selectors import LabelSelector
+from tests.adapter.metrics_env import NOW, CannedPrometheus, vector
+
+RULE = QueryRule(metric="rps", query="sum(rps)", value_labels=(("type", "prometheus"),), key="hpa", external=True)
+
+
+def queries(result: Vector | Scalar) -> RuleQueries:
+    """Return queries that all have this result."""
+    return RuleQueries(CannedPrometheus(result=result), telemetry=RuleTelemetry(CollectorRegistry()))
+
+
+async def external(result: Vector | Scalar, selector: str) -> Vector | Scalar | None:
+    """Return the external metric's samples."""
+    query = ExternalQuery(external_query_source(RULE), "shop", LabelSelector.parse(selector))
+    return await queries(result).execute(query, NO_DEADLINE)
+
+
+@pytest.mark.parametrize(
+    "result", [Scalar(NOW, 7.0), vector(({"app": "web"}, 7)), vector(({"app": "a"}, 7), ({"app": "b"}, 8))]
+)
+async def test_first_value_has_the_labels_of_the_rule(result: Vector | Scalar) -> None:
+    only = Vector((Sample({"type": "prometheus"}, NOW, 7.0),))
+    for selector in ("", "type=prometheus", "type in (prometheus, zmon)", "other!=x"):
+        assert await external(result, selector) == only
+    for selector in ("type=zmon", "app=web", "app", "!type"):
+        assert await external(result, selector) == Vector(())
+
+
+async def test_empty_result_has_no_value() -> None:
+    assert await external(Vector(()), "type=prometheus") == Vector(())
+
+
+async def test_value_of_an_object_is_found_by_its_name() -> None:
+    rule = QueryRule(
+        metric="rps",
+        query="sum(rps)",
+        key="hpa",
+        resource_label="<object>",
+        namespace_label="<namespace>",
+        value_labels=(("<namespace>", "shop"), ("<object>", "dummy")),
+    )
+    info = CustomMetricInfo(GroupResource("", "pods"), "rps", namespaced=True)
+    source = CustomSource(info, rule, "", rule.resource_label, rule.namespace_label)
+    for namespace, found in (("shop", ["dummy"]), ("other", [])):
+        query = ObjectsQuery(source, namespace, ["dummy"], False, LabelSelector())
+        samples = await queries(Scalar(NOW, 7.0)).objects(query, NO_DEADLINE)
+        assert samples is not None
+        assert list(samples) == found

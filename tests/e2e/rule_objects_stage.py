@@ -1,0 +1,168 @@
+"""A cluster whose HPAs get metrics from rules that are objects.
+
+kube-apiserver with its aggregation layer, kube-controller-manager's HPA controller, the adapter, and a Prometheus that
+scrapes gauges of the test.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from kube.client import KubeClient, KubeError
+from kube.status import StatusError
+from playground.binaries import find_async
+from playground.cluster import start_cluster
+from playground.install import Manifests, Object, apply, read_objects
+from playground.ports import LOOPBACK, free_port
+from playground.processes import ChildProcess
+from playground.prometheus import PrometheusServer, Target
+from tests.e2e.controllers import ROOT, controller_manager, started
+from tests.eventually import eventually
+
+EXTERNAL: Final = "/apis/external.metrics.k8s.io/v1beta1"
+_SOON = 40.0
+
+
+@dataclass
+class Gauges:
+    """The gauges that Prometheus scrapes: the series, such as `queue{namespace="shop"}`, and their values."""
+
+    values: dict[str, float] = field(default_factory=dict)
+
+    async def scrape(self, _: web.Request) -> web.Response:
+        """Serve Prometheus' text format."""
+        return web.Response(text="".join(f"{series} {value}\n" for series, value in self.values.items()))
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[str]:
+        """Serve the gauges; yield the address."""
+        app = web.Application()
+        app.router.add_get("/metrics", self.scrape)
+        runner = web.AppRunner(app, shutdown_timeout=0.01)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, LOOPBACK, 0).start()
+            yield f"{LOOPBACK}:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """The running cluster; `client` is of an admin."""
+
+    client: KubeClient
+    gauges: Gauges
+    adapter: ChildProcess
+    prometheus_url: str
+
+    async def scales(self, namespace: str, name: str, replicas: int) -> None:
+        """Wait until a Deployment has so many replicas."""
+
+        async def scaled() -> bool:
+            assert self.adapter.exit_status is None, self.adapter.last_lines()
+            hpa = await self.client.get(_path("autoscaling/v2", "horizontalpodautoscalers", namespace, name))
+            deployment = await self.client.get(_path("apps/v1", "deployments", namespace, name))
+            assert deployment["spec"]["replicas"] == replicas, hpa.get("status")
+            return True
+
+        await eventually(scaled, within=_SOON)
+
+    async def value(self, path: str) -> Any:
+        """Return the values of a metric, through the aggregation layer."""
+        return [item["value"] for item in (await self.client.get(path))["items"]]
+
+
+def _path(api_version: str, resource: str, namespace: str, name: str) -> str:
+    return f"/apis/{api_version}/namespaces/{namespace}/{resource}/{name}"
+
+
+def deployment(namespace: str, name: str) -> Object:
+    """Return a Deployment of one replica."""
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "nothing"}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def hpa(namespace: str, name: str, *metrics: Object, annotations: Mapping[str, str] | None = None) -> Object:
+    """Return an HPA of a Deployment with the same name, which scales up and down at once."""
+    policies = [{"type": "Percent", "value": 1000, "periodSeconds": 1}]
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": namespace, "annotations": dict(annotations or {})},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": 1,
+            "maxReplicas": 10,
+            "metrics": list(metrics),
+            "behavior": {"scaleUp": {"policies": policies}, "scaleDown": {"stabilizationWindowSeconds": 0}},
+        },
+    }
+
+
+def external(metric: str, average: str, labels: Mapping[str, str] | None = None) -> Object:
+    """Return an external metric of an HPA."""
+    identifier: Object = {"name": metric}
+    if labels:
+        identifier["selector"] = {"matchLabels": dict(labels)}
+    return {
+        "type": "External",
+        "external": {"metric": identifier, "target": {"type": "AverageValue", "averageValue": average}},
+    }
+
+
+def namespace(name: str) -> Object:
+    """Return a Namespace."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+@asynccontextmanager
+async def stage(folder: Path, *flags: str) -> AsyncIterator[Stage]:
+    """Run everything; `flags` are further flags of the adapter."""
+    gauges, port = Gauges(), free_port()
+    rules = folder / "rules.yaml"
+    rules.write_text("externalRules: [{name: of_the_file, query: vector(7)}]\n")
+    async with (
+        gauges.served() as address,
+        PrometheusServer(folder / "prometheus", scrape_interval=0.2) as prometheus,
+        start_cluster(folder / "cluster", ready_seconds=0.05) as cluster,
+        await cluster.client() as client,
+    ):
+        await prometheus.set_targets([Target(address=address)])
+        for crd in ("horizontalpodautoscalers", "metric-rules/metricrules", "metric-rules/clustermetricrules"):
+            await apply(client, await read_objects(ROOT / f"manifests/crds/{crd}.yaml"))
+        command = [
+            *(sys.executable, "-m", "adapter", "serve", f"--config={rules}", f"--prometheus-url={prometheus.url}"),
+            *(f"--{use}-kubeconfig={cluster.kubeconfig}" for use in ("lister", "authentication", "authorization")),
+            *(f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"),
+            *("--metrics-freshness=200ms", "--metrics-relist-interval=1s", "--shutdown-delay-duration=0s"),
+            *flags,
+        ]
+        adapter = await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=ROOT)
+        async with adapter:
+            manifests = await Manifests.render(await find_async("kubectl"))
+            await apply(client, [namespace("milliscale"), *manifests.registration(port=port)])
+
+            async def served() -> bool:
+                assert adapter.exit_status is None, adapter.last_lines()
+                try:
+                    return bool((await client.get(f"{EXTERNAL}/namespaces/default/of_the_file"))["items"])
+                except (KubeError, StatusError) as error:
+                    raise AssertionError(str(error)) from error
+
+            await eventually(served, within=_SOON)
+            async with started("kube-controller-manager", controller_manager(cluster, folder), folder):
+                yield Stage(client=client, gauges=gauges, adapter=adapter, prometheus_url=prometheus.url)

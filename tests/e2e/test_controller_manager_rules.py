@@ -1,0 +1,129 @@
+"""kube-controller-manager scales on metrics whose rules are objects: annotations of the HPA, and MetricRules.
+
+Requests pass the aggregation layer of kube-apiserver. Each test has an application in its own namespace.
+"""
+
+import datetime
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from kube.status import StatusError
+from playground.install import Object, apply
+from tests.e2e.controllers import needs_controller_manager
+from tests.e2e.rule_objects_stage import EXTERNAL, Stage, deployment, external, hpa, namespace, stage
+from tests.eventually import eventually
+
+pytestmark = [
+    *needs_controller_manager,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("controller_manager_rules"),
+]
+HPAS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with stage(tmp_path_factory.mktemp("stage"), "--metric-rules", "--hpa-annotations") as running:
+        yield running
+
+
+def metric_rule(namespace: str, name: str, **spec: Any) -> Object:
+    """Return a MetricRule of type External."""
+    metadata = {"name": name, "namespace": namespace}
+    return {
+        "apiVersion": "milliscale.io/v1",
+        "kind": "MetricRule",
+        "metadata": metadata,
+        "spec": {"type": "External", "metric": name, **spec},
+    }
+
+
+async def test_query_in_an_annotation_scales(running: Stage) -> None:
+    queue = 'jobs{namespace="annotated"}'
+    running.gauges.values[queue] = 25
+    query = {"metric-config.external.waiting.prometheus/query": f"sum({queue})"}
+    source = external("waiting", "10", {"type": "prometheus"})
+    scaler = hpa("annotated", "web", source, annotations=query)
+    await apply(running.client, [namespace("annotated"), deployment("annotated", "web"), scaler])
+    await running.scales("annotated", "web", 3)
+    running.gauges.values[queue] = 61
+    await running.scales("annotated", "web", 7)
+    running.gauges.values[queue] = 1
+    await running.scales("annotated", "web", 1)
+
+    # The annotation's query changes, and then the annotation is removed.
+    path = f"{HPAS.format('annotated')}/web"
+    [key] = query
+    await running.client.patch(path, {"metadata": {"annotations": {key: "vector(50)"}}})
+    await running.scales("annotated", "web", 5)
+    await running.client.patch(path, {"metadata": {"annotations": {key: None}}})
+
+    async def gone() -> bool:
+        try:
+            await running.client.get(f"{EXTERNAL}/namespaces/annotated/waiting")
+        except StatusError as error:
+            return error.code == 404
+        return False
+
+    await eventually(gone)
+
+
+async def test_hpas_with_queries_of_one_name_get_their_own_values(running: Stage) -> None:
+    await apply(running.client, [namespace("legacy")])
+    for name, value in (("web", 20), ("worker", 40)):
+        running.gauges.values[f'load{{namespace="legacy",app="{name}"}}'] = value
+        query = f'sum(load{{app="{name}"}})'
+        annotations = {f"metric-config.external.prometheus-query.prometheus/{name}-load": query}
+        source = external("prometheus-query", "10", {"query-name": f"{name}-load"})
+        scaler = hpa("legacy", name, source, annotations=annotations)
+        await apply(running.client, [deployment("legacy", name), scaler])
+    await running.scales("legacy", "web", 2)
+    await running.scales("legacy", "worker", 4)
+
+
+async def test_object_metric_per_replica_scales_as_an_average(running: Stage) -> None:
+    await apply(running.client, [namespace("objects")])
+    for name, value in (("web", 30), ("worker", 58)):
+        running.gauges.values[f'load{{namespace="objects",app="{name}"}}'] = value
+        annotations = {
+            "metric-config.object.load.prometheus/query": f'sum(load{{namespace="objects",app="{name}"}})',
+            "metric-config.object.load.prometheus/per-replica": "true",
+        }
+        source = {
+            "metric": {"name": "load"},
+            "describedObject": {"apiVersion": "v1", "kind": "Pod", "name": f"dummy-{name}"},
+            "target": {"type": "Value", "value": "10"},
+        }
+        scaler = hpa("objects", name, {"type": "Object", "object": source}, annotations=annotations)
+        await apply(running.client, [deployment("objects", name), scaler])
+    await running.scales("objects", "web", 3)
+    await running.scales("objects", "worker", 6)
+    running.gauges.values['load{namespace="objects",app="worker"}'] = 20
+    await running.scales("objects", "worker", 2)
+
+
+async def test_metric_rule_scales(running: Stage) -> None:
+    queue = 'queue{namespace="ruled"}'
+    running.gauges.values[queue] = 44
+    rule = metric_rule("ruled", "queue-length", query=f"sum({queue})")
+    scaler = hpa("ruled", "web", external("queue-length", "20"))
+    await apply(running.client, [namespace("ruled"), deployment("ruled", "web"), rule, scaler])
+    await running.scales("ruled", "web", 3)
+    running.gauges.values[queue] = 100
+    await running.scales("ruled", "web", 5)
+    running.gauges.values[queue] = 0
+    await running.scales("ruled", "web", 1)
+
+
+async def test_schedule_scales(running: Stage) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    start, end = (now + datetime.timedelta(seconds=seconds) for seconds in (4, 12))
+    window = {"from": f"{start:%Y-%m-%dT%H:%M:%S}", "until": f"{end:%Y-%m-%dT%H:%M:%S}", "value": 4}
+    rule = metric_rule("scheduled", "campaign", schedule={"timezone": "UTC", "default": 1, "dates": [window]})
+    scaler = hpa("scheduled", "web", external("campaign", "1"))
+    await apply(running.client, [namespace("scheduled"), deployment("scheduled", "web"), rule, scaler])
+    await running.scales("scheduled", "web", 4)
+    await running.scales("scheduled", "web", 1)
