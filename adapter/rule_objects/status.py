@@ -211,6 +211,8 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _limited(message: str) -> str:
+    """Return a message without control characters, which a terminal would obey, and of a limited length."""
+    message = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in message[: 2 * _MAX_MESSAGE])
     return message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 3]}..."
 
 

@@ -49,14 +49,16 @@ _WORKERS: Final = 4
 _RECHECK_SECONDS: Final = 300.0
 # For objects whose next check probably has another result.
 _UNSETTLED_SECONDS: Final = 30.0
+_PENDING_SECONDS: Final = 5.0
 _JITTER: Final = 0.2
 _RECHECKS_PER_SECOND: Final = 5.0
-_WRITES_PER_SECOND: Final = 20.0
-_WRITE_BURST: Final = 40
+# Each write is preceded by a read.
+_REQUESTS_PER_SECOND: Final = 40.0
+_REQUEST_BURST: Final = 80
 _FILE_SECONDS: Final = 0.5  # between two looks at the version of the rules file
 _STATES_AT_ONCE: Final = 100  # without a yield to the event loop
-_GONE: Final = (404, 409)
 _NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
 
 
 class Objects(Protocol):
@@ -120,12 +122,13 @@ class StatusWriter(Collector):
         self._random = random
         self._elector = LeaderElector(client, election, identity=unique_identity())
         self._writes = ThrottledClient(
-            client, TokenBucket(qps=_WRITES_PER_SECOND, burst=_WRITE_BURST), may_write=self._elector.leading
+            client, TokenBucket(qps=_REQUESTS_PER_SECOND, burst=_REQUEST_BURST), may_write=self._elector.leading
         )
         self._errors = ErrorLog(disconnected=lambda: False)
         self._queue: FairQueue[ObjectName] = FairQueue()
         self._rechecks: WorkQueue[ObjectName] = WorkQueue()
         self._known: dict[ObjectName, _Known] = {}
+        self._pending: set[ObjectName] = set()
         self._loaded = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -247,8 +250,14 @@ class StatusWriter(Collector):
         state = self._objects.state(name)
         if state is None:
             self._known.pop(name, None)
+            self._pending.discard(name)
             self._errors.forget(name)
             return
+        if state.reason is Reason.PENDING and name not in self._pending:
+            self._pending.add(name)  # its series are being listed: a status now would be replaced in a moment
+            self._rechecks.move(name, _PENDING_SECONDS)
+            return
+        self._pending.discard(name)
         if state.reason is Reason.READY:
             verdict = await self._check(state.object.rules[0])
             if self._objects.state(name) != state:
@@ -267,14 +276,13 @@ class StatusWriter(Collector):
         before = msgspec.json.decode(known.status) if known is not None and known.uid == one.uid else {}
         status = status_of(verdict, generation=one.generation, before=before, now=self._wall_clock())
         if must_write(status, before):
-            # The uid makes the write fail if another object has this name now.
-            body = {"metadata": {"uid": one.uid}, "status": status}
             try:
-                await self._writes.patch(status_path(one.name), body)
+                if not await self._replace(one, status):
+                    return False
             except NotLeaderError:
                 return False
             except (StatusError, KubeError) as error:
-                gone = isinstance(error, StatusError) and error.code in _GONE
+                gone = isinstance(error, StatusError) and error.code == _NOT_FOUND
                 self._errors.reconciled(one.name, None if gone else f"its status cannot be written: {error}")
                 return gone
         else:
@@ -283,11 +291,37 @@ class StatusWriter(Collector):
         self._known[one.name] = _known(one.uid, status)
         return True
 
+    async def _replace(self, one: RuleObject, status: Mapping[str, Any]) -> bool:
+        """Write a status; return False if the object has changed. Raises StatusError, KubeError."""
+        # For custom resources, a patch of the status is not refused because of another uid. A list of one object needs
+        # no right to get it.
+        collection = collection_path(one.name)
+        listed = await self._writes.get(collection, {"fieldSelector": f"metadata.name={one.name.name}"})
+        metadata = _metadata_of_one(listed)
+        if (metadata.get("uid"), metadata.get("generation")) != (one.uid, one.generation):
+            return False
+        body = {"metadata": {"resourceVersion": metadata.get("resourceVersion")}, "status": status}
+        try:
+            await self._writes.patch(f"{collection}/{quote(one.name.name, safe='')}/status", body)
+        except StatusError as error:
+            if error.code != _CONFLICT:
+                raise
+            return False
+        return True
 
-def status_path(name: ObjectName) -> str:
-    """Return the path of an object's status."""
+
+def collection_path(name: ObjectName) -> str:
+    """Return the path of an object's collection."""
     namespace = f"/namespaces/{quote(name.namespace, safe='')}" if name.namespace else ""
-    return f"{_GROUP}{namespace}/{RESOURCES[name.kind]}/{quote(name.name, safe='')}/status"
+    return f"{_GROUP}{namespace}/{RESOURCES[name.kind]}"
+
+
+def _metadata_of_one(listed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata of the only object in a list; an empty mapping if there is none."""
+    match listed.get("items"):
+        case [{"metadata": dict(metadata)}]:
+            return metadata
+    return {}
 
 
 def _is_current(known: _Known, state: ObjectState) -> bool:

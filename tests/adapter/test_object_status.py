@@ -209,6 +209,11 @@ def test_object_that_cannot_be_read_yet_is_unknown() -> None:
     assert not_served(state).ready is None
 
 
+def test_messages_have_no_control_characters() -> None:
+    state = ObjectState(object=OBJECT, reason=Reason.INVALID, message="a\x1b[2Jb\nc")
+    assert not_served(state).message == "a\ufffd[2Jb\ufffdc"
+
+
 def test_long_messages_are_cut() -> None:
     state = ObjectState(object=OBJECT, reason=Reason.INVALID, message="x" * 100_000)
     assert len(not_served(state).message) == 1_000

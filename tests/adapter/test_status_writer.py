@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rule_objects.status import Verdict
-from adapter.rule_objects.status_writer import LEASE, StatusWriter, status_path
+from adapter.rule_objects.status_writer import LEASE, StatusWriter
 from adapter.rules import AnyRule, QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
 from kube.client import KubeClient
@@ -42,11 +42,11 @@ def rule(key: str) -> AnyRule:
 class Env:
     """Rule objects in an API server, and a writer that knows them."""
 
-    server: PlaygroundApiServer
     client: KubeClient
     known: dict[ObjectName, RuleObject] = dataclasses.field(default_factory=dict)
     reasons: dict[ObjectName, tuple[Reason, str]] = dataclasses.field(default_factory=dict)
     file_version: int = 0
+    revision: int = 0
     result: Verdict = READY
     checked: list[str] = dataclasses.field(default_factory=list)
     hanging: asyncio.Event | None = None
@@ -72,7 +72,7 @@ class Env:
         made = await self.client.post(RULES, body)
         key = ObjectName("MetricRule", "shop", name)
         if status is not None:
-            await self.client.patch(status_path(key), {"status": status})
+            await self.client.patch(f"{RULES}/{name}/status", {"status": status})
         self.known[key] = RuleObject(
             name=key,
             uid=made["metadata"]["uid"],
@@ -80,6 +80,13 @@ class Env:
             rules=(rule(str(key)),),
         )
         return key
+
+    async def change(self, name: ObjectName) -> None:
+        """Change the spec of an object."""
+        self.revision += 1
+        spec = {"query": f"sum(queue) + {self.revision}"}
+        changed = await self.client.patch(f"{RULES}/{name.name}", {"spec": spec})
+        self.known[name] = msgspec.structs.replace(self.known[name], generation=changed["metadata"]["generation"])
 
     async def status(self, name: str) -> dict[str, Any]:
         found = await self.client.get(f"{RULES}/{name}")
@@ -135,7 +142,7 @@ async def env(tmp_path: Path) -> AsyncIterator[Env]:
     async with PlaygroundApiServer(tmp_path) as server, await KubeClient.connect(server.kubeconfig()) as client:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
         await client.post("/api/v1/namespaces", namespace)
-        yield Env(server, client)
+        yield Env(client)
 
 
 async def test_object_without_a_status_gets_one(env: Env) -> None:
@@ -151,7 +158,7 @@ async def test_changed_object_is_checked_at_once(env: Env) -> None:
     name = await env.create("queue")
     async with env.running() as writer:
         await env.until_reason("queue", "Ready")
-        env.known[name] = msgspec.structs.replace(env.known[name], generation=2)
+        await env.change(name)
         env.result = Verdict(ready=False, reason="QueryFailed", message="no")
         writer.changed([name])
         await env.until_reason("queue", "QueryFailed")
@@ -219,7 +226,7 @@ async def test_new_leader_checks_objects_that_changed_meanwhile(env: Env) -> Non
     async with env.running():
         for name, reason in (("changed", "Ready"), ("refused", "Ready"), ("valid", "Invalid")):
             await env.until_reason(name, reason)
-    env.known[changed] = msgspec.structs.replace(env.known[changed], generation=2)
+    await env.change(changed)
     env.reasons = {refused_now: (Reason.TOO_MANY_RULES, "more than 100")}
     async with env.running(random=lambda: 0.9):
         await env.until_reason("refused", "TooManyRules")
@@ -278,11 +285,23 @@ async def test_object_that_changes_during_its_check_is_checked_again(env: Env) -
     env.hanging = asyncio.Event()
     async with env.running():
         await until(lambda: len(env.checked) == 1)
-        env.known[name] = msgspec.structs.replace(env.known[name], generation=2)
+        await env.change(name)
         env.hanging.set()
         await env.until_reason("queue", "Ready")
     assert (await env.status("queue"))["observedGeneration"] == 2
     assert len(env.checked) == 2
+
+
+async def test_pending_object_gets_its_status_when_its_series_are_listed(env: Env) -> None:
+    name = await env.create("queue")
+    env.reasons[name] = (Reason.PENDING, "its series are not listed yet")
+    await env.create("other")
+    async with env.running() as writer:
+        await env.until_reason("other", "Ready")
+        assert await env.status("queue") == {}
+        env.reasons.clear()
+        writer.changed([name])
+        await env.until_reason("queue", "Ready")
 
 
 async def test_slow_namespace_does_not_delay_others(env: Env) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
+from msgspec import structs
 
+from adapter.rule_objects.state import Reason
 from adapter.rules.objects import Tenancy, read_object
 from kube.client import KubeClient
 from kube.status import StatusError
@@ -20,6 +22,7 @@ from playground.apiserver.tables import table_of
 from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.install import apply, read_objects
+from tests.adapter.test_status_writer import Env
 from tests.eventually import eventually
 from tests.manifests.metric_rule_specs import (
     CLUSTER_ONLY,
@@ -241,6 +244,26 @@ async def test_kubectl_get_prints_the_state(admin: KubeClient, kubectl: Kubectl,
     _, output = await kubectl("get", "milliscale", "-o", "wide")
     assert "SERIES   QUERY TIME   MESSAGE          AGE" in output
     assert "12       12ms         it has a value   " in output
+
+
+@on_real_api_server
+async def test_adapter_writes_statuses_that_the_schema_accepts(admin: KubeClient, kubectl: Kubectl) -> None:
+    await admin.post("/api/v1/namespaces", {"metadata": {"name": "shop"}})
+    env = Env(admin)
+    name, replaced = await env.create("queue"), await env.create("replaced")
+    async with env.running() as writer:
+        await env.until_reason("queue", "Ready")
+        await env.until_reason("replaced", "Ready")
+        assert (await env.status("queue"))["value"] == "4"
+        env.reasons[name] = (Reason.CONFLICT, "queue is made by MetricRule shop/older, which is older")
+        env.known[replaced] = structs.replace(env.known[replaced], uid="of-the-deleted-one", generation=7)
+        writer.changed([replaced, name])
+        await env.until_reason("queue", "Conflict")
+        # Objects of a namespace are written in order, so the other one has been tried.
+        assert (await env.status("replaced"))["observedGeneration"] == 1
+    assert "value" not in await env.status("queue")
+    _, output = await kubectl("get", "mrule", "queue", "--namespace=shop", "--no-headers")
+    assert output.split()[:5] == ["queue", "External", "queue", "False", "Conflict"]
 
 
 @on_real_api_server
