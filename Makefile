@@ -24,7 +24,7 @@ SNAPSHOT ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-overload bench-page bench-replay bench-tune image release krew lock pictures dashboards chart-files render-chart reference docs clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-metric-rules bench-overload bench-page bench-replay bench-tune image release krew lock pictures dashboards chart-files render-chart reference docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -76,6 +76,9 @@ bench-autoscaler: setup ## measure how many HPAs the autoscaler handles; BENCH_A
 
 bench-listing: setup ## measure time and memory for listing 20,000 pods; BENCH_ARGS="--pods 1000" narrows it
 	@$(PY) -m bench.hpa_listing $(BENCH_ARGS)
+
+bench-metric-rules: setup ## measure 5,000 MetricRules: memory, event loop, time until changes are effective, a minute or two
+	@$(PY) -m bench.metric_rules $(BENCH_ARGS)
 
 bench-overload: setup ## send the adapter ten times what it can serve, two minutes; BENCH_ARGS="--seconds 10" is shorter
 	@$(PY) -m bench.overload $(BENCH_ARGS)

@@ -76,6 +76,7 @@ class RuleTelemetry:
         )
         self._freshness = _Ages(registry)
         self._paused = _Paused(registry)
+        self._forwards = _Forwards(registry)
 
     def begin(
         self,
@@ -85,18 +86,21 @@ class RuleTelemetry:
         digest: str,
         now: float,
         paused: Callable[[], Iterable[tuple[str, str]]],
+        forwards: Callable[[], Iterable[tuple[str, bool]]] = tuple,
     ) -> None:
         """Start counting for the file's rules, given by their keys, and remove the metrics of all but `others`.
 
         `others` are the keys of rules in objects, which can be many: they are counted from their first failure.
         `digest` is the SHA-256 of the file, `now` in seconds since the epoch; `paused` returns the rule's key and the
-        reason of each group of requests whose coalescing is paused.
+        reason of each group of requests whose coalescing is paused; `forwards` the name of each adapter of
+        forwardExternal, and whether its metrics could be listed the last time.
         """
         counters = (self.relist_errors, self.query_errors, self.left_out)
         self._remove(lambda rule: rule not in rules and rule not in others)
         for counter, rule in itertools.product(counters, rules):
             counter.labels(rule)
         self._paused.groups = paused
+        self._forwards.states = forwards
         self._config.clear()
         self._config.labels(f"sha256:{digest}").set(1)
         self.reload_successful.set(1)
@@ -152,6 +156,25 @@ class _Paused(Collector):
         )
         for labels, count in Counts(self.groups()).items():
             family.add_metric(labels, count)
+        yield family
+
+
+class _Forwards(Collector):
+    """Whether the metrics of each adapter of forwardExternal could be listed the last time."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.states: Callable[[], Iterable[tuple[str, bool]]] = tuple
+        registry.register(self)
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Return the gauge."""
+        family = GaugeMetricFamily(
+            "milliscale_adapter_forward_last_list_successful",
+            "1 if the metrics of an adapter of forwardExternal could be listed the last time, else 0.",
+            labels=("adapter",),
+        )
+        for name, successful in self.states():
+            family.add_metric((name,), int(successful))
         yield family
 
 

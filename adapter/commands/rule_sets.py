@@ -160,7 +160,7 @@ class RuleSet:
         async with self.cache, self.forwarder:
             running.set()
             if previous is not None:
-                self.forwarder.carry_over(previous.forwarder)
+                await self.forwarder.carry_over(previous.forwarder)
                 await self.catalog.carry_over(previous.catalog)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.catalog.run(), name="catalog")
@@ -274,6 +274,7 @@ class RuleSets:
             digest=rules.digest,
             now=self.applied_at,
             paused=lambda: [(rule, why.value) for rule, why in coalescer.paused()] if coalescer is not None else [],
+            forwards=rule_set.forwarder.states,
         )
 
     async def _log_gone(self, old: Snapshot, after: RuleSet) -> None:

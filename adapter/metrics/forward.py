@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import operator
 import time
 from collections.abc import Callable
@@ -46,16 +47,18 @@ class Forwarder:
         session: aiohttp.ClientSession | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._options = options
         self.adapters = tuple(
             OtherAdapter(
                 one,
+                takes=lambda metric, index=index: self._index(metric) == index,  # type: ignore[misc]
                 relist_interval=relist_interval,
                 ttl=ttl,
                 max_cache_bytes=_MAX_CACHE_BYTES // len(options),
                 session=session,
                 clock=clock,
             )
-            for one in options
+            for index, one in enumerate(options)
         )
         self._open = contextlib.AsyncExitStack()
         self._listed: tuple[tuple[str, ...], ...] = ()
@@ -80,21 +83,25 @@ class Forwarder:
         listed = tuple(adapter.names for adapter in self.adapters)
         if len(listed) != len(self._listed) or not all(map(operator.is_, listed, self._listed)):
             self._listed = listed
-            self._names = tuple(sorted(name for one in self.adapters for name in self.names_of(one)))
+            self._names = tuple(sorted(itertools.chain.from_iterable(listed)))
         return self._names
-
-    def names_of(self, adapter: OtherAdapter) -> list[str]:
-        """Return the metrics that an adapter last listed and that requests are forwarded to it for."""
-        return [name for name in adapter.names if self.adapter_for(name) is adapter]
 
     def adapter_for(self, metric: str) -> OtherAdapter | None:
         """Return the adapter that requests for a metric are forwarded to, whether it lists it or not."""
-        return next((one for one in self.adapters if one.options.takes(metric)), None)
+        index = self._index(metric)
+        return self.adapters[index] if index is not None else None
 
-    def carry_over(self, previous: Forwarder) -> None:
+    def _index(self, metric: str) -> int | None:
+        return next((index for index, one in enumerate(self._options) if one.takes(metric)), None)
+
+    def states(self) -> list[tuple[str, bool]]:
+        """Return the name of each adapter, and whether its last list succeeded."""
+        return [(one.options.name, not one.problem) for one in self.adapters if one.tried]
+
+    async def carry_over(self, previous: Forwarder) -> None:
         """Start with the names that another version's forwarder has listed of the same adapters."""
-        for adapter in self.adapters:
-            any(map(adapter.carry_over, previous.adapters))
+        for adapter, other in itertools.product(self.adapters, previous.adapters):
+            await adapter.carry_over(other)
 
     async def wait_tried(self) -> None:
         """Wait until each adapter has been listed, with success or not, by this version or the one before."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import functools
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,7 @@ import msgspec
 from yarl import URL
 
 from adapter.catalog.values import ExternalMetricValue
+from adapter.gil import releasing_gil
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.refresh_ahead import RefreshAheadCache
 from adapter.rules import ForwardOptions
@@ -44,6 +46,8 @@ _REQUESTS, _MAX_WAITING = 8, 256
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
 _VALUE_BYTES = 500
+_MAX_NAMES = 50_000
+_FEW_NAMES = 500  # are selected without a thread
 _UNREACHABLE = "cannot be reached"
 _UNREADABLE = "sent an unusable response"
 _REFUSED = "does not accept this adapter's credentials"
@@ -74,6 +78,7 @@ class OtherAdapter:
 
     Args:
         options: its address.
+        takes: returns True for the name of a metric that is requested from it.
         relist_interval: of its list of metrics, in seconds.
         ttl: of cached values, in seconds; 0 caches nothing.
         max_cache_bytes: the estimated size of cached values.
@@ -85,6 +90,7 @@ class OtherAdapter:
         self,
         options: ForwardOptions,
         *,
+        takes: Callable[[str], bool],
         relist_interval: float,
         ttl: float,
         max_cache_bytes: int,
@@ -97,10 +103,12 @@ class OtherAdapter:
         self._upstream = UpstreamClient(options, connections=_REQUESTS, max_waiting=_MAX_WAITING, session=session)
         self._relist_interval = relist_interval
         self._clock = clock
+        self._takes = takes
         self._tried = asyncio.Event()
+        self._listed: tuple[str, ...] = ()
         self.options = options
         self.names: tuple[str, ...] = ()
-        """The metrics that it last listed, sorted; the same tuple until they change."""
+        """The metrics that it last listed and that are requested from it, sorted; the same tuple until they change."""
         self.problem = ""
         """Why its metrics could not be listed the last time; "" if they were."""
 
@@ -114,17 +122,22 @@ class OtherAdapter:
         await self._cache.__aexit__(None, None, None)
         await self._upstream.close()
 
-    def carry_over(self, previous: OtherAdapter) -> bool:
+    async def carry_over(self, previous: OtherAdapter) -> None:
         """Start with the names that were listed for another version of the rules, if that is of the same server."""
         old, new = (replace(one.options, name="", metrics=()) for one in (previous, self))
         if old == new:
-            self.names, self.problem = previous.names, previous.problem
+            await self._set_names(previous._listed)
+            self.problem = previous.problem
             if previous._tried.is_set():
                 self._tried.set()
-        return old == new
+
+    @property
+    def tried(self) -> bool:
+        """True once its metrics have been listed, with success or not, by this version or the one before."""
+        return self._tried.is_set()
 
     async def wait_tried(self) -> None:
-        """Wait until the names have been listed, with success or not, by this version or the one before."""
+        """Wait until `tried`."""
         await self._tried.wait()
 
     async def run(self) -> None:
@@ -181,17 +194,28 @@ class OtherAdapter:
     async def _relist(self) -> bool:
         try:
             found = await self._get("", {}, _Resources)
+            if len(found.resources or ()) > _MAX_NAMES:
+                raise self._unusable(f"lists more than {_MAX_NAMES} metrics", ValueError("too many"))
         except StatusError as error:
             if str(error) != self.problem:
                 self.problem = str(error)
                 _log.warning("the metrics of %s cannot be listed, and the last list stays: %s", self.options, error)
             return False
-        names = tuple(sorted({resource.name for resource in found.resources or ()}))
-        self.names = names if names != self.names else self.names  # the union is compared by identity
+        await self._set_names(tuple(resource.name for resource in found.resources or ()))
         if self.problem:
             self.problem = ""
             _log.info("the metrics of %s are listed again", self.options)
         return True
+
+    async def _set_names(self, listed: tuple[str, ...]) -> None:
+        self._listed = listed
+        selected = functools.partial(self._selected, listed)
+        names = await asyncio.to_thread(selected) if len(listed) > _FEW_NAMES else selected()
+        self.names = names if names != self.names else self.names  # the union is compared by identity
+
+    def _selected(self, listed: tuple[str, ...]) -> tuple[str, ...]:
+        names = set(listed)
+        return tuple(sorted(filter(self._takes, releasing_gil(names) if len(listed) > _FEW_NAMES else names)))
 
     async def _get(self, path: str, query: dict[str, str], kind: type[_T]) -> _T:
         url = URL(f"{self.options.base}{_API}{path}", encoded=True).with_query(query)

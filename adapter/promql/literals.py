@@ -6,7 +6,8 @@ import re
 import sys
 from collections.abc import Iterator
 
-_MAX_LENGTH = 100_000
+_MAX_LENGTH = 64_000
+_MAX_ESCAPES = 8_000  # and bytes beyond ASCII; each takes a microsecond
 # Possessive quantifiers: a string that does not end is found in linear time.
 _TOKENS = re.compile(
     r"""(?P<string>"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|`[^`]*+`)|(?P<unclosed>["'`])|(?P<comment>\#[^\r\n]*+)"""
@@ -31,10 +32,16 @@ def tokenized(query: str) -> Iterator[tuple[str, str]]:
     They are a "string" with its quotes, an "operator", the sign of a "regex" matcher, or "" for anything else.
 
     Raises:
-        PromqlError: it is too long, or a string does not end.
+        PromqlError: it is too long, a string does not end, or the text is not Unicode.
     """
     if len(query) > _MAX_LENGTH:
         raise PromqlError(f"it is longer than {_MAX_LENGTH} characters")
+    try:
+        escapes = query.count("\\") + len(query.encode()) - len(query)
+    except UnicodeError as error:
+        raise PromqlError("it is not Unicode") from error
+    if escapes > _MAX_ESCAPES:
+        raise PromqlError(f"it has more than {_MAX_ESCAPES} escape sequences, and bytes beyond ASCII")
     end = 0
     for token in _TOKENS.finditer(query):
         if token.start() > end:

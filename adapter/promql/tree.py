@@ -30,7 +30,7 @@ from promql_parser import (
 from adapter.promql.literals import PromqlError, quote, tokenized, unquote
 
 # The parser takes quadratic time over nested expressions, and overflows the stack at some ten thousand levels.
-_MAX_SYNTAX = 4_000  # characters without strings and comments
+_MAX_SYNTAX = 4_000  # characters without the content of strings and comments
 _MAX_OPERATORS = 400  # and opening parentheses; several thousand signs in a row take a second
 # Functions that read a tree are recursive.
 _MAX_DEPTH = 200
@@ -98,20 +98,20 @@ def _prepared(query: str) -> tuple[str, list[str]]:
                     if not cheap or _is_number(value):
                         regexes.append(value)
                         value = str(len(regexes) - 1)
-                parts.append(quote(value))
+                text = quote(value)
+                syntax += 2 - len(text)  # its quotes
                 after_regex_sign = False
-                continue
             case "operator":
                 operators += 1
             case "regex":
-                operators += 2  # copies of a compiled expression take the parser most of its time
+                operators += 4  # the parser copies compiled expressions at each level, which takes most of its time
                 after_regex_sign = True
         parts.append(text)
         syntax += len(text)
-    if syntax > _MAX_SYNTAX:
-        raise PromqlError(f"it is longer than {_MAX_SYNTAX} characters, without its strings")
-    if operators > _MAX_OPERATORS:
-        raise PromqlError(f"it has more than {_MAX_OPERATORS} operators and parentheses")
+        if syntax > _MAX_SYNTAX:
+            raise PromqlError(f"it is longer than {_MAX_SYNTAX} characters, without its strings")
+        if operators > _MAX_OPERATORS:
+            raise PromqlError(f"it has more than {_MAX_OPERATORS} operators and parentheses")
     return "".join(parts), regexes
 
 

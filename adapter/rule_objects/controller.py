@@ -8,6 +8,7 @@ API server is away, the last known rules stay in use.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections import Counter
@@ -17,10 +18,10 @@ from functools import partial
 import msgspec
 
 from adapter.catalog.catalog import Catalog, SeriesSource
-from adapter.catalog.inventory import ExternalSource, Source
 from adapter.catalog.object_catalog import ObjectCatalog, precedence
-from adapter.prometheus import PrometheusError, PrometheusOptions, PrometheusQueryError, Series
+from adapter.prometheus import PrometheusError, PrometheusOptions, Series
 from adapter.rule_objects.listings import Found, Listing, Listings
+from adapter.rule_objects.reasons import problem_of, reason_of
 from adapter.rule_objects.rule_metrics import UnusableRuleError, metrics_of
 from adapter.rule_objects.sources import ObjectSource, Servers, StoredObject
 from adapter.rule_objects.state import Entry, ObjectState, Reason, RuleState
@@ -38,6 +39,9 @@ _GATHER_SECONDS = 0.1
 _COMPARE_SECONDS = 1.0
 # The objects of a mass change hold the event loop for no longer than this at a time.
 _BUSY_SECONDS = 0.005
+_REPORTED_AT_ONCE = 50
+# So many new objects are excluded from garbage collection at a time: with thousands, a full one takes 0.1 s and more.
+_FREEZE_AFTER = 250
 # Longer objects, which are ConfigMaps, are read in a worker thread.
 _LONG_BYTES = 16 * 1024
 # After this time an object is read again, if the API server or one of its resources was missing.
@@ -100,6 +104,7 @@ class RuleObjects:
         self._listed: set[ObjectName] = set()
         self._retries: set[ObjectId] = set()
         self._gone: set[str] = set()
+        self._reads = 0
         self._entries: dict[ObjectName, Entry] = {}
         self._names: dict[ObjectId, tuple[ObjectName, ...]] = {}
         self._of_namespace: dict[str, set[ObjectName]] = {}
@@ -186,6 +191,9 @@ class RuleObjects:
         pace, changed = _Pace(), set[ObjectName]()
         for identity, stored in changes.items():
             changed |= await self._read(identity, stored)
+            self._reads += 1
+            if self._reads % _FREEZE_AFTER == 0:
+                gc.freeze()
             await pace.pause()
         for namespace in {name.namespace for name in changed}:
             changed |= self._limit(namespace)
@@ -216,9 +224,11 @@ class RuleObjects:
                 self._reasons[name] = reason
                 affected.add(name)
             await pace.pause()
-        if affected:
+        names = list(affected)
+        for start in range(0, len(names), _REPORTED_AT_ONCE):
             for listener in self._listeners:
-                listener(frozenset(affected))
+                listener(frozenset(names[start : start + _REPORTED_AT_ONCE]))
+            await pace.pause()
 
     async def _retry(self) -> None:
         while True:
@@ -314,7 +324,7 @@ class RuleObjects:
 
     async def _set_found(self, name: ObjectName, rule: AnyRule, found: Found) -> bool:
         if isinstance(found, PrometheusError):
-            state = RuleState(rule, problem=_problem(found))
+            state = RuleState(rule, problem=problem_of(found))
         else:
             state = await self._rule_state(rule, found)
         entry = self._entries.get(name)  # after the await: the object may have changed
@@ -357,31 +367,7 @@ class RuleObjects:
         return affected
 
     def _reason(self, entry: Entry) -> tuple[Reason, str]:
-        problem = entry.problem
-        if problem is not None and problem[0] is Reason.INVALID:
-            return problem
-        if not entry.is_allowed:
-            limit = self._tenancy.max_rules
-            return Reason.TOO_MANY_RULES, f"the namespace has more than {limit} rules; the oldest objects are used"
-        for source in entry.sources:
-            if conflict := self._conflict(entry.object.name, source):
-                return Reason.CONFLICT, conflict
-        return problem or (Reason.READY, "")
-
-    def _conflict(self, name: ObjectName, source: Source) -> str:
-        """Return which other rule makes a metric instead; "" if none does."""
-        if self._file is None:
-            other: Source | None = None
-        elif isinstance(source, ExternalSource):
-            other = self._file.find_external(source.metric)
-        else:
-            other = self._file.find_custom(source.info.resource, source.info.metric)
-        if other is not None:
-            return f"{source} is made by {other.rule.key} of the rules file"
-        winner = self.catalog.winner(source.rule.namespace, source)
-        if winner is None or winner == name:
-            return ""
-        return f"{source} is made by {winner}, which is older"
+        return reason_of(entry, self.catalog, self._file, max_rules=self._tenancy.max_rules)
 
 
 class _Pace:
@@ -403,11 +389,6 @@ def _read(source: ObjectSource, stored: StoredObject, servers: Servers, tenancy:
     except Exception as error:  # noqa: BLE001  (an object that triggers a bug in its reader must not end the process)
         _log.exception("a %s cannot be read", source.kind)
         return (unreadable(obj, source.kind, f"it cannot be read: {error!r}"),)
-
-
-def _problem(error: PrometheusError) -> tuple[Reason, str]:
-    reason = Reason.QUERY_FAILED if isinstance(error, PrometheusQueryError) else Reason.PROMETHEUS_UNAVAILABLE
-    return reason, str(error)
 
 
 def _depends_on_servers(one: RuleObject) -> bool:

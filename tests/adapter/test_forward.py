@@ -232,7 +232,7 @@ async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: 
             Forwarder((one,), relist_interval=60) for one in (options, dataclasses.replace(options, timeout=4.0))
         )
         for following in (same, another):
-            following.carry_over(forwarder)
+            await following.carry_over(forwarder)
         assert same.names == forwarder.names
         assert another.names == ()
         await same.wait_tried()

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
 
 from adapter.catalog.groups import EXTERNAL_GROUP
+from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.cli import main
 from adapter.content.encoding import Representation
 from adapter.metrics.forward import Forwarder
@@ -156,10 +158,42 @@ async def test_other_patterns_keep_what_the_adapter_has_listed(tmp_path: Path) -
         assert await eventually(lambda: both_listed(before), within=10, every=0.01)
         keda = dataclasses.replace(options[0], name="the-rest", metrics=())
         after = Forwarder((options[1], keda), relist_interval=60)
-        after.carry_over(before)
+        await after.carry_over(before)
         await after.wait_tried()
         assert before.names == ("datadog-hits", "s0-queue")
         assert after.names == ("datadog-hits", "other", "s0-queue")
+
+
+async def test_list_with_too_many_names_is_not_used(tmp_path: Path) -> None:
+    async with two_adapters(tmp_path) as (keda, _, options):
+        names = [{"name": f"s{number}-x"} for number in range(50_001)]
+        keda.handlers[API] = respond({"resources": names})
+        async with forwarding(tmp_path, *options, rules=NONE) as (_, _, forwarder, _):
+            await forwarder.wait_tried()
+            assert forwarder.adapters[0].problem == "the adapter keda of forwardExternal lists more than 50000 metrics"
+            assert forwarder.names == ("datadog-hits",)
+        keda.handlers[API] = respond({"resources": [*names[1:], {"name": "datadog-x"}, {"name": "s1-x"}][2:]})
+        async with forwarding(tmp_path, *options, rules=NONE) as (_, _, forwarder, _):
+            await forwarder.wait_tried()
+            assert len(forwarder.names) == 50_000
+            assert "datadog-x" not in forwarder.names
+
+
+async def test_failed_list_of_an_adapter_is_a_metric(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    telemetry = RuleTelemetry(registry)
+
+    def value(adapter: str) -> float | None:
+        return registry.get_sample_value("milliscale_adapter_forward_last_list_successful", {"adapter": adapter})
+
+    async with two_adapters(tmp_path) as (_, _, (gone, other)):
+        unreachable = dataclasses.replace(gone, ca_file=tmp_path / "missing")
+        async with forwarding(tmp_path, unreachable, other, rules=NONE) as (_, _, forwarder, _):
+            telemetry.begin([], digest="", now=0.0, paused=tuple, forwards=forwarder.states)
+            await forwarder.wait_tried()
+            assert (value("keda"), value("datadog")) == (0.0, 1.0)
+    telemetry.begin([], digest="", now=0.0, paused=tuple)
+    assert (value("keda"), value("datadog")) == (None, None)
 
 
 async def test_explain_names_the_adapter_that_has_the_metric(tmp_path: Path) -> None:

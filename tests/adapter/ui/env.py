@@ -112,7 +112,7 @@ async def pages_env(
             rules=parsed,
             catalog=metrics.catalog,
             cache=cache,
-            forwarder=Forwarder((), relist_interval=60.0),
+            forwarder=Forwarder(parsed.forward, relist_interval=60.0),
             coalescer=MetricsQueryCoalescer(cache, telemetry=metrics.telemetry),
             probe=Probe(metrics.catalog, prometheus, objects, metrics.mapper),
         )

@@ -117,6 +117,23 @@ async def test_state_of_the_rules_file_is_shown(tmp_path: Path) -> None:
     assert "Removed by the last reload 2 metrics of custom.metrics.k8s.io: pods/a, pods/b" in text
 
 
+async def test_each_other_adapter_is_shown_with_its_metrics_and_its_problem(tmp_path: Path) -> None:
+    rules = """
+forwardExternal:
+- {name: keda, metrics: ["s*-*", composite-metric], url: https://keda}
+- {name: datadog, url: https://datadog}
+"""
+    async with pages_env(tmp_path, rules + RULES, CannedPrometheus(found={**FOUND})) as env:
+        keda, datadog = env.active.forwarder.adapters
+        keda.problem, datadog.names = "it <cannot> be reached", ("a", "b")
+        page = await env.get("/")
+    text = text_of(page)
+    assert "forwardExternal keda 0 metrics listed by the other adapter, of s*-*, composite-metric;" in text
+    assert "cannot be listed now it <cannot> be reached forwardExternal datadog 2 metrics listed" in text
+    assert "external metrics, 2 more of other adapters" in text
+    assert "<cannot>" not in page
+
+
 async def test_figures_of_cache_and_coalescing_are_shown(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={**FOUND}, result=vector((POD, 2.0)))
     async with pages_env(tmp_path, RULES, prometheus) as env:

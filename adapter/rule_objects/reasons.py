@@ -1,0 +1,52 @@
+"""Why an object's metrics are served or not, and which other rule makes them instead."""
+
+from __future__ import annotations
+
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import ExternalSource, Source
+from adapter.catalog.object_catalog import ObjectCatalog
+from adapter.prometheus import PrometheusError, PrometheusQueryError
+from adapter.rule_objects.state import Entry, Reason
+from adapter.rules.objects import ObjectName
+
+
+def reason_of(entry: Entry, catalog: ObjectCatalog, file: Catalog | None, *, max_rules: int) -> tuple[Reason, str]:
+    """Return the reason of an object's state, and a message for its author.
+
+    Args:
+        entry: the object.
+        catalog: the metrics of all objects.
+        file: the metrics of the rules file.
+        max_rules: how many rules a namespace can have.
+    """
+    problem = entry.problem
+    if problem is not None and problem[0] is Reason.INVALID:
+        return problem
+    if not entry.is_allowed:
+        return Reason.TOO_MANY_RULES, f"the namespace has more than {max_rules} rules; the oldest objects are used"
+    for source in entry.sources:
+        if conflict := _conflict(entry.object.name, source, catalog, file):
+            return Reason.CONFLICT, conflict
+    return problem or (Reason.READY, "")
+
+
+def problem_of(error: PrometheusError) -> tuple[Reason, str]:
+    """Return the reason and the message for a list of series that failed."""
+    reason = Reason.QUERY_FAILED if isinstance(error, PrometheusQueryError) else Reason.PROMETHEUS_UNAVAILABLE
+    return reason, str(error)
+
+
+def _conflict(name: ObjectName, source: Source, catalog: ObjectCatalog, file: Catalog | None) -> str:
+    """Return which other rule makes a metric of an object instead; "" if none does."""
+    if file is None:
+        other: Source | None = None
+    elif isinstance(source, ExternalSource):
+        other = file.find_external(source.metric)
+    else:
+        other = file.find_custom(source.info.resource, source.info.metric)
+    if other is not None:
+        return f"{source} is made by {other.rule.key} of the rules file"
+    winner = catalog.winner(source.rule.namespace, source)
+    if winner is None or winner == name:
+        return ""
+    return f"{source} is made by {winner}, which is older"
