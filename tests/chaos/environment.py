@@ -11,7 +11,6 @@ error. The applications begin with `REPLICAS`.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import yaml
 
 from kube.certs import CertificateAuthority
 from kube.client import KubeClient
-from playground.apiserver.pki import KeyPairFiles
+from playground.apiserver.pki import client_tls
 from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.install import Account, Manifests, Object, apply, read_objects, write_account_kubeconfig
@@ -337,7 +336,7 @@ async def start_adapter(
         folder=folder,
         environment=environment,
         headers=ADMIN_HEADERS,
-        tls=front_proxy_tls(cluster.pki.front_proxy),
+        tls=client_tls(cluster.pki.front_proxy),
     )
 
 
@@ -351,15 +350,6 @@ def write_serving_certificate(folder: Path, ca: CertificateAuthority) -> None:
     pair = ca.issue("adapter", hosts=[LOOPBACK, "localhost"], server=True)
     (folder / "adapter.key").write_bytes(pair.key_pem)
     (folder / "adapter.crt").write_bytes(pair.cert_pem)
-
-
-def front_proxy_tls(pair: KeyPairFiles) -> ssl.SSLContext:
-    """Return the TLS of a client with a certificate; the server's is not verified."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.load_cert_chain(pair.certificate, pair.key)
-    return context
 
 
 def _adapter_flags(folder: Path, *, port: int, prometheus_url: str, rules: Path) -> Sequence[str]:

@@ -59,7 +59,11 @@ async def test_command_prints_what_the_page_shows(
 ) -> None:
     rules = next(block.text for block in blocks("yaml") if block.page == PAGE)
     if "s0-queue" in command:
-        rules += next(block.text for block in blocks("yaml") if block.text.startswith("forwardExternal:\n  url"))
+        rules += next(
+            block.text
+            for block in blocks("yaml")
+            if block.page == "docs/rules.md" and block.text.startswith("forwardExternal:\n  url")
+        )
     (tmp_path / "rules.yaml").write_text(rules)
     monkeypatch.chdir(tmp_path)
     arguments = shlex.split(command.replace("http://127.0.0.1:9090", prometheus), comments=True)[3:]
