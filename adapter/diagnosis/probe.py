@@ -22,7 +22,7 @@ from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalM
 from adapter.planning.rendering import QueryError, custom_query
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import InstantQueries
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector, sent_query
 from adapter.rules import QueryRule, Rule
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.fields import quote
@@ -65,7 +65,7 @@ class _Recorder:
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
-        self.queries.append(query)
+        self.queries.append(sent_query(query, destination.tenant))
         try:
             result = await self.prometheus.instant(query, deadline=deadline, destination=destination)
         except PrometheusError as error:
