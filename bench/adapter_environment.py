@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import os
 import re
-import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from bench.load_generator import Outcome, Task
 from bench.recorded_heads import hpa_head
 from kube.client import KubeClient
 from playground.apiserver import PlaygroundApiServer
-from playground.apiserver.pki import Pki
+from playground.apiserver.pki import Pki, client_tls
 from playground.binaries import find_async
 from playground.install import Manifests, apply, write_account_kubeconfig
 from playground.kube_apiserver import KubeApiServer, find_assets
@@ -155,7 +154,7 @@ class Server:
 
     async def get(self, path: str) -> str:
         """Send one request as an administrator; raises on failure."""
-        context = await asyncio.to_thread(self._context)
+        context = await asyncio.to_thread(client_tls, self._pki.front_proxy)
         async with (
             aiohttp.ClientSession(raise_for_status=True) as session,
             session.get(
@@ -165,13 +164,6 @@ class Server:
             ) as response,
         ):
             return await response.text()
-
-    def _context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        context.load_cert_chain(self._pki.front_proxy.certificate, self._pki.front_proxy.key)
-        return context
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from bench.adapter_environment import AdapterEnvironment, Server, adapter_enviro
 from bench.costs import Cost, show
 from bench.figures import percentile
 from bench.rate_generator import RatedOutcome, RatedTask
+from playground.apiserver.pki import client_tls
 from playground.ports import LOOPBACK
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -70,8 +71,7 @@ class _Probes:
 
     async def run(self) -> None:
         """Probe until cancelled."""
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context = client_tls()
         while True:
             for path in ("/livez", "/readyz"):
                 await self._probe(path, context)

@@ -41,6 +41,7 @@ from adapter.prometheus.options import DEFAULT_DESTINATION, DEFAULT_SERVER, Dest
 from adapter.prometheus.results import Sample, Scalar, Vector
 from adapter.prometheus.series import Series
 from adapter.prometheus.servers import PrometheusServers
+from adapter.prometheus.tenants import sent_query
 
 __all__ = [
     "DEFAULT_DESTINATION",
@@ -63,4 +64,5 @@ __all__ = [
     "Series",
     "Tenant",
     "Vector",
+    "sent_query",
 ]

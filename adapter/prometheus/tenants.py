@@ -12,6 +12,16 @@ from adapter.promql import PromqlError, restrict_query, restrict_selector
 _CACHED_CHARACTERS = 4 * 1024 * 1024
 
 
+def sent_query(query: str, tenant: Tenant | None) -> str:
+    """Return the text that is sent for a query; the query itself, if it is refused."""
+    if tenant is None:
+        return query
+    try:
+        return TenantQueries().query(query, tenant)
+    except PrometheusQueryError:
+        return query
+
+
 class TenantQueries:
     """Adds the label of a tenant to queries and selectors. The last results are cached."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,15 @@ class KeyPairFiles:
 
     certificate: Path
     key: Path
+
+
+def client_tls(pair: KeyPairFiles | None = None) -> ssl.SSLContext:
+    """Return the TLS of a client, with a certificate if one is given; the server's certificate is not verified."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if pair is not None:
+        context.load_cert_chain(pair.certificate, pair.key)
+    return context
 
 
 @dataclass(frozen=True, slots=True)

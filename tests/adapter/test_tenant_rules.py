@@ -62,3 +62,5 @@ async def test_rules_of_a_namespace_read_its_own_series_only(tmp_path: Path, kin
             await cluster.has_external(metric, "42")
         assert [await cluster.external(metric) for metric in NOTHING] == [[]] * len(NOTHING)
         assert [await cluster.external(metric) for metric in ERRORS] == [500] * len(ERRORS)
+        explained = await cluster.adapter.request_as_master("/debug/metrics/external/own?namespace=shop")
+        assert 'sum(queue{namespace="shop"})' in json.dumps(explained.json).replace('\\"', '"')

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from playground.apiserver.pki import client_tls
 from playground.bundle import METRIC_PATHS
-from tests.chaos.environment import ADMIN_HEADERS, Environment, front_proxy_tls
+from tests.chaos.environment import ADMIN_HEADERS, Environment
 
 _WORKERS = 4
 _TIMEOUT = aiohttp.ClientTimeout(total=10)
@@ -38,7 +39,7 @@ class AdapterLoad:
 async def adapter_load(environment: Environment) -> AsyncIterator[AdapterLoad]:
     """Send requests until the end of the context; each worker waits for its response."""
     load = AdapterLoad()
-    tls = front_proxy_tls(environment.cluster.pki.front_proxy)
+    tls = client_tls(environment.cluster.pki.front_proxy)
 
     async def send(path: str, session: aiohttp.ClientSession) -> None:
         try:

@@ -8,14 +8,13 @@ import signal
 import ssl
 
 from kube.certs import CertificateAuthority
-from playground.apiserver.pki import KeyPairFiles
+from playground.apiserver.pki import KeyPairFiles, client_tls
 from playground.ports import LOOPBACK
 from tests.chaos.adapter_load import adapter_load
 from tests.chaos.environment import (
     ADMIN_HEADERS,
     RULES,
     Environment,
-    front_proxy_tls,
     prometheus_ca,
     start_adapter,
     write_serving_certificate,
@@ -150,7 +149,7 @@ async def front_proxy_ca(run: Run) -> None:
     files.key.write_bytes(pair.key_pem)
     adapter = environment.adapter
     by_new_ca = MeasuredProcess(
-        adapter.child, url=adapter.url, tasks=environment.folder, headers=ADMIN_HEADERS, tls=front_proxy_tls(files)
+        adapter.child, url=adapter.url, tasks=environment.folder, headers=ADMIN_HEADERS, tls=client_tls(files)
     )
 
     async def accepted() -> bool:

@@ -11,7 +11,6 @@ error. The applications begin with `REPLICAS`.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -22,8 +21,7 @@ import yaml
 
 from kube.certs import CertificateAuthority
 from kube.client import KubeClient
-from playground.apiserver.pki import KeyPairFiles
-from playground.binaries import find_async
+from playground.apiserver.pki import client_tls
 from playground.cluster import Cluster, start_cluster
 from playground.install import Account, Manifests, Object, apply, read_objects, write_account_kubeconfig
 from playground.load import Backlog, Load, Traffic, Wave
@@ -36,6 +34,7 @@ from playground.workload import Workload
 from tests.chaos.measured import MeasuredProcess
 from tests.chaos.proxy import FaultProxy
 from tests.eventually import eventually
+from tests.manifests.rendering import render_with
 
 REPLICAS = 4
 """The number of replicas that the constant metrics need."""
@@ -57,11 +56,14 @@ rules:
   resources: {overrides: {namespace: {resource: namespace}, service: {resource: service}}}
   name: {matches: '^requests_total$', as: requests_per_second}
   metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
-externalRules:
-- seriesQuery: 'queue_depth{queue!=""}'
-  resources: {overrides: {namespace: {resource: namespace}}}
-  metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (queue)'
 """
+METRIC_RULE: Object = {
+    "apiVersion": "milliscale.io/v1",
+    "kind": "MetricRule",
+    "metadata": {"name": "queue-depth", "namespace": NAMESPACE},
+    "spec": {"type": "External", "metric": "queue_depth", "query": "max(queue_depth) by (queue)"},
+}
+"""The rule of the metric of `worker`; those of the others are in the file."""
 ADMIN_HEADERS = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
 """Of requests to the adapter with the front proxy's certificate."""
 AUTOSCALER_FLAGS = (
@@ -259,7 +261,6 @@ async def run_environment(folder: Path) -> AsyncIterator[Environment]:
         PlaygroundError: the message says what failed, or what to do.
     """
     async with AsyncExitStack() as stack:
-        kubectl = await find_async("kubectl")
         prometheus = await stack.enter_async_context(PrometheusServer(folder / "prometheus"))
         cluster = await stack.enter_async_context(start_cluster(folder / "cluster", ready_seconds=0.1))
         client = await stack.enter_async_context(await KubeClient.connect(cluster.kubeconfig))
@@ -267,8 +268,11 @@ async def run_environment(folder: Path) -> AsyncIterator[Environment]:
         workload = await stack.enter_async_context(Workload(load))
         discovery = PodDiscovery(client, namespace=NAMESPACE, workload=workload, prometheus=prometheus)
         await stack.enter_async_context(background(discovery.run()))
-        manifests = await Manifests.render(kubectl)
-        await apply(client, [*_with_replicas(await read_objects(APPLICATIONS)), *manifests.rights])
+        objects = await asyncio.to_thread(render_with, _new(folder / "overlay"), "metric-rules")
+        manifests = Manifests(list(objects.values()))
+        if cluster.is_real:  # the playground's API server has the kind
+            await apply(client, [entry for entry in manifests.objects if entry["kind"] == "CustomResourceDefinition"])
+        await apply(client, [*_with_replicas(await read_objects(APPLICATIONS)), *manifests.rights, METRIC_RULE])
         pki = cluster.pki
         prometheus_proxy = await stack.enter_async_context(FaultProxy(prometheus.url, serving=pki.serving))
         proxies = {}
@@ -314,6 +318,11 @@ async def _stop_autoscalers(environment: Environment) -> None:
         await process.child.stop()
 
 
+def _new(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
 def _kubeconfig(folder: Path, process: str) -> Path:
     return folder / f"{process}.kubeconfig"
 
@@ -337,7 +346,7 @@ async def start_adapter(
         folder=folder,
         environment=environment,
         headers=ADMIN_HEADERS,
-        tls=front_proxy_tls(cluster.pki.front_proxy),
+        tls=client_tls(cluster.pki.front_proxy),
     )
 
 
@@ -351,15 +360,6 @@ def write_serving_certificate(folder: Path, ca: CertificateAuthority) -> None:
     pair = ca.issue("adapter", hosts=[LOOPBACK, "localhost"], server=True)
     (folder / "adapter.key").write_bytes(pair.key_pem)
     (folder / "adapter.crt").write_bytes(pair.cert_pem)
-
-
-def front_proxy_tls(pair: KeyPairFiles) -> ssl.SSLContext:
-    """Return the TLS of a client with a certificate; the server's is not verified."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.load_cert_chain(pair.certificate, pair.key)
-    return context
 
 
 def _adapter_flags(folder: Path, *, port: int, prometheus_url: str, rules: Path) -> Sequence[str]:
@@ -377,6 +377,8 @@ def _adapter_flags(folder: Path, *, port: int, prometheus_url: str, rules: Path)
         f"--tls-cert-file={folder / 'adapter.crt'}",
         f"--tls-private-key-file={folder / 'adapter.key'}",
         "--shutdown-delay-duration=0s",
+        "--metric-rules",
+        "--tenant-label=namespace",
         f"--lister-kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",

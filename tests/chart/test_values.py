@@ -111,6 +111,13 @@ def test_only_apis_with_rules_are_registered(rules: dict[str, Any], apis: set[st
     assert registered == {f"{api}.metrics.k8s.io" for api in apis}
 
 
+@pytest.mark.parametrize("value", ["enabled", "configMaps", "hpaAnnotations"])
+def test_apis_of_rules_in_objects_are_registered(value: str) -> None:
+    found = rendered({"rules": {"default": False}, "metricRules": {value: True}})
+    registered = {name for kind, name in found if kind == "APIService"}
+    assert registered == {f"{api}.metrics.k8s.io" for api in ("v1beta1.custom", "v1beta2.custom", "v1beta1.external")}
+
+
 def test_adapter_can_be_installed_beside_another_one() -> None:
     values = {"apiService": {"custom": False, "external": False, "resource": False}, "rules": {"external": [{}]}}
     assert "APIService" not in {kind for kind, _ in rendered(values)}

@@ -175,13 +175,14 @@ def applications() -> list[Object]:
 
 @dataclass(frozen=True, kw_only=True)
 class Installation:
-    """A running cluster with the adapter; `client` is of an admin."""
+    """A running cluster with the adapter; `client` is of an admin. Another adapter may have the same settings."""
 
     folder: Path
     cluster: Cluster
     client: KubeClient
     audit: AuditLog
     adapter: ChildProcess
+    adapter_settings: tuple[str, ...]
     adapter_port: int
     adapter_ui_port: int
 
@@ -251,6 +252,13 @@ def arguments(workload: Object) -> list[str]:
     return list(container["args"])
 
 
+async def start_adapter(log: Path, objects: Objects, *flags: str) -> ChildProcess:
+    """Start an adapter with the arguments of the rendered Deployment, and more flags."""
+    given = arguments(objects["Deployment", "milliscale-adapter"])
+    command = [sys.executable, "-m", "adapter", "serve", *given, *flags]
+    return await ChildProcess.start("adapter", command, log=log, directory=ROOT)
+
+
 @asynccontextmanager
 async def installation(folder: Path, objects: Objects) -> AsyncIterator[Installation]:
     """Run a cluster with the rendered objects of the adapter, and the adapter behind its aggregation layer."""
@@ -263,27 +271,28 @@ async def installation(folder: Path, objects: Objects) -> AsyncIterator[Installa
         start_cluster(folder / "cluster", ready_seconds=0.05, audit_log=folder / "audit.log") as cluster,
         await cluster.client() as client,
     ):
-        await apply(client, await read_objects(MANIFESTS / "crds/horizontalpodautoscalers.yaml"))
+        for name in ("horizontalpodautoscalers", "metric-rules/metricrules", "metric-rules/clustermetricrules"):
+            await apply(client, await read_objects(MANIFESTS / f"crds/{name}.yaml"))
         await apply(client, part(objects, "adapter"))
         kubeconfig = folder / "adapter.kubeconfig"
         account = Account("milliscale", "milliscale-adapter")
         await write_account_kubeconfig(client, kubeconfig, admin=cluster.kubeconfig, account=account)
-        command = [
-            *(sys.executable, "-m", "adapter", "serve", *arguments(objects["Deployment", "milliscale-adapter"])),
+        settings = (
             *(f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")),
             *(f"--prometheus-url={prometheus.url}", f"--config={rules}", "--shutdown-delay-duration=0s"),
-            *(f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--ui-address=0.0.0.0:{ui_port}"),
-            *(f"--cert-dir={folder / 'adapter-certificates'}", "--authorization-webhook-cache-authorized-ttl=1ms"),
-            *("--authorization-webhook-cache-unauthorized-ttl=1ms", "--authentication-token-webhook-cache-ttl=1ms"),
-        ]
-        child = await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=ROOT)
-        async with child:
+            *(f"--bind-address={LOOPBACK}", f"--cert-dir={folder / 'adapter-certificates'}"),
+            *(f"--authorization-webhook-cache-{kind}-ttl=1ms" for kind in ("authorized", "unauthorized")),
+            "--authentication-token-webhook-cache-ttl=1ms",
+        )
+        flags = (*settings, f"--secure-port={port}", f"--ui-address=0.0.0.0:{ui_port}")
+        async with await start_adapter(folder / "adapter.log", objects, *flags) as child:
             made = Installation(
                 folder=folder,
                 cluster=cluster,
                 client=client,
                 audit=audit,
                 adapter=child,
+                adapter_settings=settings,
                 adapter_port=port,
                 adapter_ui_port=ui_port,
             )

@@ -26,7 +26,7 @@ HPAS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with stage(tmp_path_factory.mktemp("stage"), "--metric-rules", "--hpa-annotations") as running:
+    async with stage(tmp_path_factory.mktemp("stage"), "metric-rules", "hpa-annotations") as running:
         yield running
 
 

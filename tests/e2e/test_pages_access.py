@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from kube.client import KubeClient
+from playground.apiserver.pki import client_tls
 from playground.cluster import Cluster, start_cluster
 from playground.install import Account, apply, read_objects, write_account_kubeconfig
 from tests.autoscaler.process import ALONE, Autoscaler, autoscaler
@@ -52,8 +53,7 @@ class Pages:
     def tls(self, user: str, *groups: str) -> ssl.SSLContext:
         """Return TLS with a client certificate of a user, if one is named."""
         # The server's certificate is self-signed, as in a pod without --tls-cert-file.
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context = client_tls()
         if user:
             pair = self.cluster.pki.client_ca.issue(user, organizations=groups, client=True)
             files = write_pair(self.cluster.pki.folder, pair, user)

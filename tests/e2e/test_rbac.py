@@ -23,8 +23,9 @@ from kube.client import KubeClient, KubeError
 from kube.leader_label import LEADER_LABEL, SHARD_LABEL
 from kube.status import StatusError
 from playground.install import Account
+from playground.ports import free_port
 from tests.autoscaler.process import Autoscaler
-from tests.e2e.installation import APPLICATIONS, Installation, autoscalers, installation
+from tests.e2e.installation import APPLICATIONS, Installation, autoscalers, installation, start_adapter
 from tests.e2e.rights import GradualRights, Request, is_allowed, needed_for, rights_of, summary, without
 from tests.e2e.tools import fetch
 from tests.eventually import eventually
@@ -69,6 +70,20 @@ WRITES = {
     *(f"{verb} configmaps in milliscale" for verb in ("list", "create", "update")),
 }
 """Events, leader election and saved history."""
+HPA_GROUPS = ("autoscaling", "milliscale.io")
+RULE_OBJECTS = {
+    *(
+        f"{verb} {plural}.milliscale.io"
+        for plural in ("metricrules", "clustermetricrules")
+        for verb in ("list", "watch")
+    ),
+    *(f"patch {plural}/status.milliscale.io" for plural in ("metricrules", "clustermetricrules")),
+    *(f"{verb} leases.coordination.k8s.io in milliscale" for verb in ("get", "watch", "create", "update")),
+    *(f"{verb} horizontalpodautoscalers.{group}" for group in HPA_GROUPS for verb in ("list", "watch")),
+}
+"""MetricRules and ClusterMetricRules, their status and its Lease, and annotations of HPAs."""
+RULES = ("/apis/milliscale.io/v1/namespaces/shop/metricrules", "/apis/milliscale.io/v1/clustermetricrules")
+RULES_LEASE = "/apis/coordination.k8s.io/v1/namespaces/milliscale/leases/milliscale-adapter-rules"
 
 
 def requests_for(*groups: str, acts: bool = True) -> set[str]:
@@ -89,10 +104,18 @@ def requests_for(*groups: str, acts: bool = True) -> set[str]:
     }
 
 
+COMPONENTS = ("resource-metrics", "adapter-ui", "metric-rules", "hpa-annotations")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Installation]:
     folder = tmp_path_factory.mktemp("rbac")
-    async with installation(folder, render_with(folder, "resource-metrics", "adapter-ui")) as made:
+    async with installation(folder, render_with(folder, *COMPONENTS)) as made:
+        for path, kind in zip(RULES, ("MetricRule", "ClusterMetricRule"), strict=True):
+            spec = {"type": "External", "metric": kind.lower(), "query": "vector(1)"}
+            await made.client.post(
+                path, {"apiVersion": "milliscale.io/v1", "kind": kind, "metadata": {"name": "one"}, "spec": spec}
+            )
         yield made
 
 
@@ -129,7 +152,12 @@ async def get_page(port: int, path: str, token: str) -> int:
 
 
 async def check_rights(
-    installed: Installation, account: Account, expected: set[str], exercise: Callable[[], Awaitable[None]]
+    installed: Installation,
+    account: Account,
+    expected: set[str],
+    exercise: Callable[[], Awaitable[None]],
+    *,
+    role: str = "",
 ) -> dict[str, Request]:
     """Check that an account uses each of its rights and needs no other; return a request for each right.
 
@@ -138,8 +166,9 @@ async def check_rights(
         account: whose rights.
         expected: what the account requests, as `summary` has it.
         exercise: makes the process use its rights; called until it has sent all requests.
+        role: check only the rights of this role; the account has others that allow some of the same requests.
     """
-    rights = await rights_of(installed.client, account)
+    rights = [right for right in await rights_of(installed.client, account) if right.role.endswith(role)]
 
     async def needed() -> dict[str, Request]:
         await exercise()
@@ -169,20 +198,82 @@ async def check_each_right_is_needed(installed: Installation, account: Account, 
 
 async def test_adapter_has_exactly_the_rights_that_it_uses(installed: Installation) -> None:
     installed.audit.mark()
-    await installed.restart_adapter()
+    await restart_adapter(installed)
     viewer = token_of(await add_account(installed, "adapter-viewer", "milliscale-adapter-ui-viewer"))
     kinds = ("namespaces", "nodes", "pods", "services")
-    expected = {*REVIEWS, *(f"{verb} {kind}" for kind in kinds for verb in ("list", "watch"))}
+    expected = {*REVIEWS, *RULE_OBJECTS, *(f"{verb} {kind}" for kind in kinds for verb in ("list", "watch"))}
     requests = await check_rights(installed, ADAPTER, expected, partial(request_all, installed, viewer))
     await check_each_right_is_needed(installed, ADAPTER, requests)
 
 
+async def restart_adapter(installed: Installation) -> None:
+    """Restart the adapter while another process holds the Lease, so that it first watches the Lease."""
+    await installed.adapter.stop()
+    with suppress(StatusError):
+        await installed.client.delete(RULES_LEASE)
+    namespace, _, name = RULES_LEASE.partition("/leases/")
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
+    await installed.client.post(f"{namespace}/leases", lease)
+    await installed.restart_adapter()
+
+
+async def delete_lease_of_another(installed: Installation) -> None:
+    """Delete the Lease that another process holds once the adapter watches it; the adapter then creates one."""
+    watched = {request.access for request in installed.audit.requests(ADAPTER) if request.status != 403}
+    if "watch leases.coordination.k8s.io in milliscale" not in map(summary, watched):
+        return
+    with suppress(StatusError):
+        if (await installed.client.get(RULES_LEASE))["spec"]["holderIdentity"] == "another":
+            await installed.client.delete(RULES_LEASE)
+
+
 async def request_all(installed: Installation, token: str) -> None:
-    """Request metrics of each kind of object, and a page; errors do not matter."""
+    """Request metrics of each kind of object, change rules that have a status, and get a page; errors do not matter."""
     await get_page(installed.adapter_ui_port, "/", token)
+    await delete_lease_of_another(installed)
+    for path in RULES:
+        found = await installed.client.get(f"{path}/one")
+        generation = found["metadata"]["generation"]
+        if (found.get("status") or {}).get("observedGeneration") == generation:
+            await installed.client.patch(f"{path}/one", {"spec": {"query": f"vector({generation + 1})"}})
     for path in LISTED:
         with suppress(KubeError, StatusError):
             await installed.client.get(path)
+
+
+async def test_adapter_has_exactly_the_rights_that_it_uses_for_config_maps(
+    installed: Installation, tmp_path: Path
+) -> None:
+    """The right to read all ConfigMaps includes that to read those of the API server, so it is checked apart."""
+    name = "milliscale-adapter-rules-config-maps"
+    rendered = render_with(tmp_path, "rules-config-maps")
+    roles = [entry for (_, entry_name), entry in rendered.items() if entry_name == name]
+    await installed.apply(roles)
+    await installed.until_granted(ADAPTER)
+    await installed.adapter.stop()
+    installed.audit.mark()
+    expected = {
+        f"{verb} {resource}"
+        for verb in ("list", "watch")
+        for resource in ("configmaps", "configmaps in kube-system", "pods")
+    }
+    flags = (*installed.adapter_settings, f"--secure-port={free_port()}")
+    async with await start_adapter(tmp_path / "adapter.log", rendered, *flags):
+        requests = await check_rights(installed, ADAPTER, expected, partial(asyncio.sleep, 0), role=name)
+        assert [str(right) for right in requests] == [
+            f"{name}: ['{verb}'] ['']['configmaps'][]" for verb in ("list", "watch")
+        ]
+    await installed.delete(roles)
+    await installed.restart_adapter()
+    await eventually(partial(metrics_are_served, installed))
+
+
+async def metrics_are_served(installed: Installation) -> bool:
+    try:
+        return bool((await installed.client.get(LISTED[0]))["items"])
+    except (KubeError, StatusError):
+        return False
 
 
 async def test_hpa_controller_of_kubernetes_reads_metrics_without_a_binding_of_ours(installed: Installation) -> None:
@@ -224,13 +315,12 @@ def dry_run() -> Objects:
     return {(entry["kind"], entry["metadata"]["name"]): entry for entry in rendered}
 
 
-BOTH = ("autoscaling", "milliscale.io")
 OVERLAYS = {
-    "base": requests_for(*BOTH) | WRITES,
+    "base": requests_for(*HPA_GROUPS) | WRITES,
     "overlays/managed": requests_for("milliscale.io") | WRITES,
-    "overlays/sharded": requests_for(*BOTH) | WRITES,
-    "overlays/shadow": requests_for(*BOTH, acts=False),
-    "dry-run": requests_for(*BOTH, acts=False) | EVENTS,  # of the Helm chart
+    "overlays/sharded": requests_for(*HPA_GROUPS) | WRITES,
+    "overlays/shadow": requests_for(*HPA_GROUPS, acts=False),
+    "dry-run": requests_for(*HPA_GROUPS, acts=False) | EVENTS,  # of the Helm chart
 }
 
 
@@ -274,7 +364,7 @@ async def test_adapter_requests_each_missing_right_and_recovers(installed: Insta
     rights = GradualRights(installed.client, ADAPTER, installed.audit)
     viewer = token_of(await add_account(installed, "adapter-viewer", "milliscale-adapter-ui-viewer"))
     await rights.revoke()
-    await installed.restart_adapter()
+    await restart_adapter(installed)
     await check_recovery(rights, partial(request_all, installed, viewer))
     for path in LISTED:
         assert (await installed.client.get(path))["items"]
@@ -308,7 +398,7 @@ READERS = {
         f"{verb} {kind}.metrics.k8s.io" for verb in ("get", "list") for kind in ("nodes", "pods")
     },
     "milliscale-hpa-viewer": {
-        f"{verb} horizontalpodautoscalers.{group}" for verb in ("get", "list", "watch") for group in BOTH
+        f"{verb} horizontalpodautoscalers.{group}" for verb in ("get", "list", "watch") for group in HPA_GROUPS
     },
 }
 """What the ClusterRoles for users allow, as `summary` has it."""

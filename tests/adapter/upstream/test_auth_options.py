@@ -146,6 +146,8 @@ def test_flags_have_the_same_forms() -> None:
     assert "give Prometheus auth or a token file, not both" in CliRunner().invoke(main, arguments).output
     arguments = ["check", "--config", "/dev/null", "--prometheus-query-parameter", "dedup"]
     assert "write NAME=VALUE" in CliRunner().invoke(main, arguments).output
+    arguments[-1] = "query=up"
+    assert "queryParameters: query is set by the adapter" in CliRunner().invoke(main, arguments).output
     arguments = ["check", "--config", "/dev/null", "--prometheus-proxy-url", "proxy:3128"]
     assert "expected the URL of a proxy" in CliRunner().invoke(main, arguments).output
 
