@@ -112,6 +112,8 @@ def print_explanation(explanation: Explanation, *, plain: bool) -> None:
             console.print(_text(f"  query  {on_one_line(query)}"), soft_wrap=True)
         for value in explanation.example.values:
             console.print(_text(f"  value  {value.value}  {value.of}".rstrip()), soft_wrap=True)
+        if explanation.example.note:
+            console.print(_text(f"  {explanation.example.note}"), soft_wrap=True)
     for reason in explanation.reasons:
         console.print(_text(f"  {'-' if explanation.example is None else 'no value:'} {reason}"), soft_wrap=True)
     if explanation.suggestions:
@@ -177,7 +179,7 @@ def _row(
         "yes" if metric.merges else "no",
         example.of,
         value,
-        "; ".join(map(on_one_line, example.queries)),
+        "; ".join(map(on_one_line, example.queries)) or example.note,
     )
 
 

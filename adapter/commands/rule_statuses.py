@@ -8,6 +8,7 @@ from adapter.commands.flags import ServeOptions
 from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.rule_objects.status_check import RuleChecker
 from adapter.rule_objects.status_writer import LEASE, StatusWriter
+from adapter.rule_objects.telemetry import condition_counts
 from kube.client import KubeClient
 from kube.election import ElectionSettings
 
@@ -40,5 +41,5 @@ def status_writer(
         file_version=file_version,
     )
     shared.rule_objects.on_change(writer.changed)
-    registry.register(writer)
+    registry.register(condition_counts(writer.counts))
     return writer

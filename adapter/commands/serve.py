@@ -37,7 +37,7 @@ from adapter.commands.rule_statuses import status_writer
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
-from adapter.rule_objects.telemetry import RuleObjectCounts
+from adapter.rule_objects.telemetry import rule_object_counts
 from adapter.rules import RulesFile
 from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
@@ -126,7 +126,7 @@ class _Adapter:
             forget=rule_telemetry.forget,
         )
         if self._rule_objects.enabled:
-            telemetry.registry.register(RuleObjectCounts(self._rule_objects))
+            telemetry.registry.register(rule_object_counts(self._rule_objects.counts))
         shared = Shared(
             options=options.catalog,
             prometheus=prometheus,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,11 +24,12 @@ from adapter.planning.rendering import QueryError, custom_query
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import InstantQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector, sent_query
-from adapter.rules import QueryRule, Rule
+from adapter.rules import QueryRule, Rule, ScheduleRule
+from adapter.schedules.schedule import next_change
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.fields import quote
 from kube.mapping import GroupResource, ResourceLookup
-from kube.quantity import Quantity
+from kube.quantity import Quantity, milli_text
 from kube.selectors import LabelSelector
 from kube.status import StatusError
 
@@ -155,6 +157,10 @@ class Probe:
     async def _external(self, source: ExternalSource, selection: Selection) -> Example:
         recorder = _Recorder(self._prometheus, self._logs)
         namespace = selection.namespace
+        if isinstance(source.rule, ScheduleRule):
+            now = time.time()
+            value = Value(of="", value=milli_text(source.rule.schedule.milli_at(now)))
+            return Example(values=(value,), note=next_change(source.rule.schedule, now))
         if not namespace and source.namespace_label:
             sample = await self._any_sample(
                 source, [f'{source.namespace_label}!=""'], {source.namespace_label: ""}, recorder

@@ -72,13 +72,15 @@ class Example(_Json, frozen=True):
     """The value of a metric for one object, requested as the HPA controller does.
 
     `of` is the object, or the namespace of an external metric; "" if none has a series. `queries` are the sent queries,
-    `problem` is the reason for a missing value. `impossible`: the label's value is not a valid name of such an object.
+    `problem` is the reason for a missing value. `note` is the next change of a schedule. `impossible`: the label's
+    value is not a valid name of such an object.
     """
 
     of: str = ""
     queries: tuple[str, ...] = ()
     values: tuple[Value, ...] = ()
     problem: str = ""
+    note: str = ""
     impossible: bool = False
 
 

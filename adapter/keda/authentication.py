@@ -26,6 +26,10 @@ _NAMES = {
     "keyFile": "tls.key",
     "caFile": "ca.crt",
 }
+_AZURE_SCOPES = {
+    "AZUREUSGOVERNMENTCLOUD": "https://prometheus.monitor.azure.us/.default",
+    "AZURECHINACLOUD": "https://prometheus.monitor.azure.cn/.default",
+}
 
 
 @dataclass(slots=True)
@@ -110,10 +114,16 @@ def _pod_identity(spec: Object | None, metadata: Mapping[str, str]) -> dict[str,
         return {"sigv4": {"region": region}}
     identity = spec.get("podIdentity") if spec is not None else None
     match identity:
-        case {"provider": "azure-workload", "identityId": str(client)}:
-            return {"azure": {"clientId": client}}
-        case {"provider": "azure-workload"}:
-            return {"azure": {}}
+        case {"provider": "azure-workload", **others}:
+            client, scope = others.get("identityId"), _azure_scope(metadata)
+            keys = {**({"clientId": client} if client else {}), **({"scope": scope} if scope else {})}
+            return {"azure": keys}
         case {"provider": "gcp"}:
             return {"google": {}}
     return None
+
+
+def _azure_scope(metadata: Mapping[str, str]) -> str:
+    """Return the scope of a cloud that is not the public one; "" for that. Upstream: ParseEnvironmentProperty."""
+    cloud = metadata.get("cloud", "").upper()
+    return metadata.get("azureManagedPrometheusResourceURL", "") if cloud == "PRIVATE" else _AZURE_SCOPES.get(cloud, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ _GROUP = "keda.sh/"
 _KEDA_1 = "keda.k8s.io/"
 _AUTHENTICATIONS = ("TriggerAuthentication", "ClusterTriggerAuthentication")
 _SHOWN = 5
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Object = Mapping[str, Any]
 
@@ -143,9 +145,17 @@ def read_manifests(text: str, *, source: str) -> KedaManifests:
             unreadable.append((named(each), f"it is of KEDA 1 ({api_version}); write it for keda.sh/v1alpha1 first"))
         elif kind == "ScaledObject" and api_version.startswith(_GROUP):
             try:
-                scaled.append(msgspec.convert(each, ScaledObject, strict=False))
+                found = msgspec.convert(each, ScaledObject, strict=False)
             except msgspec.ValidationError as error:
                 unreadable.append((named(each), f"it is invalid: {error}".replace(" - at `$.", " (")[:-1] + ")"))
+                continue
+            given = (found.metadata.name, found.metadata.namespace or "default", found.spec.scale_target_ref.name)
+            wrong = [name for name in given if not _NAME.fullmatch(name)]
+            if wrong:
+                why = f"{wrong[0]!r} is no name of an object; render the template first"
+                unreadable.append((named(each), why))
+            else:
+                scaled.append(found)
         elif kind in _AUTHENTICATIONS and isinstance(each.get("spec"), dict):
             metadata = each.get("metadata")
             names = metadata if isinstance(metadata, dict) else {}

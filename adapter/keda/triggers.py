@@ -25,7 +25,8 @@ _KNOWN = {
         [
             *("serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues", "namespace"),
             *("customHeaders", "queryParameters", "unsafeSsl", "awsRegion", "timeout", "identityOwner"),
-            *("authModes", "authMode", "metricName"),  # metricName is ignored since KEDA 2.10
+            *("authModes", "authMode", "cloud", "azureManagedPrometheusResourceURL"),
+            *("metricName", "cortexOrgID"),  # of older versions
         ]
     ),
     "cron": frozenset({"timezone", "start", "end", "desiredReplicas"}),
@@ -126,7 +127,10 @@ def _add_server(
 ) -> None:
     """Set the server of a metric."""
     entry: dict[str, Any] = {"url": _required(metadata, "serverAddress").rstrip("/")}
-    if headers := _pairs(metadata.get("customHeaders", ""), "customHeaders"):
+    headers = _pairs(metadata.get("customHeaders", ""), "customHeaders")
+    if tenant := metadata.get("cortexOrgID"):
+        headers.setdefault("X-Scope-OrgID", tenant)
+    if headers:
         entry["headers"] = headers
     parameters = _pairs(metadata.get("queryParameters", ""), "queryParameters")
     if namespace := metadata.get("namespace"):

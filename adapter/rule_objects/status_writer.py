@@ -12,14 +12,12 @@ import logging
 import random as _random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import msgspec
-from prometheus_client.metrics_core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from adapter.rule_objects.fair_queue import FairQueue
 from adapter.rule_objects.state import ObjectState, Reason
@@ -84,8 +82,8 @@ class _Known:
     status: bytes
 
 
-class StatusWriter(Collector):
-    """Writes statuses while it holds the Lease. It is also a collector of metrics, with the objects by reason.
+class StatusWriter:
+    """Writes statuses while it holds the Lease.
 
     Args:
         client: the connection.
@@ -154,18 +152,9 @@ class StatusWriter(Collector):
                 else:
                     self._queue.add(name.namespace, name, urgent=True)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the objects by kind and reason; none while another replica holds the Lease."""
-        family = GaugeMetricFamily(
-            "milliscale_adapter_rule_object_conditions",
-            "MetricRules and ClusterMetricRules by the reason of their condition Ready, from the replica that"
-            " writes it.",
-            labels=("kind", "reason"),
-        )
-        counts = Counter((name.kind, known.reason) for name, known in self._known.items())
-        for (kind, reason), count in sorted(counts.items()):
-            family.add_metric((kind, reason), count)
-        yield family
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Return the number of objects by kind and reason; none while another replica holds the Lease."""
+        return Counter((name.kind, known.reason) for name, known in self._known.items() if known.reason)
 
     async def _work(self, stop: asyncio.Event) -> None:
         """Check and write until `stop` is set. Start with what is in the API server: another replica wrote it."""

@@ -15,10 +15,12 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from adapter.schedules.cron import Cron
+from kube.quantity import milli_text
 
 STEPS = 5
 """Steps of a ramp."""
@@ -28,6 +30,7 @@ MAX_STARTS_PER_DAY = 200
 
 _CHUNK_SECONDS = 86_400
 _CACHED_CHUNKS = 4
+_NEXT_SECONDS = 8 * _CHUNK_SECONDS
 
 Span = tuple[int, int]
 """The start and the end, which is not included, in seconds since the epoch."""
@@ -207,6 +210,15 @@ class Schedule:
                 spans = list(_without(spans, holidays))
             courses.append(_Course(window, [start for start, _ in spans], [end for _, end in spans]))
         return _Day(holidays, courses)
+
+
+def next_change(schedule: Schedule, now: float) -> str:
+    """Return the next change of a schedule, for people: "12 from Mon 2026-11-23 08:00 CET"."""
+    change = next(schedule.changes(now, now + _NEXT_SECONDS), None)
+    if change is None:
+        return "no change in the next 8 days"
+    at = datetime.fromtimestamp(change.at, schedule.zone)
+    return f"{milli_text(change.milli)} from {at:%a %Y-%m-%d %H:%M %Z}"
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:

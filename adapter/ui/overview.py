@@ -12,7 +12,7 @@ from adapter.catalog.inventory import CustomSource
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, Severity
 from adapter.planning.coalescing_costs import Pause
-from adapter.rules import AnyRule, Rule
+from adapter.rules import AnyRule, Rule, ScheduleRule
 from adapter.rules.model import shortened
 from adapter.ui.figures import RuleFigures, rule_figures, server_figures
 from adapter.ui.formatting import element_id, rounded_age
@@ -36,7 +36,8 @@ class RuleRow:
     Attributes:
         key: "rules[2]".
         about: the seriesQuery, or the metric of a short rule.
-        short: it is a short rule, which has no series.
+        short: it is a short rule or a schedule, which has no series.
+        scheduled: it is a schedule.
         server: the name of its Prometheus; "" for the default one.
         series, metrics: how many names of series it finds, and metrics it makes.
         age: seconds since the last good list; None: there was none.
@@ -49,6 +50,7 @@ class RuleRow:
     key: str
     about: str
     short: bool
+    scheduled: bool
     server: str
     series: int
     metrics: int
@@ -249,6 +251,7 @@ def _row(
         key=rule.key,
         about=shortened(about(rule)),
         short=not isinstance(rule, Rule),
+        scheduled=isinstance(rule, ScheduleRule),
         server=rule.prometheus,
         series=len(part.series) if part is not None else 0,
         metrics=len(part.sources) if part is not None else 0,

@@ -39,6 +39,8 @@ async def test_metric_rule_gets_the_status_of_its_check(tmp_path: Path) -> None:
         assert (status["value"], status["series"], status["metrics"]) == ("42500m", 1, ["queue_length"])
         assert status["queryDuration"].endswith("ms")
         assert (await cluster.admin.get(LEASE))["spec"]["holderIdentity"]
+        metrics = (await cluster.adapter.request_as_master("/metrics")).body.decode()
+        assert 'milliscale_adapter_rule_object_conditions{kind="MetricRule",reason="Ready"} 1.0' in metrics
 
 
 async def test_changed_rule_gets_another_status(tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ async def test_missing_right_blocks_no_start_and_leaves_unknown_metrics_unknown(
 async def test_start_waits_for_the_first_list_for_some_seconds(tmp_path: Path) -> None:
     async with rule_objects(tmp_path) as env:
         env.api.handlers[METRIC_RULES.path] = _never
+        await env.objects.apply()
         assert env.objects.readiness() == "MetricRules are not listed yet"
         env.now = 31.0
         assert env.objects.readiness() is None

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rule_objects.status import Verdict
@@ -372,19 +371,10 @@ async def test_deleted_object_is_no_error(env: Env, caplog: pytest.LogCaptureFix
 async def test_conditions_are_counted_by_kind_and_reason(env: Env) -> None:
     first = await env.create("queue")
     env.reasons[await env.create("other")] = (Reason.INVALID, "spec: no")
-    registry = CollectorRegistry()
+    ready, invalid = ("MetricRule", "Ready"), ("MetricRule", "Invalid")
     async with env.running() as writer:
-        registry.register(writer)
-        await env.until_reason("queue", "Ready")
-        await env.until_reason("other", "Invalid")
-        await until(lambda: counted(registry, "Ready") == 1.0)
-        assert counted(registry, "Invalid") == 1.0
+        await until(lambda: writer.counts() == {ready: 1, invalid: 1})
         del env.known[first]
         writer.changed([first])
-        await until(lambda: counted(registry, "Ready") is None)
-    assert counted(registry, "Invalid") is None, "only the replica that writes counts"
-
-
-def counted(registry: CollectorRegistry, reason: str) -> float | None:
-    labels = {"kind": "MetricRule", "reason": reason}
-    return registry.get_sample_value("milliscale_adapter_rule_object_conditions", labels)
+        await until(lambda: writer.counts() == {invalid: 1})
+    assert writer.counts() == {}, "only the replica that writes counts"

@@ -6,11 +6,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, external_query_source
+from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import QueryRule
+from adapter.rules.objects import ObjectName, RuleObject
 from kube.deadlines import NO_DEADLINE
 from kube.mapping import GroupResource
 from kube.selectors import LabelSelector
@@ -61,3 +63,47 @@ async def test_value_of_an_object_is_found_by_its_name() -> None:
         samples = await queries(Scalar(NOW, 7.0)).objects(query, NO_DEADLINE)
         assert samples is not None
         assert list(samples) == found
+
+
+def catalog(**objects: tuple[str, dict[str, str] | None]) -> ObjectCatalog:
+    """Return a catalog of objects in the namespace shop: when each was created, and the labels of its value."""
+    made = ObjectCatalog()
+    for name, (created, labels) in objects.items():
+        value_labels = None if labels is None else tuple(labels.items())
+        rule = QueryRule(metric="rps", query=name, key=name, namespace="shop", external=True, value_labels=value_labels)
+        one = RuleObject(name=ObjectName("HPA", "shop", name), created=created, rules=(rule,))
+        made.put(one, [external_query_source(rule)])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("objects", "found"),
+    [
+        ({"old": ("1", {"a": "1"}), "young": ("2", {"a": "1"})}, "old"),
+        ({"young": ("2", {"a": "1"}), "old": ("1", {"a": "1"})}, "old"),
+        ({"other": ("1", {"a": "2"}), "young": ("2", {"a": "1"})}, "young"),
+        ({"more": ("1", {"a": "1", "b": "2"}), "exact": ("2", {"a": "1"})}, "exact"),
+        ({"more": ("1", {"a": "1", "b": "2"}), "other": ("2", {})}, "more"),
+        ({"one": ("1", {"a": "2"}), "two": ("2", {"a": "3"})}, "one"),
+        ({"rule": ("1", None), "young": ("2", {"a": "1"})}, "rule"),
+        ({"rule": ("2", None), "old": ("1", {"a": "1"})}, "old"),
+        ({"rule": ("2", None), "old": ("1", {"a": "2"})}, "rule"),
+    ],
+)
+def test_request_gets_the_oldest_metric_that_its_selector_selects(
+    objects: dict[str, tuple[str, dict[str, str] | None]], found: str
+) -> None:
+    source = catalog(**objects).find_external("shop", "rps", LabelSelector.parse("a=1"))
+    assert source is not None
+    assert source.rule.key == found
+
+
+def test_metrics_with_other_labels_are_no_conflict() -> None:
+    made = catalog(a=("1", {"a": "1"}), b=("2", {"a": "2"}), c=("3", {"a": "2"}), rule=("4", None))
+    winners = {}
+    for name in "a", "b", "c", "rule":
+        [source] = made.sources(ObjectName("HPA", "shop", name))
+        winner = made.winner("shop", source)
+        assert winner is not None
+        winners[name] = winner.name
+    assert winners == {"a": "a", "b": "b", "c": "b", "rule": "a"}

@@ -22,7 +22,6 @@ import yaml
 from kube.certs import CertificateAuthority
 from kube.client import KubeClient
 from playground.apiserver.pki import client_tls
-from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.install import Account, Manifests, Object, apply, read_objects, write_account_kubeconfig
 from playground.load import Backlog, Load, Traffic, Wave
@@ -35,6 +34,7 @@ from playground.workload import Workload
 from tests.chaos.measured import MeasuredProcess
 from tests.chaos.proxy import FaultProxy
 from tests.eventually import eventually
+from tests.manifests.rendering import render_with
 
 REPLICAS = 4
 """The number of replicas that the constant metrics need."""
@@ -56,11 +56,14 @@ rules:
   resources: {overrides: {namespace: {resource: namespace}, service: {resource: service}}}
   name: {matches: '^requests_total$', as: requests_per_second}
   metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
-externalRules:
-- seriesQuery: 'queue_depth{queue!=""}'
-  resources: {overrides: {namespace: {resource: namespace}}}
-  metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (queue)'
 """
+METRIC_RULE: Object = {
+    "apiVersion": "milliscale.io/v1",
+    "kind": "MetricRule",
+    "metadata": {"name": "queue-depth", "namespace": NAMESPACE},
+    "spec": {"type": "External", "metric": "queue_depth", "query": "max(queue_depth) by (queue)"},
+}
+"""The rule of the metric of `worker`; those of the others are in the file."""
 ADMIN_HEADERS = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
 """Of requests to the adapter with the front proxy's certificate."""
 AUTOSCALER_FLAGS = (
@@ -258,7 +261,6 @@ async def run_environment(folder: Path) -> AsyncIterator[Environment]:
         PlaygroundError: the message says what failed, or what to do.
     """
     async with AsyncExitStack() as stack:
-        kubectl = await find_async("kubectl")
         prometheus = await stack.enter_async_context(PrometheusServer(folder / "prometheus"))
         cluster = await stack.enter_async_context(start_cluster(folder / "cluster", ready_seconds=0.1))
         client = await stack.enter_async_context(await KubeClient.connect(cluster.kubeconfig))
@@ -266,8 +268,11 @@ async def run_environment(folder: Path) -> AsyncIterator[Environment]:
         workload = await stack.enter_async_context(Workload(load))
         discovery = PodDiscovery(client, namespace=NAMESPACE, workload=workload, prometheus=prometheus)
         await stack.enter_async_context(background(discovery.run()))
-        manifests = await Manifests.render(kubectl)
-        await apply(client, [*_with_replicas(await read_objects(APPLICATIONS)), *manifests.rights])
+        objects = await asyncio.to_thread(render_with, _new(folder / "overlay"), "metric-rules")
+        manifests = Manifests(list(objects.values()))
+        if cluster.is_real:  # the playground's API server has the kind
+            await apply(client, [entry for entry in manifests.objects if entry["kind"] == "CustomResourceDefinition"])
+        await apply(client, [*_with_replicas(await read_objects(APPLICATIONS)), *manifests.rights, METRIC_RULE])
         pki = cluster.pki
         prometheus_proxy = await stack.enter_async_context(FaultProxy(prometheus.url, serving=pki.serving))
         proxies = {}
@@ -311,6 +316,11 @@ async def run_environment(folder: Path) -> AsyncIterator[Environment]:
 async def _stop_autoscalers(environment: Environment) -> None:
     for process in environment.autoscalers:
         await process.child.stop()
+
+
+def _new(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def _kubeconfig(folder: Path, process: str) -> Path:
@@ -367,6 +377,8 @@ def _adapter_flags(folder: Path, *, port: int, prometheus_url: str, rules: Path)
         f"--tls-cert-file={folder / 'adapter.crt'}",
         f"--tls-private-key-file={folder / 'adapter.key'}",
         "--shutdown-delay-duration=0s",
+        "--metric-rules",
+        "--tenant-label=namespace",
         f"--lister-kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",

@@ -13,9 +13,15 @@ _METRIC_RULES = path_has("metricrules")
 
 async def not_watched(run: Run) -> None:
     """Cut off the watches of MetricRules, refuse new ones, and change the metrics' values."""
-    environment = run.environment
-    async with environment.adapter_api.inject(Reset(match=_METRIC_RULES)):
-        await environment.adapter_api.close_connections()
+    environment, proxy = run.environment, run.environment.adapter_api
+    before = proxy.faulty.total()
+
+    async def met() -> bool:
+        return proxy.faulty.total() > before
+
+    async with proxy.inject(Reset(match=_METRIC_RULES)):
+        await proxy.close_connections()
+        await eventually(met)
         need_other_replicas(environment)
         await run.hold_until(wait_scaled(environment))
         assert await environment.adapter.is_ready(), "the adapter is not ready"

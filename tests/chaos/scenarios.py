@@ -10,6 +10,7 @@ from tests.chaos import (
     autoscaler_scenarios,
     etcd_scenarios,
     prometheus_scenarios,
+    rule_object_scenarios,
 )
 from tests.chaos.scenario import Scenario
 
@@ -17,6 +18,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *prometheus_scenarios.SCENARIOS,
     *adapter_scenarios.SCENARIOS,
     *adapter_api_scenarios.SCENARIOS,
+    *rule_object_scenarios.SCENARIOS,
     *api_server_scenarios.SCENARIOS,
     *autoscaler_scenarios.SCENARIOS,
     *(etcd_scenarios.SCENARIOS if find_assets(os.environ) else ()),

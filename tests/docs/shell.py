@@ -48,10 +48,15 @@ kind: HorizontalPodAutoscaler
 metadata: {name: web, namespace: shop}
 spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, maxReplicas: 5}
 """
+_METRIC_RULE = """apiVersion: milliscale.io/v1
+kind: MetricRule
+metadata: {name: queue, namespace: shop}
+spec: {type: External, metric: queue, query: sum(queue)}
+"""
 _FILES = {
     "rules.yaml": "rules: []\n", "config.yaml": "", "load.csv.gz": "", "hpa.yaml": _HPA, "proposed.yaml": _HPA,
     "changed.yaml": _HPA, "new.yaml": _HPA, "load.csv": "", "values.yaml": "rules: {default: false}\n",
-    "image.yaml": "image: {tag: '1'}\n",
+    "image.yaml": "image: {tag: '1'}\n", "metric-rules.yaml": _METRIC_RULE,
 }  # fmt: skip
 
 

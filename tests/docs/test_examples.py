@@ -47,7 +47,7 @@ async def prometheus(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 
 def test_page_shows_commands_with_their_output() -> None:
-    assert len(SHOWN) == 6
+    assert len(SHOWN) == 7
 
 
 @pytest.mark.e2e
@@ -65,6 +65,8 @@ async def test_command_prints_what_the_page_shows(
             if block.page == "docs/rules.md" and block.text.startswith("forwardExternal:\n  url")
         )
     (tmp_path / "rules.yaml").write_text(rules)
+    metric_rule = next(block.text for block in blocks("yaml") if block.page == PAGE and "MetricRule" in block.text)
+    (tmp_path / "metric-rules.yaml").write_text(metric_rule)
     monkeypatch.chdir(tmp_path)
     arguments = shlex.split(command.replace("http://127.0.0.1:9090", prometheus), comments=True)[3:]
     result = await asyncio.to_thread(CliRunner().invoke, main, arguments)

@@ -1,30 +1,32 @@
 """A cluster whose HPAs get metrics from rules that are objects.
 
-kube-apiserver with its aggregation layer, kube-controller-manager's HPA controller, the adapter, and a Prometheus that
-scrapes gauges of the test.
+kube-apiserver with its aggregation layer, kube-controller-manager's HPA controller, the adapter with the flags and the
+rights of the manifests, and a Prometheus that scrapes gauges of the test.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
 from kube.client import KubeClient, KubeError
 from kube.status import StatusError
-from playground.binaries import find_async
 from playground.cluster import start_cluster
-from playground.install import Manifests, Object, apply, read_objects
+from playground.install import Manifests, Object, apply, read_objects, write_account_kubeconfig
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer, Target
 from tests.e2e.controllers import ROOT, controller_manager, started
+from tests.e2e.installation import arguments
 from tests.eventually import eventually
+from tests.manifests.rendering import render_with
 
 EXTERNAL: Final = "/apis/external.metrics.k8s.io/v1beta1"
 _SOON = 40.0
@@ -74,10 +76,6 @@ class Stage:
             return True
 
         await eventually(scaled, within=_SOON)
-
-    async def value(self, path: str) -> Any:
-        """Return the values of a metric, through the aggregation layer."""
-        return [item["value"] for item in (await self.client.get(path))["items"]]
 
 
 def _path(api_version: str, resource: str, namespace: str, name: str) -> str:
@@ -130,9 +128,12 @@ def namespace(name: str) -> Object:
 
 
 @asynccontextmanager
-async def stage(folder: Path, *flags: str) -> AsyncIterator[Stage]:
-    """Run everything; `flags` are further flags of the adapter."""
+async def stage(folder: Path, *components: str) -> AsyncIterator[Stage]:
+    """Run everything, with the adapter of the manifests' base and these components."""
     gauges, port = Gauges(), free_port()
+    (folder / "overlay").mkdir()
+    objects = await asyncio.to_thread(render_with, folder / "overlay", *components)
+    manifests, kubeconfig = Manifests(list(objects.values())), folder / "adapter.kubeconfig"
     rules = folder / "rules.yaml"
     rules.write_text("externalRules: [{name: of_the_file, query: vector(7)}]\n")
     async with (
@@ -142,19 +143,21 @@ async def stage(folder: Path, *flags: str) -> AsyncIterator[Stage]:
         await cluster.client() as client,
     ):
         await prometheus.set_targets([Target(address=address)])
-        for crd in ("horizontalpodautoscalers", "metric-rules/metricrules", "metric-rules/clustermetricrules"):
-            await apply(client, await read_objects(ROOT / f"manifests/crds/{crd}.yaml"))
+        crds = [entry for (kind, _), entry in objects.items() if kind == "CustomResourceDefinition"]
+        own_hpas = await read_objects(ROOT / "manifests/crds/horizontalpodautoscalers.yaml")
+        await apply(client, [*own_hpas, *crds, *manifests.rights])
+        account = manifests.account("adapter")
+        await write_account_kubeconfig(client, kubeconfig, admin=cluster.kubeconfig, account=account)
         command = [
-            *(sys.executable, "-m", "adapter", "serve", f"--config={rules}", f"--prometheus-url={prometheus.url}"),
-            *(f"--{use}-kubeconfig={cluster.kubeconfig}" for use in ("lister", "authentication", "authorization")),
+            *(sys.executable, "-m", "adapter", "serve", *arguments(objects["Deployment", account.name])),
+            *(f"--config={rules}", f"--prometheus-url={prometheus.url}"),
+            *(f"--{use}-kubeconfig={kubeconfig}" for use in ("lister", "authentication", "authorization")),
             *(f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"),
             *("--metrics-freshness=200ms", "--metrics-relist-interval=1s", "--shutdown-delay-duration=0s"),
-            *flags,
         ]
         adapter = await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=ROOT)
         async with adapter:
-            manifests = await Manifests.render(await find_async("kubectl"))
-            await apply(client, [namespace("milliscale"), *manifests.registration(port=port)])
+            await apply(client, manifests.registration(port=port))
 
             async def served() -> bool:
                 assert adapter.exit_status is None, adapter.last_lines()
@@ -166,3 +169,6 @@ async def stage(folder: Path, *flags: str) -> AsyncIterator[Stage]:
             await eventually(served, within=_SOON)
             async with started("kube-controller-manager", controller_manager(cluster, folder), folder):
                 yield Stage(client=client, gauges=gauges, adapter=adapter, prometheus_url=prometheus.url)
+            log = adapter.log.read_text().lower()
+            assert "forbidden" not in log
+            assert "traceback" not in log

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.rule_objects.telemetry import condition_counts, rule_object_counts
 from adapter.serving.telemetry import Telemetry as AdapterTelemetry
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.telemetry import Telemetry as AutoscalerTelemetry
@@ -62,6 +63,8 @@ def adapter_metrics() -> list[Metric]:
     for prefix in ("milliscale_adapter", "milliscale_adapter_ui"):
         Connections(limit=1, registry=registry, metrics_prefix=prefix)
     registry.register(ClientMetrics(()))
+    registry.register(rule_object_counts(lambda: {("MetricRule", "Ready"): 1}))
+    registry.register(condition_counts(lambda: {("MetricRule", "Ready"): 1}))
     return _collected(registry)
 
 

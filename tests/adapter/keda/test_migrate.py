@@ -269,9 +269,10 @@ def test_fallback_becomes_annotations_of_our_autoscaler(fallback: dict[str, Any]
         ({}, {"url": PROMETHEUS}),
         ({"serverAddress": f"{PROMETHEUS}/"}, {"url": PROMETHEUS}),
         ({"unsafeSsl": "true"}, {"url": PROMETHEUS, "insecureSkipVerify": True}),
-        ({"timeout": "5000"}, {"url": PROMETHEUS, "timeout": "5000ms"}),
+        ({"timeout": 5000}, {"url": PROMETHEUS, "timeout": "5000ms"}),
         ({"timeout": "5s"}, {"url": PROMETHEUS, "timeout": "5s"}),
         ({"namespace": "shop"}, {"url": PROMETHEUS, "queryParameters": {"namespace": "shop"}}),
+        ({"cortexOrgID": "my-org"}, {"url": PROMETHEUS, "headers": {"X-Scope-OrgID": "my-org"}}),
         ({"queryParameters": "a=b, c=d"}, {"url": PROMETHEUS, "queryParameters": {"a": "b", "c": "d"}}),
         ({"awsRegion": "eu-west-1"}, {"url": PROMETHEUS, "auth": {"sigv4": {"region": "eu-west-1"}}}),
         (
@@ -333,6 +334,32 @@ def test_azure_and_google_identities_are_those_of_the_adapter() -> None:
         [result] = moved(read_manifests(text, source="x"), servers)
         assert servers.entries["prometheus"]["auth"] == expected
         assert "give the adapter's own service account the right" in result.problems[0]
+
+
+def test_azure_clouds_have_their_scopes() -> None:
+    trigger = {**prometheus(cloud="AzureUSGovernmentCloud"), "authenticationRef": {"name": "cloud"}}
+    private = {"cloud": "Private", "azureManagedPrometheusResourceURL": "https://prometheus.example/.default"}
+    for metadata, scope in (
+        ({"cloud": "AzureUSGovernmentCloud"}, "https://prometheus.monitor.azure.us/.default"),
+        (private, "https://prometheus.example/.default"),
+    ):
+        trigger = {**prometheus(**metadata), "authenticationRef": {"name": "cloud"}}
+        manifests = read_manifests(scaled_object(trigger), source="x")
+        identity = {("TriggerAuthentication", "shop", "cloud"): {"podIdentity": {"provider": "azure-workload"}}}
+        servers = Servers()
+        migrate(manifests.scaled[0], servers=servers, authentications=identity, names=Names())
+        assert servers.entries["prometheus"]["auth"] == {"azure": {"scope": scope}}
+
+
+def test_template_that_is_not_rendered_is_refused() -> None:
+    for field in ("name", "namespace"):
+        text = scaled_object(prometheus()).replace(
+            f"{field}: {'web' if field == 'name' else 'shop'}", f"{field}: ${{APP}}"
+        )
+        manifests = read_manifests(text, source="x")
+        assert manifests.scaled == []
+        [(_, reason)] = manifests.unreadable
+        assert reason == "'${APP}' is no name of an object; render the template first"
 
 
 def test_names_do_not_collide() -> None:
