@@ -110,9 +110,8 @@ def migrate(
         result.notes += [f"{place}: {note}" for note in metric.notes]
     hpa = _hpa(scaled, [metric for _, metric in metrics], activation, names, result)
     if activation.to_zero and hpa_version == HPA_VERSIONS[0]:
-        result.notes.append(
-            "minReplicas 0 needs the feature gate HPAScaleToZero (on since Kubernetes 1.37), or an HPA of milliscale.io/v1"
-        )
+        gate = "the feature gate HPAScaleToZero (on since Kubernetes 1.37)"
+        result.notes.append(f"minReplicas 0 needs {gate}, or an HPA of milliscale.io/v1")
     result.objects.append({"apiVersion": hpa_version, **hpa})
     return result
 
