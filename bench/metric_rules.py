@@ -41,6 +41,7 @@ _EXTERNAL: Final = "/apis/external.metrics.k8s.io/v1beta1"
 _OF_NAMESPACE: Final = 100
 _AT_A_TIME: Final = 16
 _CHANGES: Final = 20
+_PRIORITY: Final = 10
 _START_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.02
 _LAG: Final = 'milliscale_adapter_event_loop_lag_seconds_bucket{le="'
@@ -77,6 +78,7 @@ class _Bench:
     kubeconfig: Path
     prometheus_url: str
     folder: Path
+    real_time: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ async def _prometheus(request: web.Request) -> web.Response:
 
 
 @asynccontextmanager
-async def _opened(folder: Path) -> AsyncIterator[_Bench]:
+async def _opened(folder: Path, *, real_time: bool) -> AsyncIterator[_Bench]:
     async with AsyncExitStack() as stack:
         assets = find_assets(os.environ)
         if assets is None:
@@ -184,7 +186,7 @@ async def _opened(folder: Path) -> AsyncIterator[_Bench]:
         stack.push_async_callback(runner.cleanup)
         port = free_port()
         await web.TCPSite(runner, LOOPBACK, port).start()
-        yield _Bench(client, pki, kubeconfig, f"http://{LOOPBACK}:{port}", folder)
+        yield _Bench(client, pki, kubeconfig, f"http://{LOOPBACK}:{port}", folder, real_time)
 
 
 @asynccontextmanager
@@ -208,6 +210,8 @@ async def _adapter(bench: _Bench, name: str) -> AsyncIterator[_Adapter]:
     connector = aiohttp.TCPConnector(ssl=context)
     process = await ChildProcess.start(name, command, log=bench.folder / f"{name}.log", directory=_ROOT)
     async with process, aiohttp.ClientSession(connector=connector) as session:
+        if bench.real_time:
+            os.sched_setscheduler(process.pid, os.SCHED_FIFO, os.sched_param(_PRIORITY))
         adapter = _Adapter(session, process, port)
         async with asyncio.timeout(_START_SECONDS):
             while True:
@@ -294,8 +298,8 @@ async def _change(bench: _Bench, adapter: _Adapter, number: int, spec: Callable[
     return time.monotonic() - begun
 
 
-async def _measured(folder: Path, count: int) -> list[Row]:
-    async with _opened(folder) as bench:
+async def _measured(folder: Path, count: int, *, real_time: bool) -> list[Row]:
+    async with _opened(folder, real_time=real_time) as bench:
         # The adapter's namespace has the Lease of the process that writes the statuses.
         await bench.client.post("/api/v1/namespaces", {"metadata": {"name": "milliscale"}})
         for number in range(0, count, _OF_NAMESPACE):
@@ -306,10 +310,13 @@ async def _measured(folder: Path, count: int) -> list[Row]:
 @click.command(help=__doc__)
 @click.option("--objects", type=click.IntRange(1), default=5_000, show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default=Path("bench-metric-rules.jsonl"), show_default=True)
-def main(*, objects: int, output: Path) -> None:
+@click.option(
+    "--real-time", is_flag=True, help="Run the adapter with real-time priority, on a busy machine; needs root."
+)
+def main(*, objects: int, output: Path, real_time: bool) -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
-        rows = run(_measured(Path(folder), objects))
+        rows = run(_measured(Path(folder), objects, real_time=real_time))
     show(f"{objects} MetricRules", rows)
     write_lines(output, rows)
 

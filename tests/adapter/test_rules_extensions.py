@@ -258,6 +258,6 @@ def test_any_tree_gives_rules_or_an_error_of_one_line(tree: dict[str, object]) -
 def test_examples_in_the_documentation_load() -> None:
     page = (Path(__file__).parent.parent.parent / "docs" / "rules.md").read_text()
     examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert len(examples) == 4
+    assert len(examples) == 5
     for example in examples:
         parse(example)

@@ -1,14 +1,16 @@
-"""What kube-metrics-adapter 0.2.9 does with an HPA's annotations for Prometheus: the values in its store.
+"""What kube-metrics-adapter 0.2.9 does with an HPA's annotations for Prometheus, and with a ScalingSchedule.
 
 Upstream: pkg/annotations/parser.go, pkg/collector/collector.go, pkg/collector/prometheus_collector.go.
 """
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import aiohttp
 
@@ -109,3 +111,34 @@ async def _value(prometheus_url: str, query: str) -> float | None:
     else:
         return None
     return None if math.isnan(value) else value
+
+
+def scheduled_value(schedule: Mapping[str, Any], now: datetime.datetime, *, steps: int = 10) -> int:
+    """Return the value of a ScalingSchedule at a time.
+
+    Upstream: pkg/collector/scaling_schedule_collector.go, pkg/controller/scheduledscaling/scheduled_scaling.go.
+    """
+    spec = schedule["spec"]
+    ramp = datetime.timedelta(minutes=spec.get("scalingWindowDurationMinutes", 10))
+    return max((_entry_value(entry, now, ramp, steps) for entry in spec["schedules"]), default=0)
+
+
+def _entry_value(entry: Mapping[str, Any], now: datetime.datetime, ramp: datetime.timedelta, steps: int) -> int:
+    if entry["type"] == "OneTime":
+        start = datetime.datetime.fromisoformat(entry["date"])
+    else:
+        local = now.astimezone(ZoneInfo(entry["period"]["timezone"]))
+        if f"{local:%a}" not in entry["period"]["days"]:
+            return 0
+        time = datetime.time.fromisoformat(entry["period"]["startTime"])
+        start = datetime.datetime.combine(local.date(), time, local.tzinfo).astimezone(datetime.UTC)
+    end = start + datetime.timedelta(minutes=entry["durationMinutes"])
+    if start <= now < end:
+        return int(entry["value"])
+    if start - ramp <= now < start:
+        part = (now - (start - ramp)) / ramp
+    elif end <= now < end + ramp:
+        part = (end + ramp - now) / ramp
+    else:
+        return 0
+    return int(math.floor(part * steps) * (entry["value"] / steps))

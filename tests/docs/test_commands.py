@@ -80,6 +80,8 @@ async def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
             await apply(client, [*base.objects, *objects])
             (hpa,) = (each for each in objects if each["kind"] == "HorizontalPodAutoscaler")
             await client.patch("/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web/status", hpa)
+            (rule,) = (each for each in objects if each["kind"] == "MetricRule")
+            await client.patch("/apis/milliscale.io/v1/namespaces/shop/metricrules/orders-waiting/status", rule)
         yield server.kubeconfig()
 
 

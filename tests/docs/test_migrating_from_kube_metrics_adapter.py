@@ -6,6 +6,7 @@ tests.docs.kube_metrics_adapter, which follows kube-metrics-adapter's source.
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -15,13 +16,15 @@ from urllib.parse import quote
 import pytest
 import pytest_asyncio
 
+from adapter.rules.model import ScheduleRule
+from adapter.rules.objects import Tenancy, read_object
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from kube.quantity import Quantity
 from kube.status import StatusError
 from tests.docs.example_cluster import ExampleCluster, running_cluster, running_prometheus
 from tests.docs.example_pages import DOCS, sections, series_of
-from tests.docs.kube_metrics_adapter import Stored, stored_values
+from tests.docs.kube_metrics_adapter import Stored, scheduled_value, stored_values
 from tests.eventually import eventually
 
 HPA = "HorizontalPodAutoscaler"
@@ -151,3 +154,21 @@ async def test_hpa_gets_the_values_of_kube_metrics_adapter(
 def is_of(stored: Stored, metric: dict[str, Any]) -> bool:
     """Return whether a stored value is of a metric of an HPA."""
     return (stored.metric, stored.labels) == (metric["name"], metric.get("selector", {}).get("matchLabels", {}))
+
+
+def test_metric_rule_has_the_values_of_the_scaling_schedule() -> None:
+    section = SECTIONS["Schedules"]
+    [scaling], [manifest] = section.of_kind("ScalingSchedule"), section.of_kind("MetricRule")
+    [rule] = read_object(manifest, servers={}, tenancy=Tenancy()).rules
+    assert isinstance(rule, ScheduleRule)
+    start = datetime.datetime(2026, 12, 20, tzinfo=datetime.UTC)
+    times = [start + datetime.timedelta(minutes=minute) for minute in range(7 * 24 * 60)]
+    without_ramps = {**scaling, "spec": {**scaling["spec"], "scalingWindowDurationMinutes": 0}}
+    values = set()
+    for time in times:
+        theirs, ours = scheduled_value(scaling, time), rule.schedule.milli_at(time.timestamp()) / 1000
+        if theirs == scheduled_value(without_ramps, time):
+            assert ours == theirs, time
+            values.add(theirs)
+        assert abs(ours - theirs) <= 100 / 5, time  # one step of a ramp
+    assert values == {0, 60, 100}

@@ -63,6 +63,7 @@ class Stage:
     client: KubeClient
     gauges: Gauges
     adapter: ChildProcess
+    prometheus_url: str
 
     async def scales(self, namespace: str, name: str, replicas: int) -> None:
         """Wait until a Deployment has so many replicas."""
@@ -167,7 +168,7 @@ async def stage(folder: Path, *components: str) -> AsyncIterator[Stage]:
 
             await eventually(served, within=_SOON)
             async with started("kube-controller-manager", controller_manager(cluster, folder), folder):
-                yield Stage(client=client, gauges=gauges, adapter=adapter)
+                yield Stage(client=client, gauges=gauges, adapter=adapter, prometheus_url=prometheus.url)
             log = adapter.log.read_text().lower()
             assert "forbidden" not in log
             assert "traceback" not in log

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from kube.status import StatusError
 from playground.install import Object, apply
+from tests.docs.example_cluster import has_result
 from tests.e2e.controllers import needs_controller_manager
 from tests.e2e.rule_objects_stage import EXTERNAL, Stage, deployment, external, hpa, namespace, stage
 from tests.eventually import eventually
@@ -103,6 +104,28 @@ async def test_object_metric_per_replica_scales_as_an_average(running: Stage) ->
     await running.scales("objects", "worker", 6)
     running.gauges.values['load{namespace="objects",app="worker"}'] = 20
     await running.scales("objects", "worker", 2)
+
+
+async def test_queries_read_nothing_of_other_namespaces(running: Stage) -> None:
+    running.gauges.values['secret{namespace="victim"}'] = 7
+    await eventually(lambda: has_result(running.prometheus_url, "secret"))
+    queries = {"read": 'sum(secret) or sum(secret{namespace="victim"})', "constant": "vector(1)"}
+    annotations = {f"metric-config.external.{name}.prometheus/query": query for name, query in queries.items()}
+    scaler = hpa("thief", "web", *(external(name, "1") for name in queries), annotations=annotations)
+    rules = [metric_rule("thief", f"{name}-rule", query=query) for name, query in queries.items()]
+    await apply(running.client, [namespace("thief"), scaler, *rules])
+    for suffix in ("", "-rule"):
+        for name, values in (("constant", ["1"]), ("read", [])):
+
+            async def served() -> bool:
+                try:
+                    found = await running.client.get(f"{EXTERNAL}/namespaces/thief/{name}{suffix}")  # noqa: B023
+                except StatusError as error:
+                    raise AssertionError(str(error)) from error
+                assert [item["value"] for item in found["items"]] == values  # noqa: B023
+                return True
+
+            await eventually(served)
 
 
 async def test_metric_rule_scales(running: Stage) -> None:
