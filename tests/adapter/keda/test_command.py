@@ -87,14 +87,15 @@ def test_query_of_several_lines_is_a_block() -> None:
     assert "  query: |-\n    histogram_quantile(0.99,\n" in migrate(DATA / "rendered.yaml").stdout
 
 
-def test_line_breaks_in_names_stay_in_the_comment() -> None:
-    """A name must not end the comment, and so add to the manifest that is applied."""
-    text = FINE.replace("name: fine, namespace: shop", 'name: "fine\\nkind: Secret", namespace: "a\\rb\\u2028c"')
-    result = migrate(
-        "-", text=text.replace("prometheus\n", 'kafka\\nkind: Secret"\n').replace("type: kafka", 'type: "kafka')
-    )
-    assert objects(result) == []
-    assert not [line for line in result.stdout.splitlines() if not line.startswith(("#", "---"))]
+def test_line_breaks_and_control_characters_of_names_stay_in_the_comment() -> None:
+    """A name must not end the comment, and so add to the manifest that is applied, nor reach the terminal."""
+    name = '"fine\\nkind: Secret\\rdata: {}\\u2028\\0\\e[31m"'
+    for text in (FINE.replace("name: fine,", f"name: {name},"), FINE.replace("type: prometheus", f"type: {name}")):
+        result = migrate("-", text=text)
+        assert result.exit_code == 1
+        assert objects(result) == []
+        assert not [line for line in result.stdout.splitlines() if not line.startswith(("#", "---"))]
+        assert all(line.isprintable() for line in result.output.splitlines())
 
 
 @pytest.mark.parametrize(
