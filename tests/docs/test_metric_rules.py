@@ -22,6 +22,7 @@ KINDS = ("ClusterMetricRule", "ConfigMap", "MetricRule")
 EXTERNAL = {"orders_waiting": "30", "carts_open": "7"}
 CUSTOM = {
     "pods/web-0/requests_per_second": "2",
+    "services/web/requests_per_second": "2",
     "ingresses.networking.k8s.io/web/requests_per_second": "3",
     "pods/web-0/java_threads_live": "40",
     "pods/web-0/http_requests_per_second": "2",
@@ -52,12 +53,19 @@ def samples() -> str:
             for space, factor in (("shop", 1), ("bank", 100))
         ]
 
+    controller = series("nginx_ingress_controller_requests", 0, 3, ingress="web")
+    ingress = [
+        Series(
+            one.name, {**one.labels, "namespace": "ingress", "exported_namespace": one.labels["namespace"]}, one.points
+        )
+        for one in controller
+    ]
     return openmetrics(
         [
             *series("rabbitmq_queue_messages_ready", 30, 0, queue="orders"),
             *series("shop_carts_open", 7, 0),
-            *series("http_requests_total", 0, 2, pod="web-0"),
-            *series("nginx_ingress_controller_requests", 0, 3, ingress="web"),
+            *series("http_requests_total", 0, 2, pod="web-0", service="web"),
+            *ingress,
             *series("jvm_threads_live", 40, 0, pod="web-0"),
         ]
     )
@@ -79,7 +87,7 @@ async def test_rules_of_the_page_serve_values_of_their_namespace(tmp_path: Path)
             for path, value in CUSTOM.items():
                 await has_custom(cluster, path, value)
             await are_ready(cluster)
-            # Only the ClusterMetricRule serves another namespace.
+            # Only ClusterMetricRules serve another namespace.
             assert await cluster.external("orders_waiting", namespace="bank") == 404
             assert await cluster.custom("namespaces/bank/pods/web-0/java_threads_live") == 404
             assert await cluster.custom("namespaces/bank/pods/web-0/http_requests_per_second") == {"web-0": "200"}
