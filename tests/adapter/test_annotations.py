@@ -130,6 +130,10 @@ def test_annotation_suffices_without_the_type_label() -> None:
     assert rule_of({f"{RPS}/query": QUERY}, external(labels=None)).value_labels == ()
 
 
+def test_annotation_of_any_other_type_is_for_an_external_metric() -> None:
+    assert rule_of({"metric-config.other.rps.prometheus/query": QUERY}, external()).query == QUERY
+
+
 def test_metric_with_dots_in_its_name_is_read() -> None:
     rule = rule_of({"metric-config.external.jobs.waiting.prometheus/query": QUERY}, external("jobs.waiting"))
     assert rule.metric == "jobs.waiting"
