@@ -60,7 +60,12 @@ class Cluster:
 
 @asynccontextmanager
 async def start_cluster(
-    folder: Path, *, assets: Path | None = None, ready_seconds: float = 1.0, audit_log: Path | None = None
+    folder: Path,
+    *,
+    assets: Path | None = None,
+    ready_seconds: float = 1.0,
+    audit_log: Path | None = None,
+    feature_gates: str = "",
 ) -> AsyncIterator[Cluster]:
     """Run a cluster that keeps its files in `folder`.
 
@@ -69,6 +74,7 @@ async def start_cluster(
         assets: the directory with kube-apiserver and etcd; by default that of KUBEBUILDER_ASSETS, if set.
         ready_seconds: time until a new pod is Ready.
         audit_log: file for the requests of service accounts (see KubeApiServer); written by kube-apiserver only.
+        feature_gates: of kube-apiserver.
 
     Raises:
         ClusterError: the programs are missing or do not start.
@@ -81,7 +87,9 @@ async def start_cluster(
             pki = server.pki
         else:
             pki = await asyncio.to_thread(Pki.create, folder)
-            server = await stack.enter_async_context(KubeApiServer(folder, assets=assets, pki=pki, audit_log=audit_log))
+            server = await stack.enter_async_context(
+                KubeApiServer(folder, assets=assets, pki=pki, audit_log=audit_log, feature_gates=feature_gates)
+            )
         admin = pki.kubeconfig(server.url, "admin", [_MASTERS])
         client = await stack.enter_async_context(await KubeClient.connect(admin, user_agent="playground-controllers"))
         works = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -160,7 +161,7 @@ class Probe:
         if isinstance(source.rule, ScheduleRule):
             now = time.time()
             value = Value(of="", value=milli_text(source.rule.schedule.milli_at(now)))
-            return Example(values=(value,), note=next_change(source.rule.schedule, now))
+            return Example(values=(value,), note=await asyncio.to_thread(next_change, source.rule.schedule, now))
         if not namespace and source.namespace_label:
             sample = await self._any_sample(
                 source, [f'{source.namespace_label}!=""'], {source.namespace_label: ""}, recorder

@@ -23,9 +23,21 @@ def recently_active_query(query: str, activation: Activation) -> str:
     seconds = round(activation.for_)
     step = min(_USUAL_STEP_SECONDS, max(1.0, seconds / _FEWEST_STEPS))
     step = max(step, seconds / _MOST_STEPS)
-    threshold = f"{activation.threshold // 1000}.{activation.threshold % 1000:03}"
     # The line break ends a comment.
-    return f"max_over_time(({_vector(query)}\n)[{seconds}s:{round(step)}s]) >= {threshold}"
+    return f"max_over_time(({_vector(query)}\n)[{seconds}s:{round(step)}s]) >= {_threshold(activation)}"
+
+
+def activated_query(query: str, activation: Activation) -> str:
+    """Return one query for the values that the adapter serves, for recorded load: 0 where a series is not active."""
+    query = _vector(query)
+    active = f"({query}\n) >= {_threshold(activation)}"
+    if activation.for_ is not None:
+        active = f"clamp_min({query}\n, 0.001) and ({active} or {recently_active_query(query, activation)})"
+    return f"({active}) or 0 * ({query}\n)"
+
+
+def _threshold(activation: Activation) -> str:
+    return f"{activation.threshold // 1000}.{activation.threshold % 1000:03}"
 
 
 def _vector(query: str) -> str:

@@ -241,7 +241,7 @@ def _external_rule(
     if collector not in _TYPES and (collector or config is None):
         return None
     settings = {**metric.labels, **(config or {})}
-    query = settings.get("query") or settings.get(settings.get("query-name", ""), "")
+    query = settings["query"] if "query" in settings else settings.get(settings.get("query-name", ""), "")
     annotation = f"{PREFIX}external.{metric.name}.{_COLLECTOR}"
     server = _server(settings, servers, default_url, annotation)
     return _checked(metric, query, annotation, Destination(server), labels=metric.labels, external=True)
@@ -282,7 +282,7 @@ def _checked(
 ) -> QueryRule:
     if not query.strip():
         raise RulesError(f"{annotation}/query: this annotation is required")
-    if not is_metric_name(metric.name):
+    if not is_metric_name(metric.name) or not metric.name.isprintable() or " " in metric.name:
         raise RulesError(f"{metric.name!r} cannot stand in the path of a request")
     return QueryRule(
         metric=metric.name,

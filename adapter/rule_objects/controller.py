@@ -311,6 +311,9 @@ class RuleObjects:
         except (KubeError, StatusError) as error:
             why = f"the resources of the cluster cannot be listed: {error}"
             return RuleState(rule, (), len(found), problem=(Reason.PENDING, why))
+        except Exception as error:  # noqa: BLE001  (a rule that triggers a bug must not end the process)
+            _log.exception("%s cannot be used", rule.key)
+            return RuleState(rule, (), len(found), problem=(Reason.INVALID, f"it cannot be used: {error!r}"))
 
     async def _on_listed(self, listing: Listing, found: Found, users: Collection[ObjectName]) -> bool:
         """Set the metrics of the rules that a list is for; return False if some have to be listed again soon."""
@@ -346,8 +349,9 @@ class RuleObjects:
         count, changed = 0, set()
         entries = [self._entries[name] for name in self._of_namespace.get(namespace, ())]
         for entry in sorted(entries, key=lambda entry: precedence(entry.object)):
-            count += len(entry.object.rules)
-            is_allowed = count <= self._tenancy.max_rules
+            number = len(entry.object.rules)
+            is_allowed = count + number <= self._tenancy.max_rules
+            count += number if is_allowed else 0
             if is_allowed != entry.is_allowed:
                 entry.is_allowed = is_allowed
                 changed.add(entry.object.name)

@@ -47,6 +47,7 @@ class Listings:
         relist_interval: float,
         max_age: float,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = _random.random,
     ) -> None:
         """List nothing before `run`.
@@ -58,6 +59,7 @@ class Listings:
             relist_interval: seconds.
             max_age: seconds, for rules without a maxAge.
             clock: returns seconds since the epoch.
+            monotonic: returns seconds; only differences matter.
             random: returns numbers in [0, 1).
         """
         self._prometheus = prometheus
@@ -66,7 +68,7 @@ class Listings:
         self._max_age = max_age
         self._clock = clock
         self._random = random
-        self._queue: WorkQueue[Listing] = WorkQueue()
+        self._queue: WorkQueue[Listing] = WorkQueue(clock=monotonic)
         self._users: dict[Listing, set[ObjectName]] = {}
         self._of_user: dict[ObjectName, frozenset[Listing]] = {}
         self._failures: dict[Listing, int] = {}

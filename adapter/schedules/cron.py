@@ -97,10 +97,14 @@ class Cron:
         return None
 
     def _days(self, first: date, count: int, step: timedelta) -> Iterator[date]:
-        """Yield the matching days among `count` days."""
-        day = first
-        for _ in range(count):
-            if day.month in self._sim.months and self._sim.match_day(day):
+        """Yield the matching days among `count` days, in the direction of `step`."""
+        day, last = first, first + count * step
+        while (last - day) * step.days > timedelta(0):
+            if day.month not in self._sim.months:
+                month = day.replace(day=1)
+                day = (month + 31 * _DAY).replace(day=1) if step > timedelta(0) else month - _DAY
+                continue
+            if self._sim.match_day(day):
                 yield day
             day += step
 

@@ -24,12 +24,14 @@ from adapter.schedules.cron import instant
 from adapter.schedules.schedule import Span, joined
 
 _MAX_EVENTS = 2000
+_MAX_RECURRENCES = 50
+_MAX_TIMES_A_YEAR = 20
 _MAX_DAYS = 366
 _MIN_YEAR = 1970
 _YEAR_SECONDS = 366 * 86_400
 _CACHED_YEARS = 8
 _DAYS = frozenset(["BYMONTHDAY", "BYDAY", "BYYEARDAY", "BYWEEKNO"])
-_NOT_IN_RULE = frozenset(["INTERVAL", "COUNT", "UNTIL"])
+_NOT_IN_RULE = frozenset(["INTERVAL", "UNTIL"])
 # Time zones are those of zoneinfo. The recurrences of one in the text could take hours, and the library caches them.
 _VTIMEZONE = re.compile(r"^BEGIN:VTIMEZONE\s.*?(?:^END:VTIMEZONE\s|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE)
 _PARTS = frozenset(["FREQ", "WKST", "BYMONTH", "BYSETPOS", *_DAYS, *_NOT_IN_RULE])
@@ -37,29 +39,21 @@ _PARTS = frozenset(["FREQ", "WKST", "BYMONTH", "BYSETPOS", *_DAYS, *_NOT_IN_RULE
 
 @dataclass(frozen=True, slots=True)
 class _Recurrence:
-    """FREQ=YEARLY; `rule` is the RRULE without INTERVAL, COUNT and UNTIL, which are here."""
+    """FREQ=YEARLY; `rule` is the RRULE without INTERVAL and UNTIL, which are here."""
 
     start: datetime
     rule: str
     interval: int
-    count: int | None
     until: datetime | None
 
     def starts(self, year: int) -> list[datetime]:
         """Return the starts in a year."""
         if year < self.start.year or (year - self.start.year) % self.interval:
             return []
-        found = [one for one in self._all(year) if self.until is None or one <= self.until]
-        if self.count is None:
-            return found
-        before = sum(len(self._all(one)) for one in range(self.start.year, year, self.interval))
-        return found[: max(0, self.count - before)]
-
-    def _all(self, year: int) -> list[datetime]:
         first = datetime.combine(date(year, 1, 1), self.start.time())
         # With this interval the rule ends with the year; without, one that never matches runs to the year 9999.
         found = dateutil.rrule.rrulestr(f"{self.rule};INTERVAL={date.max.year}", dtstart=first)
-        return [one for one in found if one >= self.start]
+        return [one for one in found if self.start <= one and (self.until is None or one <= self.until)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +112,8 @@ def read_holidays(text: str, zone: ZoneInfo) -> Holidays:
         raise ValueError(f"{len(components)} events are too many; there may be {_MAX_EVENTS}")
     if not components:
         raise ValueError("the calendar has no events")
+    if (count := sum("RRULE" in one for one in components)) > _MAX_RECURRENCES:
+        raise ValueError(f"{count} events that recur are too many; there may be {_MAX_RECURRENCES}")
     # An event with a RECURRENCE-ID replaces one of the times of the event with the same UID.
     moved: dict[str, list[Any]] = {}
     for one in components:
@@ -143,8 +139,8 @@ def _event(component: Any, zone: ZoneInfo, moved: dict[str, list[Any]]) -> _Even
         if "RECURRENCE-ID" not in component:
             left_out += [_wall(one.dt, own) for one in moved.get(str(component.get("UID", "")), ())]
         recurrence = _recurrence(component.get("RRULE"), start, own)
-        if recurrence is not None:
-            recurrence.starts(start.year)  # an error now, not later
+        if recurrence is not None and len(recurrence.starts(start.year + recurrence.interval)) > _MAX_TIMES_A_YEAR:
+            raise ValueError(f"it recurs more than {_MAX_TIMES_A_YEAR} times a year; use a window instead")
         added = tuple(_dates(component.get("RDATE"), own))
         return _Event(own, start, length, recurrence, added, frozenset(left_out))
     except Exception as error:
@@ -173,7 +169,8 @@ def _recurrence(rule: Any, start: datetime, zone: ZoneInfo) -> _Recurrence | Non
     if isinstance(rule, list) or rule.get("FREQ") != ["YEARLY"]:
         raise ValueError("one RRULE with FREQ=YEARLY is supported")
     if unknown := sorted(rule.keys() - _PARTS):
-        raise ValueError(f"{unknown[0]} in RRULE is not supported")
+        instead = "; write UNTIL instead" if unknown[0] == "COUNT" else ""
+        raise ValueError(f"{unknown[0]} in RRULE is not supported{instead}")
     if start.year < _MIN_YEAR:
         raise ValueError(f"a recurrence may begin in {_MIN_YEAR} at the earliest")
     parts = rule.to_ical().decode().split(";")
@@ -185,6 +182,5 @@ def _recurrence(rule: Any, start: datetime, zone: ZoneInfo) -> _Recurrence | Non
         start,
         ";".join(texts),
         max(1, int(rule.get("INTERVAL", [1])[0])),
-        int(rule["COUNT"][0]) if "COUNT" in rule else None,
         None if until is None else _wall(until, zone),
     )

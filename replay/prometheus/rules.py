@@ -18,6 +18,7 @@ from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.metrics.resource_metrics import resource_sources
+from adapter.planning.activation import activated_query
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
 from adapter.promql import PromqlError, can_be_nan, is_scalar, parse
@@ -215,7 +216,10 @@ def _summed(
         scalar, nan = is_scalar(tree), can_be_nan(tree)
     except PromqlError:
         scalar, nan = False, True
-    text, labels = _matching(f"vector({query}\n)" if scalar else query, matches)
+    values = f"vector({query}\n)" if scalar else query
+    if rule.activation is not None:
+        values = activated_query(values, rule.activation)
+    text, labels = _matching(values, matches)
     selector = selector if isinstance(rule, QueryRule) else _EVERYTHING
     keys = dict.fromkeys([*(label for label, _ in labels), *(one.key for one in selector.requirements)])
     by = f"by ({', '.join(keys)})"

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from adapter import promql
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue
 from adapter.metrics.external import ExternalMetrics
-from adapter.planning.activation import recently_active_query
+from adapter.planning.activation import activated_query, recently_active_query
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
@@ -127,9 +128,15 @@ def test_query_covers_the_time_with_at_most_120_steps(query: str, seconds: int, 
     assert recently_active_query(query, activation) == expected
 
 
+def test_query_of_a_tenant_is_restricted() -> None:
+    activation = Activation(threshold=MilliValue(500), for_=Duration(60))
+    query = promql.restrict_query(recently_active_query("sum(up)", activation), label="namespace", value="shop")
+    assert query == 'max_over_time((sum(up{namespace="shop"}))[1m:15s]) >= 0.5'
+
+
 RULES = """
 externalRules:
-- {name: SHORT, query: 'waiting', activation: {threshold: 5, for: 10m}}
+- {name: short, query: 'waiting', activation: {threshold: 5, for: 10m}}
 - {name: soon, query: 'waiting', activation: {threshold: 5, for: 1m}}
 - {name: scalar, query: 'scalar(waiting{queue="fell"})', activation: {threshold: 5, for: 10m}}
 - {name: other_scalar, query: 'scalar(waiting{queue="idle"})', activation: {threshold: 5, for: 10m}}
@@ -138,7 +145,10 @@ externalRules:
   resources: {namespaced: false}
   metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (queue)'
   activation: {threshold: 5, for: 10m}
-""".replace("SHORT", "short")
+"""
+
+
+RULE_KEYS = {"short": "externalRules[0]", "soon": "externalRules[1]", "long": "externalRules[4]"}
 
 
 def waiting(queue: str, course: Mapping[int, float]) -> Series:
@@ -174,6 +184,15 @@ async def test_real_prometheus_knows_which_series_were_active(tmp_path: Path) ->
         async def found(metric: str) -> dict[str, int]:
             values: list[ExternalMetricValue] = await metrics.values(external_request(metric=metric))
             return {(value.labels or {}).get("queue", ""): value.milli for value in values}
+
+        for metric in ("short", "soon", "long"):
+            [rule] = [one for one in env.catalog.rules.external if one.key == RULE_KEYS[metric]]
+            assert rule.activation is not None
+            query = "waiting" if metric != "long" else "sum by (queue) (waiting)"
+            for_replay = await prometheus.instant(activated_query(query, rule.activation))
+            assert isinstance(for_replay, Vector)
+            served = await found(metric)
+            assert {one.labels["queue"]: round(one.value * 1000) for one in for_replay.samples} == served
 
         for metric in ("short", "long"):
             assert await found(metric) == {"busy": 9000, "fell": 4000, "idle": 0, "ended": 0}

@@ -109,7 +109,9 @@ def test_query_name_selects_one_of_several_queries() -> None:
 
 def test_query_takes_precedence_over_query_name() -> None:
     annotations = {f"{RPS}/query": "1", f"{RPS}/named": "2"}
-    assert rule_of(annotations, external(labels={**TYPE, "query-name": "named"})).query == "1"
+    metric = external(labels={**TYPE, "query-name": "named"})
+    assert rule_of(annotations, metric).query == "1"
+    assert "query: this annotation is required" in error_of({**annotations, f"{RPS}/query": ""}, metric)
 
 
 def test_settings_can_be_labels_of_the_selector_and_annotations_win() -> None:
@@ -126,6 +128,10 @@ def test_older_type_label_is_the_same() -> None:
 
 def test_annotation_suffices_without_the_type_label() -> None:
     assert rule_of({f"{RPS}/query": QUERY}, external(labels=None)).value_labels == ()
+
+
+def test_annotation_of_any_other_type_is_for_an_external_metric() -> None:
+    assert rule_of({"metric-config.other.rps.prometheus/query": QUERY}, external()).query == QUERY
 
 
 def test_metric_with_dots_in_its_name_is_read() -> None:
@@ -154,6 +160,13 @@ def test_metrics_of_others_make_neither_rule_nor_error(annotations: Mapping[str,
 def test_missing_query_is_an_error_that_names_the_annotation() -> None:
     assert error_of({f"{RPS}/interval": "30s"}, external()) == f"{RPS}/query: this annotation is required"
     assert error_of({f"{OBJECT}/per-replica": "true"}, on_object()) == f"{OBJECT}/query: this annotation is required"
+
+
+@pytest.mark.parametrize("name", ["a b", "a\n", "..", "a%2f", "\u202e"])
+def test_names_that_are_none_of_metrics_are_refused(name: str) -> None:
+    found = error_of({f"metric-config.external.{name}.prometheus/query": QUERY}, external(name))
+    assert f"{name!r} cannot stand in the path" in found
+    assert found.isprintable()
 
 
 def test_one_wrong_metric_does_not_affect_the_others() -> None:

@@ -229,7 +229,7 @@ async def is_reloaded(adapter: RunningAdapter) -> bool:
     return "reloaded the rules file" in (adapter.config.parent / "log").read_text()
 
 
-async def test_external_metrics_are_forwarded_to_another_adapter(tmp_path: Path) -> None:
+async def test_external_metrics_are_forwarded_to_other_adapters_while_one_is_unreachable(tmp_path: Path) -> None:
     authorities = Authorities()
     async with (
         PrometheusServer(tmp_path / "prometheus") as prometheus,
@@ -240,7 +240,9 @@ async def test_external_metrics_are_forwarded_to_another_adapter(tmp_path: Path)
         )
         (tmp_path / "ca.pem").write_bytes(authorities.serving.cert_pem)
         forward = f"url: {behind.url}, caFile: {tmp_path / 'ca.pem'}, certFile: {pair.cert}, keyFile: {pair.key}"
-        rules = f"forwardExternal: {{{forward}}}\nexternalRules: [{{name: second, query: 'vector(8)'}}]"
+        gone = f"name: gone, metrics: ['gone-*'], url: 'https://{LOOPBACK}:{free_port()}'"
+        rules = f"forwardExternal: [{{{gone}}}, {{name: behind, {forward}}}]"
+        rules += "\nexternalRules: [{name: second, query: 'vector(8)'}]"
         async with running_adapter(
             tmp_path / "front", rules, authorities=authorities, prometheus=prometheus.url
         ) as front:
@@ -253,6 +255,9 @@ async def test_external_metrics_are_forwarded_to_another_adapter(tmp_path: Path)
             assert await eventually(both_listed, within=30)
             reply = await front.client.request_as_master(f"{EXTERNAL}/namespaces/shop/third")
             assert (reply.status, reply.json["message"]) == (404, "the server could not find the metric third for ")
+            reply = await front.client.request_as_master(f"{EXTERNAL}/namespaces/shop/gone-away")
+            unreachable = "the adapter gone of forwardExternal cannot be reached"
+            assert (reply.status, reply.json["message"]) == (503, unreachable)
 
 
 async def test_sigterm_serves_for_the_delay_and_finishes_requests_in_flight(

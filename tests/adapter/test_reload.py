@@ -82,6 +82,26 @@ async def test_changed_file_is_applied_once(mounted: MountedRules, caplog: pytes
     assert caplog.text.count("reloaded the rules file") == 1
 
 
+async def test_changed_file_with_holidays_is_applied(mounted: MountedRules) -> None:
+    holidays = mounted.folder / "days.ics"
+    text = "BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART;VALUE=DATE:2026010{}\nEND:VEVENT\nEND:VCALENDAR\n"
+    holidays.write_text(text.format(1))
+    mounted.write("externalRules: [{name: a, schedule: {holidays: {file: days.ics}}}]")
+    await mounted.reloader.poll()
+    await mounted.reloader.poll()
+    assert len(mounted.applied) == 1
+    holidays.write_text(text.format(2))
+    await mounted.reloader.poll()
+    assert len(mounted.applied) == 2
+    holidays.unlink()
+    await mounted.reloader.poll()
+    assert len(mounted.applied) == 2
+    assert "days.ics: cannot be read" in (mounted.reloader.problem or "")
+    holidays.write_text(text.format(2))
+    await mounted.reloader.poll()
+    assert mounted.reloader.problem is None
+
+
 async def test_new_file_with_the_same_content_is_not_applied(mounted: MountedRules) -> None:
     mounted.write(FIRST)
     await mounted.reloader.poll()

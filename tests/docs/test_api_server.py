@@ -38,7 +38,7 @@ async def test_server_accepts_the_objects_of_the_documentation(tmp_path: Path) -
         "default",
         "kube-system",
     }
-    async with start_cluster(tmp_path) as cluster:
+    async with start_cluster(tmp_path, feature_gates="HPAScaleToZero=true") as cluster:
         for namespace in sorted(namespaces):
             await run_kubectl(cluster, "create", "namespace", namespace)
         for folder in ("crds", "crds/metric-rules"):

@@ -27,6 +27,7 @@ OTHERS = {
     "--help": "all",
     "--only": "tests.chaos",
     "--raw": "kubectl",
+    "--real-time": "bench",
     "--seed": "tests.chaos",
     "--type": "kubectl",
     "--gil": "py-spy",

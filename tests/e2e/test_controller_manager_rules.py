@@ -87,7 +87,7 @@ async def test_hpas_with_queries_of_one_name_get_their_own_values(running: Stage
 
 async def test_object_metric_per_replica_scales_as_an_average(running: Stage) -> None:
     await apply(running.client, [namespace("objects")])
-    for name, value in (("web", 30), ("worker", 58)):
+    for name, value, api_version, kind in (("web", 30, "networking.k8s.io/v1", "Ingress"), ("worker", 58, "v1", "Pod")):
         running.gauges.values[f'load{{namespace="objects",app="{name}"}}'] = value
         annotations = {
             "metric-config.object.load.prometheus/query": f'sum(load{{namespace="objects",app="{name}"}})',
@@ -95,7 +95,7 @@ async def test_object_metric_per_replica_scales_as_an_average(running: Stage) ->
         }
         source = {
             "metric": {"name": "load"},
-            "describedObject": {"apiVersion": "v1", "kind": "Pod", "name": f"dummy-{name}"},
+            "describedObject": {"apiVersion": api_version, "kind": kind, "name": "dummy"},
             "target": {"type": "Value", "value": "10"},
         }
         scaler = hpa("objects", name, {"type": "Object", "object": source}, annotations=annotations)
@@ -139,6 +139,14 @@ async def test_metric_rule_scales(running: Stage) -> None:
     await running.scales("ruled", "web", 5)
     running.gauges.values[queue] = 0
     await running.scales("ruled", "web", 1)
+
+    async def is_ready() -> bool:
+        found = await running.client.get("/apis/milliscale.io/v1/namespaces/ruled/metricrules/queue-length")
+        conditions = found.get("status", {}).get("conditions", ())
+        assert [(each["type"], each["status"]) for each in conditions] == [("Ready", "True")], found
+        return True
+
+    await eventually(is_ready)
 
 
 async def test_schedule_scales(running: Stage) -> None:

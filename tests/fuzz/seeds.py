@@ -26,6 +26,20 @@ _TEMPLATES = (
     '<</* note */>><<if and (eq .Series "a") (not (lt (len .GroupBy) 3))>>x<<else if or $>>y<<end>>',
     "<<$x := `raw`>><<$x = 1>><<$x>>",
 )
+_CALENDARS = (
+    "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:a\nDTSTART;VALUE=DATE:20261225\nEND:VEVENT\nEND:VCALENDAR\n",
+    (
+        "BEGIN:VCALENDAR\nBEGIN:VEVENT\nUID:a\nDTSTART;TZID=Europe/Berlin:20260329T023000\nDURATION:PT2H\n"
+        "RRULE:FREQ=YEARLY;INTERVAL=2;BYMONTH=3;BYDAY=-1SU;UNTIL=20400101T000000Z\nEXDATE:20280326T023000\n"
+        "RDATE;VALUE=DATE:20270101,20270102\nEND:VEVENT\nBEGIN:VEVENT\nUID:a\nRECURRENCE-ID:20300331T023000\n"
+        "DTSTART:20300401T000000Z\nDTEND:20300402T000000Z\nSTATUS:CANCELLED\nEND:VEVENT\nEND:VCALENDAR\n"
+    ),
+    (
+        "BEGIN:VCALENDAR\nBEGIN:VTIMEZONE\nTZID:x\nBEGIN:STANDARD\nDTSTART:19700101T000000\nTZOFFSETFROM:+0000\n"
+        "TZOFFSETTO:+0100\nRRULE:FREQ=SECONDLY\nEND:STANDARD\nEND:VTIMEZONE\nEND:VCALENDAR\n"
+    ),
+)
+_CRONS = ("0 8 * * 1-5", "*/15 0-6,22 L JAN,DEC MON#1", "30 2 29 2 */7", "0 0 */31 * SUN,5L", "59 23 LW * 7")
 _QUERIES = (
     'sum by (pod) (rate(http_requests_total{namespace="a",code!~"5.."}[5m] offset 1h)) / on (pod) group_left (x) b > 0',
     'histogram_quantile(0.9, sum(rate(x_bucket{job=~"a|b"}[1m])) by (le)) or vector(0) unless absent(y @ 5)',
@@ -106,6 +120,8 @@ def seeds(target: str) -> Iterator[bytes]:
         case _:
             texts = {
                 "template": _TEMPLATES,
+                "calendar": _CALENDARS,
+                "cron": _CRONS,
                 "promql": _QUERIES,
                 "accept": _ACCEPTS,
                 "protobuf": _PROTOBUF,

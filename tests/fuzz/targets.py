@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -26,6 +27,8 @@ from adapter.prometheus.results import Vector, VectorReader, decode
 from adapter.prometheus.series import SeriesReader
 from adapter.rules import RulesError, parse_rules
 from adapter.rules.goregex import GoRegex, GoRegexError
+from adapter.schedules.cron import Cron
+from adapter.schedules.holidays import read_holidays
 from autoscaler.core.history import LONG_AGO_MS
 from autoscaler.loop import saved_history_format
 from autoscaler.objects.hpa import default_hpa, track_hpa
@@ -61,6 +64,7 @@ _PROXY = FrontProxy(
     uid_headers=("x-remote-uid",),
     extra_prefixes=("x-remote-extra-",),
 )
+_ZONE = ZoneInfo("Europe/Berlin")
 _NOW_MS = 1_800_000_000_000
 
 
@@ -114,6 +118,23 @@ def rules(data: bytes) -> None:
     except RulesError as error:
         assert "\n" not in str(error)
         assert "rules.yaml" in str(error)
+
+
+def calendar(data: bytes) -> None:
+    """A calendar of holidays is refused, or has holidays in any year."""
+    with contextlib.suppress(ValueError):
+        found = read_holidays(_text(data), _ZONE)
+        for since in (0, 1_774_569_600, 4_000_000_000):
+            for start, end in found.spans(since, since + 30 * 86_400):
+                assert start <= end
+
+
+def cron(data: bytes) -> None:
+    """A cron expression is refused, or has a next and a previous time within five years, or none."""
+    with contextlib.suppress(ValueError):
+        expression = Cron(_text(data), _ZONE)
+        following = expression.next(1_774_569_600)
+        assert following is None or expression.previous(following) == following > 1_774_569_600
 
 
 def promql_query(data: bytes) -> None:
@@ -268,6 +289,8 @@ TARGETS = {
         FuzzTarget("selector", selector, 512),
         FuzzTarget("template", template, 1024),
         FuzzTarget("rules", rules, _RULE_BYTES),
+        FuzzTarget("calendar", calendar, 2048),
+        FuzzTarget("cron", cron, 64),
         FuzzTarget("promql", promql_query, 1024),
         FuzzTarget("tenant-query", tenant_query, 1024),
         FuzzTarget("accept", accept, 1024),

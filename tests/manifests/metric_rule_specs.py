@@ -88,7 +88,7 @@ NAMESPACED_ONLY: Final[dict[str, tuple[Spec, str]]] = {
 
 _ONE_FORM: Final = "give exactly one of query, seriesQuery with metricsQuery, and schedule"
 _DURATION: Final = "must be a duration of more than 0, such as 90s, 5m or 1h30m"
-_UP_TO_A_DAY: Final = "must be a duration of more than 0 and at most 24h, such as 90s, 5m or 1h30m"
+_UP_TO_A_DAY: Final = "to 24h, such as 90s, 5m or 1h30m"
 _LONG_ONLY: Final = "seriesFilters, name, resources, maxAge and merge are only for seriesQuery"
 
 INVALID: Final[dict[str, tuple[Spec, str]]] = {
@@ -143,6 +143,7 @@ INVALID: Final[dict[str, tuple[Spec, str]]] = {
     "a schedule's negative integer": (_schedule(windows=[{**WINDOW, "value": -1}]), "greater than or equal to 0"),
     "a schedule's negative text": (_schedule(windows=[{**WINDOW, "value": "-1"}]), "value in body should match"),
     "a schedule's ramp": (_schedule(windows=[{**WINDOW, "ramp": "10"}]), _UP_TO_A_DAY),
+    "a schedule's ramp of a second": (_schedule(windows=[{**WINDOW, "ramp": "1s"}]), f"from 5s {_UP_TO_A_DAY}"),
     "a schedule's ramp of two days": (_schedule(windows=[{**WINDOW, "ramp": "48h"}]), _UP_TO_A_DAY),
     "activation of a schedule": ({**SCHEDULE, "activation": {"threshold": 1}}, "activation is only for type External"),
     "activation of pods": ({**PODS, "activation": {"threshold": 1}}, "activation is only for type External"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import pytest_asyncio
 import yaml
 from msgspec import structs
 
+from adapter.keda import Servers, migrate, read_manifests
+from adapter.keda.scaled import Names
 from adapter.rule_objects.state import Reason
 from adapter.rules.objects import Tenancy, read_object
 from kube.client import KubeClient
@@ -42,6 +45,8 @@ PATHS = {
     "MetricRule": "/apis/milliscale.io/v1/namespaces/default/metricrules",
     "ClusterMetricRule": "/apis/milliscale.io/v1/clustermetricrules",
 }
+HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+KEDA = Path(__file__).parent.parent / "data/keda"
 KINDS = tuple(FILES)
 Kubectl = Callable[..., Coroutine[None, None, tuple[int | None, str]]]
 
@@ -290,3 +295,23 @@ async def test_kubectl_explain_describes_every_field(kubectl: Kubectl, kind: str
     assert set(fields) <= shown
     _, text = await kubectl("explain", f"{kind.lower()}.spec.activation.for")
     assert "How long the metric must have been below it" in text
+
+
+@on_real_api_server
+@pytest.mark.parametrize("file", ["rendered.yaml", "exported.yaml"])
+async def test_objects_of_migrate_keda_are_accepted(admin: KubeClient, file: str) -> None:
+    manifests = read_manifests(await asyncio.to_thread((KEDA / file).read_text), source=file)
+    servers, names = Servers(), Names()
+    found = [
+        each
+        for one in manifests.scaled
+        for each in migrate(one, servers=servers, authentications=manifests.authentications, names=names).objects
+    ]
+    paths = {"MetricRule": PATHS["MetricRule"], "HorizontalPodAutoscaler": HPAS}
+    for each in found:
+        each["metadata"]["namespace"] = "default"
+        if each["kind"] == "HorizontalPodAutoscaler":  # 0 needs a feature gate
+            each["spec"]["minReplicas"] = max(each["spec"]["minReplicas"], 1)
+        created = await admin.post(f"{paths[each['kind']]}?dryRun=All&fieldValidation=Strict", each)
+        assert created["metadata"]["name"] == each["metadata"]["name"]
+    assert {each["kind"] for each in found} == set(paths)

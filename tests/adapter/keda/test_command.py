@@ -83,18 +83,24 @@ def test_what_is_not_moved_is_on_stderr_and_in_comments_and_the_status_is_1() ->
     assert [each["metadata"]["name"] for each in objects(result)] == ["fine-prometheus", "fine"]
 
 
+def test_commands_of_the_help_have_a_line_each() -> None:
+    help_text = CliRunner().invoke(main, ["migrate-keda", "--help"]).output
+    assert "    python -m adapter migrate-keda keda.yaml > milliscale.yaml" in help_text.splitlines()
+
+
 def test_query_of_several_lines_is_a_block() -> None:
     assert "  query: |-\n    histogram_quantile(0.99,\n" in migrate(DATA / "rendered.yaml").stdout
 
 
-def test_line_breaks_in_names_stay_in_the_comment() -> None:
-    """A name must not end the comment, and so add to the manifest that is applied."""
-    text = FINE.replace("name: fine, namespace: shop", 'name: "fine\\nkind: Secret", namespace: "a\\rb\\u2028c"')
-    result = migrate(
-        "-", text=text.replace("prometheus\n", 'kafka\\nkind: Secret"\n').replace("type: kafka", 'type: "kafka')
-    )
-    assert objects(result) == []
-    assert not [line for line in result.stdout.splitlines() if not line.startswith(("#", "---"))]
+def test_line_breaks_and_control_characters_of_names_stay_in_the_comment() -> None:
+    """A name must not end the comment, and so add to the manifest that is applied, nor reach the terminal."""
+    name = '"fine\\nkind: Secret\\rdata: {}\\u2028\\0\\e[31m"'
+    for text in (FINE.replace("name: fine,", f"name: {name},"), FINE.replace("type: prometheus", f"type: {name}")):
+        result = migrate("-", text=text)
+        assert result.exit_code == 1
+        assert objects(result) == []
+        assert not [line for line in result.stdout.splitlines() if not line.startswith(("#", "---"))]
+        assert all(line.isprintable() for line in result.output.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""Lists of series for rules in objects: shared, repeated, and retried after failures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection
+
+import pytest
+
+from adapter.prometheus import PrometheusUnavailable
+from adapter.rule_objects.listings import Found, Listing, Listings
+from adapter.rules import Rule
+from adapter.rules.objects import ObjectName, Tenancy, read_object
+from tests.adapter.metrics_env import CannedPrometheus, series
+
+pytestmark = pytest.mark.looptime
+A, B = ObjectName("MetricRule", "shop", "a"), ObjectName("MetricRule", "shop", "b")
+
+
+def rule(selector: str, *, namespace: str = "shop") -> Rule:
+    spec = {"type": "External", "seriesQuery": selector, "metricsQuery": "sum(<<.Series>>)"}
+    obj = {"kind": "MetricRule", "metadata": {"namespace": namespace, "name": "a"}, "spec": spec}
+    [found] = read_object(obj, servers={}, tenancy=Tenancy()).rules
+    assert isinstance(found, Rule)
+    return found
+
+
+class Lists:
+    """Records the users of each list, and when it was."""
+
+    def __init__(self) -> None:
+        self.prometheus = CannedPrometheus(found={"jobs": (series("jobs", "pod"),)})
+        self.users: list[set[str]] = []
+        self.times: list[float] = []
+        self.well = True
+        self.listings = Listings(
+            self.prometheus,
+            self._listed,
+            relist_interval=100.0,
+            max_age=60.0,
+            clock=lambda: 1000.0,
+            monotonic=asyncio.get_running_loop().time,
+            random=lambda: 0.5,
+        )
+
+    async def _listed(self, _listing: Listing, _found: Found, users: Collection[ObjectName]) -> bool:
+        self.users.append({user.name for user in users})
+        self.times.append(asyncio.get_running_loop().time())
+        return self.well
+
+    def use(self, user: ObjectName, *rules: Rule) -> None:
+        listings = frozenset(map(self.listings.listing, rules))
+        self.listings.use(user, listings, now=listings)
+
+
+@contextlib.asynccontextmanager
+async def lists() -> AsyncIterator[Lists]:
+    found = Lists()
+    running = asyncio.create_task(found.listings.run())
+    try:
+        yield found
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_rules_with_the_same_selector_and_namespace_share_a_list() -> None:
+    async with lists() as found:
+        found.use(A, rule("jobs"))
+        found.use(B, rule("jobs"))
+        await asyncio.sleep(1)
+        assert found.users == [{"a", "b"}]
+        assert found.prometheus.listed == [("jobs", 940.0, 1000.0)]
+        found.use(ObjectName("MetricRule", "bank", "c"), rule("jobs", namespace="bank"))
+        await asyncio.sleep(1)
+        assert found.users == [{"a", "b"}, {"c"}]
+
+
+async def test_list_is_repeated_after_the_interval_until_nobody_needs_it() -> None:
+    async with lists() as found:
+        found.use(A, rule("jobs"))
+        await asyncio.sleep(99)
+        assert found.times == [0.0, 95.0]
+        found.use(A)
+        await asyncio.sleep(1000)
+        assert found.times == [0.0, 95.0]
+
+
+@pytest.mark.parametrize("well", [True, False], ids=["Prometheus fails", "the API server fails"])
+async def test_failed_list_is_retried_with_backoff(well: bool) -> None:
+    async with lists() as found:
+        found.well = well
+        if well:
+            found.prometheus.found["jobs"] = PrometheusUnavailable("no response")
+        found.use(A, rule("jobs"))
+        await asyncio.sleep(60)
+        assert [round(time, 2) for time in found.times] == [0.0, 0.95, 2.85, 6.65, 14.25, 29.45, 57.95]
+        found.well, found.prometheus.found["jobs"] = True, ()
+        await asyncio.sleep(100)
+        assert len(found.times) == 8
+
+
+async def test_few_lists_are_in_flight() -> None:
+    async with lists() as found:
+        in_flight = most = 0
+
+        async def slow(*_: object, **__: object) -> tuple[()]:
+            nonlocal in_flight, most
+            in_flight += 1
+            most = max(most, in_flight)
+            await asyncio.sleep(1)
+            in_flight -= 1
+            return ()
+
+        found.prometheus.series = slow  # type: ignore[method-assign]
+        found.use(A, *(rule(f"jobs_{number}") for number in range(40)))
+        await asyncio.sleep(20)
+        assert (most, len(found.times)) == (8, 40)
