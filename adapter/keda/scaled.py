@@ -26,6 +26,7 @@ _OWNER_LABEL = "scaledobject.keda.sh/name"
 _DEFAULT_MAX = 100
 _DEFAULT_COOLDOWN = _DEFAULT_WINDOW = 300
 _MAX_WINDOW = 3600
+_MAX_HOLD = 86_400  # of `activation`
 _MAX_NAME = 253
 _NOT_NAME = re.compile(r"[^a-z0-9.-]+")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
@@ -109,7 +110,8 @@ def migrate(
         result.notes += [f"{place}: {note}" for note in metric.notes]
     hpa = _hpa(scaled, [metric for _, metric in metrics], activation, names, result)
     if activation.to_zero and hpa_version == HPA_VERSIONS[0]:
-        result.notes.append("minReplicas 0 needs the feature gate HPAScaleToZero, or an HPA of milliscale.io/v1")
+        gate = "the feature gate HPAScaleToZero (on since Kubernetes 1.37)"
+        result.notes.append(f"minReplicas 0 needs {gate}, or an HPA of milliscale.io/v1")
     result.objects.append({"apiVersion": hpa_version, **hpa})
     return result
 
@@ -125,14 +127,34 @@ def _without_counterpart(scaled: ScaledObject) -> Iterator[str]:
 
 
 def _activation(scaled: ScaledObject) -> Activation:
-    """Return whether KEDA scales it to zero, and how many replicas it then starts with."""
+    """Return whether KEDA scales it to zero, when, and how many replicas it then starts with."""
     spec = scaled.spec
-    least = spec.min_replica_count or 0
-    if all(trigger.type in ("cpu", "memory") for trigger in spec.triggers):  # these are always active
+    least, types = spec.min_replica_count or 0, {trigger.type for trigger in spec.triggers} - {"cpu", "memory"}
+    if not types:  # triggers of resources are always active
         return Activation(to_zero=False, least=1)
-    if spec.idle_replica_count == 0:
-        return Activation(to_zero=True, least=max(least, 1))
-    return Activation(to_zero=least == 0, least=1)
+    if spec.idle_replica_count == 0 and least > 1:
+        return Activation(to_zero=True, least=least)
+    if least > 0 and spec.idle_replica_count is None:
+        return Activation(to_zero=False, least=1)
+    # An HPA scales down after its window, and so to zero after the window and this time.
+    hold = min(_cooldown(scaled) - _window(scaled), _MAX_HOLD) if types == {"prometheus"} else 0
+    return Activation(to_zero=True, least=1, hold_seconds=max(hold, 0))
+
+
+def _cooldown(scaled: ScaledObject) -> int:
+    """Return how long KEDA waits before the step to zero, in seconds."""
+    return _DEFAULT_COOLDOWN if scaled.spec.cooldown_period is None else scaled.spec.cooldown_period
+
+
+def _window(scaled: ScaledObject) -> int:
+    """Return how long the HPA waits before it scales down, in seconds."""
+    window = (_behavior(scaled).get("scaleDown") or {}).get("stabilizationWindowSeconds")
+    return window if isinstance(window, int) else _DEFAULT_WINDOW
+
+
+def _behavior(scaled: ScaledObject) -> Mapping[str, Any]:
+    config = scaled.spec.advanced.horizontal_pod_autoscaler_config if scaled.spec.advanced is not None else None
+    return (config.behavior or {}) if config is not None else {}
 
 
 def _rules(
@@ -172,12 +194,12 @@ def _hpa(
     wanted = config.name if config is not None and config.name else scaled.metadata.name
     name = names.new("HorizontalPodAutoscaler", scaled.metadata.namespace or "", wanted)
     least = 0 if activation.to_zero else max(spec.min_replica_count or 0, 1)
-    behavior = copy.deepcopy(config.behavior) if config is not None and config.behavior else {}
+    behavior = copy.deepcopy(dict(_behavior(scaled)))
     if activation.to_zero:
         if any(metric.rule is None for metric in metrics):
             why = "the HPA keeps a replica while that uses CPU or memory; KEDA ignores both for scaling to zero"
             result.notes.append(why)
-        _delay_zero(spec.cooldown_period, behavior, result)
+        _delay_zero(scaled, activation, behavior, result)
     annotations = _annotations(scaled, behavior, result)
     return {
         "kind": "HorizontalPodAutoscaler",
@@ -196,18 +218,18 @@ def _hpa(
     }
 
 
-def _delay_zero(cooldown: int | None, behavior: dict[str, Any], result: Migrated) -> None:
-    """Lengthen the window of scaling down to KEDA's cooldown period, which counts for the step to zero only."""
-    cooldown = _DEFAULT_COOLDOWN if cooldown is None else cooldown
-    rules = behavior.get("scaleDown") or {}
-    window = rules.get("stabilizationWindowSeconds", _DEFAULT_WINDOW)
-    if not isinstance(window, int) or cooldown <= window:
+def _delay_zero(scaled: ScaledObject, activation: Activation, behavior: dict[str, Any], result: Migrated) -> None:
+    """Let the window of scaling down be KEDA's cooldown period, unless the metrics wait for it themselves."""
+    cooldown, window = _cooldown(scaled), _window(scaled)
+    if cooldown < window:
+        result.notes.append(f"cooldownPeriod {cooldown}: an HPA scales to zero after its window, {window} s")
+    if cooldown <= window or activation.hold_seconds:
         return
-    if cooldown > _MAX_WINDOW:
-        result.notes.append(f"cooldownPeriod {cooldown} becomes {_MAX_WINDOW}, the longest window of an HPA")
     wanted = min(cooldown, _MAX_WINDOW)
-    behavior["scaleDown"] = {**rules, "stabilizationWindowSeconds": wanted}
-    result.notes.append(f"cooldownPeriod: every scale-down waits {wanted} s, in KEDA only that to zero ({window} s)")
+    behavior["scaleDown"] = {**(behavior.get("scaleDown") or {}), "stabilizationWindowSeconds": wanted}
+    result.notes.append(
+        f"cooldownPeriod {cooldown}: every scale-down waits {wanted} s; KEDA's HPA waits {window} s, except to zero"
+    )
 
 
 def _annotations(scaled: ScaledObject, behavior: dict[str, Any], result: Migrated) -> dict[str, str]:

@@ -66,11 +66,13 @@ class Activation:
 
     Attributes:
         to_zero: it scales to zero.
+        hold_seconds: how long a metric of Prometheus must have been inactive before it is 0; 0: not at all.
         least: the replicas that it has when a trigger is active; more than 1 with idleReplicaCount.
     """
 
     to_zero: bool
     least: int
+    hold_seconds: int = 0
 
 
 def moved_trigger(trigger: Trigger, activation: Activation, *, authentications: Authentications) -> Metric:
@@ -111,9 +113,11 @@ def _prometheus(
         # At least as much as the least replicas have, and 0 while it is inactive.
         least = activation.least * threshold
         rule["query"] = f"clamp_min(\n{query}\n, {_decimal(least)})\n* (\n{query}\n> bool {_decimal(least_active)})"
-    elif activation.to_zero and least_active > 0:
+    elif activation.to_zero and (least_active > 0 or activation.hold_seconds):
         # KEDA's trigger is active above its threshold, ours from its threshold.
-        rule["activation"] = {"threshold": _decimal(least_active + _SMALLEST_STEP)}
+        rule["activation"] = {"threshold": _decimal(max(least_active, 0.0) + _SMALLEST_STEP)}
+        if activation.hold_seconds:
+            rule["activation"]["for"] = f"{activation.hold_seconds}s"
     _add_server(trigger, metadata, authentications, metric)
     if _boolean(metadata.get("ignoreNullValues", "true"), "ignoreNullValues"):
         rule |= {"empty": "zero", "inf": "zero"}

@@ -11,6 +11,7 @@ from kube.status import StatusError
 from kube.store import Key, Store
 
 _NOT_FOUND = 404
+_LACKS_RIGHT = (401, 403)
 
 ObjectId = tuple[str, Key]
 """The path of a collection, and an object in it."""
@@ -43,8 +44,9 @@ class ObjectWatches:
 
     @property
     def is_refused(self) -> bool:
-        """True if the API server refuses to list some objects."""
-        return any(isinstance(store.failure, StatusError) for store in self._stores.values())
+        """True if the adapter lacks the right to list some objects."""
+        failures = [store.failure for store in self._stores.values()]
+        return any(isinstance(failure, StatusError) and failure.code in _LACKS_RIGHT for failure in failures)
 
     def take(self) -> Mapping[ObjectId, StoredObject | None]:
         """Return the objects that have changed, and take them; None for a deleted one."""

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from adapter.rules.field_types import Duration, MilliValue, RequiredText, Section
-from adapter.schedules.cron import Cron, instant
+from adapter.schedules.cron import instant, shared_cron
 from adapter.schedules.holidays import Holidays, read_holidays
 from adapter.schedules.schedule import MAX_STARTS_PER_DAY, STEPS, OneOff, Recurring, Schedule, Window
 
@@ -155,7 +155,7 @@ def _window(key: str, spec: WindowSpec, zone: ZoneInfo) -> Window:
     crons = {}
     for name, text in (("start", spec.start), ("end", spec.end)):
         try:
-            crons[name] = Cron(text, zone)
+            crons[name] = shared_cron(text, zone)
         except ValueError as error:
             raise SpecError(f"{key}.{name}", error) from error
     if crons["start"] == crons["end"]:

@@ -26,6 +26,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 _MAX_TEXT = 200
+_SHARED = 1024
 _DAY = timedelta(days=1)
 _MINUTE = 60
 # The Gregorian calendar's dates and weekdays repeat after 28 years (except around 2100).
@@ -117,6 +118,16 @@ class Cron:
         wall = [midnight.replace(tzinfo=None) + timedelta(minutes=minute) for minute in self._minutes]
         times = [instants(one, self.zone) if self._each else (instant(one, self.zone),) for one in wall]
         return tuple(sorted(set(itertools.chain.from_iterable(times))))
+
+
+@lru_cache(maxsize=_SHARED)
+def shared_cron(text: str, zone: ZoneInfo) -> Cron:
+    """Return the expression, the same object for many schedules: one takes some KiB.
+
+    Raises:
+        ValueError: as for `Cron`.
+    """
+    return Cron(text, zone)
 
 
 def instant(wall: datetime, zone: ZoneInfo) -> int:

@@ -130,6 +130,12 @@ async def test_start_waits_for_the_first_list_for_some_seconds(tmp_path: Path) -
             env.objects.catalog.require_known()
 
 
+async def test_start_waits_while_the_api_server_is_overloaded(tmp_path: Path) -> None:
+    async with rule_objects(tmp_path, refusal=503) as env:
+        await env.until(lambda: env.objects.note())
+        assert str(env.objects.readiness()).startswith("MetricRules cannot be listed: ")
+
+
 async def _never(_: web.Request) -> web.StreamResponse:
     await asyncio.Event().wait()
     raise AssertionError

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import (
@@ -161,6 +163,25 @@ async def test_a_list_of_too_many_series_is_an_error(
     too_few = Destination(tenant=Tenant(namespace="shop", max_samples=series - 1))
     with pytest.raises(PrometheusResultError, match=f"more than {series - 1} series.*select fewer"):
         await servers.series("x", start=0, end=1, destination=too_few)
+
+
+async def test_a_result_is_read_only_up_to_the_limit(servers: PrometheusServers, server: ScriptedPrometheus) -> None:
+    def begins(body: dict[str, Any]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def reply(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            await response.write(json.dumps(body).encode())
+            return await never(request)
+
+        return reply
+
+    destination = Destination(tenant=Tenant(namespace="shop", max_samples=100))
+    server.reply = begins(vector(10_000))
+    with pytest.raises(PrometheusResultError):
+        await servers.instant("x", destination=destination)
+    server.reply = begins(listing(10_000))
+    with pytest.raises(PrometheusResultError):
+        await servers.series("x", start=0, end=1, destination=destination)
 
 
 async def test_prometheus_gets_the_time_of_the_tenant(servers: PrometheusServers, server: ScriptedPrometheus) -> None:

@@ -35,6 +35,7 @@ OTHERS = {
     "--set": "helm",
     "--hpas": "bench",
     "--quick": "bench",
+    "--real-time": "bench",
     "--seconds": "bench",
     "--trials": "bench",
     "--warm-up": "bench",

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import click
 import pytest
 
 from adapter.cli import main as adapter_main
@@ -121,7 +122,38 @@ def test_shadow_mode_keeps_its_one_replica_with_high_availability(tmp_path: Path
     assert objects["Deployment", "milliscale-autoscaler"]["spec"]["replicas"] == 1
 
 
-@pytest.mark.parametrize("component", ["certificates", "adapter-network-policy", "high-availability"])
+@pytest.mark.parametrize(
+    ("component", "name"),
+    [
+        ("metric-rules", "metric_rules"),
+        ("rules-config-maps", "rules_config_maps"),
+        ("hpa-annotations", "hpa_annotations"),
+    ],
+)
+def test_rules_of_namespaces_read_series_of_their_namespace_unless_a_patch_says_otherwise(
+    tmp_path: Path, component: str, name: str
+) -> None:
+    (container,) = pod_spec(render_with(tmp_path, component)["Deployment", "milliscale-adapter"])["containers"]
+    command = adapter_main.commands["serve"]
+    parser = command.make_parser(click.Context(command))
+    given, _, _ = parser.parse_args(list(container["args"]))
+    assert given[name]
+    assert given["tenant_label"] == "namespace"
+    given, _, _ = parser.parse_args([*container["args"], "--tenant-label="])
+    assert given["tenant_label"] == ""
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        "certificates",
+        "adapter-network-policy",
+        "high-availability",
+        "metric-rules",
+        "rules-config-maps",
+        "hpa-annotations",
+    ],
+)
 def test_components_of_the_adapter_add_no_autoscaler(tmp_path: Path, component: str) -> None:
     objects = render_with(tmp_path, component, base="overlays/adapter-only")
     processes = {entry["metadata"]["labels"].get("app.kubernetes.io/component") for entry in objects.values()}

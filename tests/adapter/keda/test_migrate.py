@@ -19,6 +19,7 @@ from autoscaler.objects.validation import validate_hpa
 
 DATA = Path("tests/data/keda")
 PROMETHEUS = "http://prometheus.monitoring:9090"
+IDLE: dict[str, Any] = {"minReplicaCount": 3, "idleReplicaCount": 0}
 QUERY = {"serverAddress": PROMETHEUS, "query": "sum(up)", "threshold": "5"}
 
 
@@ -208,28 +209,44 @@ def test_idle_replica_count_lets_active_triggers_have_the_least_replicas() -> No
     assert rule(scheduled)["schedule"]["windows"][0]["value"] == 3
 
 
+def behavior(window: int | None) -> dict[str, Any]:
+    rules = {"scaleDown": {"stabilizationWindowSeconds": window}} if window is not None else None
+    return {"horizontalPodAutoscalerConfig": {"behavior": rules}}
+
+
 @pytest.mark.parametrize(
-    ("cooldown", "window", "expected"),
+    ("cooldown", "window", "held"),
     [
-        (None, None, None),
-        (300, None, None),
-        (100, None, None),
-        (600, None, 600),
-        (600, 60, 600),
-        (30, 60, 60),
-        (9000, None, 3600),
+        *((None, None, None), (300, None, None), (100, None, None), (30, 60, None)),
+        *((600, None, "300s"), (600, 60, "540s"), (None, 60, "240s"), (301, None, "1s"), (10**6, 300, "86400s")),
     ],
 )
-def test_longer_cooldown_period_is_the_window_of_scaling_to_zero(
-    cooldown: int | None, window: int | None, expected: int | None
+def test_metrics_are_zero_after_the_rest_of_the_cooldown_period(
+    cooldown: int | None, window: int | None, held: str | None
 ) -> None:
-    behavior = {"scaleDown": {"stabilizationWindowSeconds": window}} if window is not None else None
-    advanced = {"horizontalPodAutoscalerConfig": {"behavior": behavior}}
+    """An HPA scales down after its window: in all, the step to zero waits as long as KEDA's."""
     spec: dict[str, Any] = {"cooldownPeriod": cooldown} if cooldown is not None else {}
-    rules = hpa(one(prometheus(), advanced=advanced, **spec))["spec"].get("behavior", {}).get("scaleDown", {})
-    assert rules.get("stabilizationWindowSeconds") == expected
-    kept = hpa(one(prometheus(), advanced=advanced, minReplicaCount=1, **spec))["spec"].get("behavior", {})
-    assert kept == (behavior or {}), "with one replica or more KEDA has no cooldown"
+    result = one(prometheus(), advanced=behavior(window), **spec)
+    assert rule(result).get("activation") == ({"threshold": "0.001", "for": held} if held else None)
+    rules = hpa(result)["spec"].get("behavior", {}).get("scaleDown", {})
+    assert rules.get("stabilizationWindowSeconds") == window, "other scale-downs wait as in KEDA"
+    kept = one(prometheus(), minReplicaCount=1, **spec)
+    assert "activation" not in rule(kept), "with one replica or more KEDA has no cooldown"
+    active = one(prometheus(activationThreshold="2"), advanced=behavior(window), **spec)
+    assert rule(active)["activation"] == {"threshold": "2.001", **({"for": held} if held else {})}
+
+
+@pytest.mark.parametrize(
+    ("cooldown", "window", "expected"),
+    [(300, None, None), (100, None, None), (600, None, 600), (600, 60, 600), (30, 60, 60), (9000, None, 3600)],
+)
+def test_window_is_the_cooldown_period_of_schedules(cooldown: int, window: int | None, expected: int | None) -> None:
+    for triggers, counts in (([cron()], {}), ([prometheus(), cron()], {}), ([prometheus()], IDLE)):
+        result = one(*triggers, advanced=behavior(window), cooldownPeriod=cooldown, **counts)
+        rules = hpa(result)["spec"].get("behavior", {}).get("scaleDown", {})
+        assert rules.get("stabilizationWindowSeconds") == expected
+        assert not [each for each in result.objects if "activation" in each["spec"]]
+        assert [note for note in result.notes if note.startswith("cooldownPeriod")] or cooldown == (window or 300)
 
 
 def test_pauses_become_policies_and_annotations() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from adapter.rules import QueryRule, ScheduleRule
+from adapter.metrics.objects import ListedObjects
+from adapter.rule_objects.status_check import RuleChecker
+from adapter.rules import QueryRule, RulesFile, ScheduleRule
 from adapter.rules.objects import RuleObject, Tenancy, read_object
+from tests.adapter.metrics_env import CannedPrometheus, metrics_env
 
 
 def metric_rule(**spec: object) -> RuleObject:
@@ -45,3 +49,13 @@ def test_activation_of_a_metric_rule() -> None:
     assert rule.activation is not None
     assert rule.activation.threshold == 5000
     assert rule.activation.for_ == 120.0
+
+
+async def test_status_of_a_schedule_is_ready_with_its_value(tmp_path: Path) -> None:
+    [rule] = metric_rule(type="External", metric="floor", schedule={"default": 2}).rules
+    prometheus = CannedPrometheus()
+    async with metrics_env(tmp_path, RulesFile(), prometheus) as env:
+        checker = RuleChecker(prometheus, env.mapper, ListedObjects(env.client), max_age=120.0)
+        verdict = await checker.check(rule)
+    assert (verdict.ready, verdict.reason, verdict.value) == (True, "Ready", "2")
+    assert not prometheus.queries
