@@ -27,7 +27,6 @@ OTHERS = {
     "--help": "all",
     "--only": "tests.chaos",
     "--raw": "kubectl",
-    "--real-time": "bench",
     "--seed": "tests.chaos",
     "--type": "kubectl",
     "--gil": "py-spy",
