@@ -177,7 +177,8 @@ class _Adapter:
                 tasks.create_task(self._freeze_gc(), name="freeze gc"),
             ]
             if self._statuses is not None:
-                background.append(tasks.create_task(self._statuses.run(stop), name="statuses of rules"))
+                # It ends by itself after `stop`, once it has released the Lease.
+                tasks.create_task(self._statuses.run(stop), name="statuses of rules")
             await self._listener.start(self._socket)
             _log.info("serving on https://%s", _shown_address(self._socket))
             try:

@@ -54,7 +54,7 @@ _RECHECKS_PER_SECOND: Final = 5.0
 _REQUESTS_PER_SECOND: Final = 40.0
 _REQUEST_BURST: Final = 80
 _FILE_SECONDS: Final = 0.5  # between two looks at the version of the rules file
-_STATES_AT_ONCE: Final = 100  # without a yield to the event loop
+_STATES_AT_ONCE: Final = 50  # without a yield to the event loop
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 
@@ -127,6 +127,8 @@ class StatusWriter:
         self._rechecks: WorkQueue[ObjectName] = WorkQueue()
         self._known: dict[ObjectName, _Known] = {}
         self._pending: set[ObjectName] = set()
+        self._changes: set[ObjectName] = set()
+        self._has_changes = asyncio.Event()
         self._loaded = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -139,18 +141,10 @@ class StatusWriter:
         return self._loaded
 
     def changed(self, names: Iterable[ObjectName]) -> None:
-        """Check objects, since they or what is known about them have changed.
-
-        One whose status is Ready, and is about its present spec, is checked with the others: after a start of the
-        process all objects are new.
-        """
-        for name in names if self._loaded else ():
-            if name.kind in RESOURCES:
-                known, state = self._known.get(name), self._objects.state(name)
-                if known is not None and state is not None and known.reason == "Ready" and _is_current(known, state):
-                    self._rechecks.add_after(name, self._recheck_seconds * self._random())
-                else:
-                    self._queue.add(name.namespace, name, urgent=True)
+        """Check objects, since they or what is known about them have changed."""
+        if self._loaded:
+            self._changes.update(name for name in names if name.kind in RESOURCES)
+            self._has_changes.set()
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Return the number of objects by kind and reason; none while another replica holds the Lease."""
@@ -163,17 +157,16 @@ class StatusWriter:
             await done_before(stop, self._check_all())
         finally:
             self._loaded = False
-            self._known = {}
+            self._known, self._changes = {}, set()
 
     async def _check_all(self) -> None:
         self._known = await self._load()
         self._loaded = True
-        for name in self._names():
-            self._rechecks.add_after(name, self._recheck_seconds * self._random())
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_WORKERS):
                 tasks.create_task(self._reconcile_queued())
             tasks.create_task(self._add_rechecks())
+            tasks.create_task(self._follow_changes())
             tasks.create_task(self._follow_file())
 
     async def _load(self) -> dict[ObjectName, _Known]:
@@ -197,23 +190,39 @@ class StatusWriter:
             raise
         return listed.items
 
-    def _names(self) -> list[ObjectName]:
-        return [one.name for one in self._objects.objects() if one.name.kind in RESOURCES]
+    async def _follow_changes(self) -> None:
+        while True:
+            await self._has_changes.wait()
+            self._has_changes.clear()
+            names, self._changes = self._changes, set()
+            await self._add(names, changed=True)
 
     async def _follow_file(self) -> None:
-        """Add the objects that the rules file affects whenever its metrics change, and at the start."""
+        """Add all objects at the start, and whenever the metrics of the rules file change, which come before theirs."""
         version: Hashable = object()
         while True:
             if version != (now := self._file_version()):
                 version = now
-                await self._add_different()
+                names = [one.name for one in self._objects.objects() if one.name.kind in RESOURCES]
+                await self._add(names, changed=False)
             await asyncio.sleep(_FILE_SECONDS)
 
-    async def _add_different(self) -> None:
-        """Add the objects whose status is of another generation, or has a reason that no longer holds."""
-        for number, name in enumerate(self._names(), start=1):
+    async def _add(self, names: Iterable[ObjectName], *, changed: bool) -> None:
+        """Add objects whose status is of another generation, or has a reason that no longer holds; others later.
+
+        With `changed`, an object without a value is checked now, too. One that is Ready is not: after a start of the
+        process all objects are new.
+        """
+        for number, name in enumerate(names, start=1):
             known, state = self._known.get(name), self._objects.state(name)
-            if state is None or known is None or not _is_current(known, state):
+            if (
+                known is not None
+                and state is not None
+                and _is_current(known, state)
+                and (known.reason == "Ready" or not changed)
+            ):
+                self._rechecks.add_after(name, self._recheck_seconds * self._random())
+            else:
                 self._queue.add(name.namespace, name, urgent=True)
             if not number % _STATES_AT_ONCE:
                 await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from typing import Any
 
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.rules.objects import Tenancy
+from kube.status import StatusError
 from tests.adapter.rule_objects_env import CLUSTER_METRIC_RULES, METRIC_RULES, Cluster, rule_objects_cluster
 from tests.eventually import eventually
 
@@ -86,3 +87,21 @@ async def test_metric_that_the_rules_file_makes_is_a_conflict_until_the_file_cha
         cluster.config.write_text("{}")
         signal.raise_signal(signal.SIGHUP)
         await ready(cluster, f"{CLUSTER_METRIC_RULES}/queue", "NoValue")
+
+
+async def test_lease_is_released_at_the_end_of_the_process(tmp_path: Path) -> None:
+    async with rule_objects_cluster(tmp_path, options=OPTIONS, namespaces=NAMESPACES) as cluster:
+
+        async def is_held() -> bool:
+            try:
+                return bool((await cluster.admin.get(LEASE))["spec"]["holderIdentity"])
+            except StatusError:
+                return False
+
+        await eventually(is_held, every=0.02)
+        signal.raise_signal(signal.SIGTERM)
+
+        async def is_released() -> bool:
+            return not (await cluster.admin.get(LEASE))["spec"]["holderIdentity"]
+
+        await eventually(is_released, every=0.02)

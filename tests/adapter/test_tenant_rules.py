@@ -6,6 +6,7 @@ import json
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,10 @@ ERRORS = {
 """They have more samples than allowed, or cannot be restricted."""
 
 
+LONG = {"seriesQuery": '{__name__=~".+"}', "metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>} or {pod='vault'})"}
+"""Makes a metric of each series that it finds: here `queue`. More than one series is an error."""
+
+
 @pytest.mark.parametrize("kind", ["MetricRule", "ConfigMap"])
 async def test_rules_of_a_namespace_read_its_own_series_only(tmp_path: Path, kind: str) -> None:
     now = math.floor(time.time())
@@ -53,12 +58,15 @@ async def test_rules_of_a_namespace_read_its_own_series_only(tmp_path: Path, kin
         rule_objects_cluster(tmp_path, options=options, prometheus_url=server.url) as cluster,
     ):
         if kind == "ConfigMap":
-            rules = [{"name": metric, "query": query} for metric, query in queries.items()]
+            rules: list[dict[str, Any]] = [{"name": metric, "query": query} for metric, query in queries.items()]
+            rules.append({**LONG, "resources": {"namespaced": "false"}})
             await cluster.create_config_map("rules", {"rules.yaml": json.dumps({"externalRules": rules})})
+        else:
+            await cluster.create_rule("long", {"type": "External", **LONG})
         for metric, query in queries.items() if kind == "MetricRule" else ():
             spec = {"type": "External", "metric": metric, "query": query}
             await cluster.create_rule(metric.replace("_", "-"), spec)
-        for metric in OWN:
+        for metric in ("queue", *OWN):
             await cluster.has_external(metric, "42")
         assert [await cluster.external(metric) for metric in NOTHING] == [[]] * len(NOTHING)
         assert [await cluster.external(metric) for metric in ERRORS] == [500] * len(ERRORS)

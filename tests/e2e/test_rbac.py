@@ -397,6 +397,7 @@ READERS = {
     "milliscale-resource-metrics-reader": {
         f"{verb} {kind}.metrics.k8s.io" for verb in ("get", "list") for kind in ("nodes", "pods")
     },
+    "milliscale-metric-rule-viewer": {f"{verb} metricrules.milliscale.io" for verb in ("get", "list", "watch")},
     "milliscale-hpa-viewer": {
         f"{verb} horizontalpodautoscalers.{group}" for verb in ("get", "list", "watch") for group in HPA_GROUPS
     },
@@ -409,6 +410,7 @@ READERS = {
     [
         ("milliscale-metrics-reader", [LISTED[0], f"{EXTERNAL}/namespaces/shop/queue_depth"]),
         ("milliscale-resource-metrics-reader", RESOURCE),
+        ("milliscale-metric-rule-viewer", [f"{RULES[0]}{end}" for end in ("", "/one", "?watch=true&timeoutSeconds=1")]),
         ("milliscale-hpa-viewer", HPAS),
     ],
     ids=READERS,
@@ -426,6 +428,33 @@ async def test_roles_for_readers_have_exactly_the_rights_for_what_they_read(
 
         requests = await check_rights(installed, reader, READERS[role], exercise)
     await check_each_right_is_needed(installed, reader, requests)
+
+
+async def test_role_for_editors_has_exactly_the_rights_to_write_metric_rules(installed: Installation) -> None:
+    role = "milliscale-metric-rule-editor"
+    kubeconfig, editor = await add_account(installed, role, role), Account("milliscale", role)
+    await installed.until_granted(editor)
+    async with await KubeClient.connect(kubeconfig) as client:
+
+        async def exercise() -> None:
+            spec = {"type": "External", "metric": "edited", "query": "vector(1)"}
+            rule = {
+                "apiVersion": "milliscale.io/v1",
+                "kind": "MetricRule",
+                "metadata": {"name": "edited"},
+                "spec": spec,
+            }
+            path = f"{RULES[0]}/edited"
+            created = await client.post(RULES[0], rule)
+            await client.put(path, {**created, "spec": {**spec, "empty": "zero"}})
+            await client.patch(path, {"spec": {"nan": "missing"}})
+            await client.delete(path)
+            await client.delete(RULES[0], {"labelSelector": "none=such"})
+
+        verbs = ("create", "delete", "deletecollection", "patch", "update")
+        expected = {f"{verb} metricrules.milliscale.io" for verb in verbs}
+        requests = await check_rights(installed, editor, expected, exercise)
+    await check_each_right_is_needed(installed, editor, requests)
 
 
 PAGES = {"/debug/rules": "/", "/debug/metrics/*": "/metric?metric=pods/packets&namespace=shop", "/debug/try": "/try"}
