@@ -28,7 +28,7 @@ from adapter.gil import releasing_gil
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.refresh_ahead import RefreshAheadCache
 from adapter.rules import ForwardOptions
-from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to
+from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
 from kube.deadlines import Deadline
 from kube.fairness import QueueFullError
 from kube.quantity import Quantity, QuantityError
@@ -226,6 +226,7 @@ class OtherAdapter:
                 self._upstream.send(url, headers=(("Accept", "application/json"),)) as response,
             ):
                 code, body = response.status, await read_up_to(response, _MAX_RESPONSE)
+                sent = response.request_info.headers
         except QueueFullError as error:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
         except aiohttp.ServerTimeoutError as error:
@@ -236,6 +237,8 @@ class OtherAdapter:
             raise self._unusable(_UNREACHABLE, error) from error
         if len(body) > _MAX_RESPONSE:
             raise self._unusable(_UNREADABLE, ValueError(f"longer than {_MAX_RESPONSE} bytes"))
+        if code >= 400:
+            body = without_credentials(body, sent)
         if code in (401, 403):
             # Its 401 and 403 concern this adapter's credentials, not the client's.
             raise self._unusable(_REFUSED, StatusError.from_body(code, body))

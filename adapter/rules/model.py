@@ -253,7 +253,7 @@ class ForwardOptions(ServerAccess):
 
     Attributes:
         name: names it in messages; "" if it is the only one.
-        metrics: patterns for the names of its metrics, where * stands for any text; empty for all names.
+        metrics: patterns for the names of its metrics, with *, ? and [...] as in a shell; empty for all names.
         timeout: of a request, in seconds.
     """
 

@@ -353,6 +353,16 @@ def test_azure_and_google_identities_are_those_of_the_adapter() -> None:
         assert "give the adapter's own service account the right" in result.problems[0]
 
 
+def test_role_of_a_pod_identity_is_assumed() -> None:
+    trigger = {**prometheus(awsRegion="eu-west-1"), "authenticationRef": {"name": "aws"}}
+    manifests = read_manifests(scaled_object(trigger), source="x")
+    for identity, role in (({"roleArn": "arn:aws:iam::1:role/a"}, {"roleArn": "arn:aws:iam::1:role/a"}), ({}, {})):
+        authentications = {("TriggerAuthentication", "shop", "aws"): {"podIdentity": {"provider": "aws", **identity}}}
+        servers = Servers()
+        migrate(manifests.scaled[0], servers=servers, authentications=authentications, names=Names())
+        assert servers.entries["prometheus"]["auth"] == {"sigv4": {"region": "eu-west-1", **role}}
+
+
 def test_azure_clouds_have_their_scopes() -> None:
     trigger = {**prometheus(cloud="AzureUSGovernmentCloud"), "authenticationRef": {"name": "cloud"}}
     private = {"cloud": "Private", "azureManagedPrometheusResourceURL": "https://prometheus.example/.default"}
