@@ -76,6 +76,13 @@ async def test_long_form_counts_the_names_of_its_series(tmp_path: Path) -> None:
     assert (verdict.metrics, verdict.series, verdict.value) == (("age", "depth"), 2, "7")
 
 
+async def test_schedule_has_its_value_without_prometheus(tmp_path: Path) -> None:
+    text = "externalRules: [{name: floor, schedule: {timezone: UTC, default: 3, windows: []}}]"
+    verdict = await verdict_on(tmp_path, text, CannedPrometheus(result=PrometheusUnavailable("refused")))
+    assert (verdict.reason, verdict.value, verdict.metrics) == ("Ready", "3", ("floor",))
+    assert (verdict.series, verdict.query_seconds) == (None, None)
+
+
 async def test_rule_whose_query_finds_nothing_is_ready_with_the_reason_no_value(tmp_path: Path) -> None:
     verdict = await verdict_on(tmp_path, SHORT, CannedPrometheus())
     assert (verdict.ready, verdict.reason) == (True, "NoValue")
