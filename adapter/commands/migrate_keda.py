@@ -35,7 +35,7 @@ _WIDTH = 120
 )
 @click.option("--prometheus-url", default="", help="The adapter's --prometheus-url: rules for it name no server.")
 def migrate_keda(*, files: tuple[Path, ...], config: Path | None, hpa_version: str, prometheus_url: str) -> None:
-    r"""Print MetricRules and HorizontalPodAutoscalers for KEDA's ScaledObjects.
+    """Print MetricRules and HorizontalPodAutoscalers for KEDA's ScaledObjects.
 
     FILE has ScaledObjects in YAML or JSON, and may have their TriggerAuthentications; - is standard input:
 
@@ -45,7 +45,7 @@ def migrate_keda(*, files: tuple[Path, ...], config: Path | None, hpa_version: s
 
     Triggers of the types prometheus, cron, cpu and memory are moved. A ScaledObject with another one is left out. What
     is not moved, or is to be done by hand, is on stderr, and as comments in the output; the exit status is then 1.
-    """
+    """  # noqa: D301  # click's mark for a paragraph that is not wrapped
     try:
         known = load_rules(config).prometheus_servers.values() if config is not None else ()
         servers = Servers(default_url=prometheus_url, known=known)

@@ -110,9 +110,10 @@ def _secrets(spec: Object | None) -> Iterator[str]:
 
 def _pod_identity(spec: Object | None, metadata: Mapping[str, str]) -> dict[str, Any] | None:
     """Return `auth` of the server for the identity of a cloud; None without one."""
-    if region := metadata.get("awsRegion"):
-        return {"sigv4": {"region": region}}
     identity = spec.get("podIdentity") if spec is not None else None
+    if region := metadata.get("awsRegion"):
+        role = identity.get("roleArn") if isinstance(identity, dict) else None
+        return {"sigv4": {"region": region, **({"roleArn": role} if isinstance(role, str) else {})}}
     match identity:
         case {"provider": "azure-workload", **others}:
             client, scope = others.get("identityId"), _azure_scope(metadata)

@@ -28,7 +28,8 @@ from adapter.gil import releasing_gil
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.refresh_ahead import RefreshAheadCache
 from adapter.rules import ForwardOptions
-from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to
+from adapter.rules.naming import is_metric_name
+from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
 from kube.deadlines import Deadline
 from kube.fairness import QueueFullError
 from kube.quantity import Quantity, QuantityError
@@ -215,7 +216,10 @@ class OtherAdapter:
 
     def _selected(self, listed: tuple[str, ...]) -> tuple[str, ...]:
         names = set(listed)
-        return tuple(sorted(filter(self._takes, releasing_gil(names) if len(listed) > _FEW_NAMES else names)))
+        return tuple(sorted(filter(self._serves, releasing_gil(names) if len(listed) > _FEW_NAMES else names)))
+
+    def _serves(self, name: str) -> bool:
+        return is_metric_name(name) and name.isprintable() and self._takes(name)
 
     async def _get(self, path: str, query: dict[str, str], kind: type[_T]) -> _T:
         url = URL(f"{self.options.base}{_API}{path}", encoded=True).with_query(query)
@@ -226,6 +230,7 @@ class OtherAdapter:
                 self._upstream.send(url, headers=(("Accept", "application/json"),)) as response,
             ):
                 code, body = response.status, await read_up_to(response, _MAX_RESPONSE)
+                sent = response.request_info.headers
         except QueueFullError as error:
             raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
         except aiohttp.ServerTimeoutError as error:
@@ -236,11 +241,15 @@ class OtherAdapter:
             raise self._unusable(_UNREACHABLE, error) from error
         if len(body) > _MAX_RESPONSE:
             raise self._unusable(_UNREADABLE, ValueError(f"longer than {_MAX_RESPONSE} bytes"))
+        if code >= 400:
+            body = without_credentials(body, sent)
         if code in (401, 403):
             # Its 401 and 403 concern this adapter's credentials, not the client's.
             raise self._unusable(_REFUSED, StatusError.from_body(code, body))
         if code >= 400:
             raise StatusError.from_body(code, body)
+        if code != 200:
+            raise self._unusable(_UNREADABLE, ValueError(f"status {code}"))
         try:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -15,6 +15,7 @@ All failures are one of these. Their messages are for logs: they may quote Prome
 
     PrometheusError
       PrometheusUnavailable   no response, or a temporary refusal: connection refused or reset, 5xx, 401, 403, 429
+        PrometheusAccessError   there is no credential, or it is refused
         PrometheusBusy          not sent, because too many queries of the same namespace wait already
       PrometheusTimeout       no response before the deadline, or Prometheus reports a timeout
       PrometheusBadResponse     the response is not Prometheus': not JSON, wrong types, absurdly long
@@ -28,6 +29,7 @@ from __future__ import annotations
 from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import (
+    PrometheusAccessError,
     PrometheusBadResponse,
     PrometheusBusy,
     PrometheusConfigError,
@@ -48,6 +50,7 @@ __all__ = [
     "DEFAULT_SERVER",
     "Destination",
     "MemoryBudget",
+    "PrometheusAccessError",
     "PrometheusBadResponse",
     "PrometheusBusy",
     "PrometheusClient",

@@ -27,6 +27,7 @@ from yarl import URL
 
 from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.errors import (
+    PrometheusAccessError,
     PrometheusBadResponse,
     PrometheusBusy,
     PrometheusTimeout,
@@ -37,7 +38,7 @@ from adapter.prometheus.list_reader import ListReader
 from adapter.prometheus.options import PrometheusOptions
 from adapter.prometheus.results import Result, Scalar, Vector, VectorReader, decode
 from adapter.prometheus.series import Series, SeriesReader
-from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to
+from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.fairness import QueueFullError, current_namespace
 
@@ -207,7 +208,8 @@ class PrometheusClient:
             if response.status in (414, 431) and form is None:
                 raise _UrlTooLong
             if not 200 <= response.status < 300:
-                raise refusal(response.status, await read_up_to(response, _SHORT))
+                body = await read_up_to(response, _SHORT)
+                raise refusal(response.status, without_credentials(body, response.request_info.headers))
             return await receive(response)
 
     async def _receive_result(self, query: int, max_samples: int | None, response: aiohttp.ClientResponse) -> Result:
@@ -272,7 +274,7 @@ async def _bounded(seconds: float, request: Awaitable[_T]) -> _T:
     except TimeoutError as error:
         raise PrometheusTimeout(f"no response within {seconds:.3g} s") from error
     except (CredentialsError, UpstreamConfigError) as error:
-        raise PrometheusUnavailable(str(error)) from error
+        raise PrometheusAccessError(str(error)) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise PrometheusUnavailable(f"Prometheus cannot be reached: {_reason(error)}") from error
 

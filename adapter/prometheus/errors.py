@@ -25,6 +25,10 @@ class PrometheusBusy(PrometheusUnavailable):
         self.namespace = namespace
 
 
+class PrometheusAccessError(PrometheusUnavailable):
+    """The adapter has no credential, or the server refuses it. The message may name accounts and roles of a cloud."""
+
+
 class PrometheusTimeout(PrometheusError):
     """There was no response before the deadline."""
 
@@ -81,4 +85,6 @@ def refusal(status: int, body: bytes) -> PrometheusError:
         return PrometheusQueryError(message)
     if status in (408, 504):
         return PrometheusTimeout(message)
+    if status in (401, 403, 407):
+        return PrometheusAccessError(message)
     return PrometheusUnavailable(message)

@@ -21,6 +21,7 @@ from adapter.catalog.catalog import Catalog, SeriesSource
 from adapter.catalog.object_catalog import ObjectCatalog, precedence
 from adapter.prometheus import PrometheusError, PrometheusOptions, Series
 from adapter.rule_objects.listings import Found, Listing, Listings
+from adapter.rule_objects.pace import Pace
 from adapter.rule_objects.reasons import problem_of, reason_of
 from adapter.rule_objects.rule_metrics import UnusableRuleError, metrics_of
 from adapter.rule_objects.sources import ObjectSource, Servers, StoredObject
@@ -37,8 +38,6 @@ _log = logging.getLogger(__name__)
 _GATHER_SECONDS = 0.1
 # How often the catalog of the rules file is compared, whose metrics come before those of objects.
 _COMPARE_SECONDS = 1.0
-# The objects of a mass change hold the event loop for no longer than this at a time.
-_BUSY_SECONDS = 0.005
 _REPORTED_AT_ONCE = 50
 # So many new objects are excluded from garbage collection at a time: with thousands, a full one takes 0.1 s and more.
 _FREEZE_AFTER = 250
@@ -170,7 +169,9 @@ class RuleObjects:
                 self._watches.add(identity)
 
     async def run(self) -> None:
-        """Keep the catalog up to date, until cancelled."""
+        """Keep the catalog up to date, until cancelled; return at once if there is nothing to read."""
+        if not self.enabled:
+            return
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watches.run(), name="watch objects")
             tasks.create_task(self._listings.run(), name="list series of objects")
@@ -188,7 +189,7 @@ class RuleObjects:
     async def apply(self) -> None:
         """Apply the changes that are known now: of objects, of lists of series, and of the rules file's catalog."""
         are_listed, changes = self._watches.are_listed, self._watches.take()
-        pace, changed = _Pace(), set[ObjectName]()
+        pace, changed = Pace(), set[ObjectName]()
         for identity, stored in changes.items():
             changed |= await self._read(identity, stored)
             self._reads += 1
@@ -210,7 +211,7 @@ class RuleObjects:
             self._known.set()
         await self._report(affected, pace)
 
-    async def _report(self, affected: set[ObjectName], pace: _Pace) -> None:
+    async def _report(self, affected: set[ObjectName], pace: Pace) -> None:
         """Update the reasons of objects, and call the listeners with those that have changed."""
         file_changed = self._file is not None and self._file.version != self._file_version
         if self._file is not None:
@@ -254,10 +255,10 @@ class RuleObjects:
 
     async def _read(self, identity: ObjectId, stored: StoredObject | None) -> set[ObjectName]:
         """Read an object again; return the names that it had and has."""
-        source = self._watches.sources[identity[0]]
+        source, servers = self._watches.sources[identity[0]], self._servers
         found: Sequence[RuleObject] = ()
         if stored is not None:
-            read = partial(_read, source, stored, self._servers, self._tenancy)
+            read = partial(_read, source, stored, servers, self._tenancy)
             found = await asyncio.to_thread(read) if len(stored.content) > _LONG_BYTES else read()
         before = self._names.pop(identity, ())
         if found:
@@ -275,6 +276,8 @@ class RuleObjects:
             self._of_namespace.setdefault(one.name.namespace, set()).add(one.name)
             if one.name.kind not in _HAVE_STATUS and one.error and (old is None or old.object.error != one.error):
                 _log.warning("%s is not used: %s", one.name, one.error)
+        if servers is not self._servers:  # the rules file was reloaded meanwhile
+            self._watches.add(identity)
         return {*before, *(one.name for one in found)}
 
     async def _entry(self, one: RuleObject, identity: ObjectId) -> Entry:
@@ -372,18 +375,6 @@ class RuleObjects:
 
     def _reason(self, entry: Entry) -> tuple[Reason, str]:
         return reason_of(entry, self.catalog, self._file, max_rules=self._tenancy.max_rules)
-
-
-class _Pace:
-    """Yields to the event loop often enough."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-
-    async def pause(self) -> None:
-        if time.monotonic() - self._since > _BUSY_SECONDS:
-            await asyncio.sleep(0)
-            self._since = time.monotonic()
 
 
 def _read(source: ObjectSource, stored: StoredObject, servers: Servers, tenancy: Tenancy) -> Sequence[RuleObject]:

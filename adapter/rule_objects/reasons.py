@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import ExternalSource, Source
 from adapter.catalog.object_catalog import ObjectCatalog
-from adapter.prometheus import PrometheusError, PrometheusQueryError
+from adapter.prometheus import PrometheusAccessError, PrometheusError, PrometheusQueryError
 from adapter.rule_objects.state import Entry, Reason
 from adapter.rules.objects import ObjectName
+
+_NO_ACCESS: Final = (
+    "Prometheus refuses the adapter's credentials, or the adapter has none; its log and its pages say why"
+)
 
 
 def reason_of(entry: Entry, catalog: ObjectCatalog, file: Catalog | None, *, max_rules: int) -> tuple[Reason, str]:
@@ -33,7 +39,15 @@ def reason_of(entry: Entry, catalog: ObjectCatalog, file: Catalog | None, *, max
 def problem_of(error: PrometheusError) -> tuple[Reason, str]:
     """Return the reason and the message for a list of series that failed."""
     reason = Reason.QUERY_FAILED if isinstance(error, PrometheusQueryError) else Reason.PROMETHEUS_UNAVAILABLE
-    return reason, str(error)
+    return reason, message_of(error)
+
+
+def message_of(error: PrometheusError) -> str:
+    """Return an error of Prometheus for the status of an object, which the authors of rules read.
+
+    Why credentials are refused is for operators: it may name accounts and roles of a cloud.
+    """
+    return _NO_ACCESS if isinstance(error, PrometheusAccessError) else str(error)
 
 
 def _conflict(name: ObjectName, source: Source, catalog: ObjectCatalog, file: Catalog | None) -> str:

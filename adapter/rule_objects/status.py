@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from adapter.diagnosis.report import Finding, RuleReport, Severity
 from adapter.prometheus import PrometheusError, PrometheusQueryError
+from adapter.rule_objects.reasons import message_of
 from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rules import AnyRule, Rule
 
@@ -121,8 +122,8 @@ def _condition(
         return False, "Invalid", _joined(own)
     if record.error is not None and not has_value:
         if isinstance(record.error, PrometheusQueryError):
-            return False, "QueryFailed", str(record.error)
-        return None, "PrometheusUnavailable", str(record.error)
+            return False, "QueryFailed", message_of(record.error)
+        return None, "PrometheusUnavailable", message_of(record.error)
     if errors:  # a list that failed because of the API server's discovery
         return None, "APIServerUnavailable", _joined(text for _, text in errors)
     for code in ("no-series", "all-left-out"):

@@ -135,6 +135,7 @@ class _Recorder:
         except PrometheusError as error:
             self.record.error = error
             raise
-        self.record.samples = len(result.samples) if isinstance(result, Vector) else 1
+        count = len(result.samples) if isinstance(result, Vector) else 1
+        self.record.samples = max(count, self.record.samples or 0)  # the second query of an activation finds fewer
         self.record.seconds = result.seconds
         return result

@@ -4,6 +4,7 @@ access              the address of a server, and how the adapter authenticates
 auth                the forms of `auth`: sigv4, google, azure, oauth2
 credentials         TLS files, secrets in files, and the headers that they make
 client              sends requests
+redaction           removes the credentials of a request from a server's error
 authenticators      authenticates requests as `auth` says
 credential_cache    keeps a credential that expires, and refreshes it ahead of time
 sigv4, google, azure, oauth2
@@ -19,6 +20,7 @@ from adapter.upstream.access import CredentialsError, ServerAccess, UpstreamConf
 from adapter.upstream.auth import Auth, AzureAuth, GoogleAuth, OAuth2Auth, SigV4Auth
 from adapter.upstream.client import UpstreamClient, read_up_to
 from adapter.upstream.credentials import Credentials
+from adapter.upstream.redaction import without_credentials
 
 __all__ = [
     "Auth",
@@ -33,4 +35,5 @@ __all__ = [
     "UpstreamConfigError",
     "header",
     "read_up_to",
+    "without_credentials",
 ]

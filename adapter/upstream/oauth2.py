@@ -93,8 +93,7 @@ class OAuth2Tokens:
         if in_form:
             form += [("client_id", auth.client_id), ("client_secret", secret)]
         else:
-            # Both are encoded as in a form first: RFC 6749, section 2.3.1.
-            headers["Authorization"] = aiohttp.encode_basic_auth(quote_plus(auth.client_id), quote_plus(secret))
+            headers["Authorization"] = self._basic(secret)
         async with session.post(
             auth.token_url,
             data=form,
@@ -117,7 +116,8 @@ class OAuth2Tokens:
             found = _Response()
         if status != 200:
             text = " ".join(f"{found.error} {found.error_description}".split())
-            shown = f": {text[:_SHOWN]}" if text and secret not in text else ""
+            secrets = (secret, quote_plus(secret), self._basic(secret).removeprefix("Basic "))
+            shown = f": {text[:_SHOWN]}" if text and not any(one in text for one in secrets) else ""
             raise self._error(f"it sent status {status}{shown}")
         if not found.access_token or not found.access_token.isascii() or not found.access_token.isprintable():
             raise self._error("its response has no usable access_token")
@@ -128,6 +128,10 @@ class OAuth2Tokens:
             raise self._error("its token has expired already")
         headers = (("Authorization", f"Bearer {found.access_token}"),)
         return Issued(headers, self._clock() + min(lifetime, _MAX_LIFETIME_SECONDS))
+
+    def _basic(self, secret: str) -> str:
+        """Return the header Authorization. ID and secret are encoded as in a form first: RFC 6749, section 2.3.1."""
+        return aiohttp.encode_basic_auth(quote_plus(self._auth.client_id), quote_plus(secret))
 
     def _error(self, why: str) -> CredentialsError:
         return CredentialsError(f"the token URL of {self._what} gives no token: {why}")

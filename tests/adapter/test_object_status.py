@@ -10,12 +10,14 @@ import pytest
 
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import (
+    PrometheusAccessError,
     PrometheusQueryError,
     PrometheusTimeout,
     PrometheusUnavailable,
     Scalar,
     Vector,
 )
+from adapter.rule_objects.reasons import problem_of
 from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rule_objects.status import Verdict, duration_text, must_write, not_served, status_of
 from adapter.rule_objects.status_check import RuleChecker
@@ -74,6 +76,13 @@ async def test_long_form_counts_the_names_of_its_series(tmp_path: Path) -> None:
     assert (verdict.metrics, verdict.series, verdict.value) == (("age", "depth"), 2, "7")
 
 
+async def test_schedule_has_its_value_without_prometheus(tmp_path: Path) -> None:
+    text = "externalRules: [{name: floor, schedule: {timezone: UTC, default: 3, windows: []}}]"
+    verdict = await verdict_on(tmp_path, text, CannedPrometheus(result=PrometheusUnavailable("refused")))
+    assert (verdict.reason, verdict.value, verdict.metrics) == ("Ready", "3", ("floor",))
+    assert (verdict.series, verdict.query_seconds) == (None, None)
+
+
 async def test_rule_whose_query_finds_nothing_is_ready_with_the_reason_no_value(tmp_path: Path) -> None:
     verdict = await verdict_on(tmp_path, SHORT, CannedPrometheus())
     assert (verdict.ready, verdict.reason) == (True, "NoValue")
@@ -101,6 +110,16 @@ async def test_without_prometheus_nothing_is_known(tmp_path: Path, text: str, er
     prometheus = CannedPrometheus(result=error, found={'{job="queue"}': error})  # type: ignore[arg-type,dict-item]
     verdict = await verdict_on(tmp_path, text, prometheus)
     assert (verdict.ready, verdict.reason, verdict.message) == (None, "PrometheusUnavailable", str(error))
+
+
+@pytest.mark.parametrize("text", [SHORT, LONG])
+async def test_status_does_not_say_why_credentials_are_refused(tmp_path: Path, text: str) -> None:
+    error = PrometheusAccessError("AWS gives no credentials: arn:aws:iam::123456789012:role/reader")
+    prometheus = CannedPrometheus(result=error, found={'{job="queue"}': error})
+    verdict = await verdict_on(tmp_path, text, prometheus)
+    assert (verdict.ready, verdict.reason) == (None, "PrometheusUnavailable")
+    assert verdict.message.startswith("Prometheus refuses the adapter's credentials")
+    assert problem_of(error)[1] == verdict.message
 
 
 async def test_without_the_api_server_nothing_is_known_about_resources(tmp_path: Path) -> None:

@@ -183,6 +183,16 @@ async def test_object_names_a_server_of_the_rules_file(tmp_path: Path) -> None:
         await cluster.has_no_external("queue_length")
 
 
+async def test_object_with_too_many_rules_leaves_room_for_younger_ones(tmp_path: Path) -> None:
+    options = RuleObjectOptions(metric_rules=True, config_maps=True, tenancy=Tenancy(max_rules=1, own_namespace=OWN))
+    async with rule_objects_cluster(tmp_path, options=options) as cluster:
+        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
+        await cluster.create_config_map("a-rules", {"rules.yaml": RULES_TEXT})
+        await cluster.create_rule("third", {**QUEUE, "metric": "third"})
+        await cluster.has_external("third", "42")
+        assert (await cluster.states())["ConfigMap", "TooManyRules"] == 1
+
+
 async def uses_version(cluster: Cluster, version: str) -> bool:
     await cluster.external("queue_length")
     return cluster.prometheus.headers[-1].get("X-Version") == version

@@ -20,6 +20,7 @@ PAGES = {
     "absent": "autoscaler:hpas/default/absent",
     "rules": "adapter:",
     "rule": "adapter:rules/rules[0]",
+    "objects": "adapter:objects",
     "metric": "adapter:metric?metric=pods/packets_per_second",
     "try": "adapter:try",
 }

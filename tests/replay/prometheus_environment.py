@@ -48,6 +48,12 @@ externalRules:
   metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (queue)'
 - name: all_queues
   query: sum by (queue) (queue_depth)
+- name: active_queues
+  query: queue_depth
+  activation: {threshold: 10}
+- name: recently_active_queues
+  query: queue_depth * (1 - (queue_depth > bool 62))
+  activation: {threshold: 10, for: 10m}
 """
 
 

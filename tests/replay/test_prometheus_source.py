@@ -75,6 +75,10 @@ EVERY_QUEUE_METRIC = metric(
     "external: {metric: {name: all_queues, selector: {matchExpressions: [{key: queue, operator: Exists}]}},"
     " target: {type: Value, value: 10}}"
 )
+ACTIVE_METRICS = [
+    metric(f"external: {{metric: {{name: {name}, selector: {{}}}}, target: {{type: Value, value: 10}}}}")
+    for name in ("active_queues", "recently_active_queues")
+]
 CPU_METRIC = metric("resource: {name: cpu, target: {type: Utilization, averageUtilization: 40}}")
 APP_CPU_METRIC = metric("containerResource: {name: cpu, container: app, target: {type: AverageValue, averageValue: 1}}")
 MEMORY_METRIC = metric("resource: {name: memory, target: {type: AverageValue, averageValue: 64Mi}}")
@@ -177,6 +181,7 @@ async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
         QUEUE_METRIC,
         ALL_QUEUES_METRIC,
         EVERY_QUEUE_METRIC,
+        *ACTIVE_METRICS,
         CPU_METRIC,
         APP_CPU_METRIC,
         MEMORY_METRIC,
@@ -188,6 +193,8 @@ async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
         "external",
         "external short rule",
         "several series",
+        "activation",
+        "activation with for",
         "cpu",
         "container",
         "memory",
@@ -450,7 +457,7 @@ def test_only_series_of_sections_that_are_needed_are_listed() -> None:
     sources = [spec.source for spec in hpa(CPU_METRIC).spec.metrics]
     assert complete_rules(rules, sources).all_rules == ()
     sources = [spec.source for spec in hpa(QUEUE_METRIC).spec.metrics]
-    assert {rule.key for rule in complete_rules(rules, sources).all_rules} == {"externalRules[0]", "externalRules[1]"}
+    assert complete_rules(rules, sources).all_rules == rules.external
 
 
 def test_server_whose_clock_is_behind(server: PrometheusServer, tmp_path: Path) -> None:

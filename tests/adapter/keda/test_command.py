@@ -83,6 +83,11 @@ def test_what_is_not_moved_is_on_stderr_and_in_comments_and_the_status_is_1() ->
     assert [each["metadata"]["name"] for each in objects(result)] == ["fine-prometheus", "fine"]
 
 
+def test_commands_of_the_help_have_a_line_each() -> None:
+    help_text = CliRunner().invoke(main, ["migrate-keda", "--help"]).output
+    assert "    python -m adapter migrate-keda keda.yaml > milliscale.yaml" in help_text.splitlines()
+
+
 def test_query_of_several_lines_is_a_block() -> None:
     assert "  query: |-\n    histogram_quantile(0.99,\n" in migrate(DATA / "rendered.yaml").stdout
 

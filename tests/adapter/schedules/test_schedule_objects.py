@@ -10,6 +10,7 @@ from adapter.rule_objects.status_check import RuleChecker
 from adapter.rules import QueryRule, RulesFile, ScheduleRule
 from adapter.rules.objects import RuleObject, Tenancy, read_object
 from tests.adapter.metrics_env import CannedPrometheus, metrics_env
+from tests.adapter.test_activation import TwoQueries, queues
 
 
 def metric_rule(**spec: object) -> RuleObject:
@@ -49,6 +50,15 @@ def test_activation_of_a_metric_rule() -> None:
     assert rule.activation is not None
     assert rule.activation.threshold == 5000
     assert rule.activation.for_ == 120.0
+
+
+async def test_status_of_an_activation_counts_the_samples_of_the_rules_own_query(tmp_path: Path) -> None:
+    [rule] = metric_rule(type="External", metric="q", query="q", activation={"threshold": 5, "for": "2m"}).rules
+    prometheus = TwoQueries(now=queues(a=1, b=2))
+    async with metrics_env(tmp_path, RulesFile(), prometheus) as env:
+        checker = RuleChecker(prometheus, env.mapper, ListedObjects(env.client), max_age=120.0)
+        verdict = await checker.check(rule)
+    assert (verdict.reason, verdict.series, verdict.value) == ("Ready", 2, "0")
 
 
 async def test_status_of_a_schedule_is_ready_with_its_value(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
     [
         ("/", 200),
         ("/rules/rules[0]", 200),
+        ("/objects", 200),
         ("/metric", 200),
         ("/metric?metric=pods/x", 403),
         ("/metric/events?metric=pods/x", 403),
