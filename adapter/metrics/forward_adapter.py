@@ -28,6 +28,7 @@ from adapter.gil import releasing_gil
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.refresh_ahead import RefreshAheadCache
 from adapter.rules import ForwardOptions
+from adapter.rules.naming import is_metric_name
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
 from kube.deadlines import Deadline
 from kube.fairness import QueueFullError
@@ -215,7 +216,10 @@ class OtherAdapter:
 
     def _selected(self, listed: tuple[str, ...]) -> tuple[str, ...]:
         names = set(listed)
-        return tuple(sorted(filter(self._takes, releasing_gil(names) if len(listed) > _FEW_NAMES else names)))
+        return tuple(sorted(filter(self._serves, releasing_gil(names) if len(listed) > _FEW_NAMES else names)))
+
+    def _serves(self, name: str) -> bool:
+        return is_metric_name(name) and name.isprintable() and self._takes(name)
 
     async def _get(self, path: str, query: dict[str, str], kind: type[_T]) -> _T:
         url = URL(f"{self.options.base}{_API}{path}", encoded=True).with_query(query)
@@ -244,6 +248,8 @@ class OtherAdapter:
             raise self._unusable(_REFUSED, StatusError.from_body(code, body))
         if code >= 400:
             raise StatusError.from_body(code, body)
+        if code != 200:
+            raise self._unusable(_UNREADABLE, ValueError(f"status {code}"))
         try:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -97,6 +97,18 @@ class Cron:
                 return times[index - 1]
         return None
 
+    def minute_at(self, at: int) -> int:
+        """Return the minute of the day, as the expression says it, that matches at a time; -1 if none does.
+
+        Where clocks go forward, all minutes that they skip match at the first one after these; the last counts.
+        """
+        shown = datetime.fromtimestamp(at, self.zone).replace(tzinfo=None, fold=0)
+        index = bisect.bisect_right(self._minutes, shown.hour * 60 + shown.minute) - 1
+        if index < 0 or shown.month not in self._sim.months or not self._sim.match_day(shown.date()):
+            return -1
+        wall = datetime.combine(shown.date(), time()) + timedelta(minutes=self._minutes[index])
+        return self._minutes[index] if at in self._instants(wall) else -1
+
     def _days(self, first: date, count: int, step: timedelta) -> Iterator[date]:
         """Yield the matching days among `count` days, in the direction of `step`."""
         day, last = first, first + count * step
@@ -116,8 +128,10 @@ class Cron:
         if end - start == _DAY.total_seconds():  # no day has two changes of the clocks
             return tuple(int(start) + minute * _MINUTE for minute in self._minutes)
         wall = [midnight.replace(tzinfo=None) + timedelta(minutes=minute) for minute in self._minutes]
-        times = [instants(one, self.zone) if self._each else (instant(one, self.zone),) for one in wall]
-        return tuple(sorted(set(itertools.chain.from_iterable(times))))
+        return tuple(sorted(set(itertools.chain.from_iterable(map(self._instants, wall)))))
+
+    def _instants(self, wall: datetime) -> tuple[int, ...]:
+        return instants(wall, self.zone) if self._each else (instant(wall, self.zone),)
 
 
 @lru_cache(maxsize=_SHARED)

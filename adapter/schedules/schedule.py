@@ -45,7 +45,10 @@ class Spans(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurring:
-    """A window that recurs: from each match of `start` until the next match of `end`."""
+    """A window that recurs: from each match of `start` until the next match of `end`.
+
+    One that clocks skip as a whole, because they go forward, does not begin.
+    """
 
     start: Cron
     end: Cron
@@ -54,15 +57,20 @@ class Recurring:
         """Return the windows that overlap a period. The first may have begun earlier than its start says."""
         found: list[Span] = []
         start = self.start.previous(since)
-        if start is None or ((end := self.end.next(start)) is not None and end <= since):
+        if start is None or ((end := self._end(start)) is not None and end <= since):
             start = self.start.next(since)
         while start is not None and start < until:
-            end = self.end.next(start)
+            end = self._end(start)
             if end is None:
                 return [*found, (start, until)]
-            found.append((start, end))
-            start = self.start.next(end - 1)
+            if end > start:
+                found.append((start, end))
+            start = self.start.next(max(start, end - 1))
         return found
+
+    def _end(self, start: int) -> int | None:
+        """Return when the window that starts then ends: at once if clocks skip all of it, None if never."""
+        return start if self.end.minute_at(start) > self.start.minute_at(start) else self.end.next(start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,9 @@ async def test_redirect_is_not_followed(tmp_path: Path) -> None:
     async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (external, _, _, _):
 
         async def elsewhere(_: web.Request) -> web.StreamResponse:
-            return web.Response(status=302, headers={"Location": f"{server.url}{API}/namespaces/shop/s0-queue"})
+            return web.Response(
+                status=302, text="{}", headers={"Location": f"{server.url}{API}/namespaces/shop/s0-queue"}
+            )
 
         server.handlers[f"{API}/namespaces/shop/moved"] = elsewhere
         with pytest.raises(StatusError) as refused:

@@ -93,6 +93,17 @@ async def test_discovery_has_the_metrics_that_each_adapter_lists_and_serves(tmp_
         assert await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation()) is document
 
 
+async def test_names_that_no_request_can_have_are_not_in_discovery(tmp_path: Path) -> None:
+    async with (
+        two_adapters(tmp_path) as (keda, _, options),
+        forwarding(tmp_path, *options, rules=NONE) as (_, _, forwarder, _),
+    ):
+        names = ["s1-orders", "", "s1-a/b", "s1-..%2Fx", "s1-\n", "s1-\u202e"]
+        keda.handlers[API] = respond({"resources": [{"name": name} for name in names]})
+        assert await eventually(lambda: both_listed(forwarder), within=10, every=0.01)
+        assert forwarder.names == ("datadog-hits", "s1-orders")
+
+
 async def test_hanging_adapter_delays_only_its_own_metrics(tmp_path: Path) -> None:
     """All connections to one adapter are in use and none responds; the other one is served at once."""
     async with two_adapters(tmp_path) as (keda, _, (hanging, other)):
@@ -128,7 +139,8 @@ async def test_each_adapter_has_its_own_deadline_and_is_named_in_errors(tmp_path
         async with forwarding(tmp_path, hurried, second, rules=NONE) as (external, _, _, _):
             patient = asyncio.create_task(fetch(external, "datadog-slow", timeout=60))
             with pytest.raises(StatusError) as late:
-                await fetch(external, "s0-slow", timeout=60)
+                async with asyncio.timeout(4):
+                    await fetch(external, "s0-slow", timeout=60)
             assert late.value.code == 504
             assert late.value.message == "Timeout: the adapter keda of forwardExternal did not answer in time"
             assert not patient.done()

@@ -150,11 +150,18 @@ async def test_metric_rule_scales(running: Stage) -> None:
 
 
 async def test_schedule_scales(running: Stage) -> None:
-    now = datetime.datetime.now(datetime.UTC)
-    start, end = (now + datetime.timedelta(seconds=seconds) for seconds in (4, 12))
-    window = {"from": f"{start:%Y-%m-%dT%H:%M:%S}", "until": f"{end:%Y-%m-%dT%H:%M:%S}", "value": 4}
-    rule = metric_rule("scheduled", "campaign", schedule={"timezone": "UTC", "default": 1, "dates": [window]})
+    """A date begins, and then its end is set: both are seconds ahead, however slow the test is."""
+
+    def campaign(*, start: datetime.datetime, end: datetime.datetime) -> Object:
+        window = {"from": start.isoformat(timespec="seconds"), "until": end.isoformat(timespec="seconds"), "value": 4}
+        return metric_rule("scheduled", "campaign", schedule={"timezone": "UTC", "default": 1, "dates": [window]})
+
+    seconds, hour = datetime.timedelta(seconds=4), datetime.timedelta(hours=1)
+    start = datetime.datetime.now(datetime.UTC) + seconds
     scaler = hpa("scheduled", "web", external("campaign", "1"))
-    await apply(running.client, [namespace("scheduled"), deployment("scheduled", "web"), rule, scaler])
+    objects = [namespace("scheduled"), deployment("scheduled", "web"), campaign(start=start, end=start + hour), scaler]
+    await apply(running.client, objects)
     await running.scales("scheduled", "web", 4)
+    end = datetime.datetime.now(datetime.UTC) + seconds
+    await apply(running.client, [campaign(start=start, end=end)])
     await running.scales("scheduled", "web", 1)

@@ -353,6 +353,13 @@ def test_azure_and_google_identities_are_those_of_the_adapter() -> None:
         assert "give the adapter's own service account the right" in result.problems[0]
 
 
+@pytest.mark.parametrize("metadata", [{"awsRegion": "eu-west-1"}, {"authModes": "bearer"}, {"namespace": "shop"}])
+def test_server_with_the_same_address_and_other_credentials_is_another_one(metadata: dict[str, str]) -> None:
+    known = parse_rules(f"prometheusServers: {{thanos: {{url: '{PROMETHEUS}', tenants: true}}}}", source="x")
+    for servers in (Servers(default_url=PROMETHEUS), Servers(known=known.prometheus_servers.values())):
+        assert rule(one(prometheus(**metadata), servers=servers))["prometheus"] == "prometheus"
+
+
 def test_role_of_a_pod_identity_is_assumed() -> None:
     trigger = {**prometheus(awsRegion="eu-west-1"), "authenticationRef": {"name": "aws"}}
     manifests = read_manifests(scaled_object(trigger), source="x")

@@ -164,6 +164,41 @@ def test_night_is_as_long_as_clocks_make_it(zone: str, since: str, until: str, h
     assert end.at - start.at == hours * 3600
 
 
+SYDNEY, CAIRO = "Australia/Sydney", "Africa/Cairo"
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "start", "end", "changes"),
+    [
+        ("Europe/Berlin", "2026-03-29", "0 2 * * *", "0 3 * * *", ["30 02:00", "30 03:00"]),
+        ("Europe/Berlin", "2026-03-29", "15 2 * * *", "45 2 * * *", ["30 02:15", "30 02:45"]),
+        ("Europe/Berlin", "2026-03-29", "30 2 * * *", "45 3 * * *", ["29 03:00", "29 03:45", "30 02:30", "30 03:45"]),
+        (
+            "Europe/Berlin",
+            "2026-03-29",
+            "0,40 2 * * *",
+            "20,50 2 * * *",
+            ["30 02:00", "30 02:20", "30 02:40", "30 02:50"],
+        ),
+        ("Europe/Berlin", "2026-03-29", "45 2 * * *", "15 2 * * *", ["30 02:15", "30 02:45"]),
+        ("Europe/Berlin", "2026-03-29", "0 3 * * *", "30 2 * * *", ["30 02:30", "30 03:00"]),
+        ("Europe/Berlin", "2026-03-29", "0 1 * * *", "30 2 * * *", ["29 01:00", "29 03:00", "30 01:00", "30 02:30"]),
+        (SYDNEY, "2026-10-04", "0 2 * * *", "0 3 * * *", ["05 02:00", "05 03:00"]),
+        (CAIRO, "2026-04-24", "0 0 * * *", "30 0 * * *", ["25 00:00", "25 00:30"]),
+        ("Europe/Berlin", "2026-10-25", "0 2 * * *", "0 3 * * *", ["25 02:00", "25 03:00", "26 02:00", "26 03:00"]),
+    ],
+)
+def test_window_that_clocks_skip_does_not_begin(zone: str, day: str, start: str, end: str, changes: list[str]) -> None:
+    """One that they skip in part begins with the first time that exists."""
+    schedule = Schedule(zone=ZoneInfo(zone), windows=(window(start, end, 1, zone=ZoneInfo(zone)),))
+    morning = at(day, ZoneInfo(zone))
+    found = [
+        f"{datetime.fromtimestamp(change.at, ZoneInfo(zone)):%d %H:%M}"
+        for change in schedule.changes(morning - 1, morning + 2 * DAY - 3601)
+    ]
+    assert found == changes
+
+
 def test_window_whose_end_never_comes_again_stays_open() -> None:
     never = Recurring(start=Cron("0 8 * * *", BERLIN), end=Cron("0 0 29 2 */7", BERLIN))  # a Sunday: 2032, 2060
     assert never.spans(at("2040-01-01"), at("2040-01-02")) == [(at("2040-01-01T08:00") - DAY, at("2040-01-02"))]
