@@ -24,11 +24,11 @@ from adapter.rule_objects.listings import Found, Listing, Listings
 from adapter.rule_objects.pace import Pace
 from adapter.rule_objects.reasons import problem_of, reason_of
 from adapter.rule_objects.rule_metrics import UnusableRuleError, metrics_of
-from adapter.rule_objects.sources import ObjectSource, Servers, StoredObject
+from adapter.rule_objects.sources import ObjectSource, Servers, StoredObject, read_stored
 from adapter.rule_objects.state import Entry, ObjectState, Reason, RuleState
 from adapter.rule_objects.watches import ObjectId, ObjectWatches
 from adapter.rules import AnyRule, Rule
-from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy, unreadable
+from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
 from kube.client import KubeClient, KubeError
 from kube.mapping import ResourceLookup
 from kube.status import StatusError
@@ -199,6 +199,9 @@ class RuleObjects:
         for namespace in {name.namespace for name in changed}:
             changed |= self._limit(namespace)
             await pace.pause()
+        for name in changed:
+            self._use_lists(name)
+            await pace.pause()
         listed, self._listed = self._listed, set()
         affected = set(changed)
         for name in changed | listed:
@@ -250,6 +253,7 @@ class RuleObjects:
         return any(
             rule.problem is not None and rule.problem[0] is Reason.PENDING
             for entry in self._entries.values()
+            if entry.is_allowed
             for rule in entry.rules.values()
         )
 
@@ -258,13 +262,12 @@ class RuleObjects:
         source, servers = self._watches.sources[identity[0]], self._servers
         found: Sequence[RuleObject] = ()
         if stored is not None:
-            read = partial(_read, source, stored, servers, self._tenancy)
+            read = partial(read_stored, source, stored, servers, self._tenancy)
             found = await asyncio.to_thread(read) if len(stored.content) > _LONG_BYTES else read()
         before = self._names.pop(identity, ())
         if found:
             self._names[identity] = tuple(one.name for one in found)
         for name in {*before} - {one.name for one in found}:
-            self._listings.use(name, frozenset(), now=frozenset())
             self._gone.update(self._entries.pop(name).rules)
             self._of_namespace[name.namespace].discard(name)
         for one in found:
@@ -281,29 +284,36 @@ class RuleObjects:
         return {*before, *(one.name for one in found)}
 
     async def _entry(self, one: RuleObject, identity: ObjectId) -> Entry:
-        """Return an object's entry, and have its series listed."""
+        """Return an object's entry."""
         old = self._entries.get(one.name)
         entry = Entry(one, is_allowed=old is None or old.is_allowed)
         rules: dict[str, RuleState] = {}
-        listings, now = set[Listing](), set[Listing]()
         for rule in one.rules:
             if not isinstance(rule, Rule):
                 rules[rule.key] = state = await self._rule_state(rule, ())
                 if state.problem is not None:
                     self._retries.add(identity)
                 continue
-            listing = self._listings.listing(rule)
-            listings.add(listing)
             before = None if old is None else old.rules.get(rule.key)
             if before is None or before.rule != rule:
-                now.add(listing)
                 # Until the list is there, the metrics of the rule before are served.
                 sources = () if before is None else before.sources
                 before = RuleState(rule, sources, problem=(Reason.PENDING, "its series are not listed yet"))
             rules[rule.key] = before
         entry.rules = rules
-        self._listings.use(one.name, frozenset(listings), now=frozenset(now))
         return entry
+
+    def _use_lists(self, name: ObjectName) -> None:
+        """Have the series of an object's rules listed, if its metrics can be served."""
+        entry = self._entries.get(name)
+        listings, now = set[Listing](), set[Listing]()
+        for state in entry.rules.values() if entry is not None and entry.is_allowed else ():
+            if isinstance(state.rule, Rule):
+                listing = self._listings.listing(state.rule)
+                listings.add(listing)
+                if state.problem is not None and state.problem[0] is Reason.PENDING:
+                    now.add(listing)
+        self._listings.use(name, frozenset(listings), now=frozenset(now))
 
     async def _rule_state(self, rule: AnyRule, found: tuple[Series, ...]) -> RuleState:
         """Return the metrics that a rule makes of series."""
@@ -346,8 +356,11 @@ class RuleObjects:
         return state.problem is None or state.problem[0] is not Reason.PENDING
 
     def _limit(self, namespace: str) -> set[ObjectName]:
-        """Allow the oldest objects of a namespace; return those for which this has changed."""
-        if not namespace:
+        """Allow the oldest objects of a namespace; return those for which this has changed.
+
+        The adapter's own namespace has no limit: its ConfigMaps are for all namespaces.
+        """
+        if namespace in ("", self._tenancy.own_namespace):
             return set()
         count, changed = 0, set()
         entries = [self._entries[name] for name in self._of_namespace.get(namespace, ())]
@@ -375,15 +388,6 @@ class RuleObjects:
 
     def _reason(self, entry: Entry) -> tuple[Reason, str]:
         return reason_of(entry, self.catalog, self._file, max_rules=self._tenancy.max_rules)
-
-
-def _read(source: ObjectSource, stored: StoredObject, servers: Servers, tenancy: Tenancy) -> Sequence[RuleObject]:
-    obj = stored.object(source.kind)
-    try:
-        return source.read(obj, servers, tenancy)
-    except Exception as error:  # noqa: BLE001  (an object that triggers a bug in its reader must not end the process)
-        _log.exception("a %s cannot be read", source.kind)
-        return (unreadable(obj, source.kind, f"it cannot be read: {error!r}"),)
 
 
 def _depends_on_servers(one: RuleObject) -> bool:

@@ -1,7 +1,8 @@
 """List the series of rules that have a seriesQuery, in objects.
 
 Rules with the same seriesQuery, server and namespace share a list. A few lists are in flight at a time, however many
-objects there are. After a failure a list is retried soon, with backoff.
+objects there are, and one of each namespace, so that no namespace with many or slow lists delays those of others. New
+rules come before repeated lists. After a failure a list is retried soon, with backoff.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import msgspec
 
 from adapter.catalog.catalog import SeriesSource
 from adapter.prometheus import Destination, PrometheusError, Series
+from adapter.rule_objects.fair_queue import FairQueue
 from adapter.rules import Rule
 from adapter.rules.objects import ObjectName
-from kube.workqueue import WorkQueue, run_workers
+from kube.workqueue import WorkQueue
 
 _CONCURRENCY = 8
 _FIRST_RETRY_SECONDS = 1.0
@@ -34,6 +36,12 @@ class Listing(msgspec.Struct, frozen=True):
     selector: str
     destination: Destination
     max_age: float
+
+    @property
+    def share(self) -> str:
+        """What it shares the lists in flight as: its namespace; a rule for all namespaces has its own share."""
+        tenant = self.destination.tenant
+        return tenant.namespace if tenant is not None else self.selector
 
 
 class Listings:
@@ -68,7 +76,8 @@ class Listings:
         self._max_age = max_age
         self._clock = clock
         self._random = random
-        self._queue: WorkQueue[Listing] = WorkQueue(clock=monotonic)
+        self._queue: FairQueue[Listing] = FairQueue()
+        self._repeated: WorkQueue[Listing] = WorkQueue(clock=monotonic)
         self._users: dict[Listing, set[ObjectName]] = {}
         self._of_user: dict[ObjectName, frozenset[Listing]] = {}
         self._failures: dict[Listing, int] = {}
@@ -78,7 +87,7 @@ class Listings:
         return Listing(rule.series_query, rule.destination, rule.max_age or self._max_age)
 
     def use(self, user: ObjectName, listings: frozenset[Listing], *, now: frozenset[Listing]) -> None:
-        """Set the lists that a user needs; list those of `now` at once."""
+        """Set the lists that a user needs; list those of `now` at once, and those that nobody needed before."""
         for listing in self._of_user.pop(user, frozenset()) - listings:
             self._users[listing].discard(user)
             if not self._users[listing]:
@@ -87,13 +96,29 @@ class Listings:
         if listings:
             self._of_user[user] = listings
         for listing in listings:
+            if listing in now or listing not in self._users:
+                self._queue.add(listing.share, listing, urgent=True)
             self._users.setdefault(listing, set()).add(user)
-        for listing in now:
-            self._queue.add(listing)
 
     async def run(self) -> None:
         """List until cancelled."""
-        await run_workers(self._queue, self._list, number=lambda: _CONCURRENCY, stop=asyncio.Event())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._add_repeated())
+            for _ in range(_CONCURRENCY):
+                tasks.create_task(self._list_queued())
+
+    async def _add_repeated(self) -> None:
+        while (listing := await self._repeated.get()) is not None:
+            self._repeated.done(listing)
+            self._queue.add(listing.share, listing, urgent=False)
+
+    async def _list_queued(self) -> None:
+        while True:
+            share, listing = await self._queue.get()
+            try:
+                await self._list(listing)
+            finally:
+                self._queue.done(share)
 
     async def _list(self, listing: Listing) -> None:
         if listing not in self._users:
@@ -117,4 +142,4 @@ class Listings:
             delay = min(_FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10), last)
         else:
             self._failures.pop(listing, None)
-        self._queue.add_after(listing, delay * (1 - _JITTER * self._random()))
+        self._repeated.move(listing, delay * (1 - _JITTER * self._random()))

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from adapter.prometheus.options import PrometheusOptions
-from adapter.rules.objects import CLUSTER_METRIC_RULE, CONFIG_MAP, METRIC_RULE, RuleObject, Tenancy, read_object
+from adapter.rule_objects.state import Reason
+from adapter.rules.objects import (
+    CLUSTER_METRIC_RULE,
+    CONFIG_MAP,
+    METRIC_RULE,
+    RuleObject,
+    Tenancy,
+    read_object,
+    unreadable,
+)
+
+_log = logging.getLogger(__name__)
 
 RULES_LABEL = "milliscale.io/rules=true"
 """Selects the ConfigMaps that have rules."""
@@ -65,6 +78,24 @@ class ObjectSource:
             kept["annotations"] = metadata.get("annotations")
         content = {name: part[name] for name in self.fields if name in part}
         return StoredObject(msgspec.json.encode(kept), msgspec.json.encode(content))
+
+
+def read_stored(source: ObjectSource, stored: StoredObject, servers: Servers, tenancy: Tenancy) -> Sequence[RuleObject]:
+    """Return the rules of an object. It does not raise."""
+    obj = stored.object(source.kind)
+    try:
+        return [_limited(one, tenancy) for one in source.read(obj, servers, tenancy)]
+    except Exception as error:  # noqa: BLE001  (an object that triggers a bug in its reader must not end the process)
+        _log.exception("a %s cannot be read", source.kind)
+        return (unreadable(obj, source.kind, f"it cannot be read: {error!r}"),)
+
+
+def _limited(one: RuleObject, tenancy: Tenancy) -> RuleObject:
+    """Return an object without its rules if they alone are too many: a ConfigMap can have thousands."""
+    if one.name.namespace in ("", tenancy.own_namespace) or len(one.rules) <= tenancy.max_rules:
+        return one
+    error = f"it has {len(one.rules)} rules, and a namespace can have {tenancy.max_rules}"
+    return structs.replace(one, rules=(), error=error, reason=Reason.TOO_MANY_RULES.value)
 
 
 def _read_one(obj: Mapping[str, Any], servers: Servers, tenancy: Tenancy) -> Sequence[RuleObject]:

@@ -114,6 +114,50 @@ async def test_few_lists_are_in_flight() -> None:
             return ()
 
         found.prometheus.series = slow  # type: ignore[method-assign]
-        found.use(A, *(rule(f"jobs_{number}") for number in range(40)))
+        found.use(A, *(rule("jobs", namespace=f"team-{number}") for number in range(40)))
         await asyncio.sleep(20)
         assert (most, len(found.times)) == (8, 40)
+
+
+async def test_slow_lists_of_a_namespace_do_not_delay_those_of_others() -> None:
+    async with lists() as found:
+
+        async def list_slowly(selector: str, **_: object) -> tuple[()]:
+            await asyncio.sleep(10 if selector.startswith("slow") else 0)
+            return ()
+
+        found.prometheus.series = list_slowly  # type: ignore[method-assign]
+        found.use(A, *(rule(f"slow_{number}") for number in range(40)))
+        await asyncio.sleep(5)
+        found.use(ObjectName("MetricRule", "bank", "c"), rule("jobs", namespace="bank"))
+        await asyncio.sleep(1)
+        assert found.users == [{"c"}]
+
+
+async def test_new_rules_are_listed_before_repeated_lists() -> None:
+    async with lists() as found:
+        found.use(A, *(rule(f"jobs_{number}") for number in range(10)))
+        await asyncio.sleep(94)
+
+        async def list_slowly(selector: str, **_: object) -> tuple[()]:
+            await asyncio.sleep(10)
+            return ()
+
+        found.prometheus.series = list_slowly  # type: ignore[method-assign]
+        found.users.clear()
+        await asyncio.sleep(2)  # the first repeated list is in flight
+        found.use(B, rule("new"))
+        await asyncio.sleep(20)
+        assert found.users == [{"a"}, {"b"}]
+
+
+async def test_list_that_is_needed_again_is_made_at_once() -> None:
+    async with lists() as found:
+        found.use(A, rule("jobs"))
+        await asyncio.sleep(1)
+        found.use(A)
+        await asyncio.sleep(1000)
+        listing = found.listings.listing(rule("jobs"))
+        found.listings.use(A, frozenset({listing}), now=frozenset())
+        await asyncio.sleep(1)
+        assert found.times == [0.0, 1001.0]

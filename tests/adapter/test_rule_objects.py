@@ -168,6 +168,45 @@ async def test_namespace_has_a_maximum_of_rules(tmp_path: Path) -> None:
         await cluster.has_states(Ready=2)
 
 
+async def test_adapters_own_namespace_has_no_maximum_of_rules(tmp_path: Path) -> None:
+    options = RuleObjectOptions(config_maps=True, tenancy=Tenancy(max_rules=1, own_namespace=OWN))
+    async with rule_objects_cluster(tmp_path, options=options) as cluster:
+        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
+        await cluster.create_config_map("a", {"rules.yaml": RULES_TEXT}, namespace=OWN)
+        await cluster.create_config_map(
+            "b", {"rules.yaml": "externalRules: [{name: b, query: sum(queue)}]"}, namespace=OWN
+        )
+        await cluster.has_external("b", "42")
+        assert await cluster.states() == {("ConfigMap", "Ready"): 2}
+
+
+async def test_rules_of_an_object_with_too_many_are_not_kept(tmp_path: Path) -> None:
+    options = RuleObjectOptions(config_maps=True, tenancy=Tenancy(max_rules=1, own_namespace=OWN))
+    async with rule_objects_cluster(tmp_path, options=options) as cluster:
+        await cluster.create_config_map("a", {"rules.yaml": RULES_TEXT})
+
+        async def is_refused() -> bool:
+            return await cluster.states() == {("ConfigMap", "TooManyRules"): 1}
+
+        await eventually(is_refused, every=0.02)
+        reply = await cluster.adapter.request_as_master("/debug/rules")
+        assert "it has 2 rules, and a namespace can have 1" in reply.body.decode()
+
+
+async def test_series_of_rules_beyond_the_maximum_are_not_listed_until_there_is_room(tmp_path: Path) -> None:
+    options = RuleObjectOptions(metric_rules=True, tenancy=Tenancy(max_rules=1, own_namespace=OWN))
+    async with rule_objects_cluster(tmp_path, options=options) as cluster:
+        await cluster.create_rule("a", {"type": "External", **LONG, "seriesQuery": "first"})
+        await cluster.has_states(Ready=1)
+        await cluster.create_rule("b", {"type": "External", **LONG})
+        await cluster.has_states(Ready=1, TooManyRules=1)
+        assert set(cluster.prometheus.listed) == {"first"}
+        cluster.prometheus.found["jobs_waiting"] = [{"__name__": "jobs_waiting", "namespace": "shop"}]
+        await cluster.admin.delete(f"{METRIC_RULES.format('shop')}/a")
+        await cluster.has_states(Ready=1)
+        assert await cluster.listed() == {"jobs_waiting"}
+
+
 async def test_object_names_a_server_of_the_rules_file(tmp_path: Path) -> None:
     """After a reload it uses the new definition; it is invalid while there is none."""
     with_server = "prometheusServers: {other: {url: PROMETHEUS, tenants: true, headers: {X-Version: '%s'}}}"

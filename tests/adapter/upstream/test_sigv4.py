@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
 
 from adapter.prometheus import PrometheusClient, PrometheusOptions, PrometheusUnavailable
 from adapter.upstream import Auth, SigV4Auth
+from adapter.upstream.authenticators import OutgoingRequest
+from adapter.upstream.sigv4 import SigV4Authenticator
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
 from tests.adapter.upstream.aws_services import FakeAws, Key, ReceivedRequest, RefusedError, SignatureVerifier
 from tests.adapter.upstream.web_servers import served
@@ -230,3 +234,11 @@ def test_verifier_agrees_with_aws_test_suite(case: str) -> None:
     changed = ReceivedRequest(method, f"{target}x", received.headers, received.body)
     with pytest.raises(RefusedError, match="another signature"):
         SUITE.verify(changed)
+
+
+async def test_host_is_signed_without_a_default_port() -> None:
+    authenticator = SigV4Authenticator(SigV4Auth(region="eu-west-1"), what="Prometheus")
+    for url, host in (("https://aps.example/x", "aps.example"), ("https://aps.example:8443/x", "aps.example:8443")):
+        request = await authenticator.authenticate(OutgoingRequest("GET", URL(url), CIMultiDict()))
+        assert request.headers["Host"] == host
+    await authenticator.close()
