@@ -145,6 +145,11 @@ def test_search_near_the_last_one_checks_few_days(monkeypatch: pytest.MonkeyPatc
     cron = Cron("0 8 29 2 */7", ZoneInfo("Europe/Berlin"))  # a Sunday: 2032, 2060
     assert cron.next(2_300_000_000) is None
     checked: list[date] = []
-    monkeypatch.setattr(cron._sim, "match_day", lambda day: bool(checked.append(day)))
+
+    def match_day(day: date) -> bool:
+        checked.append(day)
+        return False
+
+    monkeypatch.setattr(cron._sim, "match_day", match_day)
     assert cron.next(2_300_000_000 + 86_400) is None
     assert len(checked) <= 2
