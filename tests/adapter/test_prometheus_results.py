@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.prometheus import (
+    PrometheusAccessError,
     PrometheusBadResponse,
     PrometheusError,
     PrometheusQueryError,
@@ -111,8 +112,8 @@ def test_garbage_is_a_bad_response(body: bytes) -> None:
         (504, "", PrometheusTimeout),
         (503, "unavailable", PrometheusUnavailable),
         (500, "internal", PrometheusUnavailable),
-        (401, "", PrometheusUnavailable),
-        (403, "", PrometheusUnavailable),
+        (401, "", PrometheusAccessError),
+        (403, "", PrometheusAccessError),
         (404, "", PrometheusUnavailable),
         (429, "", PrometheusUnavailable),
     ],

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from adapter.prometheus import (
+    PrometheusAccessError,
     PrometheusBadResponse,
     PrometheusClient,
     PrometheusError,
@@ -74,7 +75,7 @@ async def test_series_of_one_name_have_all_labels(server: ScriptedPrometheus) ->
         (responds({"status": "error", "errorType": "bad_data", "error": "x"}, status=400), PrometheusQueryError),
         (responds({"status": "error", "errorType": "timeout", "error": "x"}, status=503), PrometheusTimeout),
         (responds(b"no", status=502), PrometheusUnavailable),
-        (responds(b"no", status=401), PrometheusUnavailable),
+        (responds(b"no", status=401), PrometheusAccessError),
     ],
 )
 async def test_bad_series_responses_have_distinct_errors(

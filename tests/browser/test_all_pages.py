@@ -63,7 +63,8 @@ async def test_the_keyboard_reaches_everything_and_the_focus_is_visible(
     names = await focus_order(tab.page, at_most=30)
     assert names[0] == "Skip to content"
     assert [name for name in names if "not visible" in name] == []
-    assert [name for name in names if name in reached] == reached
+    # A rule with a problem, which a busy machine can cause, is linked a second time.
+    assert [name for name in dict.fromkeys(names) if name in reached] == reached
 
 
 async def test_skip_link_leads_to_the_content(demo: Bundle, tab: Tab) -> None:
