@@ -33,6 +33,8 @@ _MINUTE = 60
 _CYCLE_DAYS = 28 * 366
 # How far `next` and `previous` look: past a leap day.
 _HORIZON_DAYS = 5 * 366
+_DAY_ONE = date(1970, 1, 1)
+_LONG_WITHOUT = timedelta(days=7)
 
 
 class Cron:
@@ -62,6 +64,8 @@ class Cron:
         self.text = " ".join(parts)
         self.zone = zone
         self._minutes = sorted(hour * 60 + minute for hour in self._sim.hours for minute in self._sim.minutes)
+        # A search for a rare day takes a while, and the next one begins near it.
+        self._without = (_DAY_ONE, _DAY_ONE - _DAY)
         self._each = parts[0].startswith("*") or parts[1].startswith("*")
         self.per_day = len(self._minutes)
         self.times = lru_cache(maxsize=8)(self._times)
@@ -112,14 +116,30 @@ class Cron:
     def _days(self, first: date, count: int, step: timedelta) -> Iterator[date]:
         """Yield the matching days among `count` days, in the direction of `step`."""
         day, last = first, first + count * step
+        since = day
         while (last - day) * step.days > timedelta(0):
+            if self._without[0] <= day <= self._without[1]:
+                day = (self._without[1] if step > timedelta(0) else self._without[0]) + step
+                continue
             if day.month not in self._sim.months:
                 month = day.replace(day=1)
                 day = (month + 31 * _DAY).replace(day=1) if step > timedelta(0) else month - _DAY
                 continue
             if self._sim.match_day(day):
+                self._no_match_between(since, day, step)
                 yield day
+                since = day + step
             day += step
+        self._no_match_between(since, day, step)
+
+    def _no_match_between(self, since: date, until: date, step: timedelta) -> None:
+        """Remember a long time without a match, from `since` up to but not including `until`."""
+        first, last = sorted((since, until - step))
+        if abs(until - since) > _LONG_WITHOUT:
+            known_first, known_last = self._without
+            if first <= known_last + _DAY and known_first - _DAY <= last:
+                first, last = min(first, known_first), max(last, known_last)
+            self._without = first, last
 
     def _times(self, day: date) -> tuple[int, ...]:
         """Return the times of a matching day in seconds since the epoch, ascending."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -152,11 +153,12 @@ RULE_KEYS = {"short": "externalRules[0]", "soon": "externalRules[1]", "long": "e
 
 
 def waiting(queue: str, course: Mapping[int, float]) -> Series:
-    """A series from 30 minutes ago until 10 minutes from now; its value from some seconds ago on."""
+    """A series from 30 minutes ago until 10 minutes from now: the value from some seconds ago on, NaN for none."""
     now, points, value = time.time(), [], 0.0
     for second in range(-1800, 601, 10):
         value = course.get(second, value)
-        points.append((now + second, value))
+        if not math.isnan(value):
+            points.append((now + second, value))
     return Series("waiting", {"queue": queue}, points)
 
 
@@ -168,6 +170,7 @@ async def test_real_prometheus_knows_which_series_were_active(tmp_path: Path) ->
             waiting("fell", {-1800: 9, -300: 4}),
             waiting("idle", {-1800: 4}),
             waiting("ended", {-1800: 9, -900: 0}),
+            waiting("back", {-1800: 9, -1000: math.nan, -30: 4}),
         ]
     )
     async with (
@@ -195,6 +198,6 @@ async def test_real_prometheus_knows_which_series_were_active(tmp_path: Path) ->
             assert {one.labels["queue"]: round(one.value * 1000) for one in for_replay.samples} == served
 
         for metric in ("short", "long"):
-            assert await found(metric) == {"busy": 9000, "fell": 4000, "idle": 0, "ended": 0}
-        assert await found("soon") == {"busy": 9000, "fell": 0, "idle": 0, "ended": 0}
+            assert await found(metric) == {"busy": 9000, "fell": 4000, "idle": 0, "ended": 0, "back": 0}
+        assert await found("soon") == {"busy": 9000, "fell": 0, "idle": 0, "ended": 0, "back": 0}
         assert (await found("scalar"), await found("other_scalar")) == ({"": 4000}, {"": 0})

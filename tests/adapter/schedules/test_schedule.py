@@ -134,6 +134,17 @@ def test_windows_do_not_hold_on_holidays_but_dates_do() -> None:
     assert not schedule.is_holiday(at("2026-11-19T12:00"))
 
 
+def test_ramps_of_a_window_on_a_holiday_do_not_hold_on_the_next_day() -> None:
+    zone = ZoneInfo("UTC")
+    schedule = Schedule(
+        zone=zone,
+        windows=(window("0 23 18 * *", "58 23 * * *", 10, step=600, zone=zone),),
+        holidays=read_holidays(HOLIDAY, zone),
+    )
+    assert course(schedule, "2026-11-18", "2026-11-19T12:00") == []
+    assert schedule.milli_at(at("2026-11-19T00:05", zone)) == 0
+
+
 def test_holiday_cuts_a_long_window_with_its_ramps() -> None:
     schedule = Schedule(
         zone=BERLIN,

@@ -127,6 +127,14 @@ def test_schedule_without_keys_is_zero_in_utc() -> None:
             "{dates: [{from: 0001-01-01, until: 2026-01-02, value: 1}]}",
             "schedule.dates[0].from: the year must be between 1970",
         ),
+        (
+            f"{{windows: [{'{start: 0 8 1 1 *, end: 0 9 1 1 *, value: 1}, ' * 65}]}}",
+            "schedule.windows: there can be 64, and these are 65",
+        ),
+        (
+            f"{{dates: [{'{from: 2026-01-01, until: 2026-01-02, value: 1}, ' * 65}]}}",
+            "schedule.dates: there can be 64, and these are 65",
+        ),
         ("{holidays: {}}", "schedule.holidays: expected either file or calendar"),
         ("{holidays: {calendar: hello}}", "schedule.holidays.calendar: this is not an iCalendar"),
         ("{holidays: {file: a.ics}}", "schedule.holidays.file: only the rules file can name a file"),
