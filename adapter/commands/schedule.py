@@ -27,6 +27,7 @@ from kube.flags import FILE, Parsed
 from kube.quantity import milli_text
 
 _MAX_DAYS = 400
+_YEARS = range(1970, 2100)
 _MAX_CHANGES = 10_000
 _BARS = "▁▂▃▄▅▆▇█"
 _NONE = "·"
@@ -71,7 +72,10 @@ class Period:
 
 
 def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+    found = datetime.fromisoformat(text)
+    if found.year not in _YEARS:
+        raise ValueError(f"the year must be between {_YEARS[0]} and {_YEARS[-1]}")
+    return found
 
 
 @click.command()

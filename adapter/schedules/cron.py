@@ -118,8 +118,9 @@ class Cron:
         day, last = first, first + count * step
         since = day
         while (last - day) * step.days > timedelta(0):
-            if self._without[0] <= day <= self._without[1]:
-                day = (self._without[1] if step > timedelta(0) else self._without[0]) + step
+            without_first, without_last = self._without  # read once: another thread may replace it
+            if without_first <= day <= without_last:
+                day = (without_last if step > timedelta(0) else without_first) + step
                 continue
             if day.month not in self._sim.months:
                 month = day.replace(day=1)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from adapter.rules.model import ScheduleRule
 from adapter.rules.objects import Tenancy, read_object
@@ -22,10 +26,12 @@ from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from kube.quantity import Quantity
 from kube.status import StatusError
+from tests.docs.blocks import blocks, commands
 from tests.docs.example_cluster import ExampleCluster, running_cluster, running_prometheus
 from tests.docs.example_pages import DOCS, sections, series_of
 from tests.docs.kube_metrics_adapter import Stored, scheduled_value, stored_values
 from tests.eventually import eventually
+from tests.manifests.rendering import render_with
 
 HPA = "HorizontalPodAutoscaler"
 SECTIONS = {one.title: one for one in sections(DOCS / "migrating-from-kube-metrics-adapter.md")}
@@ -154,6 +160,38 @@ async def test_hpa_gets_the_values_of_kube_metrics_adapter(
 def is_of(stored: Stored, metric: dict[str, Any]) -> bool:
     """Return whether a stored value is of a metric of an HPA."""
     return (stored.metric, stored.labels) == (metric["name"], metric.get("selector", {}).get("matchLabels", {}))
+
+
+COMMANDS = [
+    command
+    for block in blocks("console")
+    if block.page == "docs/migrating-from-kube-metrics-adapter.md"
+    for command, _ in commands(block)
+]
+
+
+def test_commands_list_the_servers_and_collectors_of_annotations() -> None:
+    hpas = yaml.safe_dump({"items": [*ANNOTATED.values()]})
+    listings = [command.removeprefix("kubectl get hpa -A -o yaml | ") for command in COMMANDS if "| sed" in command]
+    servers, collectors = [[line.split()[1] for line in _run(one, hpas).splitlines()] for one in listings]
+    assert servers == ["https://platform-prometheus.example", "platform"]
+    assert collectors == ["prometheus"]
+
+
+def _run(command: str, text: str) -> str:
+    return subprocess.run(["bash", "-c", command], input=text, capture_output=True, text=True, check=True).stdout
+
+
+def test_commands_name_objects_of_the_manifests(tmp_path: Path) -> None:
+    objects = render_with(tmp_path)
+    [binding] = [command for command in COMMANDS if "clusterrolebinding" in command]
+    [(role, namespace, account)] = re.findall(r"--clusterrole=(\S+).*--serviceaccount=(\S+):(\S+)", binding, re.DOTALL)
+    groups = {group for rule in objects["ClusterRole", role]["rules"] for group in rule["apiGroups"]}
+    assert "external.metrics.k8s.io" in groups
+    assert objects["ServiceAccount", account]["metadata"]["namespace"] == namespace
+    [patch] = [command for command in COMMANDS if "kubectl patch apiservice" in command]
+    [(name, spec)] = re.findall(r"apiservice (\S+) .*-p '(.*)'", patch, re.DOTALL)
+    assert json.loads(spec)["spec"]["service"] == objects["APIService", name]["spec"]["service"]
 
 
 def test_metric_rule_has_the_values_of_the_scaling_schedule() -> None:

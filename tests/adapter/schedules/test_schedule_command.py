@@ -129,6 +129,7 @@ def test_picture_needs_matplotlib(config: Path, tmp_path: Path, monkeypatch: pyt
         (["--next", "2y"], 2, "--next must be between 1s and 400d"),
         (["--next", "soon"], 2, "not a duration"),
         (["--from", "tomorrow"], 2, "Invalid"),
+        (["--from", "0001-01-01"], 2, "the year must be between 1970 and 2099"),
     ],
 )
 def test_invalid_arguments_are_refused(config: Path, arguments: list[str], status: int, message: str) -> None:
