@@ -31,6 +31,7 @@ _YEARS = range(1970, 2100)
 _MAX_CHANGES = 10_000
 _BARS = "▁▂▃▄▅▆▇█"
 _NONE = "·"
+_ASCII = str.maketrans(_BARS + _NONE, "__--==##.")  # for terminals without these characters
 _SLOTS = 48
 _SLOT = timedelta(minutes=30)
 _PLAIN_WIDTH = 1000
@@ -125,7 +126,8 @@ def schedule(
     console = Console(width=None if terminal else _PLAIN_WIDTH, highlight=False, markup=False, emoji=False)
     for rule, period in courses:
         for line in preview(rule, period):
-            console.print(Text(line), soft_wrap=True)
+            shown = line if console.encoding.startswith("utf") else line.translate(_ASCII)
+            console.print(Text(shown), soft_wrap=True)
 
 
 def preview(rule: ScheduleRule, period: Period) -> Iterator[str]:

@@ -63,4 +63,4 @@ def _conflict(name: ObjectName, source: Source, catalog: ObjectCatalog, file: Ca
     winner = catalog.winner(source.rule.namespace, source)
     if winner is None or winner == name:
         return ""
-    return f"{source} is made by {winner}, which is older"
+    return f"{source} is made by {winner}, which comes first: the older object, then by name"

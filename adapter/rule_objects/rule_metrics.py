@@ -13,7 +13,7 @@ from kube.mapping import ResourceLookup
 # Each metric takes memory here, and a line in the discovery of every client of the cluster. Those of one rule are
 # replaced together, which takes up to 40 ms.
 _MAX_METRICS = 5_000
-_MAX_METRICS_OF_TENANT = 1_000
+_MAX_METRICS_OF_TENANT = 200
 
 
 class UnusableRuleError(ValueError):

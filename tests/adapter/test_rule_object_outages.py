@@ -219,12 +219,12 @@ async def test_bug_affects_one_object(tmp_path: Path, monkeypatch: pytest.Monkey
 
 async def test_rule_of_a_namespace_can_make_a_limited_number_of_metrics(tmp_path: Path) -> None:
     async with rule_objects(tmp_path) as env:
-        env.prometheus.found["jobs"] = tuple(series(f"jobs_{number}", "namespace") for number in range(1001))
+        env.prometheus.found["jobs"] = tuple(series(f"jobs_{number}", "namespace") for number in range(201))
         (await env.watch()).send("ADDED", rule(LONG))
         await env.has_reason(Reason.INVALID)
         state = env.objects.state(NAME)
         assert state is not None
-        assert state.message.startswith("it makes 1001 metrics, and can make 1000; narrow its seriesQuery")
+        assert state.message.startswith("it makes 201 metrics, and can make 200; narrow its seriesQuery")
 
 
 def test_metrics_of_rules_in_objects_survive_a_reload_of_the_file() -> None:

@@ -71,6 +71,13 @@ def test_preview_has_a_line_per_day_and_the_changes(config: Path) -> None:
     ]
 
 
+def test_terminal_without_block_characters_gets_others(config: Path) -> None:
+    result = CliRunner(charset="ascii").invoke(main, ["schedule", "--config", str(config), "--from", "2026-03-02"])
+    assert result.exit_code == 0, result.output
+    assert "#" in result.output
+    assert result.output.isascii()
+
+
 def test_json_has_every_change_of_every_schedule(config: Path) -> None:
     office, other = json.loads(
         run("--config", config, "--from", "2026-03-30T17:59:00+02:00", "--next", "3m", "-o", "json")
