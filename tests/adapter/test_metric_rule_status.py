@@ -73,7 +73,8 @@ async def test_younger_object_says_who_makes_the_metric_and_follows_when_the_old
         await ready(cluster, f"{PATH}/a", "Ready")
         await cluster.create_rule("b", QUEUE)
         condition = await ready(cluster, f"{PATH}/b", "Conflict")
-        assert condition["message"] == "queue_length is made by MetricRule shop/a, which comes first: the older object, then by name"
+        winner = "MetricRule shop/a, which comes first: the older object, then by name"
+        assert condition["message"] == f"queue_length is made by {winner}"
         await cluster.admin.delete(f"{PATH}/a")
         await ready(cluster, f"{PATH}/b", "Ready")
 
