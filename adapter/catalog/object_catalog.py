@@ -91,7 +91,7 @@ class _Index(Generic[K, S]):
         by_namespace = self._by_key.get(key, {})
         return sorted((one for space in {namespace, ""} for one in by_namespace.get(space, ())), key=_precedence_of)
 
-    def rivals(self, namespace: str, key: K) -> Iterator[ObjectName]:
+    def conflicting(self, namespace: str, key: K) -> Iterator[ObjectName]:
         """Yield the objects that make a metric for a namespace; with "" those that make it for any."""
         for candidate in self.candidates(namespace, key):
             yield candidate.precedence[1]
@@ -199,15 +199,15 @@ class ObjectCatalog:
             found += self._custom.candidates(namespace, (resource, metric))
         return [candidate.source for candidate in sorted(found, key=_precedence_of)]
 
-    def rivals(self, name: ObjectName) -> set[ObjectName]:
+    def conflicting(self, name: ObjectName) -> set[ObjectName]:
         """Return the objects that make one of an object's metrics for a namespace of it, itself among them."""
         namespace, sources = self._sources.get(name, ("", ()))
         found = {name}
         for source in sources:
             if isinstance(source, ExternalSource):
-                found.update(self._external.rivals(namespace, source.metric))
+                found.update(self._external.conflicting(namespace, source.metric))
             else:
-                found.update(self._custom.rivals(namespace, (source.info.resource, source.info.metric)))
+                found.update(self._custom.conflicting(namespace, (source.info.resource, source.info.metric)))
         return found
 
     def put(self, one: RuleObject, sources: Iterable[Source]) -> None:

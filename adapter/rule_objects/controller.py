@@ -377,13 +377,13 @@ class RuleObjects:
 
     def _publish(self, name: ObjectName) -> set[ObjectName]:
         """Have the catalog serve an object's metrics, or not; return the objects that this affects."""
-        affected = self.catalog.rivals(name)
+        affected = self.catalog.conflicting(name)
         entry = self._entries.get(name)
         if entry is None or not entry.is_allowed:
             self.catalog.remove(name)
         else:
             self.catalog.put(entry.object, entry.sources)
-            affected |= self.catalog.rivals(name)
+            affected |= self.catalog.conflicting(name)
         return affected
 
     def _reason(self, entry: Entry) -> tuple[Reason, str]:

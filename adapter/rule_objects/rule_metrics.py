@@ -11,7 +11,7 @@ from adapter.rules import AnyRule, QueryRule
 from kube.mapping import ResourceLookup
 
 # Each metric takes memory here, and a line in the discovery of every client of the cluster. Those of one rule are
-# replaced together, which takes up to 40 ms.
+# replaced together, in some 40 ms.
 _MAX_METRICS = 5_000
 _MAX_METRICS_OF_TENANT = 200
 

@@ -92,7 +92,7 @@ class HeaderAuthenticator:
 
 
 def make_authenticator(auth: Auth, *, what: str) -> Authenticator:
-    """Return the authenticator for a form of `auth`, after importing its library, which takes up to a second.
+    """Return the authenticator for a form of `auth`, after importing its library, which may take a second.
 
     Args:
         auth: the form.

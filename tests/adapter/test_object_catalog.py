@@ -87,12 +87,12 @@ def test_later_rule_of_one_object_wins() -> None:
     assert catalog.find_external("shop", "queue") is second
 
 
-def test_rivals_are_the_objects_that_make_the_metric_for_the_same_namespace() -> None:
+def test_conflicting_objects_are_those_that_make_the_metric_for_the_same_namespace() -> None:
     catalog, other = ObjectCatalog(), rule_object("o", namespace="bank")
     for one in OLD, NEW, NEW_CLUSTER, other:
         catalog.put(one, [external(one)])
-    assert catalog.rivals(OLD.name) == {OLD.name, NEW.name, NEW_CLUSTER.name}
-    assert catalog.rivals(NEW_CLUSTER.name) == {OLD.name, NEW.name, NEW_CLUSTER.name, other.name}
+    assert catalog.conflicting(OLD.name) == {OLD.name, NEW.name, NEW_CLUSTER.name}
+    assert catalog.conflicting(NEW_CLUSTER.name) == {OLD.name, NEW.name, NEW_CLUSTER.name, other.name}
 
 
 async def test_discovery_lists_each_metric_once_and_keeps_its_tuples_until_they_change() -> None:
