@@ -50,12 +50,6 @@ class Inputs:
     settings: Settings
 
 
-def _check_picture(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
-    if path is not None and path.suffix.lower() not in ("", ".png", ".svg"):
-        raise click.BadParameter(f"{path}: only PNG and SVG are written: end its name in .png or .svg")
-    return path
-
-
 @click.command(cls=GoCommand)
 @hpa_option
 @click.option(
@@ -70,12 +64,6 @@ def _check_picture(_ctx: click.Context, _param: click.Parameter, path: Path | No
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     help="Write a page with load, replicas and decisions to this file.",
 )
-@click.option(
-    "--png",
-    type=click.Path(path_type=Path, dir_okay=False, writable=True),
-    callback=_check_picture,
-    help="Write a picture of load and replicas to this file, as SVG if its name ends in .svg.",
-)
 @input_flags
 def replay(
     *,
@@ -88,7 +76,6 @@ def replay(
     config: Config,
     output: str,
     html: Path | None,
-    png: Path | None,
 ) -> None:
     """Show what HPAs would have done on recorded load.
 
@@ -121,10 +108,9 @@ def replay(
         else:
             for note in counter_notes(comparison.load):
                 click.echo(f"note: {note}", err=True)
-        for path, write in ((html, write_html), (png, write_png)):
-            if path is not None:
-                write(comparison, path)
-                click.echo(f"wrote {path}", err=True)
+        if html is not None:
+            write_html(comparison, html)
+            click.echo(f"wrote {html}", err=True)
 
 
 def read_inputs(
@@ -215,28 +201,8 @@ def write_html(comparison: Comparison, path: Path) -> None:
         from replay.output.page import page
     except ImportError as error:
         raise ReplayError("--html needs plotly: pip install 'milliscale[replay]'") from error
-    with _writing(path):
+    try:
         path.write_text(page(comparison), encoding="utf-8")
-
-
-def write_png(comparison: Comparison, path: Path) -> None:
-    """Write the picture.
-
-    Raises:
-        ReplayError: matplotlib is not installed, or the file cannot be written.
-    """
-    try:
-        from replay.output.image import write_image
-    except ImportError as error:
-        raise ReplayError("--png needs matplotlib: pip install 'milliscale[replay]'") from error
-    with _writing(path):
-        write_image(comparison, path)
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
     except OSError as error:
         raise ReplayError(f"{path} cannot be written: {error.strerror or error}") from error
 

@@ -1,16 +1,13 @@
-"""The command `schedule`: what the schedules of a file will do.
-
-A day is a line of 48 half-hours, as clocks show them. Below are the changes of the value.
-"""
+"""The command `schedule`: what the schedules of a file will do, as a table of the changes of the value."""
 
 from __future__ import annotations
 
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -29,11 +26,6 @@ from kube.quantity import milli_text
 _MAX_DAYS = 400
 _YEARS = range(1970, 2100)
 _MAX_CHANGES = 10_000
-_BARS = "▁▂▃▄▅▆▇█"
-_NONE = "·"
-_ASCII = str.maketrans(_BARS + _NONE, "__--==##.")  # for terminals without these characters
-_SLOTS = 48
-_SLOT = timedelta(minutes=30)
 _PLAIN_WIDTH = 1000
 
 
@@ -93,13 +85,10 @@ def _moment(text: str) -> datetime:
     help="Start of the preview, such as 2026-03-28 or 2026-03-28T12:00; in the schedule's time zone.  [default: now]",
 )
 @click.option("--metric", default="", help="Show this metric only.")
-@click.option("--png", type=click.Path(path_type=Path, dir_okay=False), help="Write a picture to this file, too.")
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
 )
-def schedule(
-    *, config: Path, length: float, start: datetime | None, metric: str, png: Path | None, output: str
-) -> None:
+def schedule(*, config: Path, length: float, start: datetime | None, metric: str, output: str) -> None:
     """Show what the schedules of a rules file will do.
 
     Needs no Prometheus and no cluster.
@@ -116,8 +105,6 @@ def schedule(
         raise click.ClickException(f"{config}: there is no schedule{f' of {metric}' if metric else ''} in it")
     now = time.time()
     courses = [(rule, _period(rule, start, length, now)) for rule in rules]
-    if png is not None:
-        _write_png(png, courses)
     if output == "json":
         documents = [_course(rule, period) for rule, period in courses]
         click.echo(msgspec.json.format(msgspec.json.encode(documents), indent=2).decode())
@@ -126,20 +113,17 @@ def schedule(
     console = Console(width=None if terminal else _PLAIN_WIDTH, highlight=False, markup=False, emoji=False)
     for rule, period in courses:
         for line in preview(rule, period):
-            shown = line if console.encoding.startswith("utf") else line.translate(_ASCII)
-            console.print(Text(shown), soft_wrap=True)
+            console.print(Text(line), soft_wrap=True)
 
 
 def preview(rule: ScheduleRule, period: Period) -> Iterator[str]:
     """Yield the lines of a preview."""
     changes = _changes(rule, period)
-    values = [rule.schedule.milli_at(period.start), *(change.milli for change in changes)]
+    value = rule.schedule.milli_at(period.start)
     yield f"{rule.metric} ({rule.key}), times in {rule.schedule.zone.key}"
     yield ""
-    yield from _plot(rule, period, highest=max(values))
-    yield ""
-    yield f"{_shown(period.start, rule)}  {milli_text(values[0])}"
-    yield from _table(rule, values[0], changes)
+    yield f"{_shown(period.start, rule)}  {milli_text(value)}"
+    yield from _table(rule, value, changes)
     if len(changes) == _MAX_CHANGES:
         yield "... and more"
     yield ""
@@ -171,37 +155,6 @@ def _course(rule: ScheduleRule, period: Period) -> Course:
     )
 
 
-def _plot(rule: ScheduleRule, period: Period, *, highest: int) -> Iterator[str]:
-    """Yield a line for each day: the largest value of each half-hour."""
-    zone = rule.schedule.zone
-    yield " " * 16 + "".join(f"{hour:<6}" for hour in range(0, 24, 3)).rstrip()
-    day = datetime.fromtimestamp(period.start, zone).date()
-    while (midnight := instant(datetime.combine(day, datetime.min.time()), zone)) < period.end:
-        bars = "".join(_bar(milli, highest) for milli in _slots(rule, day, period))
-        holiday = "  holiday" if rule.schedule.is_holiday(midnight + 43_200) else ""
-        yield f"{day:%a %Y-%m-%d}  {bars}{holiday}"
-        day += timedelta(days=1)
-    yield f"{'':16}{_BARS[-1]} = {milli_text(highest)}"
-
-
-def _slots(rule: ScheduleRule, day: date, period: Period) -> Iterator[int | None]:
-    """Yield the largest value of each half-hour of a day; None outside of the period."""
-    midnight = datetime.combine(day, datetime.min.time())
-    edges = [instant(midnight + slot * _SLOT, rule.schedule.zone) for slot in range(_SLOTS + 1)]
-    for start, end in itertools.pairwise(edges):
-        if end <= period.start or start >= period.end:
-            yield None
-        else:
-            changes = rule.schedule.changes(start, end) if end > start else ()
-            yield max([rule.schedule.milli_at(start), *(change.milli for change in changes)])
-
-
-def _bar(milli: int | None, highest: int) -> str:
-    if milli is None:
-        return " "
-    return _BARS[-(-milli * len(_BARS) // highest) - 1] if milli else _NONE
-
-
 def _table(rule: ScheduleRule, value: int, changes: Iterable[Change]) -> Iterator[str]:
     """Yield a line for each change; one for the steps of a ramp."""
     longest_step = max((window.step for window in rule.schedule.windows), default=0)
@@ -223,18 +176,3 @@ def _table(rule: ScheduleRule, value: int, changes: Iterable[Change]) -> Iterato
 
 def _shown(at: float, rule: ScheduleRule) -> str:
     return f"{datetime.fromtimestamp(at, rule.schedule.zone):%a %Y-%m-%d %H:%M %Z}"
-
-
-def _write_png(path: Path, courses: Sequence[tuple[ScheduleRule, Period]]) -> None:
-    try:
-        from adapter.commands.schedule_image import write_image
-    except ImportError as error:
-        raise click.ClickException("--png needs matplotlib: pip install 'milliscale[replay]'") from error
-    lines = []
-    for rule, period in courses:
-        first, changes = Change(int(period.start), rule.schedule.milli_at(period.start)), _changes(rule, period)
-        lines.append((rule, [first, *changes, Change(int(period.end), [first, *changes][-1].milli)]))
-    try:
-        write_image(path, lines)
-    except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror or error}") from error

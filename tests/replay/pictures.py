@@ -18,11 +18,11 @@ from replay.csv_source import read_csv
 from replay.hpa_files import parse_hpa_document
 from replay.output.charts import COLORS
 from replay.output.comparison import Comparison
-from replay.output.image import write_image
 from replay.results import Summary
 from replay.simulation import Settings, capacity_of, replay
 from replay.tune.space import Candidate
 from replay.tune.specs import candidate_object
+from tests.replay.image import write_image
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "docs" / "img"

@@ -1,17 +1,12 @@
-"""Pictures: PNG for people, and SVG that is the same in every run."""
+"""The picture of a comparison: an SVG that is the same in every run."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from replay.output.image import figure, write_image
 from tests.replay.comparisons import compare
-
-
-def test_png_is_a_picture(tmp_path: Path) -> None:
-    write_image(compare("70", "90", reality=True), tmp_path / "replay.png")
-    assert (tmp_path / "replay.png").read_bytes().startswith(b"\x89PNG")
+from tests.replay.image import figure, write_image
 
 
 def test_svg_is_reproducible_and_has_texts(tmp_path: Path) -> None:

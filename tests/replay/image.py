@@ -1,7 +1,4 @@
-"""`--png`, and SVG for documents: the charts of the page as a picture, drawn by matplotlib without a display.
-
-An SVG is the same bytes for the same comparison; its texts are texts.
-"""
+"""The charts of a comparison as SVG: the same bytes for the same comparison; its texts are texts."""
 
 from __future__ import annotations
 
@@ -43,16 +40,10 @@ _STYLE: Final[dict[Any, Any]] = {
 
 
 def write_image(comparison: Comparison, path: Path) -> None:
-    """Write a PNG, or an SVG if the path's name ends so.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    kind = "svg" if path.suffix.lower() == ".svg" else "png"
+    """Write an SVG."""
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_STYLE}):
-        # Neither has the date or the version of matplotlib in it.
-        metadata: dict[str, Any] = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-        figure(comparison).savefig(path, format=kind, dpi=150, metadata=metadata)
+        # Without the date, and the version of matplotlib.
+        figure(comparison).savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
 def figure(comparison: Comparison) -> Figure:
