@@ -29,6 +29,7 @@ from autoscaler.loop.scales import ScaleClient, ScaleWriteError
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.sentence import with_sentence
 from autoscaler.records.shadow import ShadowComparer
 from kube.client import KubeError
 from kube.events import EventRecorder, ObjectReference
@@ -108,9 +109,12 @@ class Reconciler:
                 outcome = outcome.status_not_stored(hpa, status_error)
         self._emit(hpa, outcome.late_events)
 
-        if self._decisions.enabled:
+        debug = _log.isEnabledFor(logging.DEBUG)
+        if debug or self._decisions.enabled:
             record = build_record(decision, outcome, scale_error=scale_error, status_error=status_error, mode=mode)
             self._decisions.add(record)
+            if debug:
+                _log.debug("%s: %s", hpa.key, with_sentence(record).sentence)
         self._telemetry.decided(
             decision,
             outcome,

@@ -353,6 +353,24 @@ async def test_each_reconciliation_has_a_record_until_the_hpa_is_deleted(
     assert await decisions.page("default", "web") is None
 
 
+async def test_verbosity_4_logs_each_decision_with_its_numbers(
+    api: ScriptedApi, reconciler: Reconciler, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="autoscaler.loop.reconcile")
+    depth(api, 35)
+    await reconciler.reconcile(hpa())
+    api.fail("GET", DEPTH, 503, "no samples")
+    await reconciler.reconcile(hpa())
+    numbers = "depth is 35, 17.5 per replica, against a target of 10 per replica (ratio 1.75, outside tolerance 0.1)"
+    error = (
+        "unable to get external metric default/depth/nil: unable to fetch metrics from external metrics API: no samples"
+    )
+    assert [each.message for each in caplog.records if each.levelname == "DEBUG"] == [
+        f"default/web: 2 -> 4: {numbers}, so it proposes 4",
+        f"default/web: stays at 2: depth failed ({error})",
+    ]
+
+
 async def test_a_status_that_cannot_be_stored_is_in_the_record(
     api: ScriptedApi, reconciler: Reconciler, decisions: DecisionLog
 ) -> None:
