@@ -206,7 +206,7 @@ async def adapter_environment(
         await _create_objects(client)
         account = folder / "adapter.kubeconfig"
         await write_account_kubeconfig(client, account, admin=admin, account=manifests.account("adapter"))
-        serve = [sys.executable, "-m", "adapter", "serve", "--shutdown-delay-duration=0s"]
+        serve = [sys.executable, "-m", "adapter", "serve", "--shutdown-delay-duration=100ms"]
         commands = {
             OURS: [*serve, f"--metrics-freshness={freshness}"],
             UNCACHED: [*serve, "--metrics-freshness=0s"],

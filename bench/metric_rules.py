@@ -202,7 +202,7 @@ async def _adapter(bench: _Bench, name: str) -> AsyncIterator[_Adapter]:
         "cert-dir": bench.folder / f"{name}-certificates",
         **{f"{purpose}-kubeconfig": bench.kubeconfig for purpose in ("lister", "authentication", "authorization")},
     }
-    command = [sys.executable, "-m", "adapter", "serve", "--metric-rules", "--shutdown-delay-duration=0s"]
+    command = [sys.executable, "-m", "adapter", "serve", "--metric-rules", "--shutdown-delay-duration=100ms"]
     command += [f"--{flag}={value}" for flag, value in flags.items()]
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -61,13 +61,13 @@ def freeze_gc() -> None:
 
 
 @contextmanager
-def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Make SIGTERM and SIGINT set `stop` instead of ending the process."""
-    loop = asyncio.get_running_loop()
+def stopped_by_signals(stop: asyncio.Event) -> Iterator[asyncio.Event]:
+    """Make SIGTERM and SIGINT set `stop` instead of ending the process; yield an event that a second one sets."""
+    loop, again = asyncio.get_running_loop(), asyncio.Event()
     for number in _SIGNALS:
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, lambda: (again if stop.is_set() else stop).set())
     try:
-        yield
+        yield again
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)

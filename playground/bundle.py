@@ -167,7 +167,6 @@ def _adapter_flags(folder: Path, timing: Timing, *, port: int, ui_port: int, pro
         f"--secure-port={port}",
         f"--ui-address={LOOPBACK}:{ui_port}",
         f"--cert-dir={folder / 'adapter-certificates'}",
-        "--shutdown-delay-duration=0s",
         f"--lister-kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-_GRACE: Final = 5.0
-"""Seconds between SIGTERM and SIGKILL."""
+_GRACE: Final = 10.0
+"""Seconds between SIGTERM and SIGKILL; more than the adapter's shutdown delay."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None

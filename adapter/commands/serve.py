@@ -12,9 +12,9 @@
 All parts start concurrently: the listener serves at once, discovery lists the catalog's present metrics, and readyz
 names the parts that are not ready. One TaskGroup owns the tasks: if one fails, the process ends and is restarted.
 
-After SIGTERM or Ctrl-C, readyz fails and requests are still served for the shutdown delay, so that the Service's
-endpoints can be updated. Then the listener closes, requests in flight finish, and the tasks are cancelled. A second
-signal ends the delay.
+After SIGTERM or Ctrl-C the Lease is released, readyz fails, and requests are still served for the shutdown delay, so
+that the Service's endpoints can be updated. Then the listener closes, requests in flight finish, and the tasks are
+cancelled. A second signal ends the delay.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
         PrometheusConfigError: the credentials for Prometheus cannot be used.
     """
     stop = asyncio.Event()
-    with stopped_by_signals(stop):
+    with stopped_by_signals(stop) as again:
         async with AsyncExitStack() as stack:
             clients = await _connect(options.kubernetes.purposes, stack)
             telemetry = Telemetry()
@@ -85,7 +85,8 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
                 aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
             )
             listening = stack.enter_context(closing(bind(options.serving.bind_address, options.serving.port)))
-            await _Adapter(options, rules, clients, prometheus, http, listening, telemetry, rule_telemetry).run(stop)
+            adapter = _Adapter(options, rules, clients, prometheus, http, listening, telemetry, rule_telemetry)
+            await adapter.run(stop, again)
 
 
 class _Adapter:
@@ -162,8 +163,8 @@ class _Adapter:
             options, shared, self._rule_sets, self._rules_file, auth=self._auth, registry=telemetry.registry
         )
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set and the shutdown delay is over."""
+    async def run(self, stop: asyncio.Event, again: asyncio.Event) -> None:
+        """Serve until `stop` is set and the shutdown delay is over, which `again` ends at once."""
         await self._auth.trust.load_files()
         async with self._pages, asyncio.TaskGroup() as tasks:
             background = [
@@ -184,7 +185,7 @@ class _Adapter:
             try:
                 await stop.wait()
                 self._stopping = True
-                await delayed(stop, self._shutdown_delay)
+                await delayed(again, self._shutdown_delay)
             finally:
                 _log.info("stopping")
                 await self._listener.stop()

@@ -189,18 +189,17 @@ def bind(address: str, port: int) -> socket.socket:
         raise ListenError(f"cannot listen on {address} port {port}: {reason}") from error
 
 
-async def delayed(stop: asyncio.Event, seconds: float) -> None:
-    """Wait for so many seconds, or until `stop` is set again.
+async def delayed(again: asyncio.Event, seconds: float) -> None:
+    """Wait for so many seconds after a signal to stop, or until `again` is set, by a second signal.
 
     Upstream: genericapiserver.preparedGenericAPIServer.RunWithContext (ShutdownDelayDuration).
     """
     if seconds <= 0:
         return
-    stop.clear()
     _log.info("stopping in %g s: readyz fails, requests are still served; a second signal stops at once", seconds)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await stop.wait()
+            await again.wait()
 
 
 def within_open_files(connections: int) -> int:

@@ -192,6 +192,7 @@ async def rule_objects_cluster(
     freshness: float = 0.0,
     relist_interval: float = 60.0,
     prometheus_url: str = "",
+    shutdown_delay: float = 0.05,
 ) -> AsyncIterator[Cluster]:
     """Run `serve` with these rules in its file, where PROMETHEUS becomes a URL, until the end of the context.
 
@@ -221,7 +222,7 @@ async def rule_objects_cluster(
             kubernetes=KubernetesOptions(
                 lister_kubeconfig=kubeconfig, authentication_kubeconfig=kubeconfig, authorization_kubeconfig=kubeconfig
             ),
-            serving=ServingOptions(bind_address=LOOPBACK, port=adapter.port, shutdown_delay=0.0),
+            serving=ServingOptions(bind_address=LOOPBACK, port=adapter.port, shutdown_delay=shutdown_delay),
             auth=AuthOptions(
                 tls=TLSOptions(certificate=pair), trust=TrustOptions(client_ca_file=clients, skip_lookup=True)
             ),

@@ -202,7 +202,7 @@ async def running_adapter(
         f"--config={rules}",
         "--bind-address=127.0.0.1",
         "--secure-port=0",
-        "--shutdown-delay-duration=0s",
+        "--shutdown-delay-duration=100ms",
         f"--tls-cert-file={serving.cert}",
         f"--tls-private-key-file={serving.key}",
         f"--requestheader-client-ca-file={proxy_authority}",
@@ -432,7 +432,7 @@ async def test_self_signed_certificate_is_made_without_a_given_one(tmp_path: Pat
         process = await start(
             f"--config={rules}",
             "--secure-port=0",
-            "--shutdown-delay-duration=0s",
+            "--shutdown-delay-duration=100ms",
             f"--cert-dir={tmp_path / 'certificates'}",
             *(f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")),
         )

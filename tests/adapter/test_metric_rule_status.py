@@ -90,8 +90,10 @@ async def test_metric_that_the_rules_file_makes_is_a_conflict_until_the_file_cha
         await ready(cluster, f"{CLUSTER_METRIC_RULES}/queue", "NoValue")
 
 
-async def test_lease_is_released_at_the_end_of_the_process(tmp_path: Path) -> None:
-    async with rule_objects_cluster(tmp_path, options=OPTIONS, namespaces=NAMESPACES) as cluster:
+async def test_lease_is_released_at_sigterm_while_requests_are_still_served(tmp_path: Path) -> None:
+    """The next writer need not wait for the shutdown delay, and the one that ends does not take the Lease again."""
+    running = rule_objects_cluster(tmp_path, options=OPTIONS, namespaces=NAMESPACES, shutdown_delay=3600.0)
+    async with running as cluster:
 
         async def is_held() -> bool:
             try:
@@ -106,3 +108,5 @@ async def test_lease_is_released_at_the_end_of_the_process(tmp_path: Path) -> No
             return not (await cluster.admin.get(LEASE))["spec"]["holderIdentity"]
 
         await eventually(is_released, every=0.02)
+        assert (await cluster.adapter.request("/livez")).status == 200
+        signal.raise_signal(signal.SIGTERM)

@@ -75,7 +75,7 @@ async def running_adapter(
     authorities: Authorities,
     prometheus: str = "http://127.0.0.1:9",
     fresh: str = "5s",
-    delay: str = "0s",
+    delay: str = "100ms",
     more: tuple[str, ...] = (),
 ) -> AsyncIterator[RunningAdapter]:
     """Run an adapter that authenticates client certificates; its API server has some resources and nothing else."""

@@ -126,7 +126,7 @@ async def running(
     freshness: float = 60.0,
     hold: str = "",
     relist_interval: float = 60.0,
-    shutdown_delay: float = 0.0,
+    shutdown_delay: float = 0.05,
     ui_address: UIAddress | None = None,
 ) -> AsyncIterator[Running]:
     """Run `serve` with these rules, where PROMETHEUS becomes a URL; `hold` delays a list: "pods" or "series"."""
@@ -247,12 +247,12 @@ async def test_shutdown_delay_fails_readyz_and_serves_until_a_second_signal(tmp_
             assert (await another.request(f"{POD}/web-2/packets_total"))[0] == 200
 
 
-async def test_shutdown_delay_ends_after_its_duration() -> None:
-    stop = asyncio.Event()
-    stop.set()
-    for seconds in (0.0, 0.001):
+async def test_shutdown_delay_ends_after_its_duration_or_a_second_signal() -> None:
+    again = asyncio.Event()
+    for seconds in (0.0, 0.001, 3600.0):
         async with asyncio.timeout(60):
-            await delayed(stop, seconds)
+            await delayed(again, seconds)
+        again.set()
 
 
 async def test_pages_show_the_rules_that_are_active(tmp_path: Path) -> None:

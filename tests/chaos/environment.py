@@ -376,7 +376,6 @@ def _adapter_flags(folder: Path, *, port: int, prometheus_url: str, rules: Path)
         f"--prometheus-ca-file={prometheus_ca(folder)}",
         f"--tls-cert-file={folder / 'adapter.crt'}",
         f"--tls-private-key-file={folder / 'adapter.key'}",
-        "--shutdown-delay-duration=0s",
         "--metric-rules",
         "--tenant-label=namespace",
         f"--lister-kubeconfig={kubeconfig}",

@@ -149,7 +149,7 @@ async def running_cluster(
         command = [
             *(sys.executable, "-m", "adapter", "serve", f"--config={config}", f"--prometheus-url={prometheus_url}"),
             *(f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"),
-            *(f"--lister-kubeconfig={server.kubeconfig()}", "--shutdown-delay-duration=0s"),
+            *(f"--lister-kubeconfig={server.kubeconfig()}", "--shutdown-delay-duration=100ms"),
             *(
                 f"--authentication-kubeconfig={server.kubeconfig()}",
                 f"--authorization-kubeconfig={server.kubeconfig()}",

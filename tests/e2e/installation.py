@@ -279,7 +279,7 @@ async def installation(folder: Path, objects: Objects) -> AsyncIterator[Installa
         await write_account_kubeconfig(client, kubeconfig, admin=cluster.kubeconfig, account=account)
         settings = (
             *(f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")),
-            *(f"--prometheus-url={prometheus.url}", f"--config={rules}", "--shutdown-delay-duration=0s"),
+            *(f"--prometheus-url={prometheus.url}", f"--config={rules}"),
             *(f"--bind-address={LOOPBACK}", f"--cert-dir={folder / 'adapter-certificates'}"),
             *(f"--authorization-webhook-cache-{kind}-ttl=1ms" for kind in ("authorized", "unauthorized")),
             "--authentication-token-webhook-cache-ttl=1ms",

@@ -153,7 +153,7 @@ async def stage(folder: Path, *components: str) -> AsyncIterator[Stage]:
             *(f"--config={rules}", f"--prometheus-url={prometheus.url}"),
             *(f"--{use}-kubeconfig={kubeconfig}" for use in ("lister", "authentication", "authorization")),
             *(f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"),
-            *("--metrics-freshness=200ms", "--metrics-relist-interval=1s", "--shutdown-delay-duration=0s"),
+            *("--metrics-freshness=200ms", "--metrics-relist-interval=1s"),
         ]
         adapter = await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=ROOT)
         async with adapter:

@@ -143,7 +143,7 @@ async def resource_metrics(folder: Path) -> AsyncIterator[Environment]:
         await write_account_kubeconfig(client, account, admin=cluster.kubeconfig, account=base.account("adapter"))
         command = [sys.executable, "-m", "adapter", "serve", f"--config={RULES}", f"--prometheus-url={prometheus.url}"]
         command += [f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"]
-        command += ["--shutdown-delay-duration=0s"]
+        command += ["--shutdown-delay-duration=100ms"]
         command += [f"--{purpose}-kubeconfig={account}" for purpose in ("lister", "authentication", "authorization")]
         child = await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=ROOT)
         await stack.enter_async_context(child)

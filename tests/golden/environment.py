@@ -231,7 +231,7 @@ async def golden_environment(folder: Path) -> AsyncIterator[Environment]:
             "lister-kubeconfig": account,
             "authentication-kubeconfig": account,
             "authorization-kubeconfig": account,
-            "shutdown-delay-duration": "0s",
+            "shutdown-delay-duration": "100ms",
         }
         environment = Environment(
             is_real=is_real,

@@ -182,7 +182,6 @@ async def test_adapter_is_ready_with_the_flags_of_the_manifests(built: BuiltImag
             authentication_kubeconfig=kubeconfig,
             authorization_kubeconfig=kubeconfig,
             authentication_skip_lookup="",
-            shutdown_delay_duration="0s",
         )
         await runs_until_ready(built, line, tmp_path / "log", f"https://{LOOPBACK}:{port}")
 
