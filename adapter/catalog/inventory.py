@@ -7,11 +7,13 @@ is the singular of pods, that "job" is a resource and "instance" is not.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from adapter.gil import releasing_gil
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
 from adapter.rules.naming import ResourceNaming
@@ -23,6 +25,8 @@ NAMESPACES = GroupResource("", "namespaces")
 # prometheus-adapter counts metrics of these as not namespaced, whatever other labels a series has.
 _CLUSTER_SCOPED = frozenset({NAMESPACES, GroupResource("", "nodes"), GroupResource("", "persistentvolumes")})
 
+# So many labels are matched within a millisecond or two, without a thread.
+_FEW = 200
 # Other names cannot be written before the braces of a selector.
 _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
@@ -58,6 +62,11 @@ class CustomSource:
     resource_label: str
     namespace_label: str
     group_by: tuple[str, ...] = ()
+
+    @property
+    def metric(self) -> str:
+        """The metric's name."""
+        return self.info.metric
 
     def __str__(self) -> str:
         return str(self.info)
@@ -133,11 +142,18 @@ async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: 
         KubeUnreachable, StatusError: discovery of the API server's resources failed.
     """
     overrides = dict(naming.overrides)
+    found_labels = {*labels, *overrides}
+
+    def names() -> list[tuple[str, GroupResource]]:
+        each = ((label, overrides.get(label) or _by_template(naming, label)) for label in sorted(found_labels))
+        return [(label, named) for label, named in releasing_gil(each) if named is not None]
+
     by_label: dict[str, LabelMeaning] = {}
-    for label in sorted({*labels, *overrides}):
-        named = overrides.get(label) or _by_template(naming, label)
-        if named is not None:
-            by_label[label] = LabelMeaning(label, named, await _look_up(label, named, mapper))
+    all_named = names() if len(found_labels) <= _FEW else await asyncio.to_thread(names)
+    for number, (label, named) in enumerate(all_named, start=1):
+        by_label[label] = LabelMeaning(label, named, await _look_up(label, named, mapper))
+        if not number % _FEW:
+            await asyncio.sleep(0)
     found = next((label for label in overrides if by_label[label].resource == NAMESPACES), "")
     if not found and naming.template is not None:
         found = naming.template.label_for(group="", singular="namespace")

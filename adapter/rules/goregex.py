@@ -8,6 +8,7 @@ syntax, and match in linear time. RE2 words its errors differently and lacks fou
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import re2
 
@@ -57,6 +58,11 @@ class GoRegex:
     def matches(self, text: str) -> bool:
         """Return True if the pattern matches anywhere in the text. Upstream: Regexp.MatchString."""
         return self._compiled.search(text) is not None
+
+    def fullmatch(self, text: str) -> Mapping[str, str] | None:
+        """Return the named groups if the pattern matches the whole text, else None."""
+        match = self._compiled.fullmatch(text)
+        return None if match is None else match.groupdict(default="")
 
     def expand(self, template: str, text: str) -> str | None:
         """Fill `$1`, `${1}`, `$name` and `$$` from the leftmost match; None without one. Upstream: Regexp.Expand.

@@ -20,6 +20,9 @@ ANY_SERIES = GoRegex(".*")
 # Placeholders while a label template is turned into a pattern. No label can contain them.
 _GROUP, _RESOURCE = "\x00group\x00", "\x00resource\x00"
 _MAX_API_NAME = 1024
+_MAX_LABEL = 256
+_MAX_LABEL_TEMPLATE = 1024
+_MAX_REPEATS = 4
 
 
 def is_metric_name(name: str) -> bool:
@@ -104,6 +107,10 @@ class LabelTemplate:
         texts = {self._template.render({"Group": group, "Resource": _RESOURCE}): None for group in ("", _GROUP)}
         if any(_RESOURCE not in text for text in texts):
             raise TemplateError("it must contain <<.Resource>>, or every resource would have the same label")
+        if any(len(text) > _MAX_LABEL_TEMPLATE for text in texts):
+            raise TemplateError(f"no label has so long a name; it may have {_MAX_LABEL_TEMPLATE} characters")
+        if any(text.count(mark) > _MAX_REPEATS for text in texts for mark in (_GROUP, _RESOURCE)):
+            raise TemplateError(f"it may contain <<.Resource>> and <<.Group>> {_MAX_REPEATS} times each")
         self._patterns = [_pattern(text) for text in texts]
 
     def __eq__(self, other: object) -> bool:
@@ -120,10 +127,16 @@ class LabelTemplate:
         return self._template.render({"Group": flat, "Resource": singular})
 
     def resource_in(self, label: str) -> GroupResource | None:
-        """Return the resource in a label, as written there; None if the label does not fit the template."""
-        for pattern in self._patterns:
-            if found := pattern.fullmatch(label):
-                return GroupResource(found.groupdict().get("group") or "", found["resource"])
+        """Return the resource in a label, as written there; None if the label does not fit the template, or is long.
+
+        A repeated group or resource must be the same each time.
+        """
+        for pattern in self._patterns if len(label) <= _MAX_LABEL else ():
+            if (found := pattern.fullmatch(label)) is None:
+                continue
+            groups, resources = ({text for key, text in found.items() if key[0] == kind} for kind in "gr")
+            if len(groups) <= 1 and len(resources) == 1:
+                return GroupResource("".join(groups), resources.pop())
         return None
 
 
@@ -141,10 +154,10 @@ class ResourceNaming(Section, frozen=True, kw_only=True):
     namespaced: Boolean = Boolean(True)
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    """Return a pattern for a rendered label template; a repeated group or resource must be the same each time."""
-    out = re.escape(text)
-    for mark, name, form in ((_GROUP, "group", ".+"), (_RESOURCE, "resource", "[0-9A-Za-z]+")):
-        escaped = re.escape(mark)
-        out = out.replace(escaped, f"(?P<{name}>{form})", 1).replace(escaped, f"(?P={name})")
-    return re.compile(out, re.ASCII)
+def _pattern(text: str) -> GoRegex:
+    """Return a pattern for a rendered label template. RE2, since a hostile one takes a backtracking matcher seconds."""
+    forms = {_GROUP: "(?P<g{}>.+)", _RESOURCE: "(?P<r{}>[0-9A-Za-z]+)"}
+    parts = re.split(f"({_GROUP}|{_RESOURCE})", text)
+    return GoRegex(
+        "".join(forms[part].format(number) if part in forms else re.escape(part) for number, part in enumerate(parts))
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from adapter.gotemplate import TemplateError
 from adapter.rules.naming import LabelTemplate
 from kube.mapping import GroupResource
 
@@ -27,6 +28,10 @@ from kube.mapping import GroupResource
         ("a.c_<<.Resource>>", "abc_pod", None),  # text is no pattern
         ("<<.Resource>>_<<.Resource>>", "pod_pod", GroupResource("", "pod")),
         ("<<.Resource>>_<<.Resource>>", "pod_node", None),
+        ("a{0}_<<.Group>>.<<.Resource>>_<<.Group>>", "a{0}_apps.pod_apps", GroupResource("apps", "pod")),
+        ("a{0}_<<.Group>>.<<.Resource>>_<<.Group>>", "a{0}_apps.pod_batch", None),
+        ("<<.Resource>>", "p" * 256, GroupResource("", "p" * 256)),
+        ("<<.Resource>>", "p" * 257, None),
     ],
 )
 def test_resource_in_label(template: str, label: str, resource: GroupResource | None) -> None:
@@ -43,3 +48,11 @@ def test_resource_in_label(template: str, label: str, resource: GroupResource | 
 )
 def test_label_for_resource(template: str, group: str, singular: str, label: str) -> None:
     assert LabelTemplate(template).label_for(group=group, singular=singular) == label
+
+
+@pytest.mark.parametrize(
+    "template", ["<<.Resource>>" * 5, "<<.Group>>" * 5 + "_<<.Resource>>", "a" * 1024 + "<<.Resource>>"]
+)
+def test_template_that_would_take_long_to_match_is_an_error(template: str) -> None:
+    with pytest.raises(TemplateError):
+        LabelTemplate(template)
