@@ -49,6 +49,8 @@ def _options(
     hpa_annotations: bool,
     tenant_label: str,
     tenant_max_rules: int,
+    tenant_max_metrics: int,
+    rule_objects_max_metrics: int,
     tenant_query_timeout: float,
     tenant_max_samples: int,
 ) -> RuleObjectOptions:
@@ -61,6 +63,8 @@ def _options(
             query_seconds=tenant_query_timeout,
             max_samples=tenant_max_samples,
             max_rules=tenant_max_rules,
+            max_metrics=tenant_max_metrics,
+            total_metrics=rule_objects_max_metrics,
             own_namespace=own_namespace(default=_OWN_NAMESPACE),
         ),
     )
@@ -104,6 +108,21 @@ rule_object_flags = option_group(
         default=100,
         show_default=True,
         help="Maximum number of rules of a namespace; the oldest objects are used.",
+    ),
+    click.option(
+        "--tenant-max-metrics",
+        type=click.IntRange(min=1),
+        default=1_000,
+        show_default=True,
+        help="Maximum number of metrics that the rules of a namespace make; the oldest objects are used.",
+    ),
+    click.option(
+        "--rule-objects-max-metrics",
+        type=click.IntRange(min=1),
+        default=20_000,
+        show_default=True,
+        help="Maximum number of metrics that all objects make. ClusterMetricRules come first; the namespaces share the "
+        "rest, and one that needs less than its share leaves the others more.",
     ),
     click.option(
         "--tenant-query-timeout",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,8 +25,9 @@ from adapter.rule_objects.listings import Found, Listing, Listings
 from adapter.rule_objects.pace import Pace
 from adapter.rule_objects.reasons import problem_of, reason_of
 from adapter.rule_objects.rule_metrics import UnusableRuleError, metrics_of
+from adapter.rule_objects.shares import fair_share
 from adapter.rule_objects.sources import ObjectSource, Servers, StoredObject, read_stored
-from adapter.rule_objects.state import Entry, ObjectState, Reason, RuleState
+from adapter.rule_objects.state import NOT_LISTED, Entry, ObjectState, Reason, RuleState
 from adapter.rule_objects.watches import ObjectId, ObjectWatches
 from adapter.rules import AnyRule, Rule
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
@@ -41,6 +43,8 @@ _COMPARE_SECONDS = 1.0
 _REPORTED_AT_ONCE = 50
 # So many new objects are excluded from garbage collection at a time: with thousands, a full one takes 0.1 s and more.
 _FREEZE_AFTER = 250
+# So many objects are read before those that are too many are reduced to what their status says.
+_LIMITED_AFTER = 100
 # Longer objects, which are ConfigMaps, are read in a worker thread.
 _LONG_BYTES = 16 * 1024
 # After this time an object is read again, if the API server or one of its resources was missing.
@@ -106,7 +110,10 @@ class RuleObjects:
         self._reads = 0
         self._entries: dict[ObjectName, Entry] = {}
         self._names: dict[ObjectId, tuple[ObjectName, ...]] = {}
+        # By the namespace whose limits hold; "" for objects that serve all namespaces.
         self._of_namespace: dict[str, set[ObjectName]] = {}
+        self._demands: dict[str, int] = {}
+        self._share = tenancy.total_metrics
         self._reasons: dict[ObjectName, Reason] = {}
         self._servers: Servers = {}
         self._file: Catalog | None = None
@@ -193,16 +200,17 @@ class RuleObjects:
         for identity, stored in changes.items():
             changed |= await self._read(identity, stored)
             self._reads += 1
+            if self._reads % _LIMITED_AFTER == 0:  # a namespace can have any number of objects
+                for namespace in {self._limited_as(name) for name in changed}:
+                    changed |= self._limit(namespace)
             if self._reads % _FREEZE_AFTER == 0:
                 gc.freeze()
             await pace.pause()
-        for namespace in {name.namespace for name in changed}:
-            changed |= self._limit(namespace)
-            await pace.pause()
+        listed, self._listed = self._listed, set()
+        changed |= await self._limit_all({self._limited_as(name) for name in changed | listed}, pace)
         for name in changed:
             self._use_lists(name)
             await pace.pause()
-        listed, self._listed = self._listed, set()
         affected = set(changed)
         for name in changed | listed:
             affected |= self._publish(name)
@@ -253,7 +261,7 @@ class RuleObjects:
         return any(
             rule.problem is not None and rule.problem[0] is Reason.PENDING
             for entry in self._entries.values()
-            if entry.is_allowed
+            if entry.excess is None
             for rule in entry.rules.values()
         )
 
@@ -269,14 +277,14 @@ class RuleObjects:
             self._names[identity] = tuple(one.name for one in found)
         for name in {*before} - {one.name for one in found}:
             self._gone.update(self._entries.pop(name).rules)
-            self._of_namespace[name.namespace].discard(name)
+            self._of_namespace[self._limited_as(name)].discard(name)
         for one in found:
             entry = await self._entry(one, identity)
             old = self._entries.get(one.name)
             if old is not None:
                 self._gone.update(old.rules.keys() - entry.rules.keys())
             self._entries[one.name] = entry
-            self._of_namespace.setdefault(one.name.namespace, set()).add(one.name)
+            self._of_namespace.setdefault(self._limited_as(one.name), set()).add(one.name)
             if one.name.kind not in _HAVE_STATUS and one.error and (old is None or old.object.error != one.error):
                 _log.warning("%s is not used: %s", one.name, one.error)
         if servers is not self._servers:  # the rules file was reloaded meanwhile
@@ -286,7 +294,7 @@ class RuleObjects:
     async def _entry(self, one: RuleObject, identity: ObjectId) -> Entry:
         """Return an object's entry."""
         old = self._entries.get(one.name)
-        entry = Entry(one, is_allowed=old is None or old.is_allowed)
+        entry = Entry(one, identity, len(one.rules), excess=None if old is None else old.excess)
         rules: dict[str, RuleState] = {}
         for rule in one.rules:
             if not isinstance(rule, Rule):
@@ -298,7 +306,7 @@ class RuleObjects:
             if before is None or before.rule != rule:
                 # Until the list is there, the metrics of the rule before are served.
                 sources = () if before is None else before.sources
-                before = RuleState(rule, sources, problem=(Reason.PENDING, "its series are not listed yet"))
+                before = RuleState(rule, sources, problem=NOT_LISTED, made=len(sources))
             rules[rule.key] = before
         entry.rules = rules
         return entry
@@ -307,18 +315,19 @@ class RuleObjects:
         """Have the series of an object's rules listed, if its metrics can be served."""
         entry = self._entries.get(name)
         listings, now = set[Listing](), set[Listing]()
-        for state in entry.rules.values() if entry is not None and entry.is_allowed else ():
+        for state in entry.rules.values() if entry is not None else ():
             if isinstance(state.rule, Rule):
                 listing = self._listings.listing(state.rule)
                 listings.add(listing)
-                if state.problem is not None and state.problem[0] is Reason.PENDING:
+                if entry is not None and entry.excess is None and state.problem == NOT_LISTED:
                     now.add(listing)
         self._listings.use(name, frozenset(listings), now=frozenset(now))
 
     async def _rule_state(self, rule: AnyRule, found: tuple[Series, ...]) -> RuleState:
         """Return the metrics that a rule makes of series."""
         try:
-            return RuleState(rule, await metrics_of(rule, found, self._mapper), len(found))
+            sources = await metrics_of(rule, found, self._mapper)
+            return RuleState(rule, sources, len(found), made=len(sources))
         except UnusableRuleError as error:
             return RuleState(rule, (), len(found), problem=(Reason.INVALID, str(error)))
         except (KubeError, StatusError) as error:
@@ -347,39 +356,73 @@ class RuleObjects:
         before = None if entry is None else entry.rules.get(rule.key)
         if entry is None or before is None or before.rule != rule:
             return True
-        if isinstance(found, PrometheusError) and before.sources and before.sources[0].rule == rule:
-            state = msgspec.structs.replace(state, sources=before.sources, series=before.series)
+        # Also if it makes too many now: pods choose the names of their series.
+        if state.problem is not None and before.sources and before.sources[0].rule == rule:
+            state = msgspec.structs.replace(state, sources=before.sources, series=before.series, made=before.made)
         if state != before:
             entry.rules[rule.key] = state
             self._listed.add(name)
             self._watches.changed.set()
         return state.problem is None or state.problem[0] is not Reason.PENDING
 
-    def _limit(self, namespace: str) -> set[ObjectName]:
-        """Allow the oldest objects of a namespace; return those for which this has changed.
+    def _limited_as(self, name: ObjectName) -> str:
+        """Return the namespace whose limits hold for an object.
 
-        The adapter's own namespace has no limit: its ConfigMaps are for all namespaces.
+        Those of the adapter's own namespace count as for all namespaces, since its ConfigMaps are.
         """
-        if namespace in ("", self._tenancy.own_namespace):
-            return set()
-        count, changed = 0, set()
+        return "" if name.namespace == self._tenancy.own_namespace else name.namespace
+
+    async def _limit_all(self, namespaces: set[str], pace: Pace) -> set[ObjectName]:
+        """Limit namespaces, and all that have more than their share if that has changed; see `_limit`."""
+        changed: set[ObjectName] = set()
+        for namespace in namespaces:
+            changed |= self._limit(namespace)
+            await pace.pause()
+        left = max(self._tenancy.total_metrics - self._demands.get("", 0), 0)
+        before, self._share = self._share, fair_share((self._demands[key] for key in self._demands if key), left)
+        if self._share != before:
+            for namespace in [key for key, demand in self._demands.items() if demand > min(before, self._share)]:
+                changed |= self._limit(namespace)
+                await pace.pause()
+        return changed
+
+    def _limit(self, namespace: str) -> set[ObjectName]:
+        """Use the oldest objects of a namespace, and no more than there is room for; return those with a change."""
+        rules, demand, metrics, changed = 0, 0, 0, set[ObjectName]()
+        max_rules, most = self._tenancy.max_rules, self._tenancy.max_metrics
+        if not namespace:
+            max_rules, most = sys.maxsize, self._tenancy.total_metrics
+        room = min(most, self._share) if namespace else most
         entries = [self._entries[name] for name in self._of_namespace.get(namespace, ())]
         for entry in sorted(entries, key=lambda entry: precedence(entry.object)):
-            number = len(entry.object.rules)
-            is_allowed = count + number <= self._tenancy.max_rules
-            count += number if is_allowed else 0
-            if is_allowed != entry.is_allowed:
-                entry.is_allowed = is_allowed
+            excess, made = None, entry.made
+            if rules + entry.number > max_rules:
+                excess = Reason.TOO_MANY_RULES
+            else:
+                rules += entry.number
+                demand += made if demand + made <= most else 0
+                excess = Reason.TOO_MANY_METRICS if metrics + made > room else None
+                metrics += 0 if excess else made
+            if excess is None and entry.number and not entry.object.rules:  # they were too many
+                excess = Reason.PENDING
+                self._watches.add(entry.identity)
+            if excess is not entry.excess:
                 changed.add(entry.object.name)
+            self._gone.update(entry.rules if excess is Reason.TOO_MANY_RULES else ())
+            entry.excess = excess
+            if excess is not None:
+                entry.refuse(excess)
+        self._demands[namespace] = demand
         if not entries:
             self._of_namespace.pop(namespace, None)
+            del self._demands[namespace]
         return changed
 
     def _publish(self, name: ObjectName) -> set[ObjectName]:
         """Have the catalog serve an object's metrics, or not; return the objects that this affects."""
         affected = self.catalog.conflicting(name)
         entry = self._entries.get(name)
-        if entry is None or not entry.is_allowed:
+        if entry is None or entry.excess is not None:
             self.catalog.remove(name)
         else:
             self.catalog.put(entry.object, entry.sources)
@@ -387,7 +430,7 @@ class RuleObjects:
         return affected
 
     def _reason(self, entry: Entry) -> tuple[Reason, str]:
-        return reason_of(entry, self.catalog, self._file, max_rules=self._tenancy.max_rules)
+        return reason_of(entry, self.catalog, self._file, tenancy=self._tenancy, share=self._share)
 
 
 def _depends_on_servers(one: RuleObject) -> bool:

@@ -9,27 +9,38 @@ from adapter.catalog.inventory import ExternalSource, Source
 from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.prometheus import PrometheusAccessError, PrometheusError, PrometheusQueryError
 from adapter.rule_objects.state import Entry, Reason
-from adapter.rules.objects import ObjectName
+from adapter.rules.objects import ObjectName, Tenancy
 
 _NO_ACCESS: Final = (
     "Prometheus refuses the adapter's credentials, or the adapter has none; its log and its pages say why"
 )
 
 
-def reason_of(entry: Entry, catalog: ObjectCatalog, file: Catalog | None, *, max_rules: int) -> tuple[Reason, str]:
+def reason_of(
+    entry: Entry, catalog: ObjectCatalog, file: Catalog | None, *, tenancy: Tenancy, share: int
+) -> tuple[Reason, str]:
     """Return the reason of an object's state, and a message for its author.
 
     Args:
         entry: the object.
         catalog: the metrics of all objects.
         file: the metrics of the rules file.
-        max_rules: how many rules a namespace can have.
+        tenancy: how many rules and metrics a namespace can have.
+        share: how many metrics it can have, because of those of all namespaces.
     """
     problem = entry.problem
     if problem is not None and problem[0] is Reason.INVALID:
         return problem
-    if not entry.is_allowed:
-        return Reason.TOO_MANY_RULES, f"the namespace has more than {max_rules} rules; the oldest objects are used"
+    if entry.excess is Reason.TOO_MANY_RULES:
+        return entry.excess, f"the namespace has more than {tenancy.max_rules} rules; the oldest objects are used"
+    if entry.excess is Reason.TOO_MANY_METRICS:
+        why = f"it makes {entry.made} metrics; with those of older objects its namespace would have more than"
+        if share < tenancy.max_metrics:
+            total = f"all objects together can make {tenancy.total_metrics}"
+            return entry.excess, f"{why} {share}, its share for now: {total} (--rule-objects-max-metrics)"
+        return entry.excess, f"{why} {tenancy.max_metrics} (--tenant-max-metrics)"
+    if entry.excess is not None:
+        return entry.excess, "it is being read again"
     for source in entry.sources:
         if conflict := _conflict(entry.object.name, source, catalog, file):
             return Reason.CONFLICT, conflict

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from adapter.catalog.inventory import NAMESPACES, CustomSource, Source
 from adapter.catalog.snapshot import part_of
 from adapter.prometheus import Series
@@ -14,6 +16,8 @@ from kube.mapping import ResourceLookup
 # replaced together, in some 40 ms.
 _MAX_METRICS = 5_000
 _MAX_METRICS_OF_TENANT = 200
+# Of a metric, in bytes of JSON. Names stand in the discovery documents, which every client of the cluster reads.
+_MAX_NAME = 253
 
 
 class UnusableRuleError(ValueError):
@@ -24,13 +28,19 @@ async def metrics_of(rule: AnyRule, found: tuple[Series, ...], mapper: ResourceL
     """Return the metrics that a rule makes: of the series that it has found, or the metric of a short rule.
 
     Raises:
-        UnusableRuleError: it makes none, or too many.
+        UnusableRuleError: it makes none, or too many, or none with a name that a metric of an object can have.
         KubeError, StatusError: discovery of the API server's resources failed.
     """
     part = await part_of(rule, found, None, mapper)
     sources = part.sources
     if rule.namespace:
         sources = tuple(source for source in sources if _is_in_a_namespace(source))
+    named = tuple(source for source in sources if _is_name(source.metric))
+    if sources and not named:
+        raise UnusableRuleError(
+            f"the name of a metric can have {_MAX_NAME} bytes, all printable: {sources[0].metric[:40]!r}..."
+        )
+    sources = named
     limit = _MAX_METRICS_OF_TENANT if rule.namespace else _MAX_METRICS
     if len(sources) > limit:
         raise UnusableRuleError(
@@ -39,6 +49,10 @@ async def metrics_of(rule: AnyRule, found: tuple[Series, ...], mapper: ResourceL
     if not sources and isinstance(rule, QueryRule):
         raise UnusableRuleError(_why_none(rule, part.custom))
     return sources
+
+
+def _is_name(metric: str) -> bool:
+    return metric.isprintable() and len(msgspec.json.encode(metric)) <= _MAX_NAME + len('""')
 
 
 def _is_in_a_namespace(source: Source) -> bool:

@@ -6,9 +6,10 @@ import enum
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import structs
 
-from adapter.catalog.inventory import ExternalSource, Source
-from adapter.rules import AnyRule
+from adapter.catalog.inventory import Source
+from adapter.rules import AnyRule, Rule
 from adapter.rules.objects import RuleObject
 
 
@@ -20,8 +21,13 @@ class Reason(enum.StrEnum):
     INVALID = "Invalid"
     CONFLICT = "Conflict"
     TOO_MANY_RULES = "TooManyRules"
+    TOO_MANY_METRICS = "TooManyMetrics"
     QUERY_FAILED = "QueryFailed"
     PROMETHEUS_UNAVAILABLE = "PrometheusUnavailable"
+
+
+NOT_LISTED = (Reason.PENDING, "its series are not listed yet")
+"""The problem of a rule whose series have to be listed."""
 
 
 class ObjectState(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,12 +56,14 @@ class RuleState(msgspec.Struct, frozen=True, gc=False):
         sources: its metrics; those of the last list of its series that succeeded.
         series: the number of names of series found.
         problem: what is wrong, and the reason for it; None: nothing is.
+        made: the number of its metrics, also while there is no room for them, and `sources` is empty.
     """
 
     rule: AnyRule
     sources: tuple[Source, ...] = ()
     series: int = 0
     problem: tuple[Reason, str] | None = None
+    made: int = 0
 
 
 @dataclass(slots=True)
@@ -63,14 +71,33 @@ class Entry:
     """An object, and the metrics of its rules.
 
     Attributes:
-        object: the object.
+        object: the object; without its rules if they are too many.
+        identity: the path of its collection, namespace and name, see ObjectId.
+        number: the number of its rules.
         rules: its rules by their keys.
-        is_allowed: older rules of its namespace leave room for it.
+        excess: why there is no room for it: TOO_MANY_RULES, TOO_MANY_METRICS; PENDING: it is being read again. None:
+            there is.
     """
 
     object: RuleObject
+    identity: tuple[str, tuple[str, str]]
+    number: int
     rules: dict[str, RuleState] = field(default_factory=dict)
-    is_allowed: bool = True
+    excess: Reason | None = None
+
+    @property
+    def made(self) -> int:
+        """The number of its metrics, also while there is no room for them."""
+        return sum(rule.made for rule in self.rules.values())
+
+    def refuse(self, excess: Reason) -> None:
+        """Keep nothing of it that takes much memory: it has no room."""
+        self.excess = excess
+        if excess is Reason.TOO_MANY_RULES:
+            self.object, self.rules = structs.replace(self.object, rules=()), {}
+        for key, state in self.rules.items():
+            if state.sources and isinstance(state.rule, Rule):
+                self.rules[key] = structs.replace(state, sources=(), problem=NOT_LISTED)
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -80,8 +107,7 @@ class Entry:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The names of its metrics."""
-        names = (source.metric if isinstance(source, ExternalSource) else source.info.metric for source in self.sources)
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys(source.metric for source in self.sources))
 
     @property
     def problem(self) -> tuple[Reason, str] | None:

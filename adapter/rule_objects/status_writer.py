@@ -69,7 +69,9 @@ class Objects(Protocol):
         """Return the state of an object; None if it was deleted."""
 
 
-_NOT_SERVED: Final = frozenset({"", Reason.PENDING, Reason.INVALID, Reason.CONFLICT, Reason.TOO_MANY_RULES})
+_NOT_SERVED: Final = frozenset(
+    {"", Reason.PENDING, Reason.INVALID, Reason.CONFLICT, Reason.TOO_MANY_RULES, Reason.TOO_MANY_METRICS}
+)
 
 
 @dataclass(frozen=True, slots=True)

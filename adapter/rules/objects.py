@@ -81,6 +81,8 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
         query_seconds: the longest that a query may take.
         max_samples: the most samples that a result may have.
         max_rules: the most rules of a namespace.
+        max_metrics: the most metrics that the rules of a namespace make.
+        total_metrics: the most metrics that all objects make, those for all namespaces among them.
         own_namespace: the adapter's namespace, whose ConfigMaps have rules for all namespaces.
     """
 
@@ -88,6 +90,8 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
     query_seconds: float = 10.0
     max_samples: int = 10_000
     max_rules: int = 100
+    max_metrics: int = 1_000
+    total_metrics: int = 20_000
     own_namespace: str = ""
 
     def tenant(self, namespace: str) -> Tenant:

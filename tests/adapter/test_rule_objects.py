@@ -261,3 +261,106 @@ async def test_metric_rule_cannot_be_about_cluster_scoped_objects(tmp_path: Path
             return await cluster.custom("nodes/n1/heat") == {"n1": "3"}
 
         await eventually(is_served, every=0.02)
+
+
+def found(*names: str) -> list[dict[str, str]]:
+    return [{"__name__": name, "namespace": "shop"} for name in names]
+
+
+def long_rule(selector: str) -> dict[str, object]:
+    return {"type": "External", **LONG, "seriesQuery": selector}
+
+
+def limited(*, max_metrics: int = 1000, total_metrics: int = 20_000) -> RuleObjectOptions:
+    tenancy = Tenancy(own_namespace=OWN, max_metrics=max_metrics, total_metrics=total_metrics)
+    return RuleObjectOptions(metric_rules=True, tenancy=tenancy)
+
+
+async def test_namespace_has_a_maximum_of_metrics(tmp_path: Path) -> None:
+    """The oldest objects are used; a younger one that fits is, too; other namespaces are not affected."""
+    async with rule_objects_cluster(tmp_path, options=limited(max_metrics=3), relist_interval=0.1) as cluster:
+        cluster.prometheus.found |= {"ab": found("a", "b"), "cd": found("c", "d"), "e": found("e")}
+        await cluster.create_rule("ab", long_rule("ab"))
+        await cluster.has_states(Ready=1)
+        await cluster.create_rule("cd", long_rule("cd"))
+        await cluster.has_states(Ready=1, TooManyMetrics=1)
+        await cluster.create_rule("e", long_rule("e"))
+        await cluster.create_rule("cd", long_rule("cd"), namespace="bank")
+        await cluster.has_states(Ready=3, TooManyMetrics=1)
+        assert await cluster.listed() == {"a", "b", "c", "d", "e"}
+        assert await cluster.external("c") == 404
+        assert await cluster.external("c", namespace="bank") == []
+        reply = await cluster.adapter.request_as_master("/debug/rules")
+        assert "it makes 2 metrics; with those of older objects its namespace would have more than 3" in (
+            reply.body.decode()
+        )
+        # The series of one without room are listed, too, so it is used as soon as it makes fewer.
+        cluster.prometheus.found["ab"] = found("a")
+        await cluster.has_states(Ready=3, TooManyMetrics=1)
+        cluster.prometheus.found["cd"] = found("c")
+        await cluster.has_states(Ready=4)
+        assert await cluster.external("c") == []
+
+
+async def test_room_for_metrics_is_used_when_an_older_object_is_deleted(tmp_path: Path) -> None:
+    async with rule_objects_cluster(tmp_path, options=limited(max_metrics=2)) as cluster:
+        cluster.prometheus.found |= {"ab": found("a", "b"), "c": found("c")}
+        await cluster.create_rule("ab", long_rule("ab"))
+        await cluster.has_states(Ready=1)
+        await cluster.create_rule("c", long_rule("c"))
+        await cluster.has_states(Ready=1, TooManyMetrics=1)
+        await cluster.admin.delete(f"{METRIC_RULES.format('shop')}/ab")
+        await cluster.has_states(Ready=1)
+        assert await cluster.listed() == {"c"}
+
+
+async def test_no_namespace_takes_the_share_of_another(tmp_path: Path) -> None:
+    """Of four metrics for all, a namespace that came late with one gets it; the greedy one loses its youngest."""
+    async with rule_objects_cluster(tmp_path, options=limited(total_metrics=4)) as cluster:
+        cluster.prometheus.found |= {"ab": found("a", "b"), "cd": found("c", "d"), "e": found("e")}
+        await cluster.create_rule("ab", long_rule("ab"))
+        await cluster.has_states(Ready=1)
+        await cluster.create_rule("cd", long_rule("cd"))
+        await cluster.has_states(Ready=2)
+        await cluster.create_rule("e", long_rule("e"), namespace="bank")
+        await cluster.has_states(Ready=2, TooManyMetrics=1)
+        assert await cluster.listed() == {"a", "b", "e"}
+        reply = await cluster.adapter.request_as_master("/debug/rules")
+        assert "more than 3, its share for now: all objects together can make 4" in reply.body.decode()
+        await cluster.admin.delete(f"{METRIC_RULES.format('bank')}/e")
+        await cluster.has_states(Ready=2)
+        assert await cluster.listed() == {"a", "b", "c", "d"}
+
+
+async def test_rules_for_all_namespaces_come_before_the_shares(tmp_path: Path) -> None:
+    async with rule_objects_cluster(tmp_path, options=limited(total_metrics=4)) as cluster:
+        cluster.prometheus.found |= {"ab": found("a", "b"), "cd": found("c", "d"), "e": found("e")}
+        await cluster.create_rule("cd", long_rule("cd"))
+        await cluster.create_rule("e", long_rule("e"), namespace="bank")
+        await cluster.has_states(Ready=2)
+        await cluster.create_rule("ab", long_rule("ab"), namespace="")
+        await cluster.has_states(TooManyMetrics=1, Ready=1)
+        assert await cluster.listed() == {"a", "b", "e"}
+
+
+async def test_names_of_metrics_are_at_most_253_characters(tmp_path: Path) -> None:
+    """Of several series, those with longer names are left out: their pods chose the names."""
+    async with rule_objects_cluster(tmp_path) as cluster:
+        cluster.prometheus.found["s"] = found("a" * 253, "b" * 254)
+        await cluster.create_rule("both", long_rule("s"))
+        await cluster.create_rule("short", {**QUEUE, "metric": "c" * 254})
+        cluster.prometheus.found["t"] = found("d" * 254)
+        await cluster.create_rule("none", long_rule("t"))
+        await cluster.has_states(Ready=1, Invalid=2)
+        assert await cluster.listed() == {"a" * 253}
+
+
+async def test_rule_that_finds_too_many_series_keeps_its_last_metrics(tmp_path: Path) -> None:
+    """Pods choose the names of their series: those of a tenant must not end a rule for all namespaces."""
+    async with rule_objects_cluster(tmp_path, relist_interval=0.1) as cluster:
+        cluster.prometheus.found["s"] = found("a")
+        await cluster.create_rule("s", long_rule("s"))
+        await cluster.has_states(Ready=1)
+        cluster.prometheus.found["s"] = found(*(f"a{number}" for number in range(201)))
+        await cluster.has_states(Invalid=1)
+        assert await cluster.listed() == {"a"}
