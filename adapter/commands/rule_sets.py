@@ -12,6 +12,7 @@ still in flight.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -47,6 +48,8 @@ _log = logging.getLogger(__name__)
 
 # How long a new version's first lists may take before it becomes active without them.
 _FIRST_LISTS_SECONDS = 5.0
+# How long the first lists of the process may take before requests are sent to it all the same.
+_START_SECONDS = 30.0
 _SHOWN = 5
 
 
@@ -205,6 +208,7 @@ class RuleSets:
         self.gone: dict[str, list[str]] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._background: list[asyncio.Task[None]] = []
+        self._has_listed = False
         self._begin(self._current)
         for group in (CUSTOM_GROUP, EXTERNAL_GROUP):
             shared.rule_telemetry.gone.labels(group).set(0)
@@ -218,6 +222,10 @@ class RuleSets:
         """Return None if ready, else the reason why not. Once ready, it stays ready with any later rules."""
         return self._current.catalog.readiness()
 
+    def first_lists(self) -> str | None:
+        """Return None once everything has been listed, with success or not, or takes too long; else the reason."""
+        return None if self._has_listed else "the series of the rules are being listed"
+
     async def wait_loaded(self) -> None:
         """Wait until it is, or has been, ready."""
         await self._current.catalog.wait_loaded()
@@ -228,6 +236,10 @@ class RuleSets:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             self._background = [await self._started(self._current)]
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_START_SECONDS):
+                    await self._current.wait_tried()
+            self._has_listed = True
             await asyncio.Event().wait()
 
     async def apply(self, rules: RulesFile) -> None:

@@ -212,6 +212,8 @@ class _Adapter:
             ready={
                 "authentication": self._auth.trust.problem,
                 "metrics": lambda: self._rule_sets.readiness(),
+                # With exclude=metrics: a rollout does not end the old pods before the new ones know the metrics.
+                "first-lists": lambda: self._rule_sets.first_lists(),
                 **({"rule-objects": self._rule_objects.readiness} if self._rule_objects.enabled else {}),
                 "shutdown": lambda: "the process is ending" if self._stopping else None,
             },

@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from adapter.commands import rule_sets
 from adapter.commands import serve as serve_module
 from adapter.commands.flags import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
 from adapter.commands.serve import serve
@@ -228,6 +229,40 @@ async def test_first_lists_are_excluded_from_garbage_collection(
         adapter.prometheus.listed.set()
         await asyncio.wait_for(done.wait(), 60)
     assert settled == ["now"]
+
+
+async def test_readiness_without_metrics_waits_for_the_first_lists(tmp_path: Path) -> None:
+    """So a rollout does not end the pods that know the metrics before the new ones do."""
+    async with running(tmp_path, PACKETS, hold="series") as adapter:
+        await asyncio.wait_for(adapter.prometheus.requests.get(), 60)
+        reply = await adapter.client.request("/readyz?exclude=metrics")
+        assert (reply.status, b"[-]first-lists failed: the series of the rules are being listed" in reply.body) == (
+            500,
+            True,
+        )
+        adapter.prometheus.listed.set()
+
+        async def is_ready() -> bool:
+            return (await adapter.client.request("/readyz?exclude=metrics")).status == 200
+
+        assert await eventually(is_ready)
+
+
+async def test_readiness_without_metrics_does_not_wait_for_a_prometheus_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule_sets, "_START_SECONDS", 0.01)
+    async with running(tmp_path, PACKETS, hold="series") as adapter:
+
+        async def is_ready() -> bool:
+            try:
+                return (await adapter.client.request("/readyz?exclude=metrics")).status == 200
+            except OSError:
+                return False
+
+        assert await eventually(is_ready)
+        assert (await adapter.client.request("/readyz")).status == 500
+        adapter.prometheus.listed.set()
 
 
 async def test_shutdown_delay_fails_readyz_and_serves_until_a_second_signal(tmp_path: Path) -> None:

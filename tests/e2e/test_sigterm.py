@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,6 +19,7 @@ from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from tests.e2e.controllers import ROOT
 from tests.e2e.installation import arguments
+from tests.e2e.tools import fetch
 from tests.eventually import eventually
 from tests.manifests.rendering import render_with
 
@@ -62,6 +64,38 @@ def seconds_between(log: str, first: str, last: str) -> float:
     moments = [re.search(rf"^(\S+) .*{each}", log, re.MULTILINE) for each in (first, last)]
     begun, ended = (datetime.fromisoformat(found[1]) for found in moments if found)
     return (ended - begun).total_seconds()
+
+
+async def test_readiness_probe_passes_without_prometheus_and_fails_after_sigterm(tmp_path: Path) -> None:
+    """The Prometheus of the manifests does not exist here. Without endpoints the API groups would be unavailable."""
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "rules.yaml").write_text("externalRules: [{seriesQuery: up, metricsQuery: up}]")
+    deployment = render_with(tmp_path / "plain")["Deployment", "milliscale-adapter"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    path = container["readinessProbe"]["httpGet"]["path"]
+    async with PlaygroundApiServer(tmp_path / "api", availability_seconds=0.1) as server:
+        adapter = await start_adapter(tmp_path / "alone", list(container["args"]), server.kubeconfig())
+        async with adapter:
+            await until_logged(adapter, "serving on")
+            found = re.search(r"serving on (\S+)", adapter.log.read_text())
+            assert found
+
+            async def status(path: str) -> int:
+                return (await fetch(found[1] + path))[0]
+
+            async def passes() -> bool:
+                return await status(path) == 200
+
+            await eventually(passes)
+            assert await status("/readyz") == 500
+            adapter.send_signal(signal.SIGTERM)
+
+            async def fails() -> bool:
+                return await status(path) == 500
+
+            await eventually(fails, every=0.02)
+            adapter.send_signal(signal.SIGTERM)
+            assert await adapter.wait() == 0
 
 
 async def holder(client: KubeClient, lease: str) -> str:

@@ -101,6 +101,7 @@ def test_highly_available_pods_are_on_different_nodes_and_spread_over_zones(
     (constraint,) = spec["topologySpreadConstraints"]
     assert constraint["topologyKey"] == "topology.kubernetes.io/zone"
     assert constraint["labelSelector"] == selector
+    assert constraint["matchLabelKeys"] == ["pod-template-hash"]
 
 
 def test_highly_available_rollout_needs_no_further_node(tmp_path: Path) -> None:

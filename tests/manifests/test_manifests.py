@@ -103,7 +103,7 @@ def test_probes_use_a_port_that_is_served(deployment: str, scheme: str) -> None:
     ports = {port["name"]: port["containerPort"] for port in process["ports"]}
     for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
         asked = process[probe]["httpGet"]
-        assert asked["path"] == path
+        assert asked["path"].partition("?")[0] == path
         assert asked.get("scheme", "HTTP") == scheme
         assert asked["port"] in ports
     flag = {"HTTPS": "--secure-port", "HTTP": "--metrics-port"}[scheme]
@@ -124,6 +124,27 @@ def test_commands_and_flags_exist(deployment: str) -> None:
     for parameter in command.params:
         if parameter.name in given and not isinstance(parameter.type, click.Path):
             parameter.type_cast_value(context, given[parameter.name])
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_pods_of_the_same_version_prefer_different_nodes(deployment: str) -> None:
+    """After a drain all old pods are on one node: if they counted, the new ones would all go to the other one."""
+    (workload,) = (each for each in of_kind("Deployment") if each["metadata"]["name"] == deployment)
+    (constraint,) = workload["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert constraint == {
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "matchLabelKeys": ["pod-template-hash"],
+        "labelSelector": workload["spec"]["selector"],
+    }
+
+
+def test_service_sends_requests_only_to_pods_that_are_ready() -> None:
+    """A pod that does not listen yet, or is ending, is not ready; one without Prometheus is."""
+    assert all("publishNotReadyAddresses" not in service["spec"] for service in of_kind("Service"))
+    probe = container("milliscale-adapter")["readinessProbe"]["httpGet"]
+    assert probe["path"] == "/readyz?exclude=metrics"
 
 
 def test_service_targets_the_secure_port() -> None:

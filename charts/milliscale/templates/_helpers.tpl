@@ -107,26 +107,25 @@ annotations:
   namespace: {{ include "milliscale.namespace" $root | quote }}
 {{- end -}}
 
-{{- /* (root, component): affinity, unless values have one. */ -}}
+{{- /* (root, component): the affinity of highAvailability, unless values have one. */ -}}
 {{- define "milliscale.affinity" -}}
-{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (include "milliscale.selectorLabels" . | fromYaml)) -}}
 podAntiAffinity:
-{{- if (index . 0).Values.highAvailability.enabled }}
   requiredDuringSchedulingIgnoredDuringExecution:
-  {{- list $term | toYaml | nindent 2 }}
-{{- else }}
-  preferredDuringSchedulingIgnoredDuringExecution:
-  - weight: 100
-    podAffinityTerm:
-      {{- toYaml $term | nindent 6 }}
-{{- end }}
+  - topologyKey: kubernetes.io/hostname
+    labelSelector:
+      matchLabels:
+        {{- include "milliscale.selectorLabels" . | nindent 8 }}
 {{- end -}}
 
-{{- /* (root, component): constraints on zones, unless values have some. */ -}}
-{{- define "milliscale.zones" -}}
-- topologyKey: topology.kubernetes.io/zone
+{{- /*
+(root, component): different nodes if possible, or zones where nodes are required to differ, unless values have some. Only
+pods of the same version count, or two new pods would avoid an old one that ends.
+*/ -}}
+{{- define "milliscale.spread" -}}
+- topologyKey: {{ (index . 0).Values.highAvailability.enabled | ternary "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
   maxSkew: 1
   whenUnsatisfiable: ScheduleAnyway
+  matchLabelKeys: [pod-template-hash]
   labelSelector:
     matchLabels:
       {{- include "milliscale.selectorLabels" . | nindent 6 }}
@@ -150,19 +149,19 @@ rollingUpdate:
 {{- $root := index . 0 -}}
 {{- $values := index . 1 -}}
 {{- $component := index . 2 -}}
+{{- if $values.affinity }}
 affinity:
-  {{- with $values.affinity }}
+  {{- toYaml $values.affinity | nindent 2 }}
+{{- else if $root.Values.highAvailability.enabled }}
+affinity:
+  {{- include "milliscale.affinity" (list $root $component) | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+  {{- with $values.topologySpreadConstraints }}
   {{- toYaml . | nindent 2 }}
   {{- else }}
-  {{- include "milliscale.affinity" (list $root $component) | nindent 2 }}
+  {{- include "milliscale.spread" (list $root $component) | nindent 2 }}
   {{- end }}
-{{- if $values.topologySpreadConstraints }}
-topologySpreadConstraints:
-  {{- toYaml $values.topologySpreadConstraints | nindent 2 }}
-{{- else if $root.Values.highAvailability.enabled }}
-topologySpreadConstraints:
-  {{- include "milliscale.zones" (list $root $component) | nindent 2 }}
-{{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
