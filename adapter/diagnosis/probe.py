@@ -160,7 +160,7 @@ class Probe:
         namespace = selection.namespace
         if isinstance(source.rule, ScheduleRule):
             now = time.time()
-            value = Value(of="", value=milli_text(source.rule.schedule.milli_at(now)))
+            value = Value(of="", value=milli_text(await asyncio.to_thread(source.rule.schedule.milli_at, now)))
             return Example(values=(value,), note=await asyncio.to_thread(next_change, source.rule.schedule, now))
         if not namespace and source.namespace_label:
             sample = await self._any_sample(

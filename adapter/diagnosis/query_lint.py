@@ -25,6 +25,7 @@ from kube.mapping import GroupResource
 
 _NAME = "x"
 _SERIES = "series"
+_MAX_LABELS = 4
 _PLAIN_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _NAMESPACE_WORDS = frozenset({"namespace", "namespaces"})
 # The delimiters of Helm and most other templates.
@@ -167,15 +168,20 @@ def _lint_nan(path: str, rule: AnyRule, trees: Iterable[Expr]) -> Iterator[Findi
 
 
 def _labels(rule: Rule) -> Sequence[str]:
-    """Return the label of namespaces, "" if there is none, and those of other resources, by the rule's text."""
+    """Return the label of namespaces, "" if there is none, and some of other resources, by the rule's text.
+
+    Those that the query groups by come first. A query is parsed for each.
+    """
     template = rule.resources.template
     namespace = next((label for label, named in rule.resources.overrides if named.resource in _NAMESPACE_WORDS), "")
     others = [label for label, named in rule.resources.overrides if named.resource not in _NAMESPACE_WORDS]
+    grouped = _grouped_by(rule)
     if template is not None:
         namespace = namespace or template.label_for(group="", singular="namespace")
-        others += [label for label in _grouped_by(rule) if template.resource_in(label) and label != namespace]
+        others += [label for label in grouped if template.resource_in(label) and label != namespace]
         others.append(template.label_for(group="", singular="pod"))
-    return (namespace, *dict.fromkeys(others))
+    others.sort(key=lambda label: label not in grouped)
+    return (namespace, *list(dict.fromkeys(others))[:_MAX_LABELS])
 
 
 def _grouped_by(rule: Rule) -> list[str]:

@@ -26,6 +26,7 @@ from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import AnyRule, Policy, Rule, ScheduleRule
 from adapter.rules.schedule_spec import Activation
 from kube.deadlines import Deadline
+from kube.single_flight import SingleFlight
 from kube.status import StatusError, internal_error, not_found, service_unavailable
 
 # Yield to the event loop after this many values of a long list.
@@ -53,6 +54,7 @@ class ExternalMetrics:
         self._queries = queries
         self._forwarder = forwarder
         self._clock = clock
+        self._days: SingleFlight[int, int] = SingleFlight()
 
     async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
         """Return the metric's series, each with its labels, in the order of the labels; an empty list is no error.
@@ -91,7 +93,7 @@ class ExternalMetrics:
     async def _values(self, source: ExternalSource, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
         rule = source.rule
         if isinstance(rule, ScheduleRule):
-            return self._scheduled(rule, request)
+            return await self._scheduled(rule, request)
         if isinstance(rule, Rule) and rule.resources.namespaced and not source.namespace_label:
             self._queries.warn_once(
                 rule,
@@ -142,12 +144,15 @@ class ExternalMetrics:
             activated.append(value)
         return activated
 
-    def _scheduled(self, rule: ScheduleRule, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
+    async def _scheduled(self, rule: ScheduleRule, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
         """Return the value of a schedule, which has no labels."""
         if not request.selector.matches({}):
             return []
         now = self._clock()
-        milli = rule.schedule.milli_at(now)
+        schedule = rule.schedule
+        if not schedule.is_known(now):
+            await self._days.do(id(schedule), lambda: asyncio.to_thread(schedule.milli_at, now))
+        milli = schedule.milli_at(now)
         return [ExternalMetricValue(metric=rule.metric, labels=None, timestamp=now, window_seconds=None, milli=milli)]
 
     async def _coalesced_values(self, query: ExternalQuery, vector: IndexedVector) -> list[ExternalMetricValue]:

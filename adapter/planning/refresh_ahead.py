@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from adapter.cache_shares import CacheShares
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.single_flight import SingleFlight
 
@@ -97,22 +98,24 @@ class RefreshAheadCache(Generic[T]):
         max_bytes: int,
         caches_failure: Callable[[Exception], bool] = lambda _: True,
         parts: Callable[[T], Sequence[object]] = lambda _: (),
+        owner: Callable[[Hashable], str] = lambda _: "",
     ) -> None:
         """Create an empty cache.
 
         Args:
             ttl: in seconds; 0 caches nothing, but still shares concurrent calls.
             size: returns the bytes that a value takes.
-            max_bytes: of all entries; the oldest are evicted first.
+            max_bytes: of all entries; the oldest are evicted first. Namespaces share a quarter of it.
             caches_failure: returns whether a failure is cached for later callers.
             parts: returns the list in a large value, which is then freed in parts.
+            owner: returns whose share of the cache a key takes: a namespace's, or "".
         """
         self._ttl = ttl
         self._size = size
-        self._max_bytes = max_bytes
+        self._owner = owner
+        self._shares: CacheShares[Hashable] = CacheShares(max_bytes, of_namespaces=max_bytes // 4)
         self._caches_failure = caches_failure
         self._parts = parts
-        self._bytes = 0
         self._entries: dict[Hashable, _Entry[T]] = {}
         self._flights: SingleFlight[Hashable, T] = SingleFlight()
         self._deadlines: dict[Hashable, list[Deadline]] = {}
@@ -145,7 +148,7 @@ class RefreshAheadCache(Generic[T]):
     @property
     def figures(self) -> CacheFigures:
         """The use of the cache."""
-        return CacheFigures(self._hits, self._misses, self._refreshes, len(self._entries), self._bytes)
+        return CacheFigures(self._hits, self._misses, self._refreshes, len(self._entries), self._shares.size)
 
     def cached(self, key: Hashable) -> T | None:
         """Return the cached value; None on a miss and for a cached failure."""
@@ -203,7 +206,7 @@ class RefreshAheadCache(Generic[T]):
 
     def fits(self, key: Hashable, value: T) -> bool:
         """Return whether the cache can hold a value."""
-        return self._ttl > 0 and self._size(value) + _size_of(key) <= self._max_bytes
+        return self._ttl > 0 and self._size(value) + _size_of(key) <= self._shares.largest(self._owner(key))
 
     async def prefetches(self) -> None:
         """Wait for the background calls that are in flight."""
@@ -235,10 +238,10 @@ class RefreshAheadCache(Generic[T]):
         before = self._entries.get(key)
         entry.hit = before is not None and before.missed
         self._evict(key)
-        while self._entries and self._bytes + entry.size > self._max_bytes:
-            self._evict(next(iter(self._entries)))
+        while (evicted := self._shares.to_evict(self._owner(key), entry.size)) is not None:
+            self._evict(evicted)
         self._entries[key] = entry
-        self._bytes += entry.size
+        self._shares.add(self._owner(key), key, entry.size)
         loop = asyncio.get_running_loop()
         if entry.failure is not None:
             entry.timer = loop.call_later(min(_FAILURE_SECONDS, self._ttl), self._evict, key)
@@ -256,14 +259,14 @@ class RefreshAheadCache(Generic[T]):
         """Free the value; the entry stays for a TTL, to record a miss."""
         entry = self._entries[key]
         self._free(entry)
-        self._bytes += _size_of(key) - entry.size
         entry.size = _size_of(key)
+        self._shares.add(self._owner(key), key, entry.size)
         entry.timer = asyncio.get_running_loop().call_later(self._ttl, self._evict, key)
 
     def _evict(self, key: Hashable) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._bytes -= entry.size
+            self._shares.discard(self._owner(key), key)
             if entry.timer is not None:
                 entry.timer.cancel()
             self._free(entry)

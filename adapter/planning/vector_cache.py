@@ -6,7 +6,7 @@ requests for the same query share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from adapter.planning.refresh_ahead import Fetch, RefreshAheadCache
@@ -18,6 +18,7 @@ from adapter.prometheus import (
     PrometheusError,
     PrometheusTimeout,
     Scalar,
+    Tenant,
     Vector,
 )
 from kube.deadlines import NO_DEADLINE, Deadline
@@ -51,6 +52,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             max_bytes=_MAX_BYTES,
             caches_failure=lambda error: not isinstance(error, PrometheusBusy),
             parts=lambda result: result.samples if isinstance(result, Vector) else (),
+            owner=_namespace,
         )
         self._prometheus = prometheus
 
@@ -103,6 +105,14 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             return await indexed(result, indexes) if isinstance(result, Vector) else result
 
         return fetch
+
+
+def _namespace(key: Hashable) -> str:
+    """Return the namespace whose rule sends a query, the key of `VectorCache`; "" for a rule for all namespaces."""
+    match key:
+        case (str(), Destination(tenant=Tenant(namespace=namespace))):
+            return namespace
+    return ""
 
 
 def _size(result: Vector | Scalar) -> int:

@@ -87,7 +87,7 @@ class PrometheusServers:
             async with self._client(destination) as client:
                 return await client.instant(query, deadline=deadline, headers=destination.headers)
         self._check(destination)
-        query = self._tenants.query(query, tenant)
+        query = await self._tenants.query(query, tenant)
         with for_namespace(tenant.namespace):
             async with self._client(destination) as client:
                 return await client.instant(
@@ -103,7 +103,7 @@ class PrometheusServers:
             async with self._client(destination) as client:
                 return await client.series(selector, start=start, end=end, headers=destination.headers)
         self._check(destination)
-        selector = self._tenants.selector(selector, tenant)
+        selector = await self._tenants.selector(selector, tenant)
         with for_namespace(tenant.namespace):
             async with self._client(destination) as client:
                 return await client.series(

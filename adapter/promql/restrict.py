@@ -40,7 +40,7 @@ from promql_parser import (
 )
 
 from adapter.promql.literals import PromqlError, quote
-from adapter.promql.tree import matcher_sign, matchers, operator, parse, parser_errors, selectors
+from adapter.promql.tree import SHIFT_SECONDS, matcher_sign, matchers, operator, parse, parser_errors, selectors
 
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
@@ -228,7 +228,10 @@ def _at(modifier: AtModifier) -> str:
     if modifier.at is None:
         raise PromqlError("@ has no time")
     milliseconds = round((modifier.at - _EPOCH) / timedelta(milliseconds=1))
-    return f"{milliseconds // 1000}.{milliseconds % 1000:03}"
+    sign = ""
+    if milliseconds > SHIFT_SECONDS * 500:
+        sign, milliseconds = "-", SHIFT_SECONDS * 1000 - milliseconds
+    return f"{sign}{milliseconds // 1000}.{milliseconds % 1000:03}"
 
 
 def _duration(duration: timedelta | None) -> str:

@@ -7,6 +7,7 @@ another server: callers report that and check nothing else.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 import promql_parser
@@ -39,15 +40,30 @@ _SIGNS = ((MatchOp.Equal, "="), (MatchOp.NotEqual, "!="), (MatchOp.Re, "=~"), (M
 _MAX_REGEX = 4_000  # characters of the expressions that it gets
 _MAX_CLASSES = 30  # character classes, dots and escapes
 _NAME = "__name__"
+# The parser copies strings at each level, so it gets numbers instead of those of matchers that are longer.
+_LONG = 32
+SHIFT_SECONDS = 2 * 10**11
+"""Times before 1970 are later by this in the tree: reading an earlier one from it is a panic of the parser."""
+
+_FURTHEST_SECONDS = 10**11
+_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+# In a text whose strings `quote` has written.
+_TIMES = re.compile(
+    rf""""(?:[^"\\]|\\.)*+"|@\s*+(?P<sign>-?)\s*+(?P<time>{_NUMBER})"""
+    rf"|\boffset\b\s*+[-+]?\s*+(?P<offset>{_NUMBER}|inf|nan)|\[(?P<range>[^]]*+)",
+    re.IGNORECASE,
+)
+# Durations without a unit are panics of the parser if they are too long.
+_LENGTHS = re.compile(rf"(?<![.\w])(?:{_NUMBER}|inf|nan)(?![.\w])", re.IGNORECASE)
 
 
 def parse(query: str) -> Expr:
-    """Parse PromQL. Regular expressions that take long to compile are not checked.
+    """Parse PromQL. Regular expressions that take long to compile are not checked. See SHIFT_SECONDS.
 
     Raises:
         PromqlError: it is invalid, or too long or too deeply nested.
     """
-    text, regexes = _prepared(query)
+    text, values = _prepared(query)
     with parser_errors():
         tree = promql_parser.parse(text)
     if _is_deep(tree):
@@ -55,9 +71,9 @@ def parse(query: str) -> Expr:
     found = selectors(tree)
     if any(one.matchers.or_matchers for one in found):
         raise PromqlError("a selector has `or`, which only MetricsQL has")
-    if regexes:
+    if values:
         for one in found:
-            one.matchers = Matchers([_with_regex(matcher, regexes) for matcher in one.matchers.matchers])
+            one.matchers = Matchers([_with_value(matcher, values) for matcher in one.matchers.matchers])
     return tree
 
 
@@ -71,53 +87,66 @@ def parser_errors() -> Iterator[None]:
     except (ValueError, OverflowError) as error:
         raise PromqlError(" ".join(str(error).split())) from error
     except BaseException as error:
-        # The parser panics for values such as `offset Inf` and `@ -1`; the exception's class cannot be imported.
+        # A panic of the parser, for a value that is not known to cause one; the exception's class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
         raise PromqlError(f"a number cannot be used: {error}") from error
 
 
 def _prepared(query: str) -> tuple[str, list[str]]:
-    """Return a query for the parser, and regular expressions that are replaced by their numbers, for `_with_regex`.
+    """Return a query for the parser, and the values of matchers that are replaced by their numbers, for `_with_value`.
 
-    The parser gets, and so checks, those that take little time to compile. It does not read all strings as Prometheus
-    does, so all are written anew.
+    The parser gets, and so checks, regular expressions that take little time to compile. It does not read all strings
+    as Prometheus does, so all are written anew.
     """
     parts: list[str] = []
-    regexes: list[str] = []
+    values: list[str] = []
     syntax = operators = characters = classes = 0
-    after_regex_sign = False
+    sign = ""  # of the matcher, before its value
     for kind, text in tokenized(query):
         match kind:
             case "string":
                 value = unquote(text)
-                if after_regex_sign:
-                    characters += len(value)
-                    classes += sum(map(value.count, "\\[."))
-                    cheap = characters <= _MAX_REGEX and classes <= _MAX_CLASSES and "{" not in value
-                    if not cheap or _is_number(value):
-                        regexes.append(value)
-                        value = str(len(regexes) - 1)
+                if sign:
+                    long = len(value) > _LONG
+                    if sign != "=":
+                        characters += len(value)
+                        classes += sum(map(value.count, "\\[."))
+                        long = characters > _MAX_REGEX or classes > _MAX_CLASSES or "{" in value
+                    if long or _is_number(value):
+                        values.append(value)
+                        value = str(len(values) - 1)
+                    syntax += 2 - len(quote(value))  # its quotes
                 text = quote(value)
-                syntax += 2 - len(text)  # its quotes
-                after_regex_sign = False
+                sign = ""
             case "operator":
                 operators += 1
+                sign = "=" if text == "=" else ""
             case "regex":
                 operators += 4  # the parser copies compiled expressions at each level, which takes most of its time
-                after_regex_sign = True
+                sign = text
+            case _ if not text.isspace():
+                sign = ""
         parts.append(text)
         syntax += len(text)
         if syntax > _MAX_SYNTAX:
-            raise PromqlError(f"it is longer than {_MAX_SYNTAX} characters, without its strings")
+            raise PromqlError(f"it is longer than {_MAX_SYNTAX} characters, without the values of its matchers")
         if operators > _MAX_OPERATORS:
             raise PromqlError(f"it has more than {_MAX_OPERATORS} operators and parentheses")
-    return "".join(parts), regexes
+    return _TIMES.sub(_usable_time, "".join(parts)), values
 
 
-def _with_regex(matcher: Matcher, regexes: list[str]) -> Matcher:
-    if matcher.op in (MatchOp.Re, MatchOp.NotRe) and _is_number(matcher.value):
-        return Matcher(matcher.op, matcher.name, regexes[int(matcher.value)])
+def _usable_time(found: re.Match[str]) -> str:
+    """Return a time or a duration as the parser can read it. Raises PromqlError."""
+    for number in filter(None, (found["time"], found["offset"], *_LENGTHS.findall(found["range"] or ""))):
+        if not float(number) < _FURTHEST_SECONDS:
+            raise PromqlError(f"a number cannot be used: {number[:40]}")
+    return f"@ {SHIFT_SECONDS - float(found['time']):.3f}" if found["sign"] else found[0]
+
+
+def _with_value(matcher: Matcher, values: list[str]) -> Matcher:
+    if _is_number(matcher.value):
+        return Matcher(matcher.op, matcher.name, values[int(matcher.value)])
     return matcher
 
 

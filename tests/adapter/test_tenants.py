@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from adapter.prometheus import (
     Scalar,
     Tenant,
     Vector,
+    tenants,
 )
 from adapter.promql import restrict_query, restrict_selector
 from adapter.rules import RulesError, parse_rules
@@ -230,3 +232,29 @@ def test_long_lists_of_names_are_restricted() -> None:
     names = "|".join(f"web-7d9f8b6c5d-{number:05}" for number in range(2000))
     restricted = restrict_selector(f'x{{pod=~"{names}"}}', label="namespace", value="shop")
     assert restricted == f'x{{namespace="shop",pod=~"{names}"}}'
+
+
+async def test_queries_are_restricted_in_a_thread_unless_they_are_short(
+    servers: PrometheusServers, server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long one takes up to 40 ms. Each is restricted once, however many queries another namespace has."""
+    threads: dict[str, list[int]] = {}
+
+    def noted(query: str, *, label: str, value: str) -> str:
+        threads.setdefault(query, []).append(threading.get_ident())
+        return restrict_query(query, label=label, value=value)
+
+    monkeypatch.setattr(tenants, "restrict_query", noted)
+    monkeypatch.setattr(tenants, "_CACHED_CHARACTERS", 20_000)
+    queries = tenants.TenantQueries()
+    long = f'x{{a="{"b" * 100}"}}'
+    for query in ("x", long):
+        await queries.query(query, SHOP)
+    for number in range(100):
+        await queries.query(f'x{{a="{number}{"b" * 500}"}}', Tenant(namespace="bank", label="namespace"))
+    for query in ("x", long):
+        await queries.query(query, SHOP)
+    own = threading.get_ident()
+    assert threads["x"] == [own]
+    [elsewhere] = threads[long]
+    assert elsewhere != own

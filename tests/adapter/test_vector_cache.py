@@ -25,6 +25,7 @@ from adapter.prometheus import (
     PrometheusTimeout,
     Sample,
     Scalar,
+    Tenant,
     Vector,
 )
 from adapter.rules import parse_rules
@@ -317,3 +318,21 @@ async def test_prefetched_query_is_sent_once_and_its_result_indexed() -> None:
     assert found.index.objects(("namespace", "pod"), "a") == {"web-0": found.samples[0]}
     assert outcomes == [found]
     assert prometheus.queries == ["up"]
+
+
+async def test_results_of_a_namespace_evict_none_of_others() -> None:
+    """Each takes 5 MB of the cache's 100: twenty evicted all others."""
+    large = Vector(tuple(Sample({"pod": f"web-{number}"}, NOW, 1.0) for number in range(10_000)))
+    prometheus = CannedPrometheus(result=vector(({}, 1.0)))
+    shop, bank = (Destination(tenant=Tenant(namespace=name)) for name in ("shop", "bank"))
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        for destination in (DEFAULT_DESTINATION, bank):
+            await cache.instant("one", destination=destination)
+        prometheus.result = large
+        for number in range(30):
+            await cache.instant(f"large {number}", destination=shop)
+        assert cache.latest(("large 29", shop)) is not None
+        assert cache.latest(("large 0", shop)) is None
+        for destination in (DEFAULT_DESTINATION, bank):
+            assert cache.latest(("one", destination)) is not None
+        assert cache.figures.size < 26_000_000

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from adapter.metrics.objects import ListedObjects
 from adapter.rule_objects.status_check import RuleChecker
-from adapter.rules import QueryRule, RulesFile, ScheduleRule
+from adapter.rules import QueryRule, RulesFile, ScheduleRule, parse_rules
 from adapter.rules.objects import RuleObject, Tenancy, read_object
-from tests.adapter.metrics_env import CannedPrometheus, metrics_env
+from adapter.schedules.schedule import Schedule
+from tests.adapter.metrics_env import CannedPrometheus, external_request, metrics_env
 from tests.adapter.test_activation import TwoQueries, queues
 
 
@@ -69,3 +74,26 @@ async def test_status_of_a_schedule_is_ready_with_its_value(tmp_path: Path) -> N
         verdict = await checker.check(rule)
     assert (verdict.ready, verdict.reason, verdict.value) == (True, "Ready", "2")
     assert not prometheus.queries
+
+
+async def test_a_new_day_of_a_schedule_is_computed_once_and_not_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes up to 0.2 s."""
+    threads: list[int] = []
+    made = Schedule._made
+
+    def noted(schedule: Schedule, since: int) -> object:
+        threads.append(threading.get_ident())
+        return made(schedule, since)
+
+    monkeypatch.setattr(Schedule, "_made", noted)
+    rules = parse_rules("externalRules: [{name: floor, schedule: {default: 2}}]", source="rules")
+    async with metrics_env(tmp_path, rules, CannedPrometheus()) as env:
+        await env.catalog.relist()
+        request = external_request(metric="floor")
+        values = await asyncio.gather(*(env.external.values(request) for _ in range(5)))
+        values.append(await env.external.values(request))
+    assert [[value.milli for value in one] for one in values] == [[2000]] * 6
+    [elsewhere] = threads
+    assert elsewhere != threading.get_ident()
