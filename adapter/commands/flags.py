@@ -19,6 +19,7 @@ from click.core import ParameterSource
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
+from adapter.prometheus.notices import PartialResponses
 from adapter.prometheus.options import DEFAULT_CONNECTIONS
 from adapter.rules.reading import parse_auth
 from adapter.upstream import Auth, header
@@ -153,6 +154,7 @@ def _prometheus_access(
     prometheus_headers: tuple[tuple[str, str], ...],
     prometheus_auth: Auth | None,
     prometheus_query_parameters: tuple[tuple[str, str], ...],
+    prometheus_partial_responses: PartialResponses,
     prometheus_proxy_url: str,
     prometheus_verb: str,
     prometheus_max_queries: int,
@@ -173,6 +175,7 @@ def _prometheus_access(
             insecure_skip_tls_verify=prometheus_insecure_skip_tls_verify,
             auth=prometheus_auth,
             query_parameters=prometheus_query_parameters,
+            partial_responses=prometheus_partial_responses,
             proxy_url=prometheus_proxy_url,
         )
     except PrometheusConfigError as error:
@@ -229,6 +232,14 @@ prometheus_flags = option_group(
         type=Parsed("name=value", _query_parameter),
         multiple=True,
         help="Parameter to add to the URL of requests to Prometheus, such as dedup=true. Can be repeated.",
+    ),
+    click.option(
+        "--prometheus-partial-responses",
+        type=click.Choice(["fail", "allow"]),
+        default="fail",
+        show_default=True,
+        help="Whether a response is an error if Prometheus says that it lacks samples, such as those of a Thanos store "
+        "that is down. If it is allowed, it looks like less load.",
     ),
     click.option(
         "--prometheus-proxy-url",

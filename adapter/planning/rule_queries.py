@@ -25,6 +25,7 @@ from adapter.prometheus import (
     PrometheusBadResponse,
     PrometheusBusy,
     PrometheusError,
+    PrometheusPartialResponse,
     PrometheusQueryError,
     PrometheusResultError,
     PrometheusTimeout,
@@ -250,6 +251,8 @@ def _status(rule: AnyRule, error: PrometheusError) -> StatusError:
             return status.timeout(f"Timeout: Prometheus did not answer in time for {rule}")
         case PrometheusQueryError():
             return status.internal_error("unable to fetch metrics")
+        case PrometheusPartialResponse():
+            return status.service_unavailable(f"Prometheus could read only a part of the series for {rule}")
         case PrometheusBadResponse():
             return status.service_unavailable(f"Prometheus sent an unusable response for {rule}")
         case _:

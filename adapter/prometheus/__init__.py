@@ -5,6 +5,7 @@ options            their addresses and limits
 results            decodes responses to instant queries
 series             decodes lists of series
 tenants            restricts the queries of a namespace's own rules
+notices            warnings of responses, and which ones are partial
 list_reader        decodes long lists in pieces
 budget             limits the memory of the responses of all servers together
 
@@ -16,6 +17,7 @@ All failures are one of these. Their messages are for logs: they may quote Prome
     PrometheusError
       PrometheusUnavailable   no response, or a temporary refusal: connection refused or reset, 5xx, 401, 403, 429
         PrometheusAccessError   there is no credential, or it is refused
+        PrometheusPartialResponse   a part of the server failed, so the response lacks samples or series
         PrometheusBusy          not sent, because too many queries of the same namespace wait already
       PrometheusTimeout       no response before the deadline, or Prometheus reports a timeout
       PrometheusBadResponse     the response is not Prometheus': not JSON, wrong types, absurdly long
@@ -34,6 +36,7 @@ from adapter.prometheus.errors import (
     PrometheusBusy,
     PrometheusConfigError,
     PrometheusError,
+    PrometheusPartialResponse,
     PrometheusQueryError,
     PrometheusResultError,
     PrometheusTimeout,
@@ -57,6 +60,7 @@ __all__ = [
     "PrometheusConfigError",
     "PrometheusError",
     "PrometheusOptions",
+    "PrometheusPartialResponse",
     "PrometheusQueryError",
     "PrometheusResultError",
     "PrometheusServers",

@@ -30,11 +30,14 @@ from adapter.prometheus.errors import (
     PrometheusAccessError,
     PrometheusBadResponse,
     PrometheusBusy,
+    PrometheusPartialResponse,
     PrometheusTimeout,
     PrometheusUnavailable,
     refusal,
+    server_text,
 )
 from adapter.prometheus.list_reader import ListReader
+from adapter.prometheus.notices import Notices
 from adapter.prometheus.options import PrometheusOptions
 from adapter.prometheus.results import Result, Scalar, Vector, VectorReader, decode
 from adapter.prometheus.series import Series, SeriesReader
@@ -137,8 +140,7 @@ class PrometheusClient:
             result = await _bounded(seconds, self._instant(parameters, headers, max_samples))
         finally:
             self._took("/api/v1/query", started)
-        for warning in result.warnings:
-            self._warn_once(warning)
+        self._check(result.notices)
         return dataclasses.replace(result.value, seconds=time.monotonic() - started)
 
     async def series(
@@ -221,7 +223,10 @@ class PrometheusClient:
         return await self._read_list(VectorReader(max_samples=max_samples), response, body, limit=_MAX_RESPONSE)
 
     async def _receive_series(self, max_series: int | None, response: aiohttp.ClientResponse) -> tuple[Series, ...]:
-        return await self._read_list(SeriesReader(max_series=max_series), response, b"", limit=_MAX_LISTING)
+        reader = SeriesReader(max_series=max_series)
+        found = await self._read_list(reader, response, b"", limit=_MAX_LISTING)
+        self._check(reader.notices)
+        return found
 
     async def _read_list(
         self, reader: ListReader[_T], response: aiohttp.ClientResponse, first: bytes, *, limit: int
@@ -258,10 +263,15 @@ class PrometheusClient:
         if self._observe is not None:
             self._observe(path, time.monotonic() - started)
 
-    def _warn_once(self, warning: str) -> None:
-        if warning not in self._warned and len(self._warned) < _MAX_WARNINGS:
-            self._warned.add(warning)
-            _log.warning("Prometheus warns: %s", " ".join(warning.split())[:300])
+    def _check(self, notices: Notices) -> None:
+        """Log warnings, each once; raise PrometheusPartialResponse if the response is partial and may not be."""
+        partial = notices.partial
+        if partial and self._options.partial_responses == "fail":
+            raise PrometheusPartialResponse(f"Prometheus' response is partial: {server_text(partial)}")
+        for warning in dict.fromkeys((*([partial] if partial else ()), *(notices.warnings or ()))):
+            if warning not in self._warned and len(self._warned) < _MAX_WARNINGS:
+                self._warned.add(warning)
+                _log.warning("Prometheus warns: %s", server_text(warning))
 
 
 async def _bounded(seconds: float, request: Awaitable[_T]) -> _T:

@@ -6,7 +6,8 @@ import msgspec
 
 from adapter.upstream import UpstreamConfigError
 
-_SHOWN = 300
+# Of a longer text, the beginning and the end: VictoriaMetrics quotes the query before it says why.
+_BEGINNING, _END = 100, 300
 
 
 class PrometheusError(Exception):
@@ -27,6 +28,10 @@ class PrometheusBusy(PrometheusUnavailable):
 
 class PrometheusAccessError(PrometheusUnavailable):
     """The adapter has no credential, or the server refuses it. The message may name accounts and roles of a cloud."""
+
+
+class PrometheusPartialResponse(PrometheusUnavailable):
+    """The response lacks what a part of the server could not read, and `partial_responses` is "fail"."""
 
 
 class PrometheusTimeout(PrometheusError):
@@ -66,6 +71,14 @@ class _Refusal(msgspec.Struct, rename="camel"):
         return error or self.message
 
 
+def server_text(text: str) -> str:
+    """Return a server's text for messages: on one line, not too long, and without what a terminal would obey."""
+    flat = " ".join(text.split())
+    if len(flat) > _BEGINNING + _END:
+        flat = f"{flat[:_BEGINNING]} ... {flat[-_END:]}"
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in flat)
+
+
 def refusal(status: int, body: bytes) -> PrometheusError:
     """Return the error for an unsuccessful response, by its HTTP status and body.
 
@@ -77,7 +90,7 @@ def refusal(status: int, body: bytes) -> PrometheusError:
         refused = _Refusal()
     if 300 <= status < 400:
         return PrometheusUnavailable(f"Prometheus answered with a redirect, status {status}; give the address itself")
-    text = " ".join(refused.text.split())[:_SHOWN]
+    text = server_text(refused.text)
     message = f"Prometheus answered with status {status}" + (f": {text}" if text else "")
     if refused.error_type in ("timeout", "canceled"):
         return PrometheusTimeout(message)

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from adapter.prometheus.errors import PrometheusConfigError
+from adapter.prometheus.notices import PartialResponses
 from adapter.upstream import ServerAccess
 
 DEFAULT_SERVER = "default"
@@ -35,6 +36,7 @@ class PrometheusOptions(ServerAccess):
             which need one query.
         max_query_bytes: longer queries are split, if possible.
         tenants: the rules of namespaces may use this server, too; they can always use that of --prometheus-url.
+        partial_responses: "fail" or "allow" those that lack the samples of a part of the server that failed.
         query_parameters: added to the URL of every request, such as ("partial_response", "false").
 
     Raises:
@@ -53,6 +55,7 @@ class PrometheusOptions(ServerAccess):
     max_waiting: int = 512
     max_query_bytes: int = _MAX_QUERY_BYTES
     tenants: bool = False
+    partial_responses: PartialResponses = "fail"
     query_parameters: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:

@@ -13,8 +13,14 @@ import msgspec
 from adapter.gil import releasing_gil
 from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError, refusal
 from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
+from adapter.prometheus.notices import Notices
 
-_MAX_TIMESTAMP = 253_402_300_799.0  # the end of the year 9999, after which RFC 3339 has no dates
+MAX_TIMESTAMP = 253_402_300_799.0
+"""The end of the year 9999, after which RFC 3339 has no dates."""
+HISTOGRAMS = (
+    "native histograms, which have no single value: query histogram_quantile(0.9, ...), histogram_avg(...),"
+    " histogram_sum(...) or histogram_count(...) of them"
+)
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -52,10 +58,10 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result with Prometheus' warnings."""
+    """A result with the response's warnings."""
 
     value: Vector | Scalar
-    warnings: tuple[str, ...]
+    notices: Notices
 
 
 class _Data(msgspec.Struct, rename="camel"):
@@ -63,15 +69,14 @@ class _Data(msgspec.Struct, rename="camel"):
     result: msgspec.Raw
 
 
-class _Body(msgspec.Struct):
+class _Body(Notices, kw_only=True):
     status: str
     data: _Data | None = None
-    warnings: list[str] | None = None
 
 
 class _Sample(msgspec.Struct, gc=False):
     metric: dict[str, str]
-    # Absent for native histograms, which have "histogram" instead, and no single value.
+    # Absent for native histograms, which have "histogram" instead.
     value: tuple[float, str] | None = None
 
 
@@ -94,11 +99,11 @@ def decode(status: int, body: bytes, *, max_samples: int | None = None) -> Resul
     """
     if not 200 <= status < 300:
         raise refusal(status, body)
-    envelope, found = _read(status, body)
+    notices, found = _read(status, body)
     if isinstance(found, Scalar):
-        return Result(found, envelope)
+        return Result(found, notices)
     _check_number(len(found), max_samples)
-    return Result(Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body))), envelope)
+    return Result(Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body))), notices)
 
 
 class VectorReader(ListReader[Result]):
@@ -138,9 +143,9 @@ class VectorReader(ListReader[Result]):
     def finish(self) -> Result:
         """Return the whole result; see ListReader.finish."""
         text = self.rest
-        warnings, found = _read(200, text)
+        notices, found = _read(200, text)
         if isinstance(found, Scalar):
-            return Result(found, warnings)
+            return Result(found, notices)
         samples, memory = self._samples + found, self._memory + _memory(found, len(text))
         self._samples = []
         _check_number(len(samples), self._max_samples)
@@ -150,27 +155,32 @@ class VectorReader(ListReader[Result]):
         ]
         del samples
         ordered = tuple(releasing_gil(heapq.merge(*parts, key=sample_order)))
-        return Result(Vector(ordered, memory=memory), warnings)
+        return Result(Vector(ordered, memory=memory), notices)
 
 
-def _read(status: int, body: bytes) -> tuple[tuple[str, ...], list[Sample] | Scalar]:
+def _read(status: int, body: bytes) -> tuple[Notices, list[Sample] | Scalar]:
     """Return the warnings and the result of a body; samples in the order in which they arrived."""
     try:
         response = _body.decode(body)
         if response.status != "success" or response.data is None:
             raise refusal(status, body)
-        warnings = tuple(response.warnings or ())
+        notices = response.alone()
         if response.data.result_type == "scalar":
-            return warnings, Scalar(*_point(_scalar.decode(response.data.result)))
+            return notices, Scalar(*_point(_scalar.decode(response.data.result)))
         if response.data.result_type != "vector":
             raise _no_vector(response.data.result_type)
-        return warnings, _decoded(response.data.result)
+        return notices, _decoded(response.data.result)
     except UNREADABLE as error:
         raise unreadable(error) from error
 
 
 def _decoded(entries: bytes | msgspec.Raw) -> list[Sample]:
-    return [Sample(entry.metric, *_point(entry.value)) for entry in _samples.decode(entries) if entry.value is not None]
+    samples = []
+    for entry in _samples.decode(entries):
+        if entry.value is None:
+            raise PrometheusResultError(f"the query's result has {HISTOGRAMS}")
+        samples.append(Sample(entry.metric, *_point(entry.value)))
+    return samples
 
 
 def _check_number(samples: int, most: int | None) -> None:
@@ -200,6 +210,6 @@ def _point(pair: tuple[float, str]) -> tuple[float, float]:
         value = float(text)
     except ValueError as error:
         raise PrometheusBadResponse(f"not a sample's value: {text[:40]!r}") from error
-    if not 0 <= timestamp <= _MAX_TIMESTAMP:
+    if not 0 <= timestamp <= MAX_TIMESTAMP:
         raise PrometheusBadResponse(f"not a sample's time: {timestamp!r}")
     return timestamp, value

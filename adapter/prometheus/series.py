@@ -15,6 +15,7 @@ import msgspec
 from adapter.gil import releasing_gil
 from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError
 from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
+from adapter.prometheus.notices import Notices
 
 # The bytes of a name with its set of labels, without the text, and those of each label in the set.
 _NAME_BYTES = 400
@@ -32,7 +33,7 @@ class Series:
     labels: frozenset[str]
 
 
-class _Listing(msgspec.Struct):
+class _Listing(Notices, kw_only=True):
     data: list[dict[str, str]]
     status: str = "success"
 
@@ -42,7 +43,11 @@ _entries = msgspec.json.Decoder(list[dict[str, str]])
 
 
 class SeriesReader(ListReader[tuple[Series, ...]]):
-    """Decodes the response to a series request. Series without a name are ignored."""
+    """Decodes the response to a series request. Series without a name are ignored.
+
+    Attributes:
+        notices: the response's warnings, after `finish`.
+    """
 
     start = re.compile(rb'"data"\s*:\s*\[')
     # Inside a string this cannot match: only white space or punctuation follows a closing quote.
@@ -54,6 +59,7 @@ class SeriesReader(ListReader[tuple[Series, ...]]):
         self._left = math.inf if max_series is None else max_series
         self._max_series = max_series
         self._labels: dict[str, set[str]] = {}
+        self.notices = Notices()
 
     def take(self, entries: bytes) -> int:
         """See ListReader.take."""
@@ -68,6 +74,7 @@ class SeriesReader(ListReader[tuple[Series, ...]]):
         if listing.status != "success":
             raise unreadable("it is an error with the status of a success")
         self._add(listing.data)
+        self.notices = listing.alone()
         return tuple(Series(name, frozenset(labels)) for name, labels in releasing_gil(sorted(self._labels.items())))
 
     def _add(self, entries: list[dict[str, str]]) -> int:

@@ -18,6 +18,7 @@ import msgspec
 
 from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
+from adapter.prometheus.notices import PartialResponses
 from adapter.rules.field_types import Boolean, Duration, Headers, RequiredText, Section, ShortOverrides, Window
 from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter
 from adapter.rules.schedule_spec import Activation, ScheduleSpec
@@ -226,6 +227,7 @@ class ServerSpec(_Access, frozen=True, kw_only=True):
     query_timeout: Duration | None = msgspec.field(name="timeout", default=None)
     max_query_bytes: Annotated[int, msgspec.Meta(ge=_SMALLEST_QUERY_LIMIT)] | None = None
     tenants: Boolean = Boolean(False)
+    partial_responses: PartialResponses = "fail"
     query_parameters: Parameters = Parameters()
 
 

@@ -181,12 +181,12 @@ async def test_refused_connection_is_unavailable_without_the_address(unused_tcp_
 
 
 async def test_warnings_are_logged_once(server: ScriptedPrometheus, caplog: pytest.LogCaptureFixture) -> None:
-    server.reply = responds({**ONE, "warnings": ["a store is away"]})
+    server.reply = responds({**ONE, "warnings": ["PromQL warning: a"]})
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         with caplog.at_level(logging.WARNING):
             await client.instant("a")
             await client.instant("b")
-    assert caplog.text.count("Prometheus warns: a store is away") == 1
+    assert caplog.text.count("Prometheus warns: PromQL warning: a") == 1
 
 
 async def test_long_queries_go_into_the_body_and_short_ones_do_not(server: ScriptedPrometheus) -> None:

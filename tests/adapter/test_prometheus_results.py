@@ -21,7 +21,7 @@ from adapter.prometheus import (
     Scalar,
     Vector,
 )
-from adapter.prometheus.results import decode
+from adapter.prometheus.results import VectorReader, decode
 
 
 def success(kind: str, result: object, **more: object) -> bytes:
@@ -56,13 +56,25 @@ def test_nan_is_a_value() -> None:
     assert math.isnan(result.value)
 
 
-def test_native_histograms_are_left_out() -> None:
-    body = success("vector", [{"metric": {}, "histogram": [5, {"count": "3"}]}, {"metric": {}, "value": [5, "1"]}])
-    assert decode(200, body).value == Vector((Sample({}, 5.0, 1.0),))
+@pytest.mark.parametrize("others", [0, 1, 3_000])  # the last one is decoded while it arrives
+def test_native_histograms_are_an_error_that_says_what_to_query(others: int) -> None:
+    sample = {"metric": {}, "value": [5, "1"]}
+    body = success("vector", [*[sample] * others, {"metric": {}, "histogram": [5, {"count": "3"}]}, sample])
+    with pytest.raises(PrometheusResultError, match=r"native histograms, .* histogram_quantile\("):
+        decode(200, body)
+    with pytest.raises(PrometheusResultError, match="native histograms"):
+        in_pieces(body)
+
+
+def in_pieces(body: bytes) -> None:
+    reader = VectorReader()
+    for start in range(0, len(body), 1_000):
+        reader.feed(body[start : start + 1_000])
+    reader.finish()
 
 
 def test_warnings_are_passed_on() -> None:
-    assert decode(200, success("vector", [], warnings=["partial"])).warnings == ("partial",)
+    assert decode(200, success("vector", [], warnings=["partial"])).notices.warnings == ["partial"]
 
 
 @pytest.mark.parametrize("kind", ["matrix", "string", "", "x" * 10_000])

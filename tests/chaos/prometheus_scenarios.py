@@ -65,6 +65,17 @@ def ten_times(samples: list[Any]) -> list[Any]:
     return [{**sample, "metric": {**sample["metric"], "long": "x" * 9 * len(str(sample))}} for sample in samples]
 
 
+def partial(_: Request, body: bytes) -> bytes:
+    """Return the response of a Thanos with one of two stores down: sums are half as high, lists half as long."""
+    response = json.loads(body)
+    if isinstance(response["data"], list):
+        response["data"] = response["data"][::2]
+    elif response["data"]["resultType"] == "vector":
+        for sample in response["data"]["result"]:
+            sample["value"][1] = str(float(sample["value"][1]) / 2)
+    return json.dumps({**response, "warnings": ["receive series from Addr: 10.1.2.3:10901: Unavailable"]}).encode()
+
+
 # Two for each HPA: the second one is sent when the HPA needs a value again.
 _QUERIES = 2 * len(HPA_NAMES)
 _JSON = {"Content-Type": "application/json"}
@@ -84,6 +95,12 @@ _FAULTS: tuple[tuple[str, str, Fault, bool], ...] = (
     ("prometheus-truncated-reset", "responses end in the middle, with RST", Truncate(reset=False), False),
     ("prometheus-ten-times", "vectors of ten times the size", Rewrite(change=vectors(ten_times)), True),
     ("prometheus-empty", "vectors without samples", Rewrite(change=vectors(lambda _: [])), True),
+    (
+        "prometheus-partial",
+        "200 with half of the values and a warning, as of a Thanos with a store down",
+        Rewrite(change=partial),
+        True,
+    ),
     ("prometheus-429", "429 with Retry-After", Reply(status=429, headers={"Retry-After": "1"}), False),
     ("prometheus-500", "500", Reply(status=500, body=b"internal error"), False),
     ("prometheus-503", "503 with Retry-After of an hour", Reply(status=503, headers={"Retry-After": "3600"}), False),
