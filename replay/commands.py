@@ -35,7 +35,7 @@ from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
 from replay.output.comparison import Comparison, counter_notes
 from replay.output.documents import CSVDocument, Document, JSONDocument
-from replay.output.table import print_table
+from replay.output.table import print_table, printable
 from replay.simulation import Settings, capacity_of
 
 _DEFAULT_FROM: Final = Moment(ago_ms=24 * 3_600_000)
@@ -174,7 +174,8 @@ def errors_of_users() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except (ReplayError, RulesError, PrometheusConfigError) as error:
-        raise click.ClickException(str(error)) from error
+        # Servers' texts are in it, and the names of their series.
+        raise click.ClickException("\n".join(map(printable, str(error).split("\n")))) from error
     except BrokenPipeError:
         raise  # The reader has enough; click ends quietly.
     except OSError as error:

@@ -22,13 +22,13 @@ def print_table(comparison: Comparison, file: TextIO) -> None:
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1), pad_edge=False)
     table.add_column("")
     for column in comparison.columns:
-        table.add_column(Text(_printable(column.name)), justify="right", overflow="fold")
+        table.add_column(Text(printable(column.name)), justify="right", overflow="fold")
     for row in rows(comparison):
         table.add_row(row.label, *map(_text, row.cells))
     console.print(table)
     console.print()
     for note in notes(comparison):
-        console.print(Text(_printable(note)), soft_wrap=not terminal)
+        console.print(Text(printable(note)), soft_wrap=not terminal)
 
 
 def _text(cell: Cell) -> Text:
@@ -39,6 +39,6 @@ def _text(cell: Cell) -> Text:
     return text
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text that cannot move the cursor: names of files may hold any character."""
     return "".join(character if character.isprintable() else "?" for character in text)

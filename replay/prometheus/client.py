@@ -5,19 +5,34 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Annotated, TypeVar
 
+import msgspec
 from prometheus_api_client import PrometheusConnect
 
 from adapter.prometheus import Destination, PrometheusOptions
+from adapter.prometheus.results import HISTOGRAMS, MAX_TIMESTAMP
 from kube.retries import Backoff
 from replay.load import ReplayError
-from replay.prometheus.session import CredentialsAdapter, PrometheusSession, RetriableError
+from replay.prometheus.session import PrometheusSession, RetriableError
 
 _T = TypeVar("_T")
 
-Result = list[dict[str, Any]]
-"""The result of a query as in Prometheus' JSON: [{"metric": labels, "values": [[seconds, "value"], ...]}, ...]."""
+_Point = tuple[Annotated[float, msgspec.Meta(ge=0, le=MAX_TIMESTAMP)], str]
+"""Seconds since the epoch, and the value's text."""
+
+
+class ResultSeries(msgspec.Struct, kw_only=True):
+    """An entry of a query's result: labels, and `values` of a range or the `value` of a time."""
+
+    metric: dict[str, str]
+    values: list[_Point] = []
+    value: _Point | None = None
+    histogram: object = None
+    histograms: object = None
+
+
+Result = list[ResultSeries]
 
 
 class RangeClient:
@@ -33,7 +48,7 @@ class RangeClient:
         sleep: Callable[[float], None] = time.sleep,
         backoff: Callable[[], Backoff] = lambda: Backoff(0.5, 10.0, jitter=0.5),
     ) -> None:
-        """Read the TLS files, and send nothing yet.
+        """Send nothing yet.
 
         Args:
             options: the server.
@@ -42,9 +57,6 @@ class RangeClient:
             clock: monotonic, in seconds.
             sleep: waits.
             backoff: returns the delays between retries.
-
-        Raises:
-            PrometheusConfigError: a TLS file cannot be used.
         """
         self._seconds = seconds
         self._clock = clock
@@ -52,8 +64,6 @@ class RangeClient:
         self._backoff = backoff
         self._session = PrometheusSession(options, destination, clock=clock)
         self._prometheus = PrometheusConnect(url=options.base, session=self._session)
-        # In the place of the library's, which retries without a limit of the time.
-        self._session.mount(options.base, CredentialsAdapter(self._session.credentials))
 
     def __enter__(self) -> RangeClient:
         return self
@@ -68,17 +78,23 @@ class RangeClient:
             ReplayError: the server cannot be reached, or is no Prometheus. It is not retried.
         """
         self._session.deadline = self._clock() + self._seconds
-        _, text = self._checked(lambda: self._prometheus.custom_query("time()"))
-        return float(text)
+
+        def time() -> float:
+            found = self._prometheus.custom_query("time()")
+            if len(found) == 1:  # VictoriaMetrics has no scalars, but vectors of one series without labels
+                found = found[0]["value"]
+            return float(msgspec.convert(found, _Point)[1])
+
+        return self._checked(time)
 
     def instant(self, query: str, *, time_ms: int) -> Result:
-        """Evaluate a query at a time; entries have "value" instead of "values".
+        """Evaluate a query at a time.
 
         Raises:
             ReplayError: there is no result.
         """
         parameters = {"time": _seconds(time_ms)}
-        return self._retried(lambda: self._prometheus.custom_query(query, params=parameters))
+        return self._result(lambda: self._prometheus.custom_query(query, params=parameters))
 
     def range(self, query: str, *, start_ms: int, end_ms: int, step_ms: int) -> Result:
         """Evaluate a query at start, start + step, ... up to the end inclusive.
@@ -93,21 +109,30 @@ class RangeClient:
         timeout = f"{0.9 * self._seconds:g}s"
         exact = {"start": _seconds(start_ms), "end": _seconds(end_ms), "timeout": timeout}
         start, end = (datetime.fromtimestamp(time_ms / 1000, UTC) for time_ms in (start_ms, end_ms))
-        return self._retried(
+        return self._result(
             lambda: self._prometheus.custom_query_range(query, start, end, _seconds(step_ms), params=exact)
         )
 
     def metric_names(self) -> list[str]:
         """Return the names of all series of the server."""
-        return self._retried(lambda: self._prometheus.get_label_values("__name__"))
+        return self._retried(lambda: msgspec.convert(self._prometheus.get_label_values("__name__"), list[str]))
 
     def metric_type(self, metric: str) -> str:
         """Return the type of a metric by the metadata of scrapes, such as "counter"; "" if unknown."""
+
+        def type_of() -> str:
+            return next((str(entry["type"]) for entry in self._prometheus.get_metric_metadata(metric)), "")
+
         try:
-            found = self._retried(lambda: self._prometheus.get_metric_metadata(metric))
+            return self._retried(type_of)
         except ReplayError:
             return ""  # not all servers have metadata
-        return next((str(entry["type"]) for entry in found), "")
+
+    def _result(self, send: Callable[[], object]) -> Result:
+        found = self._retried(lambda: msgspec.convert(send(), Result))
+        if any(one.histogram is not None or one.histograms is not None for one in found):
+            raise ReplayError(f"the result has {HISTOGRAMS}")
+        return found
 
     def _retried(self, send: Callable[[], _T]) -> _T:
         """Send until there is a response or a final error, or the time is over."""
@@ -125,7 +150,7 @@ class RangeClient:
     def _checked(self, send: Callable[[], _T]) -> _T:
         try:
             return send()
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise self._session.not_prometheus("its response is not that of Prometheus' API") from error
 
 

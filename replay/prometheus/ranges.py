@@ -164,7 +164,7 @@ class RangeReader:
             raise
         try:
             return _combined(query, times, result)
-        except (ValueError, LookupError, TypeError) as error:
+        except ValueError as error:
             raise ReplayError(
                 f"the response to {shown(query.query)} is not that of Prometheus' API; check the server"
             ) from error
@@ -173,12 +173,9 @@ class RangeReader:
 def _combined(query: RangeQuery, times: Times, result: Result) -> array[float]:
     """Return one value at each time of a result."""
     values = array("d", [math.nan]) * times.count
-    series = sorted(
-        (one for one in result if _counts(query, one["metric"])), key=lambda one: sorted(one["metric"].items())
-    )
+    series = sorted((one for one in result if _counts(query, one.metric)), key=lambda one: sorted(one.metric.items()))
     for one in series:
-        # Native histograms have no "values".
-        for seconds, text in one.get("values", ()):
+        for seconds, text in one.values:
             index = round((seconds * 1000 - times.start_ms) / times.step_ms)
             if not 0 <= index < times.count:
                 continue

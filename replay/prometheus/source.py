@@ -256,7 +256,8 @@ def _cache_key(destination: Destination, default: PrometheusOptions) -> tuple[ob
     """Return a key for a server and its tenant, if any. It excludes credentials, since they change."""
     options = destination.server or default
     headers = {**dict(options.headers), **dict(destination.headers)}
-    return options.base, sorted((name, value) for name, value in headers.items() if name.lower() != "authorization")
+    others = sorted((name, value) for name, value in headers.items() if name.lower() != "authorization")
+    return options.base, others, options.partial_responses
 
 
 def _check_values(query: RangeQuery, series: Series, settings: PrometheusSettings, client: RangeClient) -> None:

@@ -63,8 +63,13 @@ def requests_of(result: Result) -> dict[str, int]:
     """Return {resource: what a pod requests in milli-values}, and the same of each container as CONTAINER/RESOURCE."""
     requests: dict[str, int] = {}
     for one in result:
-        resource, container = one["metric"].get("resource", ""), one["metric"].get("container", "")
-        milli = round(float(one["value"][1]) * 1000)
+        resource, container = one.metric.get("resource", ""), one.metric.get("container", "")
+        try:
+            milli = round(float(one.value[1] if one.value is not None else "") * 1000)
+        except (ValueError, OverflowError) as error:
+            raise ReplayError(
+                f"the {resource} that pods request is no number in Prometheus; give it with --request"
+            ) from error
         requests[f"{container}/{resource}"] = milli
         requests[resource] = requests.get(resource, 0) + milli
     return requests

@@ -14,7 +14,7 @@ import pytest
 from adapter.prometheus import DEFAULT_DESTINATION, Destination
 from replay.load import ReplayError
 from replay.prometheus.cache import ChunkCache, default_folder
-from replay.prometheus.client import RangeClient, Result
+from replay.prometheus.client import RangeClient, Result, ResultSeries
 from replay.prometheus.ranges import RangeQuery, RangeReader, Times, progress
 from replay.prometheus.session import TooLargeError
 
@@ -41,7 +41,7 @@ class Server(RangeClient):
         if count > self._most:
             raise TooLargeError("exceeded maximum resolution")
         times = [time for time in range(start_ms, end_ms + 1, step_ms) if time not in self._without]
-        return [{"metric": {}, "values": [[time / 1000, str(time // step_ms)] for time in times]}]
+        return [ResultSeries(metric={}, values=[(time / 1000, str(time // step_ms)) for time in times])]
 
 
 def read(server: Server, folder: Path, times: Times, *, tenant: str = "", query: RangeQuery = QUERY) -> array[float]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socketserver
 import ssl
+import threading
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusConfigError, PrometheusOptions
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from kube.certs import CertificateAuthority
 from replay.load import ReplayError
 from replay.prometheus.client import RangeClient
@@ -145,15 +148,116 @@ def test_first_request_is_not_retried() -> None:
     assert clock.now == 0
 
 
-def test_slow_response_ends_at_the_deadline() -> None:
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n"])
+def test_response_in_drops_ends_at_the_deadline(head: bytes) -> None:
+    """Each byte of a head or body would extend the timeout of a socket."""
+    ended = threading.Event()
+
+    class Drip(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.sendall(head)
+                while not ended.wait(0.01):
+                    self.request.sendall(b"a")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Drip) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        options = PrometheusOptions(url=f"http://127.0.0.1:{server.server_address[1]}")
+        try:
+            with RangeClient(options, DEFAULT_DESTINATION, seconds=0.2) as client:
+                with pytest.raises(ReplayError, match="sent no response in time"):
+                    client.range("up", start_ms=0, end_ms=0, step_ms=1)
+                with pytest.raises(ReplayError, match="sent no response in time"):
+                    client.server_time()
+        finally:
+            ended.set()
+            server.shutdown()
+
+
+DEEP = b'{"status": "success", "data": %s}' % (b"[" * 100_000 + b"]" * 100_000)
+
+
+def matrix(*series: object) -> bytes:
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}}).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        DEEP,
+        b"null",
+        b'{"data": null}',
+        b'{"status": "success", "warnings": "all"}',
+        b'{"data": {"result": [{"metric": {}, "values": [[1e999, "1"]]}]}}',
+        matrix(5),
+        matrix({"values": []}),
+        matrix({"metric": [], "values": []}),
+        matrix({"metric": {"a": 5}, "values": []}),
+        matrix({"metric": {}, "values": [[1]]}),
+        matrix({"metric": {}, "values": [["1", "1"]]}),
+        matrix({"metric": {}, "values": [[-1, "1"]]}),
+        matrix({"metric": {}, "values": [[1, 1]]}),
+        matrix({"metric": {}, "values": {}}),
+    ],
+)
+def test_malformed_response_is_an_error_in_a_sentence(body: bytes) -> None:
+    with (
+        stub_server(lambda _: (200, JSON, body)) as url,
+        RangeClient(PrometheusOptions(url=url), DEFAULT_DESTINATION) as client,
+    ):
+        expected = pytest.raises(ReplayError, match="its response is not that of Prometheus' API")
+        with expected:
+            client.range("up", start_ms=0, end_ms=0, step_ms=1)
+        with expected:
+            client.instant("up", time_ms=0)
+        with expected:
+            client.server_time()
+        assert client.metric_type("up") in ("", "unknown")
+        with expected:
+            client.metric_names()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"data": {"resultType": "scalar", "result": [1763876000.5, "1763876000.5"]}}',
+        b'{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1763876000, "1763876000.5"]}]}}',
+    ],
+)
+def test_time_of_the_server_is_a_scalar_or_as_of_victoriametrics_a_vector(body: bytes) -> None:
+    with (
+        stub_server(lambda _: (200, JSON, body)) as url,
+        RangeClient(PrometheusOptions(url=url), DEFAULT_DESTINATION) as client,
+    ):
+        assert client.server_time() == 1763876000.5
+
+
+@pytest.mark.parametrize("more", [{"warnings": ["a store is down \x1b]0;owned\x07"]}, {"isPartial": True}])
+def test_partial_response_is_retried_and_then_an_error(more: dict[str, object]) -> None:
+    body = json.dumps({"status": "success", **more, "data": {"resultType": "matrix", "result": []}}).encode()
     clock = Clock()
+    with stub_server(lambda _: (200, JSON, body)) as url:
+        with pytest.raises(ReplayError, match=r"only a part of the series .* --prometheus-partial-resp") as raised:
+            request(url, clock=clock)
+        assert str(raised.value).isprintable()
+        assert clock.now > 100
+        request(url, partial_responses="allow")
+        with pytest.raises(ReplayError, match="with partialResponses: allow"):
+            request(url, name="thanos")
 
-    def slow(_: str) -> Response:
-        clock.now += 1_000
-        return 200, JSON, MATRIX
 
-    with stub_server(slow) as url, pytest.raises(ReplayError, match="sent no response in time"):
-        request(url, clock=clock)
+@pytest.mark.parametrize("name", ["histograms", "histogram"])
+def test_native_histograms_are_an_error_that_says_what_to_query(name: str) -> None:
+    body = matrix({"metric": {}, name: [[1, {"count": "5"}]]})
+    with stub_server(lambda _: (200, JSON, body)) as url, pytest.raises(ReplayError, match=r"histogram_quantile\("):
+        request(url)
+
+
+def test_message_of_a_server_is_printable_and_has_its_end() -> None:
+    text = f'error when executing query="{"x" * 5_000}"\x1b[2J: the reason'
+    with stub_server(lambda _: (503, JSON, error("", text))) as url, pytest.raises(ReplayError) as raised:
+        request(url)
+    assert str(raised.value).endswith('x"\N{REPLACEMENT CHARACTER}[2J: the reason; try again later')
 
 
 def test_times_are_exact() -> None:
@@ -269,5 +373,5 @@ def test_client_certificate_is_sent(tls: Path) -> None:
 
 
 def test_unusable_file_of_tls(tmp_path: Path) -> None:
-    with pytest.raises(PrometheusConfigError, match="CA file for Prometheus"):
+    with pytest.raises(ReplayError, match="CA file for Prometheus"):
         request("https://127.0.0.1:1", ca_file=tmp_path / "none")
