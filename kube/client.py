@@ -13,6 +13,10 @@ with paths and dicts, and raises one of two errors:
 
 Requests are retried as client-go retries them (kube.retries), within their timeout. TCP notices a peer that vanished
 after 45 seconds; a watch ends after one and a quarter bookmark intervals without a line in any case.
+
+The lines of watches may be as long as an API server sends them: etcd takes objects of up to 1.5 MiB, and "<" has six
+bytes in JSON. At most four lines and pages of lists of more than a mebibyte are in memory at a time. A watch goes on
+after an object that cannot be read.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from yarl import URL
 from kube.config import RestConfig, RestConfigError, keepalive_socket, load_config
 from kube.retries import BeforeRetry, Response, Retries
 from kube.status import StatusError
+from kube.unreadable import UNREADABLE, event_of
 
 Query = Mapping[str, str | int | bool]
 
@@ -46,8 +51,8 @@ _MAX_BYTES = 16 * 2**20
 # The maximum of responses of more than a mebibyte that are read at a time.
 _LARGE_BYTES = 2**20
 _LARGE_AT_ONCE = 4
-# etcd takes objects of up to 1.5 MiB.
-_LONGEST_LINE = 2**21
+_LONGEST_LINE = 2**24
+_START_BYTES = 2**13  # of a line that is too long: has the object's name
 
 
 class KubeError(Exception):
@@ -67,7 +72,15 @@ class WatchSilent(KubeUnreachable):
 
 
 class ResponseTooLarge(KubeUnreachable):
-    """The response is larger than this client reads; the rest of it was not read."""
+    """The response is larger than this client reads; the rest of it was not read.
+
+    Attributes:
+        start: the first bytes.
+    """
+
+    def __init__(self, message: str, start: bytes) -> None:
+        super().__init__(message)
+        self.start = start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +100,8 @@ class KubeClient:
         host: the API server's host and port.
         retries: retries requests; its counts are for metrics.
         bookmark_seconds: how often the API server sends a bookmark to a watch.
-        large_responses: responses of more than a mebibyte that are being read; at most four of lists, four others.
+        large_responses: responses, and lines of watches, of more than a mebibyte that are being read; at most four of
+            lists and watches, four others.
     """
 
     def __init__(
@@ -105,7 +119,7 @@ class KubeClient:
         self._user_agent = user_agent
         self._proxy = config.proxy
         self._timeout = timeout
-        # Lists have separate slots, so that slow large responses of a metrics API do not delay lists of pods.
+        # Lists and watches have separate slots, so that slow large responses of a metrics API do not delay pods.
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._large_lists = asyncio.Semaphore(_LARGE_AT_ONCE)
         self.large_responses = 0
@@ -113,8 +127,6 @@ class KubeClient:
             # No limit: a watch holds its connection, and requests must not wait for one.
             connector=aiohttp.TCPConnector(limit=0, ssl=config.tls, socket_factory=keepalive_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # An event of a watch is a line that holds a whole object.
-            read_bufsize=_LONGEST_LINE,
         )
 
     @classmethod
@@ -251,6 +263,9 @@ class KubeClient:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events of a collection, `{"type": ..., "object": {...}}`, until the server ends the watch.
 
+        The event of an object that cannot be read is one of `kube.unreadable.event_of`, or `{"type": "UNREADABLE"}` if
+        its name cannot be read either.
+
         Args:
             path: the collection's path.
             query: resourceVersion, labelSelector, allowWatchBookmarks and so on.
@@ -274,17 +289,44 @@ class KubeClient:
                         raise self._error_of(await self._read(response, _MAX_BYTES, self._large))
                 if on_open is not None:
                     on_open()
-                while line := await self._line(response):
-                    event = _decode(line)
-                    if event.get("type") == "ERROR":
-                        raise _event_error(event.get("object"))
-                    yield event
+                async with contextlib.aclosing(self._events(response.content)) as events:
+                    async for event in events:
+                        if event.get("type") == "ERROR":
+                            raise _event_error(event.get("object"))
+                        yield event
 
-    async def _line(self, response: aiohttp.ClientResponse) -> bytes:
-        """Return the next line of a watch; empty at its end."""
+    async def _events(self, content: aiohttp.StreamReader) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the events of a watch's lines. A long line waits for a slot; a too long one is not kept in memory."""
+        line = bytearray()
+        too_long = False
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.silence_seconds
+        async with contextlib.AsyncExitStack() as slot:
+            while piece := await self._piece(content, until):
+                *ends, rest = piece.split(b"\n")
+                for end in ends:
+                    line += b"" if too_long else end
+                    await slot.aclose()
+                    event = _event(line, too_long=too_long)
+                    line, too_long = bytearray(), False
+                    yield event
+                if ends:
+                    until = loop.time() + self.silence_seconds
+                if too_long:
+                    continue
+                if len(line) <= _LARGE_BYTES < len(line) + len(rest):
+                    await slot.enter_async_context(self._reading_large(self._large_lists))
+                    until = loop.time() + self.silence_seconds
+                line += rest
+                if len(line) > _LONGEST_LINE:
+                    line, too_long = line[:_START_BYTES], True
+                    await slot.aclose()
+
+    async def _piece(self, content: aiohttp.StreamReader, until: float) -> bytes:
+        """Return the next bytes of a watch; empty at its end."""
         try:
-            async with asyncio.timeout(self.silence_seconds):
-                return await response.content.readline()
+            async with asyncio.timeout_at(until):
+                return await content.readany()
         except TimeoutError as error:
             raise WatchSilent(f"the watch has been silent for {self.silence_seconds:g} seconds") from error
 
@@ -341,7 +383,8 @@ class KubeClient:
                 content += piece
                 if len(content) > max_bytes:
                     size = f"more than {max_bytes // 2**20} MiB" if max_bytes >= 2**20 else f"over {max_bytes} bytes"
-                    raise ResponseTooLarge(f"the API server's response is too large to be read: {size}")
+                    message = f"the API server's response is too large to be read: {size}"
+                    raise ResponseTooLarge(message, bytes(content[:_START_BYTES]))
         return Response(response.status, response.headers, bytes(content))
 
     def _error_of(self, response: Response) -> StatusError | KubeUnreachable:
@@ -372,7 +415,9 @@ def _as_unreachable() -> Iterator[None]:
         raise KubeUnreachable("the API server did not respond in time") from error
     except (aiohttp.ClientError, OSError, RestConfigError) as error:
         raise KubeUnreachable(f"the API server cannot be reached: {str(error) or type(error).__name__}") from error
-    except ValueError as error:  # raised by aiohttp for a line that is too long
+    except (StatusError, KubeError):
+        raise
+    except Exception as error:  # aiohttp's errors of malformed responses have no common class
         raise KubeUnreachable(f"the API server's response cannot be read: {error}") from error
 
 
@@ -382,7 +427,19 @@ def _event_error(status: object) -> StatusError:
     return StatusError.from_body(code if isinstance(code, int) else 500, msgspec.json.encode(status))
 
 
-def _decode(content: bytes) -> dict[str, Any]:
+def _event(line: bytearray, *, too_long: bool) -> dict[str, Any]:
+    try:
+        if not too_long:
+            return _decode(line)
+    except KubeUnreachable as error:
+        event = event_of(line)
+        if event is None and not isinstance(error.__cause__, RecursionError):
+            raise
+        return event or {"type": UNREADABLE}
+    return event_of(line) or {"type": UNREADABLE}
+
+
+def _decode(content: bytes | bytearray) -> dict[str, Any]:
     try:
         decoded = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

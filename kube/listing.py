@@ -2,7 +2,8 @@
 
 Twenty thousand pods are 100 MB of JSON, seven times that as dicts, and seconds of decoding. This module needs the
 memory of one page (500 objects, like kubectl and client-go) and one decoded object, and yields to other tasks every few
-objects. After a page of more than 32 MiB, pages have fewer objects.
+objects. After a page that is over 32 MiB or cannot be decoded, pages have fewer objects, at last one; then they grow
+again. So an object that cannot be read costs some requests, and the rest of the list is read.
 """
 
 from __future__ import annotations
@@ -10,20 +11,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from kube.client import KubeClient, KubeUnreachable, Query, ResponseTooLarge
+from kube.unreadable import item_of, list_of
 
 T = TypeVar("T")
 
 _PAGE = 500
 _PAGE_BYTES = 2**25
 _FEWER = 10
+_MORE = 2
 # Bytes of JSON decoded between yields, which take a few ms. Objects have between 500 bytes and 1.5 MiB.
 _BYTES_AT_ONCE = 2**18
 _MALFORMED = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_OnUnreadable: TypeAlias = Callable[[Any], None] | None
 # The continue token holds the version; an API server refuses both together.
 _FIRST_PAGE_ONLY = ("resourceVersion", "resourceVersionMatch")
 
@@ -54,6 +58,7 @@ async def list_objects(
     query: Query | None = None,
     *,
     accept: str = "application/json",
+    on_unreadable: _OnUnreadable = None,
 ) -> Listed[T]:
     """List a collection. All pages are of the same resourceVersion, which the API server keeps for 5 to 10 minutes.
 
@@ -63,29 +68,32 @@ async def list_objects(
         select: returns a view of an object's JSON, which may be anything; None excludes the object.
         query: selectors and so on. With resourceVersion=0 an API server lists from its cache, in one page.
         accept: the media type to accept.
+        on_unreadable: called for an object that is too large or cannot be decoded, with its name and namespace
+            (`kube.unreadable.item_of`); None: that is an error.
 
     Raises:
         StatusError: the API server refuses; 410: the resourceVersion of the first page has expired, so start again.
         KubeUnreachable: there is no response, or it is no list.
-        ResponseTooLarge: a single object is too large.
+        ResponseTooLarge: a single object is too large, and has no name to call `on_unreadable` with.
     """
     first: Mapping[str, str | int | bool] = {**(query or {}), "limit": _PAGE}
     later = {name: value for name, value in first.items() if name not in _FIRST_PAGE_ONLY}
     items: list[T] = []
-    page, limit = await _page(client, path, first, accept, limit=_PAGE)
+    page, limit = await _page(client, path, first, accept, on_unreadable, limit=_PAGE)
     version = page.metadata.resource_version
     while True:
         decoded = 0
         for raw in page.items or ():
             decoded += len(raw)
-            if (item := select(_decode(raw))) is not None:
+            if (item := _view(raw, select, on_unreadable)) is not None:
                 items.append(item)
             if decoded >= _BYTES_AT_ONCE:
                 decoded = 0
                 await asyncio.sleep(0)
         if not page.metadata.continue_:
             return Listed(version, items)
-        page, limit = await _page(client, path, {**later, "continue": page.metadata.continue_}, accept, limit=limit)
+        following = {**later, "continue": page.metadata.continue_}
+        page, limit = await _page(client, path, following, accept, on_unreadable, limit=limit)
 
 
 async def collection_version(
@@ -96,28 +104,48 @@ async def collection_version(
     Raises:
         StatusError, KubeUnreachable: as list_objects.
     """
-    page, _ = await _page(client, path, query or {}, accept, limit=1)
+    page, _ = await _page(client, path, query or {}, accept, lambda _: None, limit=1)
     return page.metadata.resource_version
 
 
-async def _page(client: KubeClient, path: str, query: Query, accept: str, *, limit: int) -> tuple[_Page, int]:
-    """Read a page of up to `limit` objects; return it with the limit that it was read with."""
+async def _page(
+    client: KubeClient, path: str, query: Query, accept: str, on_unreadable: _OnUnreadable, *, limit: int
+) -> tuple[_Page, int]:
+    """Read a page of up to `limit` objects; return it with the limit of the next page."""
+    failure: KubeUnreachable
     while True:
         try:
             content = await client.get_bytes(path, {**query, "limit": limit}, accept=accept, max_bytes=_PAGE_BYTES)
-            break
-        except ResponseTooLarge:
-            if limit == 1:
-                raise
-            limit = max(1, limit // _FEWER)
-    try:
-        return msgspec.json.decode(content, type=_Page), limit
-    except _MALFORMED as error:
-        raise KubeUnreachable(f"the API server's response to a list request is no list: {error}") from error
+            page = msgspec.json.decode(content, type=_Page)
+        except ResponseTooLarge as error:
+            failure, start = error, error.start
+        except RecursionError as error:
+            failure, start = _no_list(error), content
+        except _MALFORMED as error:
+            raise _no_list(error) from error
+        else:
+            return page, min(limit * _MORE, _PAGE) if len(content) * _MORE < _PAGE_BYTES else limit
+        if limit == 1:
+            found = list_of(start)
+            # A server that ignores the limit has more objects; one that has sent an earlier page does not ignore it.
+            if found is None or on_unreadable is None or not (b'"continue"' in found[0] or "continue" in query):
+                raise failure
+            on_unreadable(found[1])
+            return _Page(msgspec.json.decode(found[0], type=_Metadata)), limit
+        limit = max(1, limit // _FEWER)
 
 
-def _decode(raw: msgspec.Raw) -> Any:
+def _view(raw: msgspec.Raw, select: Callable[[Any], T | None], on_unreadable: _OnUnreadable) -> T | None:
     try:
-        return msgspec.json.decode(raw)
+        entry = msgspec.json.decode(raw)
     except _MALFORMED as error:
-        raise KubeUnreachable(f"the API server's response is not JSON: {error}") from error
+        named = item_of(memoryview(raw))
+        if named is None or on_unreadable is None:
+            raise KubeUnreachable(f"the API server's response is not JSON: {error}") from error
+        on_unreadable(named)
+        return None
+    return select(entry)
+
+
+def _no_list(error: Exception) -> KubeUnreachable:
+    return KubeUnreachable(f"the API server's response to a list request is no list: {error}")

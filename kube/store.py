@@ -18,6 +18,9 @@ exactly on time; for one while disconnected. A silent watch is closed and reopen
 makes a store stale, and a server without bookmarks does not (kube-apiserver sends none for a resource until one of its
 objects has changed). A stale store whose watch is reopened first receives all missed changes: it stays stale for
 another twelfth of an interval, or until it is listed again.
+
+An object that cannot be read is *unknown*: it is too large (`kube.unreadable`), or `select` fails. The store keeps what
+it knew of it, and the other objects are up to date. If its name cannot be read either, the collection is listed again.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from kube.listing import collection_version, list_objects
 from kube.process import boot_clock
 from kube.retries import Backoff
 from kube.status import StatusError
+from kube.unreadable import UNREADABLE
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +115,7 @@ class Store(Generic[T]):
         self._backoff = backoff or Backoff(0.8, 30.0, jitter=1.0)
         self._random = random
         self._items: dict[str, dict[str, T]] = {}
+        self._unknown: dict[str, set[str]] = {}
         self._version = ""
         self._must_list = True
         self._must_compare = False
@@ -154,6 +159,11 @@ class Store(Generic[T]):
         intervals = 1.0 if self.disconnected else _STALE_AFTER
         silent = self._silent_seconds(now) >= intervals * self._client.bookmark_seconds
         return silent or now < self._caught_up_at
+
+    def is_unknown(self, namespace: str, name: str | None = None) -> bool:
+        """Return whether this object cannot be read; without a name, whether any of the namespace cannot be read."""
+        names = self._unknown.get(namespace, ())
+        return bool(names) if name is None else name in names
 
     @property
     def problem(self) -> str | None:
@@ -201,6 +211,10 @@ class Store(Generic[T]):
                     _log.warning("%s: %s; retrying", self._path, error)
                 self._failure = error
                 useful = False
+            except Exception as error:  # noqa: BLE001  # a bug: the other stores go on, and this one may have missed a change
+                _log.exception("%s: internal error; listing again", self._path)
+                self._must_list, self._failure = True, KubeError(f"internal error: {error}")
+                useful = False
             # Avoid a tight loop if the server fails, or ends watches as soon as they are open.
             if not useful:
                 await asyncio.sleep(self._backoff.next())
@@ -219,16 +233,39 @@ class Store(Generic[T]):
     async def _list(self) -> None:
         # Never version 0: an API server serves that from its cache, in one page whatever the limit, and after a 410
         # perhaps with an expired version.
-        listed = await list_objects(self._client, self._path, self._view, self._query, accept=self._accept.lists)
+        unknown: set[Key] = set()
+
+        def view(entry: Any) -> tuple[Key, T] | None:
+            """Return the key and view of a listed object; the stored view itself, if it is equal."""
+            if (key := _key(entry)) is None:
+                return None
+            selected, is_readable = self._read(key, entry)
+            if not is_readable:
+                unknown.add(key)
+            old = self.get(*key)
+            return None if selected is None else (key, selected if old is None or old != selected else old)
+
+        listed = await list_objects(
+            self._client,
+            self._path,
+            view,
+            self._query,
+            accept=self._accept.lists,
+            on_unreadable=lambda entry: unknown.update(filter(None, (_key(entry),))),
+        )
         if not listed.version:
             raise KubeUnreachable("the API server's response to a list request has no resourceVersion to watch from")
         found = dict(listed.items)
         known = [(namespace, name) for namespace, items in self._items.items() for name in items]
-        changes = [*found.items(), *((key, None) for key in known if key not in found)]
-        for number, (key, view) in enumerate(changes, start=1):
-            self._set(key, view)
+        changes = [*found.items(), *((key, None) for key in known if key not in found and key not in unknown)]
+        for number, (key, new) in enumerate(changes, start=1):
+            self._set(key, new)
             if number % _BATCH == 0:
                 await asyncio.sleep(0)
+        for key in [(namespace, name) for namespace, names in self._unknown.items() for name in names]:
+            self._note(key, is_readable=key not in unknown)
+        for key in unknown:
+            self._note(key, is_readable=False)
         self._version = listed.version
         self._heard_at = self._clock()
         self._caught_up_at = float("-inf")
@@ -237,14 +274,24 @@ class Store(Generic[T]):
         self._connected()
         self._synced.set()
 
-    def _view(self, entry: Any) -> tuple[Key, T] | None:
-        """Return the key and view of a listed object; the stored view itself, if it is equal."""
-        key = _key(entry)
-        view = None if key is None else self._select(entry)
-        if key is None or view is None:
-            return None
-        old = self.get(*key)
-        return key, view if old is None or old != view else old
+    def _read(self, key: Key, entry: Any) -> tuple[T | None, bool]:
+        """Return the view of an object, or the stored one, and whether the object could be read."""
+        try:
+            return self._select(entry), True
+        except Exception:  # noqa: BLE001  # a bug: the other objects must go on
+            if not self.is_unknown(*key):
+                _log.exception("%s: %s: internal error", self._path, "/".join(key))
+            return self.get(*key), False
+
+    def _note(self, key: Key, *, is_readable: bool) -> None:
+        namespace, name = key
+        if not is_readable and not self.is_unknown(namespace, name):
+            _log.warning("%s: %s/%s cannot be read; what was known of it stays", self._path, namespace, name)
+            self._unknown.setdefault(namespace, set()).add(name)
+        elif is_readable and self.is_unknown(namespace, name):
+            self._unknown[namespace].discard(name)
+            if not self._unknown[namespace]:
+                del self._unknown[namespace]
 
     async def _watch(self) -> bool:
         """Run one watch to its end. Return whether it received an event, or lasted for some time."""
@@ -257,7 +304,10 @@ class Store(Generic[T]):
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
-                    self._apply(event)
+                    if not self._apply(event):
+                        _log.warning("%s: an object without a name cannot be read; listing again", self._path)
+                        self._must_list = True
+                        return False
                     count += 1
                     if count == 1:
                         self._backoff.reset()
@@ -281,7 +331,8 @@ class Store(Generic[T]):
         """Count the opening of the current watch as a proof, because the watch has not failed."""
         self._heard_at = max(self._heard_at, self._opened_at or self._heard_at)
 
-    def _apply(self, event: Mapping[str, Any]) -> None:
+    def _apply(self, event: Mapping[str, Any]) -> bool:
+        """Apply an event; return whether it is known which object it is about."""
         self._heard_at = self._clock()
         kind, entry = event.get("type"), event.get("object")
         metadata = entry.get("metadata") if isinstance(entry, dict) else None
@@ -290,11 +341,15 @@ class Store(Generic[T]):
             self._version = version
         key = _key(entry)
         if key is None:
-            return
+            return kind != UNREADABLE
         if kind == "DELETED":
             self._set(key, None)
-        elif kind in ("ADDED", "MODIFIED"):
-            self._set(key, self._select(entry))  # type: ignore[arg-type]  # a key was found, so it is a mapping
+            self._note(key, is_readable=True)
+        elif kind in ("ADDED", "MODIFIED", UNREADABLE):
+            view, is_readable = (self.get(*key), False) if kind == UNREADABLE else self._read(key, entry)
+            self._set(key, view)
+            self._note(key, is_readable=is_readable)
+        return True
 
     def _set(self, key: Key, new: T | None) -> None:
         namespace, name = key

@@ -134,7 +134,7 @@ class WatchedObjects:
                 self._follow(self._tasks, info)
             return None
         followed.requested = True
-        return followed if followed.store.problem is None else None
+        return followed if followed.store.problem is None and not followed.store.is_unknown(namespace) else None
 
     def _follow(self, tasks: asyncio.TaskGroup, info: ResourceInfo) -> None:
         index: LabelIndex[ObjectMetadata] = LabelIndex()

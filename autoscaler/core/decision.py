@@ -48,8 +48,8 @@ class BlockedScale(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
         """The message of the ScalingLimited condition."""
         if self.stale:
             return (
-                f"the watch on {' and '.join(self.stale)} is silent or fails, so what is known may be out of date, "
-                f"which keeps the target from being scaled down to {self.replicas} replicas"
+                f"the watch on {' and '.join(self.stale)} is silent, fails or is incomplete, so what is known may be "
+                f"out of date, which keeps the target from being scaled down to {self.replicas} replicas"
             )
         return (
             f"annotation {PREFIX}paused: {self.paused} keeps the target from being scaled to {self.replicas} replicas"

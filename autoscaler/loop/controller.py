@@ -127,7 +127,7 @@ class Controller:
             controllers=self._replica_sets.controllers,
             stale={
                 "horizontalpodautoscalers": self._hpas.stale,
-                "pods": lambda _: self._pods.stale,
+                "pods": lambda key: self._pods.stale or self._pods.is_unknown(key.namespace),
                 "replicasets": lambda _: self._replica_sets.stale,
             },
         )

@@ -78,9 +78,9 @@ class HPAs:
         return store is not None and store.synced
 
     def stale(self, key: HPAKey) -> bool:
-        """True if the watch on the API of this HPA may be out of date."""
+        """True if the watch on the API of this HPA may be out of date, or the HPA cannot be read."""
         store = self._by_group.get(key.group)
-        return store is not None and store.stale
+        return store is not None and (store.stale or store.is_unknown(key.namespace, key.name))
 
     @property
     def any_stale(self) -> bool:

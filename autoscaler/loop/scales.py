@@ -86,7 +86,7 @@ class _Kind:
             if len(self._read) >= self._enough:
                 self._read.clear()
                 self._wanted.set()
-        return self._store.get(*key) if self._store.problem is None else None
+        return self._store.get(*key) if self._store.problem is None and not self._store.is_unknown(*key) else None
 
     async def run(self) -> None:
         await self._wanted.wait()

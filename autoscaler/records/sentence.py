@@ -234,7 +234,7 @@ def _limits(record: DecisionRecord) -> Iterator[str]:
     if blocked is not None:
         why = f"annotation milliscale.io/paused is {blocked.paused}"
         if blocked.stale:
-            why = f"the watch on {' and '.join(blocked.stale)} is silent or fails"
+            why = f"the watch on {' and '.join(blocked.stale)} is silent, fails or is incomplete"
         yield f"not scaled to {blocked.replicas}, because {why}"
     if written is None:
         return

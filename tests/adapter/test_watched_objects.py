@@ -183,6 +183,23 @@ async def test_each_request_lists_while_the_watch_is_silent(
         assert await cluster.names(WEB) == found
 
 
+async def test_each_request_lists_the_namespace_of_an_object_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with env(tmp_path) as cluster:
+        watch = await cluster.follows(cluster.pods)
+        watch.send("ADDED", pod("web-2", "2", namespace="other", app="web"))
+
+        async def others() -> bool:
+            return await cluster.names(WEB, "other") == ["web-2"]
+
+        await eventually(others, every=0.01)
+        assert await cluster.names(WEB) == ["web-0", "web-1"]
+        monkeypatch.setattr(Store, "is_unknown", lambda _, namespace: namespace == "shop")
+        assert await cluster.names(WEB) == ["listed"]
+        assert await others()
+
+
 async def test_other_kinds_are_watched_while_they_are_requested(tmp_path: Path) -> None:
     async with env(tmp_path, idle_seconds=0.3, check_seconds=0.05) as cluster:
         assert cluster.nodes.lists == 0

@@ -131,7 +131,7 @@ class TestStaleObjects:
         assert outcome.status is not None
         assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (10, 10)
         message = (
-            "the watch on pods is silent or fails, so what is known may be out of date, "
+            "the watch on pods is silent, fails or is incomplete, so what is known may be out of date, "
             "which keeps the target from being scaled down to 4 replicas"
         )
         assert limited(outcome) == ("StaleWatch", message)

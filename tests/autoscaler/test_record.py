@@ -344,7 +344,9 @@ def test_scale_down_blocked_by_stale_watch_is_recorded() -> None:
     assert (record.decided_by, record.desired_replicas, record.limited_replicas) == ("metrics", 2, 2)
     assert record.blocked is not None
     assert (record.blocked.stale, record.blocked.paused, record.blocked.replicas) == (("pods",), "", 1)
-    assert record.sentence.endswith("so it proposes 1; not scaled to 1, because the watch on pods is silent or fails")
+    assert record.sentence.endswith(
+        "so it proposes 1; not scaled to 1, because the watch on pods is silent, fails or is incomplete"
+    )
 
 
 def test_pause_blocks_scaling_into_the_bounds() -> None:

@@ -37,6 +37,8 @@ class Proxy:
         self._folder = folder
         self._watches, self._others = asyncio.Event(), asyncio.Event()
         self._resource = ""
+        self.padding: tuple[bytes, bytes] = (b"", b"")
+        """Replaces the first by the second in the events of pods."""
         self.resume()
         self.url = ""
 
@@ -80,7 +82,8 @@ class Proxy:
                     await response.prepare(request)
                     async for piece in answer.content.iter_any():
                         await may_pass()
-                        await response.write(piece)
+                        padded = request.path.endswith("/pods") and self.padding[0]
+                        await response.write(piece.replace(*self.padding) if padded else piece)
                     return response
 
             app = web.Application()
@@ -184,4 +187,28 @@ async def test_an_api_server_that_falls_silent_is_noticed_although_no_connection
         proxy.resume()
         await readyz_says(process, "ok", whole=True)
         await until(lambda: cluster.replicas("web") < 3)
+    assert "Traceback" not in "\n".join(process.log_lines)
+
+
+async def test_pod_that_is_too_large_to_be_read_keeps_its_hpa_from_scaling_down_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    async with environment(tmp_path) as (cluster, proxy, process):
+        pod = "/api/v1/namespaces/default/pods/web-0"
+        # More than an API server with a usual etcd sends. It writes the namespace second.
+        start = b'"metadata":{"name":"web-0",'
+        proxy.padding = (start, start + b'"namespace":"default","padding":"' + b"x" * 2**25 + b'",')
+        await cluster.admin.patch(pod, {"metadata": {"annotations": {"a": "1"}}})
+        await until(lambda: "default/web-0 cannot be read" in "\n".join(process.log_lines))
+        cluster.metrics.value = "5"
+        await eventually(partial(scale_down_prevented, process), within=PATIENCE, every=0.05)
+        assert await process.get("/readyz") == "ok"
+        assert cluster.replicas("web") == 3
+        cluster.metrics.value = "12"
+        await until(lambda: cluster.replicas("web") == 4)
+
+        proxy.padding = (b"", b"")
+        await cluster.admin.patch(pod, {"metadata": {"annotations": {"a": "2"}}})
+        cluster.metrics.value = "5"
+        await until(lambda: cluster.replicas("web") < 4)
     assert "Traceback" not in "\n".join(process.log_lines)

@@ -99,6 +99,18 @@ async def test_scale_to_write_or_unknown_is_read(cluster: Cluster) -> None:
     assert "not found" in str(missing)
 
 
+async def test_scale_of_a_workload_whose_event_cannot_be_read_is_read(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("web", "api"):
+        cluster.add_deployment(name, replicas=2)
+    async with scale_client(cluster, enough=1) as scales:
+        await watched(scales, "web")
+        monkeypatch.setattr(Store, "is_unknown", lambda _, namespace, name: (namespace, name) == ("default", "web"))
+        assert (await look(scales, "web")).body is not None
+        assert (await look(scales, "api")).body is None
+
+
 async def test_scales_of_a_disconnected_watch_are_read(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=2)
     async with scale_client(cluster, enough=1) as scales:
