@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -27,8 +26,6 @@ _CLUSTER_SCOPED = frozenset({NAMESPACES, GroupResource("", "nodes"), GroupResour
 
 # So many labels are matched within a millisecond or two, without a thread.
 _FEW = 200
-# Other names cannot be written before the braces of a selector.
-_SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +229,9 @@ def external_query_source(rule: QueryRule) -> ExternalSource:
 def _name(rule: Rule, series: Series) -> tuple[str, str]:
     """Return the metric's name and why the series is left out; one of the two is empty."""
     metric = rule.metric_for(series.name)
-    if metric is None:
+    if metric is None or not rule.can_query(series.name):
         return "", rule.left_out_by(series.name)
-    return (metric, "") if _SERIES_NAME.fullmatch(series.name) else ("", "the name of the series")
+    return metric, ""
 
 
 async def _look_up(label: str, named: GroupResource, mapper: ResourceLookup) -> GroupResource | None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import click
 
+from adapter.promql import restrict_selector
 from adapter.rule_objects.annotations import hpa_sources
 from adapter.rule_objects.sources import CLUSTER_METRIC_RULES, CONFIG_MAPS, METRIC_RULES, ObjectSource
-from adapter.rules.field_types import is_label_name
 from adapter.rules.objects import Tenancy
 from kube.config import own_namespace
 from kube.durations import POSITIVE_DURATION
@@ -71,8 +71,8 @@ def _options(
 
 
 def _label(text: str) -> str:
-    if text and not is_label_name(text):
-        raise ValueError(f"{text!r} is no name of a label in Prometheus; most often it is namespace")
+    if text:
+        restrict_selector("up", label=text, value="default")  # raises ValueError for a name that no label has
     return text
 
 

@@ -25,6 +25,9 @@ from adapter.planning.rendering import QueryError, custom_query
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import InstantQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector, sent_query
+from adapter.prometheus.errors import server_text
+from adapter.prometheus.results import HISTOGRAMS
+from adapter.promql import label_text
 from adapter.rules import QueryRule, Rule, ScheduleRule
 from adapter.schedules.schedule import next_change
 from kube.deadlines import NO_DEADLINE, Deadline
@@ -64,6 +67,7 @@ class _Recorder:
     queries: list[str] = field(default_factory=list)
     error: str = ""
     labels: frozenset[str] | None = None
+    notes: tuple[str, ...] = ()
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
@@ -76,13 +80,19 @@ class _Recorder:
             raise
         samples = _samples(result)
         self.labels = frozenset().union(*(sample.labels for sample in samples)) if samples else None
+        self.notes = result.notes if isinstance(result, Vector) else ()
         return result
 
     def rule_queries(self) -> RuleQueries:
         return RuleQueries(self, telemetry=RuleTelemetry(CollectorRegistry()), logs=self.logs)
 
+    def why(self) -> str:
+        """Return what Prometheus says of its last result, such as that it leaves out histograms."""
+        text = "; ".join(self.notes)
+        return f" (Prometheus: {server_text(text)}; there are {HISTOGRAMS})" if "histogram" in text else ""
+
     def no_series(self, detail: str = "") -> Example:
-        problem = self.error or f"no series has a value now{detail}"
+        problem = self.error or f"no series has a value now{detail}{self.why()}"
         return Example(queries=tuple(self.queries), problem=problem)
 
 
@@ -164,7 +174,7 @@ class Probe:
             return Example(values=(value,), note=await asyncio.to_thread(next_change, source.rule.schedule, now))
         if not namespace and source.namespace_label:
             sample = await self._any_sample(
-                source, [f'{source.namespace_label}!=""'], {source.namespace_label: ""}, recorder
+                source, [f'{label_text(source.namespace_label)}!=""'], {source.namespace_label: ""}, recorder
             )
             if sample is None:
                 return recorder.no_series()
@@ -255,12 +265,13 @@ class Probe:
     ) -> tuple[str, str] | None:
         """Return the namespace and name of an object that has a series now; a node by its name if there is one."""
         label, namespace_label = source.resource_label, source.namespace_label
-        choices = [f"{label}={quote(name)}"] if name else [f'{label}!=""']
+        text, namespace_text = label_text(label), label_text(namespace_label)
+        choices = [f"{text}={quote(name)}"] if name else [f'{text}!=""']
         if source.info.resource == _NODES and not name:
-            choices.insert(0, f'{label}=~"{_NODE_NAME.pattern}"')
+            choices.insert(0, f'{text}=~"{_NODE_NAME.pattern}"')
         matchers, labels = [], {label: name}
         if source.info.namespaced and namespace_label:
-            matchers.append(f"{namespace_label}={quote(namespace)}" if namespace else f'{namespace_label}!=""')
+            matchers.append(f"{namespace_text}={quote(namespace)}" if namespace else f'{namespace_text}!=""')
             labels[namespace_label] = namespace
         for choice in choices:
             sample = await self._any_sample(source, [choice, *matchers], labels, recorder)
@@ -278,9 +289,15 @@ class Probe:
         if isinstance(source.rule, QueryRule):
             query = source.rule.query
         else:
-            query = f"topk(1,{source.series}{{{','.join(matchers)}}})"
+            name, text = source.series, ",".join(matchers)
+            if not _SERIES_NAME.fullmatch(name):
+                name, text = "", ",".join((f"__name__={quote(name)}", *matchers))
+            query = f"topk(1,{name}{{{text}}})"
         try:
             samples = await self._query(query, source, recorder)
+            if recorder.why() and not isinstance(source.rule, QueryRule):  # topk leaves out native histograms
+                query = f"topk(1,histogram_count({name}{{{text}}}))"
+                samples = await self._query(query, source, recorder)
         except PrometheusError:
             return None
         return next((one for one in samples if all(_has(one, *label) for label in labels.items())), None)
@@ -321,7 +338,7 @@ async def _example(
     except StatusError as error:
         return Example(of=of, queries=tuple(recorder.queries), problem=_problem(error, recorder))
     values = _values(found)
-    problem = "" if values else "the query finds nothing now"
+    problem = "" if values else f"the query finds nothing now{recorder.why()}"
     return Example(of=of, queries=tuple(recorder.queries), values=values, problem=problem)
 
 
@@ -351,6 +368,6 @@ def _problem(error: StatusError, recorder: _Recorder) -> str:
     if not recorder.queries:
         return "no object matches the selector"
     if recorder.labels is None:
-        return "the query finds nothing now"
+        return f"the query finds nothing now{recorder.why()}"
     labels = ", ".join(f"`{label}`" for label in sorted(recorder.labels)) or "no labels"
     return f"the query's result has no value for the object: it has {labels}"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.gotemplate import Template, TemplateError
-from adapter.rules.field_types import is_label_name
+from adapter.promql import label_text
 from kube.fields import quote
 from kube.selectors import LabelSelector, Operator, Requirement
 
@@ -107,7 +107,8 @@ class _Terms:
 
     def add(self, label: str, matcher: str, value: str) -> None:
         plain = _PLAIN.fullmatch(value) is not None
-        self._matchers.append(f'{label}{matcher}"{value}"' if plain else f"{label}{matcher}{quote(value)}")
+        name = label_text(label)
+        self._matchers.append(f'{name}{matcher}"{value}"' if plain else f"{name}{matcher}{quote(value)}")
         self._values[label] = value if plain else _for_any_quotes(value)
 
     def add_namespace(self, label: str, namespace: str | None) -> None:
@@ -116,7 +117,8 @@ class _Terms:
         elif namespace and label:  # a rule of a namespace need not have the label
             self.add(label, "=", namespace)
 
-    def fill(self, template: Template, series: str, group_by: tuple[str, ...]) -> str:
+    def fill(self, template: Template, series: str, labels: tuple[str, ...]) -> str:
+        group_by = tuple(map(label_text, labels))
         try:
             query = template.render(
                 {
@@ -141,7 +143,6 @@ def _for_any_quotes(value: str) -> str:
 
 
 def _matcher(requirement: Requirement) -> str:
-    _require_label_name(requirement.key)
     matcher = _MATCHERS.get(requirement.operator)
     if matcher is None:
         sign = ">" if requirement.operator is Operator.GREATER_THAN else "<"
@@ -149,14 +150,6 @@ def _matcher(requirement: Requirement) -> str:
             f'"{sign}" in the metric selector is not supported: Prometheus selectors have no such operator'
         )
     return matcher
-
-
-def _require_label_name(key: str) -> None:
-    if not is_label_name(key):
-        raise SelectorNotSupported(
-            f"{quote(key)} in the metric selector is not a Prometheus label name:"
-            " it must consist of letters, digits and '_', and must not start with a digit"
-        )
 
 
 def _any_of(names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ import functools
 import logging
 import math
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -31,6 +32,7 @@ from adapter.prometheus.errors import (
     PrometheusBadResponse,
     PrometheusBusy,
     PrometheusPartialResponse,
+    PrometheusQueryError,
     PrometheusTimeout,
     PrometheusUnavailable,
     refusal,
@@ -40,7 +42,7 @@ from adapter.prometheus.list_reader import ListReader
 from adapter.prometheus.notices import Notices
 from adapter.prometheus.options import PrometheusOptions
 from adapter.prometheus.results import Result, Scalar, Vector, VectorReader, decode
-from adapter.prometheus.series import Series, SeriesReader
+from adapter.prometheus.series import Series, SeriesReader, decode_names, with_label
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.fairness import QueueFullError, current_namespace
@@ -62,7 +64,12 @@ _LONG_QUERIES = 4_096
 _UNCOMPRESSED = ("Accept-Encoding", "identity")
 _MAX_RESPONSE = 64 * 1024 * 1024
 _MAX_LISTING = 256 * 1024 * 1024
+_MAX_NAMES_LISTING = 4 * 1024 * 1024  # takes 5 ms to decode
+_NAMES = "label/__name__/values"
+_MAX_LABELS = 200  # each is a request
 _LISTINGS = 4  # series requests in flight
+# How servers refuse a list for its length.
+_TOO_MANY = re.compile(r"exceed|too many|too large|limit", re.IGNORECASE)
 _MAX_WARNINGS = 200  # distinct warnings that are logged, each once
 
 
@@ -94,7 +101,8 @@ class PrometheusClient:
         # The hashes of queries with long responses.
         self._long: LRUCache[int, bool] = LRUCache(_LONG_QUERIES)
         more = options.query_parameters
-        self._endpoints = {path: URL(options.endpoint(path)).with_query(more) for path in ("query", "series")}
+        paths = ("query", "series", "labels", _NAMES)
+        self._endpoints = {path: URL(options.endpoint(path)).with_query(more) for path in paths}
         self._max_url = _MAX_URL
         self._warned: set[str] = set()
 
@@ -164,11 +172,30 @@ class PrometheusClient:
         async with self._listing:
             started = time.monotonic()
             try:
-                receive = functools.partial(self._receive_series, max_series)
                 seconds = min(self._options.series_timeout, max_seconds or math.inf)
-                return await _bounded(seconds, self._request("series", parameters, headers, receive))
+                return await _bounded(seconds, self._series(parameters, headers, max_series))
             finally:
                 self._took("/api/v1/series", started)
+
+    async def _series(
+        self, parameters: dict[str, str], headers: _Headers, max_series: int | None
+    ) -> tuple[Series, ...]:
+        """List series; if they are too many for the server (VictoriaMetrics: 30,000), the names with each label."""
+        receive = functools.partial(self._receive_series, max_series)
+        try:
+            return await self._request("series", parameters, headers, receive)
+        except PrometheusQueryError as error:
+            if max_series is not None or not _TOO_MANY.search(str(error)):
+                raise
+            labels = await self._request("labels", parameters, headers, self._receive_names)
+            if len(labels) > _MAX_LABELS:
+                raise
+        found: dict[str, set[str]] = {}
+        for label in labels:
+            selector = {"match[]": with_label(parameters["match[]"], label)}
+            for name in await self._request(_NAMES, parameters | selector, headers, self._receive_names):
+                found.setdefault(name, set()).add(label)
+        return tuple(Series(name, frozenset(labels - {"__name__"})) for name, labels in sorted(found.items()))
 
     async def _instant(self, parameters: dict[str, str], headers: _Headers, max_samples: int | None) -> Result:
         """Send a query once its namespace has a slot."""
@@ -227,6 +254,15 @@ class PrometheusClient:
         found = await self._read_list(reader, response, b"", limit=_MAX_LISTING)
         self._check(reader.notices)
         return found
+
+    async def _receive_names(self, response: aiohttp.ClientResponse) -> list[str]:
+        """Read the names of labels, or the values of one."""
+        body = await read_up_to(response, _MAX_NAMES_LISTING)
+        if len(body) > _MAX_NAMES_LISTING:
+            raise PrometheusBadResponse(f"Prometheus' response is longer than {_MAX_NAMES_LISTING} bytes")
+        listing = decode_names(body)
+        self._check(listing)
+        return listing.data
 
     async def _read_list(
         self, reader: ListReader[_T], response: aiohttp.ClientResponse, first: bytes, *, limit: int

@@ -31,6 +31,11 @@ class Notices(msgspec.Struct, rename="camel"):
             return "isPartial is true"
         return next((text for text in self.warnings or () if not _OF_THE_ENGINE.match(text)), "")
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The warnings and notes."""
+        return (*(self.warnings or ()), *(self.infos or ()))
+
     def alone(self) -> Notices:
         """Return the notices without the response."""
         return Notices(self.warnings, self.infos, self.is_partial)

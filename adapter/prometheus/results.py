@@ -39,12 +39,14 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 class Vector:
     """The values of any number of series, in the order of their labels.
 
-    `memory` is the approximate size in bytes (0: unknown), `seconds` the duration of the query.
+    `memory` is the approximate size in bytes (0: unknown), `seconds` the duration of the query, `notes` what the server
+    says of it.
     """
 
     samples: tuple[Sample, ...]
     memory: int = field(default=0, compare=False)
     seconds: float = field(default=0.0, compare=False, kw_only=True)
+    notes: tuple[str, ...] = field(default=(), compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,9 @@ def decode(status: int, body: bytes, *, max_samples: int | None = None) -> Resul
     if isinstance(found, Scalar):
         return Result(found, notices)
     _check_number(len(found), max_samples)
-    return Result(Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body))), notices)
+    return Result(
+        Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body)), notes=notices.notes), notices
+    )
 
 
 class VectorReader(ListReader[Result]):
@@ -155,7 +159,7 @@ class VectorReader(ListReader[Result]):
         ]
         del samples
         ordered = tuple(releasing_gil(heapq.merge(*parts, key=sample_order)))
-        return Result(Vector(ordered, memory=memory), notices)
+        return Result(Vector(ordered, memory=memory, notes=notices.notes), notices)
 
 
 def _read(status: int, body: bytes) -> tuple[Notices, list[Sample] | Scalar]:
@@ -178,7 +182,7 @@ def _decoded(entries: bytes | msgspec.Raw) -> list[Sample]:
     samples = []
     for entry in _samples.decode(entries):
         if entry.value is None:
-            raise PrometheusResultError(f"the query's result has {HISTOGRAMS}")
+            raise PrometheusResultError(f"Prometheus' result has {HISTOGRAMS}")
         samples.append(Sample(entry.metric, *_point(entry.value)))
     return samples
 

@@ -16,6 +16,7 @@ from adapter.gil import releasing_gil
 from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError
 from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
 from adapter.prometheus.notices import Notices
+from adapter.promql import label_text
 
 # The bytes of a name with its set of labels, without the text, and those of each label in the set.
 _NAME_BYTES = 400
@@ -40,6 +41,30 @@ class _Listing(Notices, kw_only=True):
 
 _listing = msgspec.json.Decoder(_Listing)
 _entries = msgspec.json.Decoder(list[dict[str, str]])
+
+
+class Names(Notices, kw_only=True):
+    """The names of labels, or the values of one."""
+
+    data: list[str]
+
+
+_names = msgspec.json.Decoder(Names)
+
+
+def decode_names(body: bytes) -> Names:
+    """Decode a list of names; raises PrometheusBadResponse."""
+    try:
+        return _names.decode(body)
+    except UNREADABLE as error:
+        raise unreadable(error) from error
+
+
+def with_label(selector: str, label: str) -> str:
+    """Return a selector of those of its series that have a label."""
+    head, brace, _ = selector.rstrip().rpartition("}")
+    head, matcher = (head or selector).rstrip().rstrip(","), f'{label_text(label)}!=""'
+    return f"{head}{',' * (head[-1:] != '{')}{matcher}}}" if brace else f"{selector}{{{matcher}}}"
 
 
 class SeriesReader(ListReader[tuple[Series, ...]]):

@@ -9,7 +9,7 @@ restrict   adds a label matcher to every selector of a query
 from __future__ import annotations
 
 from adapter.promql.labels import Labels, can_be_nan, result_labels
-from adapter.promql.literals import PromqlError
+from adapter.promql.literals import PromqlError, label_text
 from adapter.promql.restrict import restrict_query, restrict_selector
 from adapter.promql.tree import (
     bare,
@@ -30,6 +30,7 @@ __all__ = [
     "can_be_nan",
     "children",
     "is_scalar",
+    "label_text",
     "matcher_sign",
     "matchers",
     "operator",

@@ -39,11 +39,10 @@ from promql_parser import (
     VectorSelector,
 )
 
-from adapter.promql.literals import PromqlError, quote
+from adapter.promql.literals import PromqlError, label_text, quote
 from adapter.promql.tree import SHIFT_SECONDS, matcher_sign, matchers, operator, parse, parser_errors, selectors
 
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _NAME = "__name__"
 _RESERVED = "__"
 # Labels that series can have. Other names with two underscores are instructions: Mimir and Cortex execute the query
@@ -184,15 +183,11 @@ def _matcher(matcher: Matcher) -> str:
         raise PromqlError(f"metric names that begin with {_RESERVED} are reserved")
     if not name or name.lower() == "or":
         raise PromqlError(f"a label cannot have the name {name!r}")  # MetricsQL has `or` in selectors
-    return f"{_label(name)}{matcher_sign(matcher)}{quote(value)}"
+    return f"{label_text(name)}{matcher_sign(matcher)}{quote(value)}"
 
 
 def _labels(names: Iterable[str]) -> str:
-    return f"({', '.join(map(_label, names))})"
-
-
-def _label(name: str) -> str:
-    return name if _LABEL.fullmatch(name) else quote(name)
+    return f"({', '.join(map(label_text, names))})"
 
 
 def _matching(modifier: BinModifier | None) -> str:

@@ -16,7 +16,6 @@ from kube.quantity import Quantity, QuantityError
 QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
 """The fields of a metricsQuery."""
 
-_LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BOOLEANS = {
     spelling: value
     for value, words in ((True, ("true", "yes", "on", "y")), (False, ("false", "no", "off", "n")))
@@ -136,8 +135,3 @@ def short_overrides(entries: Mapping[str, object]) -> ShortOverrides:
         resource, _, group = word.partition(".")
         out.append((label, GroupResource(group, resource)))
     return ShortOverrides(out)
-
-
-def is_label_name(text: str) -> bool:
-    """Return True if a label of Prometheus can have this name."""
-    return _LABEL_NAME.fullmatch(text) is not None

@@ -8,6 +8,7 @@ file, but set by `reading`.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -28,6 +29,10 @@ from adapter.upstream.auth import Parameters
 from kube.mapping import GroupResource
 
 _SHOWN_QUERY = 80
+# Other names are in quotes in PromQL.
+_SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
+_QUOTES = frozenset("\"'`\\")
+_UNQUOTED = re.compile(r"""(?<!["'`])<<-?\s*\.Series\b""")
 _THE_OTHER_ADAPTER = "the adapter that external metrics are forwarded to"
 _SMALLEST_QUERY_LIMIT = 1024  # shorter queries cannot name a metric and an object
 
@@ -112,12 +117,20 @@ class Rule(_MetricRule, frozen=True, kw_only=True):
         """Return the name of the metric that a series makes; None if it is filtered out."""
         return self.naming.metric_for(series) if all(one.takes(series) for one in self.filters) else None
 
+    def can_query(self, series: str) -> bool:
+        """Return whether the query can have a series' name: one that needs quotes only if the template has them."""
+        if _SERIES_NAME.fullmatch(series):
+            return True
+        return series.isprintable() and not _QUOTES.intersection(series) and not _UNQUOTED.search(self.query.source)
+
     def left_out_by(self, series: str) -> str:
         """Return the key that excludes a series, such as seriesFilters[0].isNot; "" if the series makes a metric."""
         for key, one in self.all_filters():
             if not one.takes(series):
                 return key
-        return "name.as" if self.naming.metric_for(series) is None else ""
+        if self.naming.metric_for(series) is None:
+            return "name.as"
+        return "" if self.can_query(series) else 'metricsQuery, which does not have {"<<.Series>>",<<.LabelMatchers>>},'
 
     def all_filters(self) -> Iterable[tuple[str, SeriesFilter]]:
         """Yield the filters with their keys, and name.matches last."""

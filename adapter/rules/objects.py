@@ -204,7 +204,7 @@ def _rule_of(spec: object, name: ObjectName, servers: _Servers, tenancy: Tenancy
         names = {own: key for key, own in _OWN_NAMES.items()}
         tree = {names.get(key, key): value for key, value in tree.items()}
         part = Part(part.source, part.path, own_names=_OWN_NAMES)
-    rule = read_rule(part, tree, section=section, servers=servers, logs=False)
+    rule = read_rule(part, tree, section=section, servers=servers)
     if kind == "Pods" and isinstance(rule, QueryRule) and rule.resource not in _PODS:
         raise part.error("say which label names the pods, such as {pod: pod}", key=".resources")
     if kind == "Pods" and isinstance(rule, QueryRule) and not (name.namespace or rule.namespace_label):

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
-from adapter.rules import field_types, strictyaml
+from adapter.rules import strictyaml
 from adapter.rules.decoding import Part
 from adapter.rules.model import (
     AnyRule,
@@ -27,7 +27,7 @@ from adapter.rules.model import (
     ServerSpec,
     shortened,
 )
-from adapter.rules.naming import ResourceNaming, is_metric_name
+from adapter.rules.naming import is_metric_name
 from adapter.rules.schedule_spec import ReadFile, SpecError, made_schedule
 from adapter.rules.strictyaml import RulesError
 from adapter.upstream import Auth
@@ -161,8 +161,8 @@ def _rules_only(tree: strictyaml.Tree, *, servers: _Servers, source: str, count:
     if count is not None and found != count:
         raise RulesError(f"{source}: expected one rule, but found {found}")
     return RulesFile(
-        custom=_rules(source, "rules", file.rules, servers, logs=False),
-        external=_rules(source, "externalRules", file.external_rules, servers, logs=False),
+        custom=_rules(source, "rules", file.rules, servers),
+        external=_rules(source, "externalRules", file.external_rules, servers),
     )
 
 
@@ -197,7 +197,6 @@ def _rules(
     entries: Iterable[dict[str, object]],
     servers: _Servers,
     *,
-    logs: bool = True,
     files: ReadFile | None = None,
 ) -> tuple[AnyRule, ...]:
     rules: list[AnyRule] = []
@@ -205,7 +204,7 @@ def _rules(
         names = ((name, entry.get(name)) for name in ("seriesQuery", "name"))
         about = next((f"{name}: {shortened(text)}" for name, text in names if isinstance(text, str) and text), "")
         part = Part(source, f"{section}[{index}]", about)
-        rules.append(read_rule(part, entry, section=section, servers=servers, logs=logs, files=files))
+        rules.append(read_rule(part, entry, section=section, servers=servers, files=files))
     return tuple(sorted(rules, key=lambda rule: not isinstance(rule, Rule)))
 
 
@@ -215,13 +214,11 @@ def read_rule(
     *,
     section: str,
     servers: Mapping[str, PrometheusOptions],
-    logs: bool,
     files: ReadFile | None = None,
 ) -> AnyRule:
     """Decode a rule of "rules" or "externalRules"; its key is the part's path.
 
-    `servers` is what it can name as `prometheus`; with `logs`, warn of labels that no series can have; without `files`,
-    it can name no file with holidays.
+    `servers` is what it can name as `prometheus`; without `files`, it can name no file with holidays.
 
     Raises:
         RulesError: it is invalid.
@@ -236,8 +233,6 @@ def read_rule(
         rule = _with_labels(part, part.decode(entry, QueryRule), external=external)
     else:
         rule = part.decode(entry, Rule)
-        if logs:
-            _warn_of_labels(part, rule.resources)
     if rule.activation is not None and not external:
         raise part.error("activation is for external metrics; an HPA does not sleep on others", key=".activation")
     return structs.replace(rule, key=part.path, external=external, destination=_destination(part, rule, servers))
@@ -298,13 +293,6 @@ def _with_labels(part: Part, rule: QueryRule, *, external: bool) -> QueryRule:
     return structs.replace(rule, resource=resource, resource_label=resource_label, namespace_label=namespace_label)
 
 
-def _warn_of_labels(part: Part, resources: ResourceNaming) -> None:
-    for label, _ in resources.overrides:
-        if not field_types.is_label_name(label):
-            why = "no Prometheus label has such a name; no series can have it"
-            _log.warning("%s", part.error(why, key=f".resources.overrides.{label}"))
-
-
 def _resource_rules(part: Part, entry: Mapping[str, object] | None, servers: _Servers) -> ResourceRules | None:
     if entry is None:
         return None
@@ -312,7 +300,6 @@ def _resource_rules(part: Part, entry: Mapping[str, object] | None, servers: _Se
     found = []
     for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
         inner = Part(part.source, f"{part.path}.{name}")
-        _warn_of_labels(inner, rule.resources)
         found.append(structs.replace(rule, destination=_destination(inner, rule, servers)))
     return structs.replace(rules, cpu=found[0], memory=found[1])
 

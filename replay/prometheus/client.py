@@ -131,7 +131,7 @@ class RangeClient:
     def _result(self, send: Callable[[], object]) -> Result:
         found = self._retried(lambda: msgspec.convert(send(), Result))
         if any(one.histogram is not None or one.histograms is not None for one in found):
-            raise ReplayError(f"the result has {HISTOGRAMS}")
+            raise ReplayError(f"Prometheus' result has {HISTOGRAMS}")
         return found
 
     def _retried(self, send: Callable[[], _T]) -> _T:

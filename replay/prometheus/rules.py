@@ -21,7 +21,7 @@ from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.activation import activated_query
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
-from adapter.promql import PromqlError, can_be_nan, is_scalar, parse
+from adapter.promql import PromqlError, can_be_nan, is_scalar, label_text, parse
 from adapter.rules import AnyRule, Policy, QueryRule, Rule, ScheduleRule
 from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import (
@@ -222,7 +222,7 @@ def _summed(
     text, labels = _matching(values, matches)
     selector = selector if isinstance(rule, QueryRule) else _EVERYTHING
     keys = dict.fromkeys([*(label for label, _ in labels), *(one.key for one in selector.requirements)])
-    by = f"by ({', '.join(keys)})"
+    by = f"by ({', '.join(map(label_text, keys))})"
     return RangeQuery(
         name=name,
         query=_usable_sum(f"floor(1000 * {text})", by, rule, can_be_nan=nan),

@@ -24,7 +24,7 @@ async def mapper(tmp_path: Path) -> AsyncIterator[RestMapper]:
 
 
 def rule(resources: str, name: str = "{}") -> Rule:
-    text = f"rules: [{{seriesQuery: a, metricsQuery: b, resources: {resources}, name: {name}}}]"
+    text = f"rules: [{{seriesQuery: a, metricsQuery: <<.Series>>, resources: {resources}, name: {name}}}]"
     return series_rule(parse_rules(text, source="rules.yaml"))
 
 

@@ -15,6 +15,7 @@ from adapter.prometheus import (
     PrometheusClient,
     PrometheusError,
     PrometheusOptions,
+    PrometheusPartialResponse,
     PrometheusQueryError,
     PrometheusTimeout,
     PrometheusUnavailable,
@@ -45,6 +46,50 @@ async def test_series_are_merged_in_a_thread(server: ScriptedPrometheus, monkeyp
         assert await client.series("a", start=0, end=1) == (Series("a", frozenset({"pod"})),)
     assert threads
     assert threading.main_thread().name not in threads
+
+
+TOO_MANY = {
+    "status": "error",
+    "errorType": "422",
+    "error": 'cannot fetch time series for "filters=[{a=}]": the number of matching timeseries exceeds 30000; '
+    "either narrow down the search or increase -search.max* command-line flag values at vmselect",
+}
+
+
+class TooManySeries:
+    """A server that refuses to list its series for their number; `names` has the series with each label."""
+
+    names: dict[str, list[str]]
+
+    def __init__(self, names: dict[str, list[str]]) -> None:
+        self.names = names
+
+    async def reply(self, request: web.Request) -> web.StreamResponse:
+        match request.path.rpartition("/api/v1/")[2]:
+            case "series":
+                return web.json_response(TOO_MANY, status=422)
+            case "labels":
+                return web.json_response({"status": "success", "data": list(self.names)})
+        [label] = [name for name in self.names if request.query["match[]"] == f'{{a="}}",{name}!=""}}']
+        return web.json_response({"status": "success", "isPartial": label == "partial", "data": self.names[label]})
+
+
+async def test_names_are_listed_by_label_where_there_are_too_many_series(server: ScriptedPrometheus) -> None:
+    names = {"__name__": ["a", "b", "c"], "pod": ["a", "b"], "node": ["b"]}
+    server.reply = TooManySeries(names).reply
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        series = await client.series('{a="}",}', start=100.5, end=200)
+        assert [(one.name, set(one.labels)) for one in series] == [("a", {"pod"}), ("b", {"pod", "node"}), ("c", set())]
+        times = {(parameters["start"], parameters["end"]) for _, _, parameters in server.requests}
+        assert times == {("100.5", "200.0")}
+        with pytest.raises(PrometheusQueryError, match=r"exceeds 30000; either narrow .* at vmselect$"):
+            await client.series('{a="}"}', start=0, end=1, max_series=10_000)  # a tenant's
+        server.reply = TooManySeries(names | {"partial": ["a"]}).reply
+        with pytest.raises(PrometheusPartialResponse):
+            await client.series('{a="}"}', start=0, end=1)
+        server.reply = TooManySeries({f"label{number}": [] for number in range(201)}).reply
+        with pytest.raises(PrometheusQueryError, match="exceeds 30000"):
+            await client.series('{a="}"}', start=0, end=1)
 
 
 async def test_series_of_one_name_have_all_labels(server: ScriptedPrometheus) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from pathlib import Path
 
 import pytest
@@ -329,12 +328,9 @@ def test_file_with_too_many_values_is_refused_without_composing_it() -> None:
         parse("rules: [" + "a," * 500_000 + "]")
 
 
-def test_impossible_label_is_only_a_warning_as_prometheus_adapter_takes_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        parse(f"{RULE}  resources: {{overrides: {{app.io/pod: {{resource: pod}}}}}}")
-    assert "rules[0].resources.overrides.app.io/pod: no Prometheus label has such a name" in caplog.text
+def test_label_of_any_name_can_name_a_resource() -> None:
+    rules = parse(f"{RULE}  resources: {{overrides: {{app.io/pod: {{resource: pod}}}}}}").custom
+    assert rules[0].resources.overrides == (("app.io/pod", GroupResource("", "pod")),)  # type: ignore[union-attr]
 
 
 def test_unreadable_file_is_named(tmp_path: Path) -> None:
