@@ -30,7 +30,7 @@ OTHERS = {
     "--seed": "tests.chaos",
     "--type": "kubectl",
     "--gil": "py-spy",
-    "--no-query.partial-response": "Thanos",
+    "--endpoint-strict": "Thanos",
     "--set": "helm",
     "--hpas": "bench",
     "--quick": "bench",
