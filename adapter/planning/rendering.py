@@ -143,6 +143,11 @@ def _for_any_quotes(value: str) -> str:
 
 
 def _matcher(requirement: Requirement) -> str:
+    if label_text(requirement.key) != requirement.key:
+        raise SelectorNotSupported(
+            f"{quote(requirement.key)} in the metric selector is not supported: the name of a label there consists of"
+            " letters, digits and '_', and does not start with a digit"
+        )
     matcher = _MATCHERS.get(requirement.operator)
     if matcher is None:
         sign = ">" if requirement.operator is Operator.GREATER_THAN else "<"

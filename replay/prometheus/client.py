@@ -83,7 +83,8 @@ class RangeClient:
             found = self._prometheus.custom_query("time()")
             if len(found) == 1:  # VictoriaMetrics has no scalars, but vectors of one series without labels
                 found = found[0]["value"]
-            return float(msgspec.convert(found, _Point)[1])
+            seconds, _ = msgspec.convert(found, _Point)  # the value is 30 s older in VictoriaMetrics
+            return float(seconds)
 
         return self._checked(time)
 

@@ -32,6 +32,7 @@ _TOLERANCE: Final = 0.01
 _NOT_LISTABLE: Final = {"deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "configmaps", "secrets"}
 _LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SLOW: Final = {"503json", "504", "slow"}
+_PARTIAL: Final = {"warn"}
 _QUERY_IS_WRONG: Final = {"422json", "400json", "scalar", "string", "matrix"}
 _VERSION_KEYS: Final = ("major", "minor", "gitVersion", "gitCommit", "buildDate", "goVersion", "compiler", "platform")
 _PEERS_OWN_PATHS: Final = re.compile(r"/(statusz|(health|live|ready)z/(log|informer-sync|poststarthook/.*))$")
@@ -198,9 +199,10 @@ def _objects_not_listed(result: Expected, case: Case) -> Expected:
 def _prometheus_fails(result: Expected, case: Case) -> Expected:
     """Every failure of Prometheus is 500 there. Expected: 503 if it is unavailable or broken, 504 if it is slow.
 
-    The message names the rule. Invalid queries are still 500.
+    The message names the rule. Invalid queries are still 500. A response with the warning of a store is used there.
     """
-    if case.fault is None or case.fault in _QUERY_IS_WRONG or "unable to fetch metrics" not in str(result.document):
+    fails = "unable to fetch metrics" in str(result.document) or case.fault in _PARTIAL
+    if case.fault is None or case.fault in _QUERY_IS_WRONG or not fails:
         return result
     code, reason = (504, "Timeout") if case.fault in _SLOW else (503, "ServiceUnavailable")
     return result.error(code, reason, says=("externalRules[" if case.is_external else "rules[",))

@@ -221,7 +221,7 @@ def test_malformed_response_is_an_error_in_a_sentence(body: bytes) -> None:
     "body",
     [
         b'{"data": {"resultType": "scalar", "result": [1763876000.5, "1763876000.5"]}}',
-        b'{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1763876000, "1763876000.5"]}]}}',
+        b'{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1763876000.5, "1763875970.5"]}]}}',
     ],
 )
 def test_time_of_the_server_is_a_scalar_or_as_of_victoriametrics_a_vector(body: bytes) -> None:
