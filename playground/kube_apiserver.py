@@ -25,6 +25,7 @@ from playground.processes import ChildProcess
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 _PROGRAMS: Final = ("kube-apiserver", "etcd")
 _ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
+_ACCOUNT_KEY: Final = "service-accounts.key"
 _START_SECONDS: Final = 60.0
 _POLL: Final = 0.2
 _MADE_AT_START: Final = (
@@ -69,7 +70,14 @@ class KubeApiServer:
     """etcd and kube-apiserver, which run while the context is open."""
 
     def __init__(
-        self, folder: Path, *, assets: Path, pki: Pki, feature_gates: str = "", audit_log: Path | None = None
+        self,
+        folder: Path,
+        *,
+        assets: Path,
+        pki: Pki,
+        feature_gates: str = "",
+        audit_log: Path | None = None,
+        flags: Mapping[str, object] | None = None,
     ) -> None:
         """Configure the server; nothing is started yet.
 
@@ -79,7 +87,9 @@ class KubeApiServer:
             pki: has the server's certificates.
             feature_gates: of kube-apiserver.
             audit_log: file for the metadata of service accounts' requests, one JSON object per line; None: no log.
+            flags: more flags of kube-apiserver; None as a value removes one of those below.
         """
+        self._flags = dict(flags or {})
         self._audit_log = audit_log
         self._feature_gates = feature_gates
         self._folder = folder
@@ -95,6 +105,11 @@ class KubeApiServer:
         return self._folder / "etcd"
 
     @property
+    def account_key(self) -> Path:
+        """The key that signs the tokens of service accounts."""
+        return self._folder / _ACCOUNT_KEY
+
+    @property
     def url(self) -> str:
         """The address of the server."""
         return f"https://{LOOPBACK}:{self._port}"
@@ -104,7 +119,7 @@ class KubeApiServer:
             etcd_url = f"http://{LOOPBACK}:{free_port()}"
             etcd = await self._start(stack, "etcd", _etcd_flags(self._folder, etcd_url))
             keys = await asyncio.to_thread(_write_account_keys, self._folder)
-            flags = self._server_flags(etcd_url, *keys) | await asyncio.to_thread(self._audit_flags)
+            flags = self._server_flags(etcd_url, *keys) | await asyncio.to_thread(self._audit_flags) | self._flags
             server = await self._start(stack, "kube-apiserver", flags)
             self._children = [etcd, server]
             await self._until_ready(self._children)
@@ -127,8 +142,9 @@ class KubeApiServer:
             await child.restart()
         await self._until_ready(self._children)
 
-    async def _start(self, stack: AsyncExitStack, program: str, flags: dict[str, object]) -> ChildProcess:
-        command: list[str | Path] = [self._assets / program, *(f"--{name}={value}" for name, value in flags.items())]
+    async def _start(self, stack: AsyncExitStack, program: str, flags: Mapping[str, object]) -> ChildProcess:
+        given = (f"--{name}={value}" for name, value in flags.items() if value is not None)
+        command: list[str | Path] = [self._assets / program, *given]
         try:
             child = await ChildProcess.start(program, command, log=self._folder / f"{program}.log")
         except OSError as error:
@@ -218,7 +234,7 @@ def _etcd_flags(folder: Path, url: str) -> dict[str, object]:
 def _write_account_keys(folder: Path) -> tuple[Path, Path]:
     """Write the key pair for service account tokens."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private, public = folder / "service-accounts.key", folder / "service-accounts.pub"
+    private, public = folder / _ACCOUNT_KEY, folder / "service-accounts.pub"
     private.touch(mode=0o600)
     private.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

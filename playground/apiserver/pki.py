@@ -52,8 +52,8 @@ class Pki:
     front_proxy: KeyPairFiles
 
     @classmethod
-    def create(cls, folder: Path) -> Pki:
-        """Create everything in `folder`; blocks for some milliseconds."""
+    def create(cls, folder: Path, *, hosts: Sequence[str] = ()) -> Pki:
+        """Create everything in `folder`; blocks for some milliseconds. `hosts`: more names of the API server."""
         folder.mkdir(parents=True, exist_ok=True)
         client_ca = CertificateAuthority.create("playground-client-ca")
         requestheader_ca = CertificateAuthority.create("playground-requestheader-ca")
@@ -67,7 +67,7 @@ class Pki:
             requestheader_ca_file=_write(folder / "requestheader-ca.crt", requestheader_ca.cert_pem),
             serving_ca_file=_write(folder / "serving-ca.crt", serving_ca.cert_pem),
             serving=_write_pair(
-                folder / "apiserver", serving_ca.issue("kube-apiserver", hosts=_PROXY_NAMES, server=True)
+                folder / "apiserver", serving_ca.issue("kube-apiserver", hosts=(*_PROXY_NAMES, *hosts), server=True)
             ),
             front_proxy=_write_pair(
                 folder / "front-proxy-client", requestheader_ca.issue(FRONT_PROXY_NAME, client=True)

@@ -1,0 +1,4 @@
+FROM docker.io/library/python:3.13-slim
+COPY router.py service_discovery.py /
+USER 65534:65534
+CMD ["python", "-u", "/router.py"]
