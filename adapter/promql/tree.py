@@ -40,8 +40,9 @@ _SIGNS = ((MatchOp.Equal, "="), (MatchOp.NotEqual, "!="), (MatchOp.Re, "=~"), (M
 _MAX_REGEX = 4_000  # characters of the expressions that it gets
 _MAX_CLASSES = 30  # character classes, dots and escapes
 _NAME = "__name__"
-# The parser copies strings at each level, so it gets numbers instead of those of matchers that are longer.
+# The parser copies strings at each level, so it gets a mark and a number instead of those of matchers that are longer.
 _LONG = 32
+_MARK = "\x7f"
 SHIFT_SECONDS = 2 * 10**11
 """Times before 1970 are later by this in the tree: reading an earlier one from it is a panic of the parser."""
 
@@ -94,7 +95,7 @@ def parser_errors() -> Iterator[None]:
 
 
 def _prepared(query: str) -> tuple[str, list[str]]:
-    """Return a query for the parser, and the values of matchers that are replaced by their numbers, for `_with_value`.
+    """Return a query for the parser, and the values of matchers that numbers replace there, for `_with_value`.
 
     The parser gets, and so checks, regular expressions that take little time to compile. It does not read all strings
     as Prometheus does, so all are written anew.
@@ -113,10 +114,12 @@ def _prepared(query: str) -> tuple[str, list[str]]:
                         characters += len(value)
                         classes += sum(map(value.count, "\\[."))
                         long = characters > _MAX_REGEX or classes > _MAX_CLASSES or "{" in value
-                    if long or _is_number(value):
+                    if long or value.startswith(_MARK):
                         values.append(value)
-                        value = str(len(values) - 1)
+                        value = f"{_MARK}{len(values) - 1}"
                     syntax += 2 - len(quote(value))  # its quotes
+                elif value.startswith(_MARK):  # a name
+                    raise PromqlError("a string begins with a control character")
                 text = quote(value)
                 sign = ""
             case "operator":
@@ -145,13 +148,9 @@ def _usable_time(found: re.Match[str]) -> str:
 
 
 def _with_value(matcher: Matcher, values: list[str]) -> Matcher:
-    if _is_number(matcher.value):
-        return Matcher(matcher.op, matcher.name, values[int(matcher.value)])
+    if matcher.value.startswith(_MARK):
+        return Matcher(matcher.op, matcher.name, values[int(matcher.value.removeprefix(_MARK))])
     return matcher
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
 
 
 def _is_deep(tree: Expr) -> bool:

@@ -170,8 +170,9 @@ def test_a_long_list_of_names_is_parsed() -> None:
         ('"' + "a" * 64_000 + '"', "longer than 64000"),
         ("x or " * 350 + "x" * 3_000, "longer than 4000"),
         ("x{" + ",".join(['a=~"b"'] * 120) + "}", "more than 400"),
+        ('{"\x7f0"}', "control character"),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_strings_and_sizes_that_are_errors(text: str, why: str) -> None:
     with pytest.raises(PromqlError, match=why):

@@ -11,6 +11,7 @@ from tests.adapter.promql_queries import QUERIES, REFUSED, RESTRICTED, SOUP
 from tests.restricted_queries import assert_restricted
 
 MATCHER = 'namespace="shop"'
+LONG = "y" * 40
 
 
 def shop(query: str) -> str:
@@ -53,6 +54,9 @@ def shop(query: str) -> str:
         ('x{a="é\\n\\"\\\\"}', r'x{namespace="shop",a="\u00e9\u000a\"\\"}'),
         ('x{a="\\xc3\\xa9"}', r'x{namespace="shop",a="\u00e9"}'),
         ('x{a="\\360\\237\\230\\200"}', r'x{namespace="shop",a="\U0001f600"}'),
+        # The parser gets marks instead of the values of matchers that are long.
+        (f'{{"0",a="{LONG}",b!="7"}}', f'{{namespace="shop",__name__="0",a="{LONG}",b!="7"}}'),
+        (f'x{{a="\x7f1",b="{LONG}",c!~"\x7f0"}}', rf'x{{namespace="shop",a="\u007f1",b="{LONG}",c!~"\u007f0"}}'),
     ],
 )
 def test_each_selector_gets_the_label_and_all_else_stays(query: str, restricted: str) -> None:
