@@ -26,6 +26,10 @@ class CacheShares(Generic[K]):
         """Return the largest size that an entry of an owner can have."""
         return self._of_namespaces // 4 if owner else self._max_size
 
+    def size_of(self, owner: str) -> int:
+        """Return the size of an owner's entries."""
+        return self._sizes.get(owner, 0)
+
     def add(self, owner: str, key: K, size: int) -> None:
         """Add an entry, or count one as used now, with another size."""
         self.discard(owner, key)

@@ -191,6 +191,10 @@ class Store(Generic[T]):
     def __len__(self) -> int:
         return sum(map(len, self._items.values()))
 
+    def list_again(self) -> None:
+        """List again once the present watch ends, after ten minutes at most; so `select` sees all objects again."""
+        self._must_list = True
+
     async def run(self) -> None:
         """List and watch, until cancelled."""
         while True:

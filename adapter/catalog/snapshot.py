@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -96,13 +97,15 @@ async def part_of(
     if not isinstance(rule, Rule):
         part = await _named_part(rule, mapper)
         return before if before is not None and before == part else part
-    unchanged, labels = await _in_thread(len(found), lambda: _compared(found, before))
+    # The regular expressions of a namespace's rule may take long.
+    size = len(found) if not rule.namespace else sys.maxsize
+    unchanged, labels = await _in_thread(size, lambda: _compared(found, before))
     meanings = None
     if not rule.external or rule.resources.namespaced:
         meanings = await label_meanings(rule.resources, () if rule.external else labels, mapper)
     if before is not None and unchanged and before.rule is rule and before.meanings == meanings:
         return before
-    return await _in_thread(len(found), lambda: _made(rule, found, labels, meanings))
+    return await _in_thread(size, lambda: _made(rule, found, labels, meanings))
 
 
 async def snapshot_of(parts: tuple[RulePart, ...]) -> Snapshot:

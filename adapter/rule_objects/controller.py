@@ -45,8 +45,8 @@ _REPORTED_AT_ONCE = 50
 _FREEZE_AFTER = 250
 # So many objects are read before those that are too many are reduced to what their status says.
 _LIMITED_AFTER = 100
-# Longer objects are read in a worker thread: a calendar of 12 KiB takes 0.2 s.
-_LONG_BYTES = 1024
+# Other objects than short ones with a query are read in a worker thread: a calendar of 12 KiB takes 0.2 s.
+_SHORT_BYTES = 1024
 # After this time an object is read again, if the API server or one of its resources was missing.
 _RETRY_SECONDS = 15.0
 # Not ready for this long after the start while the API server cannot be reached.
@@ -97,7 +97,7 @@ class RuleObjects:
         self._monotonic = monotonic
         self._started = monotonic()
         self.catalog = ObjectCatalog(problem=self._unknown)
-        self._watches = ObjectWatches(sources, client)
+        self._watches = ObjectWatches(sources, client, own_namespace=tenancy.own_namespace)
         self._listings = Listings(
             prometheus, self._on_listed, relist_interval=relist_interval, max_age=max_age, clock=clock
         )
@@ -271,7 +271,8 @@ class RuleObjects:
         found: Sequence[RuleObject] = ()
         if stored is not None:
             read = partial(read_stored, source, stored, servers, self._tenancy)
-            found = await asyncio.to_thread(read) if len(stored.content) > _LONG_BYTES else read()
+            is_short = len(stored.content) <= _SHORT_BYTES and b'"query"' in stored.content
+            found = read() if is_short else await asyncio.to_thread(read)
         before = self._names.pop(identity, ())
         if found:
             self._names[identity] = tuple(one.name for one in found)

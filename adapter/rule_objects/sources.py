@@ -27,13 +27,21 @@ _log = logging.getLogger(__name__)
 RULES_LABEL = "milliscale.io/rules=true"
 """Selects the ConfigMaps that have rules."""
 
+MAX_BYTES = 1024 * 1024
+MAX_TOTAL_BYTES = 8 * 1024 * 1024
+"""The JSON that is kept of the objects of a namespace, and of all namespaces. Read, it takes up to 20 times as much."""
+
+ALWAYS_BYTES = 32 * 1024
+"""What is kept of a namespace's objects whatever others have."""
+
 Servers = Mapping[str, PrometheusOptions]
 
 
 class StoredObject(msgspec.Struct, frozen=True, gc=False):
     """An object, without what changes often and makes no difference, such as its status and resourceVersion.
 
-    `content` is the JSON of the kept fields, by name; `metadata` that of the kept metadata.
+    `content` is the JSON of the kept fields, by name, empty if there was no room for it; `metadata` that of the kept
+    metadata.
     """
 
     metadata: bytes
@@ -66,14 +74,16 @@ class ObjectSource:
     annotations: bool = False
     part: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] = lambda item: item
 
-    def view(self, item: Mapping[str, Any]) -> StoredObject | None:
-        """Return what is kept of an object's JSON, which may be anything."""
+    def view(self, item: Mapping[str, Any], *, has_room: bool = True) -> StoredObject | None:
+        """Return what is kept of an object's JSON, which may be anything; without room, only what identifies it."""
         part = self.part(item)
         metadata = part.get("metadata") if part is not None else None
         if part is None or not isinstance(metadata, dict):
             return None
         names = ("namespace", "name", "uid", "creationTimestamp", "generation")
         kept = {name: metadata[name] for name in names if name in metadata}
+        if not has_room:
+            return StoredObject(msgspec.json.encode(kept), b"")
         if self.annotations:
             kept["annotations"] = metadata.get("annotations")
         content = {name: part[name] for name in self.fields if name in part}
@@ -82,6 +92,13 @@ class ObjectSource:
 
 def read_stored(source: ObjectSource, stored: StoredObject, servers: Servers, tenancy: Tenancy) -> Sequence[RuleObject]:
     """Return the rules of an object. It does not raise."""
+    if not stored.content:
+        obj = {"kind": source.kind, "metadata": msgspec.json.decode(stored.metadata)}
+        why = (
+            f"it is not read: the objects with rules of its namespace have more than {MAX_BYTES // 1024} KiB, or those"
+        )
+        why = f"{why} of all namespaces more than {MAX_TOTAL_BYTES // 1024} KiB"
+        return (structs.replace(unreadable(obj, source.kind, why), reason=Reason.TOO_MANY_RULES.value),)
     obj = stored.object(source.kind)
     try:
         return [_limited(one, tenancy) for one in source.read(obj, servers, tenancy)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from adapter.rule_objects.sources import ObjectSource, StoredObject
+from adapter.cache_shares import CacheShares
+from adapter.rule_objects.sources import ALWAYS_BYTES, MAX_BYTES, MAX_TOTAL_BYTES, ObjectSource, StoredObject
 from kube.client import KubeClient
 from kube.status import StatusError
 from kube.store import Key, Store
@@ -25,8 +27,11 @@ class ObjectWatches:
         changed: set when there are changes, and after first lists.
     """
 
-    def __init__(self, sources: Sequence[ObjectSource], client: KubeClient) -> None:
-        """Read nothing before `run`."""
+    def __init__(self, sources: Sequence[ObjectSource], client: KubeClient, *, own_namespace: str = "") -> None:
+        """Read nothing before `run`. Objects in `own_namespace` have no limit."""
+        self._unlimited = ("", own_namespace)
+        self._sizes: CacheShares[ObjectId] = CacheShares(MAX_TOTAL_BYTES, of_namespaces=MAX_TOTAL_BYTES)
+        self._without_room: set[ObjectId] = set()
         self.sources: Mapping[str, ObjectSource] = {source.path: source for source in sources}
         self.changed = asyncio.Event()
         self._changes: dict[ObjectId, StoredObject | None] = {}
@@ -93,8 +98,30 @@ class ObjectWatches:
         def on_change(key: Key, _: StoredObject | None, new: StoredObject | None) -> None:
             self._changes[source.path, key] = new
             self.changed.set()
+            if new is None:
+                self._sizes.discard(key[0], (source.path, key))
+                self._without_room.discard((source.path, key))
+                for store in self._stores.values() if self._without_room else ():
+                    store.list_again()
 
-        return Store(client, source.path, source.view, label_selector=source.label_selector, on_change=on_change)
+        def view(item: Mapping[str, Any]) -> StoredObject | None:
+            stored = source.view(item)
+            metadata = item["metadata"]
+            namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name"))
+            if stored is None or namespace in self._unlimited:
+                return stored
+            identity = source.path, (namespace, name)
+            self._sizes.discard(namespace, identity)
+            self._without_room.discard(identity)
+            size = len(stored.metadata) + len(stored.content)
+            own = self._sizes.size_of(namespace) + size
+            if own > ALWAYS_BYTES and (own > MAX_BYTES or self._sizes.size + size > MAX_TOTAL_BYTES):
+                self._without_room.add(identity)
+                return source.view(item, has_room=False)
+            self._sizes.add(namespace, identity, size)
+            return stored
+
+        return Store(client, source.path, view, label_selector=source.label_selector, on_change=on_change)
 
 
 def _is_not_installed(store: Store[StoredObject]) -> bool:

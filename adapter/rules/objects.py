@@ -34,6 +34,7 @@ INVALID = "Invalid"
 _MAX_VALUES = 50_000
 _MAX_DEPTH = 30
 _SHOWN_KEY = 80
+_MAX_FILTERS = 16  # as in the CustomResourceDefinition
 _SECTIONS = {"External": "externalRules", "Pods": "rules", "Object": "rules"}
 _PODS = (GroupResource("", "pod"), GroupResource("", "pods"))
 _NAMESPACES = (GroupResource("", "namespace"), GroupResource("", "namespaces"))
@@ -154,7 +155,7 @@ def restricted(rule: AnyRule, *, key: str, namespace: str, tenancy: Tenancy) -> 
     Its metrics need no label for the namespace: without one, the whole result counts for it.
 
     Raises:
-        RulesError: the rule names a server that is not for rules of namespaces.
+        RulesError: the rule names a server that is not for rules of namespaces, or has too many filters.
     """
     if not namespace:
         return structs.replace(rule, key=key)
@@ -166,6 +167,8 @@ def restricted(rule: AnyRule, *, key: str, namespace: str, tenancy: Tenancy) -> 
     rule = structs.replace(rule, key=key, namespace=namespace, destination=destination)
     if not isinstance(rule, Rule):
         return rule
+    if len(rule.filters) > _MAX_FILTERS:
+        raise RulesError(f"{key}: seriesFilters: there can be {_MAX_FILTERS}, and these are {len(rule.filters)}")
     # Requests for other namespaces never come, so a query for all of them would be waste.
     rule = structs.replace(rule, merge=Merge.NEVER)
     resources = rule.resources

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -27,6 +28,7 @@ from cronsim import CronSim, CronSimError
 
 _MAX_TEXT = 200
 _SHARED = 1024
+_CACHED_DAYS = 512
 _DAY = timedelta(days=1)
 _MINUTE = 60
 # The Gregorian calendar's dates and weekdays repeat after 28 years (except around 2100).
@@ -63,12 +65,12 @@ class Cron:
             raise ValueError(f"{text!r} is not a cron expression: {str(error)[:1].lower()}{str(error)[1:]}") from error
         self.text = " ".join(parts)
         self.zone = zone
-        self._minutes = sorted(hour * 60 + minute for hour in self._sim.hours for minute in self._sim.minutes)
+        minutes = (hour * 60 + minute for hour in self._sim.hours for minute in self._sim.minutes)
+        self._minutes = array("H", sorted(minutes))
         # A search for a rare day takes a while, and the next one begins near it.
         self._without = (_DAY_ONE, _DAY_ONE - _DAY)
         self._each = parts[0].startswith("*") or parts[1].startswith("*")
         self.per_day = len(self._minutes)
-        self.times = lru_cache(maxsize=8)(self._times)
         if next(self._days(date(2024, 1, 1), _CYCLE_DAYS, _DAY), None) is None:
             raise ValueError(f"{text!r} never matches a day")
 
@@ -142,14 +144,15 @@ class Cron:
                 first, last = min(first, known_first), max(last, known_last)
             self._without = first, last
 
-    def _times(self, day: date) -> tuple[int, ...]:
+    @lru_cache(maxsize=_CACHED_DAYS)  # noqa: B019  (few, of all expressions: a day has up to 1,440 times)
+    def times(self, day: date) -> Sequence[int]:
         """Return the times of a matching day in seconds since the epoch, ascending."""
         midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
         start, end = midnight.timestamp(), (midnight + _DAY).timestamp()
         if end - start == _DAY.total_seconds():  # no day has two changes of the clocks
-            return tuple(int(start) + minute * _MINUTE for minute in self._minutes)
+            return array("q", (int(start) + minute * _MINUTE for minute in self._minutes))
         wall = [midnight.replace(tzinfo=None) + timedelta(minutes=minute) for minute in self._minutes]
-        return tuple(sorted(set(itertools.chain.from_iterable(map(self._instants, wall)))))
+        return array("q", sorted(set(itertools.chain.from_iterable(map(self._instants, wall)))))
 
     def _instants(self, wall: datetime) -> tuple[int, ...]:
         return instants(wall, self.zone) if self._each else (instant(wall, self.zone),)

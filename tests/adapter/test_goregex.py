@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,3 +152,21 @@ def test_any_pattern_compiles_or_raises_goregex_error(pattern: str, text: str) -
     except GoRegexError:
         return
     assert regex.matches(text) == (regex.expand(pattern, text) is not None)
+
+
+def test_only_the_last_patterns_stay_compiled() -> None:
+    """A compiled one can take a MiB, and the rules of namespaces can have thousands."""
+    kind = type(re2.compile("a"))
+
+    def compiled() -> int:
+        return sum(isinstance(one, kind) for one in gc.get_objects())
+
+    before = compiled()
+    patterns = [GoRegex(f"a{number}") for number in range(100)]
+    assert all(pattern.matches(f"xa{number}") for number, pattern in enumerate(patterns))
+    assert compiled() <= before + 32
+
+
+def test_pattern_that_takes_long_to_compile_is_refused() -> None:
+    with pytest.raises(GoRegexError, match="pattern too large"):
+        GoRegex(r"\pL{200}")

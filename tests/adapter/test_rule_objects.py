@@ -5,7 +5,11 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from adapter.commands.rule_object_flags import RuleObjectOptions
+from adapter.rule_objects import watches
 from adapter.rules.objects import Tenancy
 from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, OWN, Cluster, rule_objects_cluster
 from tests.eventually import eventually
@@ -364,3 +368,53 @@ async def test_rule_that_finds_too_many_series_keeps_its_last_metrics(tmp_path: 
         cluster.prometheus.found["s"] = found(*(f"a{number}" for number in range(201)))
         await cluster.has_states(Invalid=1)
         assert await cluster.listed() == {"a"}
+
+
+async def test_objects_of_a_namespace_have_a_longest_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without room is not kept, and says so; small namespaces always have room."""
+    monkeypatch.setattr(watches, "MAX_BYTES", 50_000)
+    monkeypatch.setattr(watches, "MAX_TOTAL_BYTES", 60_000)
+    long = {"rules.yaml": f"externalRules: [{{name: long, query: '{'x' * 40_000}'}}]"}
+    options = RuleObjectOptions(metric_rules=True, config_maps=True, tenancy=Tenancy(own_namespace=OWN))
+    async with rule_objects_cluster(tmp_path, options=options) as cluster:
+        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
+        await cluster.create_config_map("a", long)
+        await cluster.create_config_map("b", long)
+        await cluster.create_config_map("c", long, namespace="bank")
+        await cluster.create_rule("queue", QUEUE, namespace="bank")
+        await cluster.has_external("queue_length", "42", namespace="bank")
+        assert await cluster.states() == {
+            ("ConfigMap", "Ready"): 1,
+            ("ConfigMap", "TooManyRules"): 2,
+            ("MetricRule", "Ready"): 1,
+        }
+        reply = await cluster.adapter.request_as_master("/debug/rules")
+        assert "it is not read: the objects with rules of its namespace have more than" in reply.body.decode()
+        await cluster.admin.delete(f"{CONFIG_MAPS.format('shop')}/a")
+        await cluster.create_config_map("d", long, namespace="bank")
+
+        async def has_room() -> bool:
+            return (await cluster.states())["ConfigMap", "Ready"] == 1
+
+        await eventually(has_room, every=0.02)
+
+
+async def test_rule_of_a_namespace_finds_a_limited_number_of_names(tmp_path: Path) -> None:
+    """A regular expression may take a millisecond for each; names of more than 1,024 are left out."""
+    async with rule_objects_cluster(tmp_path) as cluster:
+        cluster.prometheus.found["s"] = found("a" * 1025, *(f"b{number}" for number in range(2001)))
+        await cluster.create_rule("s", {**long_rule("s"), "seriesFilters": [{"is": "^a"}]})
+        await cluster.has_states(Invalid=1)
+        filters = {"seriesFilters": [{"is": "a"}] * 17}
+        await cluster.create_config_map(
+            "filters", {"rules.yaml": msgspec.json.encode({"externalRules": [{**FILE_RULE, **filters}]}).decode()}
+        )
+
+        async def are_refused() -> bool:
+            reply = await cluster.adapter.request_as_master("/debug/rules")
+            return b"seriesFilters: there can be 16, and these are 17" in reply.body
+
+        await eventually(are_refused, every=0.02)
+
+
+FILE_RULE = {"seriesQuery": "s", "metricsQuery": "s"}

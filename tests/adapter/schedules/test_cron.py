@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -17,7 +18,7 @@ BERLIN, SYDNEY, LORD_HOWE = "Europe/Berlin", "Australia/Sydney", "Australia/Lord
 TIMES = st.datetimes(datetime.fromisoformat("2024-01-01"), datetime.fromisoformat("2032-01-01"))
 
 
-def local(times: tuple[int, ...], zone: str) -> list[str]:
+def local(times: Sequence[int], zone: str) -> list[str]:
     return [f"{datetime.fromtimestamp(one, ZoneInfo(zone)):%H:%M %z}" for one in times]
 
 
