@@ -111,7 +111,8 @@ def main() -> None:
     type=click.IntRange(min=1),
     default=_DEFAULTS.workers,
     show_default="5, and one more per 100 HPAs",
-    help="Number of HPAs that are reconciled concurrently.",
+    help="Number of HPAs that are reconciled concurrently. A namespace of which none is being "
+    "reconciled does not wait.",
 )
 @click.option(
     "--kube-api-qps",

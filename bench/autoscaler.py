@@ -4,6 +4,9 @@ The autoscaler runs as a process of its own, bound to one core, in a cluster wit
 requests (`bench.hpa_cluster`). If KUBEBUILDER_ASSETS has a kube-controller-manager, that gets the same load afterwards.
 kube-controller-manager runs without client-side rate limits, the autoscaler with its own. The table is printed, and its
 rows are appended to a file as JSON lines.
+
+With `--tenant 40 1 10` there is another namespace, with 40 HPAs of one metric each for which a request takes 10 s; the
+intervals are those of the other namespaces.
 """
 
 from __future__ import annotations
@@ -301,6 +304,7 @@ async def _run(
     output: Path,
     controllers: Sequence[str],
     flags: Sequence[str],
+    tenant: tuple[int, int, float] | None,
 ) -> None:
     print(_HEAD, flush=True)
     encoder = msgspec.json.Encoder()
@@ -316,6 +320,8 @@ async def _run(
             flags=flags,
         )
         grown = await load.send(Order(grow=0), Grown)
+        if tenant is not None:
+            await load.send(Order(tenant=tenant), Order)
         await bench.empty(grown.kubeconfig)
         with output.open("ab") as file:
             for point in sorted(points):
@@ -336,6 +342,7 @@ async def _run(
 @click.option("--seconds", type=click.FloatRange(1), default=45, show_default=True, help="Seconds to measure.")
 @click.option("--cpu", type=int, default=max(os.sched_getaffinity(0)), show_default=True, help="The processor to use.")
 @click.option("--peer/--no-peer", default=True, show_default=True, help="Measure kube-controller-manager, if present.")
+@click.option("--tenant", type=(int, int, float), help="HPAs of another namespace, metrics of each, seconds of each.")
 @click.option("--flag", "flags", multiple=True, help="Another flag for the autoscaler.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("bench-autoscaler.jsonl"), show_default=True)
 def main(
@@ -349,6 +356,7 @@ def main(
     cpu: int,
     peer: bool,
     flags: tuple[str, ...],
+    tenant: tuple[int, int, float] | None,
     output: Path,
 ) -> None:
     """Measure and print."""
@@ -367,6 +375,7 @@ def main(
                 output=output,
                 controllers=controllers,
                 flags=flags,
+                tenant=tenant,
             )
         )
 

@@ -6,6 +6,8 @@ scales. Each HPA has a Deployment of two pods.
 
 Orders and results are JSON lines: `{"grow": 1000}` creates HPAs up to that number, `{"begin": true}` starts a
 measurement and `{"end": true}` ends it. A reconciliation is counted by its status write, which every controller makes.
+`{"tenant": [40, 1, 10.0]}` creates a namespace of 40 HPAs with one metric each, for which a request takes 10 s; their
+reconciliations are not counted.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from bench.figures import children, cpu_seconds, percentile
 from bench.hpa_objects import (
     GROUP,
     TARGET_MILLI,
+    TENANT,
     app_objects,
     metrics_api_objects,
     namespace_objects,
@@ -65,6 +68,7 @@ class Order(msgspec.Struct, omit_defaults=True):
     grow: int = 0
     begin: bool = False
     end: bool = False
+    tenant: tuple[int, int, float] | None = None
 
 
 class Grown(msgspec.Struct):
@@ -109,6 +113,8 @@ class _Syncs:
 
     def saw(self, metadata: Mapping[str, Any]) -> None:
         """Record a status write."""
+        if metadata["namespace"] == TENANT:
+            return
         key, now = (metadata["namespace"], metadata["name"]), time.monotonic()
         self.count += 1
         if key in self._last:
@@ -125,6 +131,7 @@ class _Metrics:
         """By namespace and app."""
         self.requests = 0
         self.values = 0
+        self.tenant_seconds = 0.0
 
     async def discover(self, request: web.Request) -> web.Response:
         """The group version's document."""
@@ -134,6 +141,8 @@ class _Metrics:
     async def respond(self, request: web.Request) -> web.Response:
         """Return the value of every selected pod, the same for all."""
         namespace, metric = request.match_info["namespace"], request.match_info["metric"]
+        if namespace == TENANT:
+            await asyncio.sleep(self.tenant_seconds)
         apps = self.pods.get(namespace, {})
         selector = LabelSelector.parse(request.query.get("labelSelector", ""))
         selected = next((each.values for each in selector.requirements if each.key == "app"), None)
@@ -291,6 +300,11 @@ class _Cluster:
         self._hpas = max(self._hpas, wanted)
         return Grown(self._hpas, str(self._server.kubeconfig), time.monotonic() - started)
 
+    async def add_tenant(self, hpas: int, metrics: int, seconds: float) -> None:
+        """Create the HPAs of a namespace with slow or many metrics."""
+        self._metrics.tenant_seconds = seconds
+        await _side_by_side(self._create(TENANT, f"app-{number:05}", metrics) for number in range(hpas))
+
     async def begin(self) -> None:
         """Start a measurement."""
         self._requests = await self._server.requests()
@@ -318,11 +332,13 @@ class _Cluster:
         )
 
     async def _add(self, number: int) -> None:
-        namespace, app = namespace_of(number, self._namespaces), f"app-{number:05}"
+        await self._create(namespace_of(number, self._namespaces), f"app-{number:05}", 1)
+
+    async def _create(self, namespace: str, app: str, metrics: int) -> None:
         pods = [f"{app}-{pod}" for pod in range(PODS_EACH)]
         # Known to the metrics API before the HPA is known to anybody.
         self._metrics.pods.setdefault(namespace, {})[app] = pods
-        for obj in app_objects(namespace, app, pods):
+        for obj in app_objects(namespace, app, pods, metrics=metrics):
             await self._server.create(obj)
 
 
@@ -392,7 +408,9 @@ async def _run(folder: Path, namespaces: int) -> None:
         await stack.enter_async_context(background(server.follow(cluster.syncs)))
         async for order in _orders():
             reply: Grown | Ended | Order = order
-            if order.begin:
+            if order.tenant is not None:
+                await cluster.add_tenant(*order.tenant)
+            elif order.begin:
                 await cluster.begin()
             elif order.end:
                 reply = await cluster.end()

@@ -9,6 +9,8 @@ from bench.hpa_pods import running_pod
 
 METRIC = "load"
 TARGET_MILLI = 1000
+TENANT = "bench-tenant"
+"""A namespace whose metrics are slow or many."""
 GROUP = "custom.metrics.k8s.io"
 _SERVICE = {"name": "metrics", "namespace": "default"}
 
@@ -18,7 +20,7 @@ def namespace_objects(count: int) -> list[dict[str, Any]]:
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace_of(number, count)}}
         for number in range(count)
-    ]
+    ] + [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}}]
 
 
 def namespace_of(number: int, count: int) -> str:
@@ -26,12 +28,12 @@ def namespace_of(number: int, count: int) -> str:
     return f"bench-{number % count:03}"
 
 
-def app_objects(namespace: str, app: str, pods: list[str]) -> list[dict[str, Any]]:
-    """Return ready pods, their Deployment and its HPA."""
+def app_objects(namespace: str, app: str, pods: list[str], *, metrics: int = 1) -> list[dict[str, Any]]:
+    """Return ready pods, their Deployment and its HPA with so many metrics."""
     return [
         *(running_pod(namespace, app, pod) for pod in pods),
         _deployment(namespace, app, len(pods)),
-        _hpa(namespace, app),
+        _hpa(namespace, app, metrics),
     ]
 
 
@@ -75,7 +77,8 @@ def _deployment(namespace: str, app: str, replicas: int) -> dict[str, Any]:
     }
 
 
-def _hpa(namespace: str, app: str) -> dict[str, Any]:
+def _hpa(namespace: str, app: str, metrics: int) -> dict[str, Any]:
+    names = [METRIC, *(f"{METRIC}_{number}" for number in range(1, metrics))]
     target = {"type": "AverageValue", "averageValue": f"{TARGET_MILLI}m"}
     return {
         "apiVersion": "autoscaling/v2",
@@ -85,6 +88,6 @@ def _hpa(namespace: str, app: str) -> dict[str, Any]:
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": app},
             "minReplicas": 1,
             "maxReplicas": 10,
-            "metrics": [{"type": "Pods", "pods": {"metric": {"name": METRIC}, "target": target}}],
+            "metrics": [{"type": "Pods", "pods": {"metric": {"name": name}, "target": target}} for name in names],
         },
     }

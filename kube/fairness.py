@@ -13,9 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 _namespace: ContextVar[str] = ContextVar("namespace", default="")
 
@@ -24,24 +28,94 @@ class QueueFullError(Exception):
     """Too many callers of one key wait already."""
 
 
-class FairSemaphore:
-    """A semaphore whose waiting callers are served by key: first the key that holds the fewest slots.
+class FairSlots(Generic[T]):
+    """Items that wait for slots, each with a key: first those of the key that holds the fewest slots.
 
-    Among keys that hold equally many, the one served longest ago comes first; within a key, the caller that came first.
+    Among keys that hold equally many, the one served longest ago comes first; within a key, the item that came first.
+    So keys that always wait hold a slot for equal times, however long each item holds it.
+
+    Attributes:
+        limit: the number of slots.
+        spare: so many more slots for keys that hold none, which so do not wait until another key's slot is free.
     """
 
-    def __init__(self, limit: int, *, max_waiting: int) -> None:
-        """At most `limit` callers hold a slot, and at most `max_waiting` of each key wait for one."""
-        self._free = limit
-        self._max_waiting = max_waiting
+    def __init__(self, limit: int, *, spare: int = 0) -> None:
+        self.limit = limit
+        self.spare = spare
+        self._in_use = 0
         self._held: dict[str, int] = {}
         # The key that was served longest ago comes first; no queue is empty.
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, deque[T]] = {}
+
+    def __len__(self) -> int:
+        """How many items wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def waiting(self, key: str) -> int:
+        """How many items of a key wait."""
+        return len(self._waiting.get(key, ()))
+
+    def add(self, key: str, item: T) -> None:
+        """Let an item wait."""
+        self._waiting.setdefault(key, deque()).append(item)
+
+    def discard(self, key: str, item: T) -> None:
+        """Let an item wait no longer, if it does."""
+        queue = self._waiting.get(key, ())
+        if item in queue:
+            self._waiting[key].remove(item)
+            if not self._waiting[key]:
+                del self._waiting[key]
+
+    def hold(self, key: str) -> bool:
+        """Take a slot for a key, if there is one; the items that wait are not considered."""
+        held = self._held.get(key, 0)
+        if self._in_use >= self.limit + (0 if held else self.spare):
+            return False
+        self._in_use += 1
+        self._held[key] = held + 1
+        return True
+
+    def release(self, key: str) -> None:
+        """Give a slot back."""
+        self._in_use -= 1
+        held = self._held.pop(key) - 1
+        if held:
+            self._held[key] = held
+
+    def next(self) -> tuple[str, T] | None:
+        """Return the next key and item, which hold a slot now; None: no item waits, or no slot is free for it."""
+        if not self._waiting:
+            return None
+        key = next((each for each in self._waiting if each not in self._held), None)
+        if key is None:
+            key = min(self._waiting, key=self._held.__getitem__)  # the first of equals
+        if not self.hold(key):
+            return None
+        queue = self._waiting.pop(key)
+        item = queue.popleft()
+        if queue:
+            self._waiting[key] = queue  # now served last
+        return key, item
+
+
+class FairSemaphore:
+    """A semaphore whose waiting callers are served by key, as the items of FairSlots."""
+
+    def __init__(self, limit: int, *, max_waiting: float = math.inf, spare: int = 0) -> None:
+        """At most `limit` callers hold a slot (`spare`: see FairSlots); `max_waiting` of each key wait for one."""
+        self._slots: FairSlots[asyncio.Future[None]] = FairSlots(limit, spare=spare)
+        self._max_waiting = max_waiting
 
     @property
     def waiting(self) -> int:
         """How many callers wait."""
-        return sum(map(len, self._waiting.values()))
+        return len(self._slots)
+
+    def resize(self, limit: int) -> None:
+        """Change the number of slots; callers that hold one keep it."""
+        self._slots.limit = limit
+        self._hand_out()
 
     @contextlib.asynccontextmanager
     async def slot(self, key: str) -> AsyncIterator[None]:
@@ -58,50 +132,37 @@ class FairSemaphore:
 
     def try_acquire(self, key: str) -> bool:
         """Take a slot if one is free; then no caller waits."""
-        if not self._free:
-            return False
-        self._free -= 1
-        self._held[key] = self._held.get(key, 0) + 1
-        return True
+        return self._slots.hold(key)
 
     async def acquire(self, key: str) -> None:
         """Take a slot, after waiting for it; `release` gives it back. Raises as `slot`."""
         if self.try_acquire(key):
             return
-        queue = self._waiting.get(key)
-        if (len(queue) if queue is not None else 0) >= self._max_waiting:
+        if self._slots.waiting(key) >= self._max_waiting:
             raise QueueFullError
-        if queue is None:
-            queue = self._waiting[key] = deque()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(waiter)
+        self._slots.add(key, waiter)
         try:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self.release(key)  # the slot was already handed over
-            elif waiter in queue:
-                queue.remove(waiter)
-                if not queue:
-                    del self._waiting[key]
+            else:
+                self._slots.discard(key, waiter)
             raise
 
     def release(self, key: str) -> None:
         """Give a slot back."""
-        held = self._held.pop(key) - 1
-        if held:
-            self._held[key] = held
-        while self._waiting:
-            following = min(self._waiting, key=lambda waiting: self._held.get(waiting, 0))  # the first of equals
-            queue = self._waiting.pop(following)
-            waiter = queue.popleft()
-            if queue:
-                self._waiting[following] = queue  # now served last
-            if not waiter.cancelled():  # its caller was cancelled but has not run since
-                self._held[following] = self._held.get(following, 0) + 1
+        self._slots.release(key)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        while (following := self._slots.next()) is not None:
+            key, waiter = following
+            if waiter.cancelled():  # its caller was cancelled but has not run since
+                self._slots.release(key)
+            else:
                 waiter.set_result(None)
-                return
-        self._free += 1
 
 
 def current_namespace() -> str:

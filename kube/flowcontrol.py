@@ -9,13 +9,14 @@ Upstream: flowcontrol.NewTokenBucketRateLimiter.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from kube.client import KubeClient, KubeError, Query
+from kube.fairness import FairSemaphore, FairSlots, current_namespace
 from kube.status import StatusError
 
 
@@ -38,14 +39,13 @@ class TokenBucket:
         self._clock = clock
         self._tokens = float(burst)
         self._filled_at = clock()
-        # (not `first`, order of arrival, future)
-        self._waiting: list[tuple[bool, int, asyncio.Future[None]]] = []
-        self._arrivals = 0
+        # Callers with `first`, and the others.
+        self._waiting: tuple[FairSlots[asyncio.Future[None]], ...] = (FairSlots(1), FairSlots(1))
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """The number of callers that wait for a token."""
-        return sum(not future.done() for *_, future in self._waiting)
+        return sum(map(len, self._waiting))
 
     def resize(self, *, qps: float, burst: int) -> None:
         """Change the limits; the tokens in the bucket stay."""
@@ -54,17 +54,19 @@ class TokenBucket:
         self._hand_out()
 
     async def take(self, *, first: bool = False) -> None:
-        """Wait for a token; callers with `first` get theirs before all others."""
-        if not self._waiting and self.try_take():
+        """Wait for a token; callers with `first` get theirs before all others, and namespaces take turns."""
+        if not len(self) and self.try_take():
             return
         token: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._arrivals += 1
-        heapq.heappush(self._waiting, (not first, self._arrivals, token))
+        namespace, waiting = current_namespace(), self._waiting[0 if first else 1]
+        waiting.add(namespace, token)
         self._hand_out()
         try:
             await token
         except asyncio.CancelledError:
-            if not token.cancelled():  # the token was handed out at the same time: pass it on
+            if token.cancelled():
+                waiting.discard(namespace, token)
+            else:  # the token was handed out at the same time: pass it on
                 self._tokens += 1
                 self._hand_out()
             raise
@@ -84,11 +86,17 @@ class TokenBucket:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._waiting and (self._waiting[0][-1].done() or self.try_take()):
-            token = heapq.heappop(self._waiting)[-1]
-            if not token.done():
-                token.set_result(None)
-        if self._waiting:
+        for waiting in self._waiting:
+            while len(waiting) and self.try_take():
+                following = waiting.next()
+                assert following is not None
+                namespace, token = following
+                waiting.release(namespace)  # so that namespaces take turns
+                if token.done():
+                    self._tokens += 1
+                else:
+                    token.set_result(None)
+        if len(self):
             seconds = (1 - self._tokens) / self._qps
             self._timer = asyncio.get_running_loop().call_later(seconds, self._hand_out)
 
@@ -104,6 +112,7 @@ class ThrottledClient:
     Args:
         client: the connection.
         bucket: the rate limit, which other clients may share.
+        slots: limits the requests in flight; None: no limit.
         writes_first: let writes go before all other requests of the bucket.
         may_write: returns True while this process holds the Lease; otherwise writes raise NotLeaderError.
         on_error: called for each request that fails, with the API group ("" is the core group) and the HTTP status
@@ -115,12 +124,14 @@ class ThrottledClient:
         client: KubeClient,
         bucket: TokenBucket,
         *,
+        slots: FairSemaphore | None = None,
         writes_first: bool = False,
         may_write: Callable[[], bool] = lambda: True,
         on_error: Callable[[str, int | None], None] = lambda _group, _code: None,
     ) -> None:
         self._client = client
         self._bucket = bucket
+        self._slots = slots
         self._writes_first = writes_first
         self._may_write = may_write
         self._on_error = on_error
@@ -149,14 +160,15 @@ class ThrottledClient:
     async def _send(
         self, path: str, wait: Callable[[], Awaitable[None]], send: Callable[..., Awaitable[dict[str, Any]]]
     ) -> dict[str, Any]:
-        await wait()
-        try:
-            return await send(before_retry=wait)
-        except NotLeaderError:  # the retry was not sent
-            raise
-        except (StatusError, KubeError) as error:
-            self._on_error(_group(path), error.code if isinstance(error, StatusError) else None)
-            raise
+        async with nullcontext() if self._slots is None else self._slots.slot(current_namespace()):
+            await wait()
+            try:
+                return await send(before_retry=wait)
+            except NotLeaderError:  # the retry was not sent
+                raise
+            except (StatusError, KubeError) as error:
+                self._on_error(_group(path), error.code if isinstance(error, StatusError) else None)
+                raise
 
 
 def _group(path: str) -> str:

@@ -1,8 +1,9 @@
-"""The work queue of a controller, and the workers that take keys from it.
+"""The work queue of a controller, and the reconciliations of its keys.
 
-A key is handed out to one worker at a time; a key that is added meanwhile is handed out again afterwards. If a key is
-scheduled for several times, the earliest counts. Delayed keys are due at the end of a tick, so keys that are due at
-about the same time are handed out together.
+A key is handed out once at a time; a key that is added meanwhile is handed out again afterwards. If a key is scheduled
+for several times, the earliest counts. Delayed keys are due at the end of a tick, so keys that are due at about the
+same time are handed out together. If more keys are due than may be handed out, namespaces share the slots fairly
+(`kube.fairness`): slow or many objects of a namespace delay those of no other.
 
 Upstream: workqueue.TypedDelayingInterface.
 """
@@ -12,13 +13,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
+import sys
 import time
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine, Hashable
+from functools import partial
+from typing import Any, Generic, TypeVar
 
-from kube.tasks import done_before
+from kube.fairness import FairSlots
 
-_GROW_SECONDS = 1.0
+_SPARE = 256
+"""Beyond the limit this many namespaces may have one key handed out each; bounds connections and memory."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -28,6 +32,8 @@ class WorkQueue(Generic[K]):
 
     Args:
         tick: seconds; 0: keys are due exactly when they are scheduled.
+        namespace: returns the namespace of a key.
+        limit: returns how many keys may be handed out at a time. A namespace that has none handed out need not wait.
         clock: the current time in seconds; only differences matter.
         on_lag: called for each key that is handed out, with the seconds since it was due.
     """
@@ -36,15 +42,21 @@ class WorkQueue(Generic[K]):
         self,
         *,
         tick: float = 0.0,
+        namespace: Callable[[K], str] = lambda _: "",
+        limit: Callable[[], int] = lambda: sys.maxsize,
         clock: Callable[[], float] = time.monotonic,
         on_lag: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._tick = tick
+        self._namespace = namespace
+        self._limit = limit
         self._clock = clock
         self._on_lag = on_lag
         self._due: dict[K, float] = {}
         # May hold entries that `_due` has replaced since; they are skipped.
         self._heap: list[tuple[float, int, K]] = []
+        # Keys that were due; those that are not any more, or are handed out, are skipped.
+        self._ready: FairSlots[K] = FairSlots(0, spare=_SPARE)
         self._sequence = 0
         self._processing: set[K] = set()
         self._changed = asyncio.Event()
@@ -73,30 +85,35 @@ class WorkQueue(Generic[K]):
         """Make a key due in `delay` seconds, whenever it was due before."""
         self._schedule(key, self._at(delay))
 
-    def restart(self) -> None:
-        """Make all keys due now that became due while no worker ran, so that they do not count as late."""
-        now = self._clock()
-        for key, due in list(self._due.items()):
-            if due < now:
-                self._schedule(key, now)
-
     def take(self) -> K | None:
-        """Return the key that has been due longest; None: none is due. It is not handed out again before `done`."""
+        """Return a key that is due; None: none is, or too many are handed out. `done` lets it be handed out again.
+
+        It is the one that has been due longest in the namespace that has the fewest keys handed out.
+        """
         now = self._clock()
-        due = self._next_due()
-        if due is None or due > now:
-            return None
-        _, _, key = heapq.heappop(self._heap)
-        del self._due[key]
-        self._processing.add(key)
-        self._on_lag(now - due)
-        return key
+        while (due := self._next_due()) is not None and due <= now:
+            key = heapq.heappop(self._heap)[2]
+            self._ready.add(self._namespace(key), key)
+        self._ready.limit = self._limit()
+        while (following := self._ready.next()) is not None:
+            namespace, key = following
+            due = self._due.get(key)
+            if due is None or due > now or key in self._processing:
+                self._ready.release(namespace)
+                continue
+            del self._due[key]
+            self._processing.add(key)
+            self._on_lag(now - due)
+            return key
+        return None
 
     def done(self, key: K) -> None:
         """Let the key be handed out again."""
         self._processing.discard(key)
+        self._ready.release(self._namespace(key))
         if key in self._due:
             self._push(key, self._due[key])
+        self._changed.set()
 
     async def get(self) -> K | None:
         """Wait for a key to be due and take it; None once the queue is closed."""
@@ -142,34 +159,25 @@ class WorkQueue(Generic[K]):
 
 
 async def run_workers(
-    queue: WorkQueue[K],
-    reconcile: Callable[[K], Awaitable[None]],
-    *,
-    number: Callable[[], int],
-    stop: asyncio.Event,
+    queue: WorkQueue[K], reconcile: Callable[[K], Coroutine[Any, Any, None]], *, stop: asyncio.Event
 ) -> None:
     """Reconcile until `stop` is set, which closes the queue; return when no reconciliation is in flight.
 
     Args:
         queue: hands out keys.
-        reconcile: must not raise.
-        number: how many reconciliations may be in flight. It is read each second; workers are added, never removed.
+        reconcile: must not raise. Each reconciliation is a task.
         stop: set to end.
     """
 
-    async def work() -> None:
+    def done(key: K, _: asyncio.Task[None]) -> None:
+        queue.done(key)
+
+    async def hand_out() -> None:
         while (key := await queue.get()) is not None:
-            try:
-                await reconcile(key)
-            finally:
-                queue.done(key)
+            # Unlike `finally`, the callback is called for a task that is cancelled before it starts, too.
+            tasks.create_task(reconcile(key)).add_done_callback(partial(done, key))
 
     async with asyncio.TaskGroup() as tasks:
-        started = 0
-        while True:
-            for _ in range(number() - started):
-                tasks.create_task(work())
-                started += 1
-            if not await done_before(stop, asyncio.sleep(_GROW_SECONDS)):
-                break
+        tasks.create_task(hand_out())
+        await stop.wait()
         queue.close()

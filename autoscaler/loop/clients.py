@@ -2,8 +2,11 @@
 
 `--kube-api-qps` and `--kube-api-burst` limit the requests for scales, statuses and events together, and those to each
 metrics API separately: slow metrics APIs do not use up the budget for scaling. Writes of scales go before all other
-requests that wait; the others go in the order of arrival. Without these flags the limits grow with the number of HPAs
+requests that wait; among the others namespaces take turns. Without these flags the limits grow with the number of HPAs
 (`autoscaler.loop.options`).
+
+Requests in flight to a metrics API are limited, too: kube-apiserver holds a seat of the controller's priority level for
+each, so one namespace with many slow metrics could delay all requests of the controller there.
 """
 
 from __future__ import annotations
@@ -12,7 +15,11 @@ from collections.abc import Callable
 from functools import partial
 
 from kube.client import KubeClient
+from kube.fairness import FairSemaphore
 from kube.flowcontrol import ThrottledClient, TokenBucket
+
+# So many namespaces may have one request in flight each beyond the limit.
+_SPARE = 256
 
 
 class ThrottledClients:
@@ -20,6 +27,8 @@ class ThrottledClients:
 
     Args:
         rate_limit: returns (qps, burst) of each bucket for a number of HPAs.
+        in_flight: returns how many requests to each metrics API may be in flight for a number of HPAs. A namespace that
+            has none in flight need not wait.
         may_write, on_error: as of ThrottledClient.
     """
 
@@ -28,14 +37,20 @@ class ThrottledClients:
         client: KubeClient,
         *,
         rate_limit: Callable[[int], tuple[float, int]],
+        in_flight: Callable[[int], int],
         may_write: Callable[[], bool],
         on_error: Callable[[str, int | None], None],
     ) -> None:
         self._rate_limit = rate_limit
+        self._in_flight = in_flight
         qps, burst = rate_limit(0)
         self._buckets = [TokenBucket(qps=qps, burst=burst) for _ in range(4)]
+        self._slots = [FairSemaphore(in_flight(0), spare=_SPARE) for _ in range(3)]
         throttled = partial(ThrottledClient, client, may_write=may_write, on_error=on_error)
-        self.objects, self.resource_metrics, self.custom_metrics, self.external_metrics = map(throttled, self._buckets)
+        self.objects = throttled(self._buckets[0])
+        self.resource_metrics, self.custom_metrics, self.external_metrics = (
+            throttled(bucket, slots=slots) for bucket, slots in zip(self._buckets[1:], self._slots, strict=True)
+        )
         self.scales = throttled(self._buckets[0], writes_first=True)
         self.unlimited = throttled(TokenBucket(qps=0, burst=1))
 
@@ -44,3 +59,5 @@ class ThrottledClients:
         qps, burst = self._rate_limit(hpas)
         for bucket in self._buckets:
             bucket.resize(qps=qps, burst=burst)
+        for slots in self._slots:
+            slots.resize(self._in_flight(hpas))

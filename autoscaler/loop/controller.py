@@ -19,6 +19,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
@@ -46,6 +47,7 @@ from kube.client import KubeClient
 from kube.election import LeaderElector, unique_identity
 from kube.error_log import ErrorLog
 from kube.events import EventRecorder
+from kube.fairness import enter_namespace
 from kube.label_index import SelectorIndex
 from kube.mapping import RestMapper
 from kube.process import freeze_gc, watch_loop
@@ -86,8 +88,8 @@ class Controller:
         self._shard = options.availability.shard
         self._telemetry = telemetry or Telemetry()
         self._telemetry.register_client(client)
-        tick = min(_TICK_SECONDS, options.sync_period / _TICKS_PER_PERIOD)
-        self._queue: WorkQueue[HPAKey] = WorkQueue(tick=tick, on_lag=self._telemetry.schedule_lag.observe)
+        self._own_hpas = 0
+        self._queue: WorkQueue[HPAKey] | None = None  # while this process acts
         self._pod_index = PodIndex()
         self._selectors: SelectorIndex[HPAKey] = SelectorIndex()
         self._hpas = HPAs(
@@ -97,7 +99,6 @@ class Controller:
             scale_to_zero=options.config.scale_to_zero,
             on_change=self._hpa_changed,
         )
-        self._own_hpas = 0
         self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_index.apply)
         self._replica_sets = ReplicaSets(client)
         self._workloads = Workloads(client)
@@ -106,7 +107,11 @@ class Controller:
         self._is_leader = self._elector.leading if self._elector else lambda: True
 
         self._clients = ThrottledClients(
-            client, rate_limit=options.rate_limit_for, may_write=self._is_leader, on_error=self._request_failed
+            client,
+            rate_limit=options.rate_limit_for,
+            in_flight=options.metrics_in_flight_for,
+            may_write=self._is_leader,
+            on_error=self._request_failed,
         )
         mapper = RestMapper(client)
         scales = ScaleClient(self._clients.scales, mapper, self._workloads)
@@ -262,19 +267,19 @@ class Controller:
             return
         # Selectors from an earlier term are out of date; each reconciliation adds the HPA's selector.
         self._selectors.clear()
-        self._spread()
+        queue = self._queue = self._spread()
         _log.info("starting %d workers", self._options.workers_for(self._own_hpas))
-        async with asyncio.TaskGroup() as tasks:
-            workers = run_workers(
-                self._queue, self._sync, number=lambda: self._options.workers_for(self._own_hpas), stop=stop
-            )
-            working = tasks.create_task(workers)
-            saving = tasks.create_task(self._saved_history.run(self._histories)) if self._saved_history else None
-            await stop.wait()
-            _log.info("stopping")
-            if saving is not None:
-                saving.cancel()
-            await self._finish(working)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                working = tasks.create_task(run_workers(queue, partial(self._sync, queue), stop=stop))
+                saving = tasks.create_task(self._saved_history.run(self._histories)) if self._saved_history else None
+                await stop.wait()
+                _log.info("stopping")
+                if saving is not None:
+                    saving.cancel()
+                await self._finish(queue, working)
+        finally:
+            self._queue = None
 
     async def _restore(self) -> None:
         """Restore the histories that earlier leaders saved, so that nothing is scaled down early."""
@@ -289,18 +294,25 @@ class Controller:
             return False
         return self._hpas.get(key) is not None or (False if self._hpas.synced(key) else None)
 
-    def _spread(self) -> None:
-        """Spread the first reconciliations over a sync period, in the order of the namespaces."""
-        self._queue.restart()
+    def _spread(self) -> WorkQueue[HPAKey]:
+        """Return a queue with all HPAs: first reconciliations over a sync period, in the order of the namespaces."""
+        options = self._options
+        queue: WorkQueue[HPAKey] = WorkQueue(
+            tick=min(_TICK_SECONDS, options.sync_period / _TICKS_PER_PERIOD),
+            namespace=lambda key: key.namespace,
+            limit=lambda: options.workers_for(self._own_hpas),
+            on_lag=self._telemetry.schedule_lag.observe,
+        )
         keys = sorted(hpa.key for hpa in self._hpas.list())
-        interval = min(_SPREAD_SECONDS, self._options.sync_period / max(1, len(keys)))
+        interval = min(_SPREAD_SECONDS, options.sync_period / max(1, len(keys)))
         for number, key in enumerate(keys):
-            self._queue.move(key, number * interval)
+            queue.add_after(key, number * interval)
+        return queue
 
-    async def _finish(self, working: asyncio.Task[None]) -> None:
+    async def _finish(self, queue: WorkQueue[HPAKey], working: asyncio.Task[None]) -> None:
         """Wait for reconciliations in flight, send their events and save the histories, all for a bounded time."""
         await asyncio.wait([working], timeout=_FINISH_SECONDS)
-        unfinished = self._queue.processing
+        unfinished = queue.processing
         working.cancel()
         try:
             async with asyncio.timeout(_FLUSH_SECONDS), asyncio.TaskGroup() as tasks:
@@ -311,13 +323,12 @@ class Controller:
         except TimeoutError:
             _log.warning("stopping before all events were sent and the history was saved")
 
-    async def _sync(self, key: HPAKey) -> None:
+    async def _sync(self, queue: WorkQueue[HPAKey], key: HPAKey) -> None:
         """Reconcile an HPA, and schedule it again. Upstream: podautoscaler.reconcileKey."""
+        enter_namespace(key.namespace)
         hpa = self._hpas.get(key)
         if hpa is None:
-            self._reconciler.forget(key)
-            self._selectors.drop(key)
-            self._error_log.forget(key)
+            self._forget(key)
             return
         own, started = self._shard.owns(key.namespace, key.name), time.monotonic()
         try:
@@ -335,7 +346,13 @@ class Controller:
             self._telemetry.reconciled(Action.NONE, ErrorKind.INTERNAL, seconds=time.monotonic() - started)
         else:
             self._error_log.reconciled(key, error)
-        self._queue.add_after(key, self._period(hpa) if own else _OTHER_SHARDS_SYNC_PERIODS * self._options.sync_period)
+        queue.add_after(key, self._period(hpa) if own else _OTHER_SHARDS_SYNC_PERIODS * self._options.sync_period)
+
+    def _forget(self, key: HPAKey) -> None:
+        """Drop all state of an HPA that was deleted."""
+        self._reconciler.forget(key)
+        self._selectors.drop(key)
+        self._error_log.forget(key)
 
     def _period(self, hpa: HPA) -> float:
         """Seconds from the end of an HPA's reconciliation to the start of its next one."""
@@ -351,7 +368,10 @@ class Controller:
         if own:
             self._own_hpa_changed(key, old, new)
         self._changes.publish(key)
-        if old is None or new is None or old.reconcile_trigger != new.reconcile_trigger:
+        if self._queue is None:  # `_spread` schedules all HPAs
+            if new is None:
+                self._forget(key)
+        elif old is None or new is None or old.reconcile_trigger != new.reconcile_trigger:
             self._queue.add(key)
         elif own:
             self._queue.add_after(key, self._period(new))

@@ -34,6 +34,7 @@ from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCo
 from autoscaler.loop.pod_owners import PodIndex
 from kube.client import KubeError
 from kube.durations import DurationError, parse_duration
+from kube.fairness import for_all_namespaces
 from kube.flowcontrol import ThrottledClient
 from kube.mapping import NoMatchError, RestMapper
 from kube.names import path_segment_errors
@@ -217,7 +218,8 @@ class MetricsClient:
         """Return the path of the custom metrics API in the preferred version."""
         async with self._version_lock:
             if self._clock() >= self._version_until:
-                self._version = await self._find_version()
+                with for_all_namespaces():  # those of all wait for it
+                    self._version = await self._find_version()
                 self._version_until = self._clock() + self._version_seconds
             return f"/apis/{_CUSTOM}/{self._version}"
 

@@ -21,6 +21,8 @@ _WORKERS, _HPAS_PER_WORKER = 5, 100
 _QPS, _BURST_FACTOR = 20.0, 1.5
 # Reading a scale, writing it, and writing a status; or several metrics of one API.
 _REQUESTS_PER_SYNC = 3
+# kube-controller-manager has one in flight per worker, but an HPA's metrics are read side by side here.
+_METRICS_IN_FLIGHT_PER_WORKER = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +93,7 @@ class Options:
         """Requests a second and burst for a number of HPAs."""
         qps = _QPS + _REQUESTS_PER_SYNC * hpas / self.sync_period if self.qps is None else self.qps
         return qps, self.burst or max(1, round(_BURST_FACTOR * qps))
+
+    def metrics_in_flight_for(self, hpas: int) -> int:
+        """Requests in flight to each metrics API for a number of HPAs."""
+        return _METRICS_IN_FLIGHT_PER_WORKER * self.workers_for(hpas)

@@ -61,6 +61,25 @@ async def test_free_slot_goes_to_the_key_that_holds_the_fewest() -> None:
         assert callers.got[-1] == got
 
 
+async def test_key_that_holds_none_gets_a_spare_slot_at_once() -> None:
+    callers = Callers(FairSemaphore(2, max_waiting=10, spare=2))
+    await callers.come("a1", "a2", "a3", "b1", "b2", "c1", "d1")
+    assert callers.got == ["a1", "a2", "b1", "c1"]
+    # a3 would be a second one of its key: it waits until fewer than two are held.
+    for left, got in (("a1", "d1"), ("b1", "b2"), ("c1", "b2"), ("d1", "b2"), ("b2", "a3")):
+        await callers.leave(left)
+        assert callers.got[-1] == got
+
+
+async def test_free_slots_are_handed_out_when_the_limit_rises() -> None:
+    semaphore = FairSemaphore(1)
+    callers = Callers(semaphore)
+    await callers.come("a1", "a2", "a3")
+    semaphore.resize(2)
+    await settled()
+    assert callers.got == ["a1", "a2"]
+
+
 async def test_keys_that_hold_equally_many_are_served_in_round_robin() -> None:
     callers = Callers(FairSemaphore(1, max_waiting=10))
     await callers.come("a0", "a1", "a2", "b1", "b2", "c1")

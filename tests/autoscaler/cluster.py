@@ -35,6 +35,8 @@ class FakeMetrics:
     status: int = 200
     held: asyncio.Event | None = None
     """Responses wait for this, if set."""
+    held_namespace: str | None = None
+    """Only those of this namespace do."""
     requests: int = 0
     values: int = 0
     """The number of values in all responses together."""
@@ -43,7 +45,7 @@ class FakeMetrics:
         if not request.path.endswith(f"/pods/*/{METRIC}"):
             return web.json_response({"kind": "APIResourceList", "groupVersion": f"{_GROUP}/v1beta2", "resources": []})
         self.requests += 1
-        if self.held is not None:
+        if self.held is not None and f"/namespaces/{self.held_namespace or ''}" in request.path:
             await self.held.wait()
         if self.status != 200:
             body = {"kind": "Status", "status": "Failure", "message": "prometheus is away", "code": self.status}
@@ -77,14 +79,16 @@ class Cluster:
         """How often a status was written."""
         return self.server.requests.of("update", "horizontalpodautoscalers/status")
 
-    def add_deployment(self, name: str, *, replicas: int, selects: str | None = None) -> None:
+    def add_deployment(
+        self, name: str, *, replicas: int, selects: str | None = None, namespace: str = "default"
+    ) -> None:
         """A Deployment, and its pods, all Ready; or one without any that selects those of another Deployment."""
         labels = {"app": selects or name}
         self.server.create(
             {
                 "apiVersion": "apps/v1",
                 "kind": "Deployment",
-                "metadata": {"name": name, "namespace": "default"},
+                "metadata": {"name": name, "namespace": namespace},
                 "spec": {
                     "replicas": replicas,
                     "selector": {"matchLabels": labels},
@@ -94,7 +98,7 @@ class Cluster:
             }
         )
         if selects is None:
-            self._add_pods(name, range(replicas))
+            self._add_pods(name, range(replicas), namespace)
 
     def add_hpa(
         self,
@@ -105,6 +109,7 @@ class Cluster:
         least: int = 1,
         goal: str = "10",
         api: HPAApi = KUBERNETES,
+        namespace: str = "default",
     ) -> None:
         """An HPA on the Pods metric."""
         metric = {"metric": {"name": METRIC}, "target": {"type": "AverageValue", "averageValue": goal}}
@@ -112,7 +117,7 @@ class Cluster:
             {
                 "apiVersion": api.api_version,
                 "kind": KIND,
-                "metadata": {"name": name, "namespace": "default", "labels": {"kept": "yes"}},
+                "metadata": {"name": name, "namespace": namespace, "labels": {"kept": "yes"}},
                 "spec": {
                     "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target or name},
                     "minReplicas": least,
@@ -122,9 +127,9 @@ class Cluster:
             }
         )
 
-    def replicas(self, name: str) -> int:
+    def replicas(self, name: str, *, namespace: str = "default") -> int:
         """The replicas in the Deployment's spec."""
-        return int(self._object("apps", "deployments", name)["spec"]["replicas"])
+        return int(self._object("apps", "deployments", name, namespace)["spec"]["replicas"])
 
     async def roll_out(self, name: str) -> None:
         """Do a Deployment controller's and kubelets' work: as many Ready pods as the Deployment asks for."""
@@ -160,18 +165,18 @@ class Cluster:
             if event["involvedObject"]["name"] == hpa
         ]
 
-    def _object(self, group: str, resource: str, name: str) -> dict[str, Any]:
-        found = self.server.storage.get(GroupResource(group, resource), "default", name)
+    def _object(self, group: str, resource: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        found = self.server.storage.get(GroupResource(group, resource), namespace, name)
         assert found is not None, f"no {resource} {name}"
         return found
 
-    def _add_pods(self, name: str, numbers: range) -> None:
+    def _add_pods(self, name: str, numbers: range, namespace: str = "default") -> None:
         for number in numbers:
             self.server.create(
                 {
                     "apiVersion": "v1",
                     "kind": "Pod",
-                    "metadata": {"name": f"{name}-{number}", "namespace": "default", "labels": {"app": name}},
+                    "metadata": {"name": f"{name}-{number}", "namespace": namespace, "labels": {"app": name}},
                     "spec": {"containers": [{"name": "c", "image": "i"}]},
                     "status": {
                         "phase": "Running",

@@ -1,6 +1,7 @@
 """The work queue of a controller on a clock that a test advances, so that its reconciliations can be counted."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,26 +16,19 @@ class SteppedQueue:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._now = 1024.0
-        self._queue: WorkQueue[HPAKey] | None = None
+        self._queue: _Queue | None = None
         self._spread = 0
         monkeypatch.setattr(controller, "WorkQueue", self._create)
 
-    def _create(self, *, tick: float, on_lag: Callable[[float], None]) -> WorkQueue[HPAKey]:
-        stepped = self
-
-        class Queue(WorkQueue[HPAKey]):
-            def move(self, key: HPAKey, delay: float) -> None:
-                super().move(key, delay)
-                stepped._spread += 1
-
-        self._queue = Queue(tick=tick, clock=lambda: self._now, on_lag=on_lag)
+    def _create(self, **settings: Any) -> WorkQueue[HPAKey]:
+        self._queue = _Queue(**settings, clock=lambda: self._now)
         return self._queue
 
     async def started(self, keys: int) -> None:
         """Wait until the controller has spread the first reconciliations of that many HPAs."""
 
         async def spread() -> bool:
-            return self._spread == keys
+            return self._queue is not None and self._queue.added >= keys
 
         await eventually(spread, every=0.01)
 
@@ -43,9 +37,21 @@ class SteppedQueue:
         queue = self._queue
         assert queue is not None
         self._now += seconds
-        queue.restart()
+        queue.wake_up()
 
         async def ended() -> bool:
             return until() and queue.processing == 0
 
         await eventually(ended, every=0.01)
+
+
+class _Queue(WorkQueue[HPAKey]):
+    added = 0
+
+    def add_after(self, key: HPAKey, delay: float) -> None:
+        super().add_after(key, delay)
+        self.added += 1
+
+    def wake_up(self) -> None:
+        """Let `get` read the clock."""
+        self._changed.set()

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -209,6 +211,36 @@ async def test_selectors_of_an_earlier_term_are_not_used(cluster: Cluster, caplo
         assert "AmbiguousSelector" not in {reason for reason, _, _ in await cluster.events("one")}
 
 
+async def test_a_standby_schedules_nothing_until_it_leads(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue would grow with each HPA that is created and deleted, and nothing would take keys from it."""
+    scheduled: set[str] = set()
+
+    class Queue(WorkQueue[HPAKey]):
+        def add_after(self, key: HPAKey, delay: float) -> None:
+            scheduled.add(key.name)
+            super().add_after(key, delay)
+
+    monkeypatch.setattr(controller, "WorkQueue", Queue)
+    lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
+    await cluster.admin.post(lease, {"metadata": {"name": "lock"}, "spec": spec})
+    election = ElectionSettings(namespace="default", name="lock", retry_period=0.05)
+    options = replace(QUICK, availability=Availability(election=election))
+    telemetry = Telemetry()
+    cluster.add_deployment("web", replicas=1)
+    async with autoscaler(cluster, options, kubeconfig=cluster.server.kubeconfig(), telemetry=telemetry):
+        for name in ("one", "web"):
+            cluster.add_hpa(name)
+        await until(lambda: b"num_horizontal_pod_autoscalers 2.0" in telemetry.render())
+        await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/one")
+        await until(lambda: b"num_horizontal_pod_autoscalers 1.0" in telemetry.render())
+        assert scheduled == set()
+        await cluster.admin.patch(f"{lease}/lock", {"spec": {"holderIdentity": ""}})
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
+        assert scheduled == {"web"}
+
+
 async def test_a_changed_spec_is_reconciled_at_once_and_a_changed_status_is_not(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=3)
     async with autoscaler(cluster, Options(sync_period=NEVER, bind_address="127.0.0.1", metrics_port=0)):
@@ -245,12 +277,12 @@ async def test_first_reconciliations_are_spread(cluster: Cluster, monkeypatch: p
     now, taken = [1000.0], Counter[float]()
     queue = partial(WorkQueue, clock=lambda: now[0])
 
-    def new_queue(*, tick: float, on_lag: Callable[[float], None]) -> WorkQueue[HPAKey]:
+    def new_queue(*, on_lag: Callable[[float], None], **others: Any) -> WorkQueue[HPAKey]:
         def note(lag: float) -> None:
             on_lag(lag)
             taken[now[0]] += 1
 
-        return queue(tick=tick, on_lag=note)
+        return queue(on_lag=note, **others)
 
     monkeypatch.setattr(controller, "WorkQueue", new_queue)
     for number in range(24):
@@ -269,9 +301,9 @@ async def test_first_reconciliations_take_no_longer_than_a_sync_period(
     schedule: dict[str, float] = {}
 
     class Queue(WorkQueue[HPAKey]):
-        def move(self, key: HPAKey, delay: float) -> None:
-            schedule[key.name] = delay
-            super().move(key, delay)
+        def add_after(self, key: HPAKey, delay: float) -> None:
+            schedule.setdefault(key.name, delay)
+            super().add_after(key, delay)
 
     monkeypatch.setattr(controller, "WorkQueue", Queue)
     for number in range(8):
@@ -334,6 +366,21 @@ async def test_with_more_hpas_there_are_more_workers(cluster: Cluster, monkeypat
             cluster.add_hpa(f"app-{number}")
         await until(lambda: cluster.syncs() == 8)  # none of which ends
         cluster.metrics.held.set()
+
+
+async def test_a_slow_metric_of_a_namespace_holds_no_worker_of_another(cluster: Cluster) -> None:
+    cluster.metrics.held = asyncio.Event()
+    cluster.metrics.held_namespace = "default"
+    cluster.server.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    for namespace in ("default", "other"):
+        cluster.add_deployment("web", replicas=1, namespace=namespace)
+        cluster.add_hpa("web", namespace=namespace)
+    cluster.metrics.value = "20"
+    async with autoscaler(cluster, replace(QUICK, workers=1)):
+        await until(lambda: cluster.replicas("web", namespace="other") == 2)
+        assert cluster.replicas("web") == 1
+        cluster.metrics.held.set()
+        await until(lambda: cluster.replicas("web") == 2)
 
 
 async def test_only_the_rights_of_kubernetes_own_controller_are_used(cluster: Cluster) -> None:

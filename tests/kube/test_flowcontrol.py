@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kube.client import KubeClient, KubeError
+from kube.fairness import for_namespace
 from kube.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
 from kube.status import StatusError
 from tests.kube.scripted_api import ScriptedApi, busy
@@ -50,6 +51,25 @@ async def test_callers_with_first_go_first_then_the_order_of_arrival(clock: Cloc
         bucket.resize(qps=64, burst=4)
         clock.now += 1
     assert order == ["scale 0", "scale 1", "status 0", "status 1"]
+
+
+async def test_waiting_namespaces_take_turns(clock: Clock) -> None:
+    bucket = TokenBucket(qps=64, burst=0, clock=clock)
+    order: list[str] = []
+
+    async def take(name: str) -> None:
+        with for_namespace(name[0]):
+            await bucket.take(first=name.endswith("!"))
+        order.append(name)
+
+    async with asyncio.TaskGroup() as tasks:
+        for name in ("a1", "a2", "a3", "b1", "a4!", "a5!", "c1!", "b2"):
+            tasks.create_task(take(name))
+        await asyncio.sleep(0)
+        bucket.resize(qps=64, burst=8)
+        clock.now += 1
+        bucket.resize(qps=64, burst=8)
+    assert order == ["a4!", "c1!", "a5!", "a1", "b1", "a2", "b2", "a3"]
 
 
 async def test_a_cancelled_caller_leaves_its_token_to_the_next(clock: Clock) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kube.workqueue import WorkQueue, run_workers
 
-A, B = "default/a", "default/b"
+A, B, OTHER = "default/a", "default/b", "other/a"
 
 
 class Reconciliations:
@@ -36,9 +36,17 @@ class Reconciliations:
             self._moved.notify_all()
 
 
+class Queue(WorkQueue[str]):
+    """A queue with a limit that a test sets."""
+
+    def __init__(self) -> None:
+        self.limit = 1
+        super().__init__(namespace=lambda key: key.split("/")[0], limit=lambda: self.limit)
+
+
 @pytest.fixture
-def queue() -> WorkQueue[str]:
-    return WorkQueue()
+def queue() -> Queue:
+    return Queue()
 
 
 @pytest.fixture
@@ -47,23 +55,19 @@ def reconciliations() -> Reconciliations:
 
 
 @asynccontextmanager
-async def workers(
-    queue: WorkQueue[str], reconciliations: Reconciliations, number: Callable[[], int]
-) -> AsyncIterator[None]:
+async def workers(queue: Queue, reconciliations: Reconciliations) -> AsyncIterator[None]:
     stop = asyncio.Event()
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        tasks.create_task(run_workers(queue, reconciliations.reconcile, number=number, stop=stop))
+        tasks.create_task(run_workers(queue, reconciliations.reconcile, stop=stop))
         yield
         stop.set()
 
 
-async def test_one_worker_reconciles_one_object_after_the_other(
-    queue: WorkQueue[str], reconciliations: Reconciliations
-) -> None:
+async def test_one_worker_reconciles_one_object_after_the_other(queue: Queue, reconciliations: Reconciliations) -> None:
     reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
     queue.add(B)
-    async with workers(queue, reconciliations, lambda: 1):
+    async with workers(queue, reconciliations):
         await reconciliations.until(lambda: bool(reconciliations.begun))
         assert (queue.processing, reconciliations.begun) == (1, [A])
         reconciliations.blocked[A].set()
@@ -71,11 +75,12 @@ async def test_one_worker_reconciles_one_object_after_the_other(
 
 
 async def test_an_object_is_not_reconciled_twice_at_the_same_time(
-    queue: WorkQueue[str], reconciliations: Reconciliations
+    queue: Queue, reconciliations: Reconciliations
 ) -> None:
+    queue.limit = 2
     reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
-    async with workers(queue, reconciliations, lambda: 2):
+    async with workers(queue, reconciliations):
         await reconciliations.until(lambda: reconciliations.begun == [A])
         queue.add(A)
         queue.add(B)
@@ -85,26 +90,40 @@ async def test_an_object_is_not_reconciled_twice_at_the_same_time(
         await reconciliations.until(lambda: reconciliations.ended == [B, A, A])
 
 
-@pytest.mark.looptime
-async def test_workers_are_added_while_they_run(queue: WorkQueue[str], reconciliations: Reconciliations) -> None:
+async def test_workers_are_added_while_they_run(queue: Queue, reconciliations: Reconciliations) -> None:
     reconciliations.blocked = {A: asyncio.Event()}
-    number = 1
     queue.add(A)
-    queue.add(B)
-    async with workers(queue, reconciliations, lambda: number):
+    async with workers(queue, reconciliations):
         await reconciliations.until(lambda: reconciliations.begun == [A])
-        number = 2
+        queue.limit = 2
+        queue.add(B)
         await reconciliations.until(lambda: reconciliations.ended == [B])
         reconciliations.blocked[A].set()
 
 
+async def test_an_object_of_another_namespace_does_not_wait_for_a_worker(
+    queue: Queue, reconciliations: Reconciliations
+) -> None:
+    reconciliations.blocked = {A: asyncio.Event(), OTHER: asyncio.Event()}
+    for key in (A, B, OTHER):
+        queue.add(key)
+    async with workers(queue, reconciliations):
+        await reconciliations.until(lambda: len(reconciliations.begun) == 2)
+        assert reconciliations.begun == [A, OTHER]
+        reconciliations.blocked[OTHER].set()
+        await reconciliations.until(lambda: reconciliations.ended == [OTHER])
+        assert reconciliations.begun == [A, OTHER], "the namespace with a slow object is over the limit"
+        reconciliations.blocked[A].set()
+        await reconciliations.until(lambda: reconciliations.ended == [OTHER, A, B])
+
+
 async def test_stop_waits_for_reconciliations_in_flight_and_begins_no_other(
-    queue: WorkQueue[str], reconciliations: Reconciliations
+    queue: Queue, reconciliations: Reconciliations
 ) -> None:
     reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
     stop = asyncio.Event()
-    running = asyncio.create_task(run_workers(queue, reconciliations.reconcile, number=lambda: 1, stop=stop))
+    running = asyncio.create_task(run_workers(queue, reconciliations.reconcile, stop=stop))
     await reconciliations.until(lambda: reconciliations.begun == [A])
     stop.set()
     queue.add(B)
@@ -116,13 +135,11 @@ async def test_stop_waits_for_reconciliations_in_flight_and_begins_no_other(
     assert (reconciliations.begun, reconciliations.ended) == ([A], [A])
 
 
-async def test_a_cancelled_reconciliation_returns_its_key(
-    queue: WorkQueue[str], reconciliations: Reconciliations
-) -> None:
+async def test_a_cancelled_reconciliation_returns_its_key(queue: Queue, reconciliations: Reconciliations) -> None:
     """As when the Lease is lost: the next term must be able to reconcile the object."""
     reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
-    running = asyncio.create_task(run_workers(queue, reconciliations.reconcile, number=lambda: 1, stop=asyncio.Event()))
+    running = asyncio.create_task(run_workers(queue, reconciliations.reconcile, stop=asyncio.Event()))
     await reconciliations.until(lambda: reconciliations.begun == [A])
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -151,19 +151,6 @@ async def test_close_ends_every_get(queue: WorkQueue[str]) -> None:
     assert await queue.get() is None
 
 
-def test_restart_makes_overdue_keys_due_now_without_lag(clock: Clock) -> None:
-    lags: list[float] = []
-    queue: WorkQueue[str] = WorkQueue(clock=clock, on_lag=lags.append)
-    queue.add(A)
-    queue.add_after(B, 3601)
-    clock.now += 3600
-    queue.restart()
-    assert (queue.take(), queue.take()) == (A, None)
-    clock.now += 1
-    assert queue.take() == B
-    assert lags == [0, 0]
-
-
 def test_lag_is_the_time_since_the_key_was_due(clock: Clock) -> None:
     lags: list[float] = []
     queue: WorkQueue[str] = WorkQueue(clock=clock, on_lag=lags.append)
