@@ -94,8 +94,8 @@ def main() -> None:
 @bool_option(
     "--allow-foreign-controller",
     default=_DEFAULTS.allow_foreign_controller,
-    help="Act on HPAs whose status kube-controller-manager writes, too. By default they are only observed until "
-    "kube-controller-manager has not written them for ten minutes.",
+    help="Act on HPAs whose status another controller writes, too. By default they are only observed until it has left "
+    "their status out of date for ten minutes.",
 )
 @click.option(
     "--horizontal-pod-autoscaler-sync-period",

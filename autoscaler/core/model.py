@@ -337,8 +337,8 @@ class HPA(Struct, frozen=True, kw_only=True):
     overrides: AnnotationOverrides = AnnotationOverrides()
     metadata: bytes = b"{}"
     """JSON as served, without managedFields, for updates of the status; the API server keeps absent managedFields."""
-    foreign_write_time: str = ""
-    """The time of kube-controller-manager's last status write, as served; empty: never, or since overwritten."""
+    foreign_write: tuple[str, str] = ("", "")
+    """Time and field manager of another controller's last status write, as served; empty: never, or overwritten."""
 
     @property
     def key(self) -> HPAKey:

@@ -26,7 +26,7 @@ from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Pod
 from autoscaler.loop.clients import ThrottledClients
 from autoscaler.loop.debug import debug_page
-from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
+from autoscaler.loop.foreign_writer import EVENT_REASON, ForeignWriterDetector, event_message
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.metrics_client import MetricsClient
@@ -174,6 +174,7 @@ class Controller:
             shadow=self._shadow,
             mode=options.mode,
             is_foreign=self._foreign.is_foreign,
+            on_decision=self._foreign.decided,
         )
         self._error_log = ErrorLog(disconnected=lambda: self._hpas.disconnected or self._pods.disconnected)
 
@@ -387,9 +388,11 @@ class Controller:
         if new is None:
             self._foreign.forget(key)
         elif not new.problem:
-            acting = self._is_leader() and self._reconciler.configured_mode_of(new) is Mode.ACT
-            if self._foreign.changed(key, new.foreign_write_time, acting=acting):
-                self._recorder.record(object_reference(new), "Warning", EVENT_REASON, EVENT_MESSAGE)
+            acting = self._reconciler.configured_mode_of(new) is Mode.ACT
+            # A standby notes it for the time when it is leader.
+            if self._foreign.changed(key, new.foreign_write, acting=acting) and self._is_leader():
+                message = event_message(new.foreign_write[1])
+                self._recorder.record(object_reference(new), "Warning", EVENT_REASON, message)
             self._reconciler.changed(None if old is None or old.problem else old, new)
 
     def _request_failed(self, group: str, code: int | None) -> None:

@@ -46,6 +46,7 @@ class Reconciler:
         client: writes the HPAs' statuses.
         mode: of the process; an HPA's annotation can only restrict it.
         is_foreign: returns True if another controller acts on this HPA, so this one must not.
+        on_decision: called after each decision with the HPA, and whether its status has other values of the metrics.
         wall_clock: the time in seconds since the epoch, for statuses and for times that come from the API.
         clock: a monotonic clock in seconds, for histories and durations.
     """
@@ -63,6 +64,7 @@ class Reconciler:
         shadow: ShadowComparer,
         mode: Mode = Mode.ACT,
         is_foreign: Callable[[HPAKey], bool] = lambda _: False,
+        on_decision: Callable[[HPAKey, bool], None] = lambda _key, _outdated: None,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -76,6 +78,7 @@ class Reconciler:
         self._shadow = shadow
         self._mode = mode
         self._is_foreign = is_foreign
+        self._on_decision = on_decision
         self._wall_clock = wall_clock
         self._clock = clock
         self._reported: dict[HPAKey, tuple[str, ...]] = {}
@@ -89,6 +92,7 @@ class Reconciler:
         started = self._clock()
         self._report_annotations(hpa)
         observed, decision = await self._decide(hpa)
+        self._on_decision(hpa.key, decision.status.current_metrics != hpa.status.current_metrics)
         # After all reads, during which another controller may have been detected.
         mode = self.mode_of(hpa)
 

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from autoscaler.loop.telemetry import Telemetry
+from autoscaler.objects.hpa import FIELD_MANAGER
 from autoscaler.records.audit import audit_log
 from autoscaler.ui.sources import WhatIf
 from kube.client import KubeClient
@@ -26,7 +27,7 @@ async def run(options: Options, *, what_if: WhatIf | None = None) -> None:
     async with AsyncExitStack() as stack:
         stack.enter_context(stopped_by_signals(stop))
         client = await KubeClient.connect(
-            options.kubeconfig, user_agent="milliscale-autoscaler", bookmark_seconds=options.bookmark_seconds
+            options.kubeconfig, user_agent=FIELD_MANAGER, bookmark_seconds=options.bookmark_seconds
         )
         await stack.enter_async_context(client)
         on_record, telemetry = None, Telemetry()

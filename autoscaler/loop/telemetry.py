@@ -168,11 +168,11 @@ class Telemetry:
         )
         self.foreign_status_writes = counter(
             "foreign_status_writes_total",
-            "Number of status writes by kube-controller-manager to HPAs that this controller should act on.",
+            "Number of status writes by other controllers to HPAs that this controller should act on.",
         )
         self.foreign_hpas = gauge(
             "foreign_controlled_hpas",
-            "Number of HPAs that this controller does not act on, as kube-controller-manager writes their status.",
+            "Number of HPAs that this controller does not act on, as another controller writes their status.",
         )
         self.audit_records_lost = counter(
             "audit_records_lost_total", "Number of decisions that could not be written to the file of --audit-log."

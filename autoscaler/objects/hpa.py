@@ -35,8 +35,8 @@ from kube.quantity import CanonicalQuantity, canonical_quantity
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-FOREIGN_MANAGER: Final = "kube-controller-manager"
-"""The field manager of Kubernetes' own controller."""
+FIELD_MANAGER: Final = "milliscale-autoscaler"
+"""The field manager of this controller: its User-Agent."""
 
 _MAX_DEPTH: Final = 16  # HPAs are nested less deeply
 # Kubernetes has no such limits. Who may write one HPA could otherwise take seconds of each reconciliation from all
@@ -206,16 +206,20 @@ def _hpa(raw: Mapping[str, Any], decoded: DecodedHPA, problem: str = "") -> HPA:
         problem=problem,
         status=_status(raw.get("status")),
         metadata=msgspec.json.encode({name: value for name, value in served.items() if name != "managedFields"}),
-        foreign_write_time=_foreign_write_time(served.get("managedFields")),
+        foreign_write=_foreign_write(served.get("managedFields")),
     )
 
 
-def _foreign_write_time(managed_fields: object) -> str:
-    """Return the time of FOREIGN_MANAGER's entry for the status."""
-    for entry in _list(managed_fields):
-        if isinstance(entry, dict) and (entry.get("manager"), entry.get("subresource")) == (FOREIGN_MANAGER, "status"):
-            return intern(str(entry.get("time", "")))
-    return ""
+def _foreign_write(managed_fields: object) -> tuple[str, str]:
+    """Return time and manager of the latest entry for the status, except for FIELD_MANAGER's.
+
+    The manager of Kubernetes' own controller is `kube-controller-manager`, or the binary that it is part of: `k3s`,
+    `kubelite`, `microshift`.
+    """
+    entries = [each for each in _list(managed_fields) if isinstance(each, dict) and each.get("subresource") == "status"]
+    writes = [(str(each.get("time", "")), str(each.get("manager", ""))) for each in entries]
+    time, manager = max((write for write in writes if write[1] != FIELD_MANAGER), default=("", ""))
+    return intern(time), intern(manager)
 
 
 # --- status: the next reconciliation overwrites it, so invalid parts are ignored -------------------------------------

@@ -14,7 +14,6 @@ from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LI
 from autoscaler.core.config import Config, Mode, Pause
 from autoscaler.core.model import HPA, KUBERNETES, Condition, InvalidMetric, MetricSpec, MetricTarget
 from autoscaler.core.status import rfc3339
-from autoscaler.objects.hpa import FOREIGN_MANAGER
 from autoscaler.records.build import metric_record, target_field
 from autoscaler.records.record import Measure, MetricRecord
 from autoscaler.records.sentence import measure_text, metric_name, target_text
@@ -202,7 +201,7 @@ def search_text(hpa: HPA) -> str:
 def _modes(hpa: HPA, mode: Mode, *, is_foreign: bool, is_owned: bool) -> Iterator[Badge]:
     yield Badge(text=mode.value)
     if is_foreign:
-        title = f"{FOREIGN_MANAGER} writes the status of this HPA, so this process does not act on it"
+        title = "another controller writes the status of this HPA, so this process does not act on it"
         yield Badge(text="foreign controller", level="warn", title=title)
     if not is_owned:
         yield Badge(text="other shard", title="another process reconciles this HPA")

@@ -9,7 +9,7 @@ import pytest
 
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPAKey
-from autoscaler.loop.foreign_writer import EVENT_MESSAGE, EVENT_REASON, ForeignWriterDetector
+from autoscaler.loop.foreign_writer import EVENT_REASON, ForeignWriterDetector, event_message
 from autoscaler.objects.hpa import track_hpa
 from kube.mapping import GroupResource
 from tests.autoscaler.cluster import Cluster, running_cluster
@@ -19,6 +19,7 @@ from tests.eventually import eventually
 WEB = HPAKey("default", "web")
 RESOURCE = GroupResource("autoscaling", "horizontalpodautoscalers")
 BEFORE, AFTER, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:15Z", "2026-01-01T00:10:00Z"
+KCM, NEVER = "kube-controller-manager", ("", "")
 SERIES = "foreign_status_writes_total"
 
 
@@ -34,17 +35,21 @@ def entry(manager: str = "kube-controller-manager", time: str = BEFORE, subresou
 
 
 @pytest.mark.parametrize(
-    ("managed_fields", "time"),
+    ("managed_fields", "write"),
     [
-        ([entry("kubectl", AFTER, ""), entry("milliscale-autoscaler", AFTER), entry(time=BEFORE)], BEFORE),
-        ([entry(subresource="scale")], ""),
-        ([entry("milliscale-autoscaler")], ""),
-        ([], ""),
-        (None, ""),
-        (["strange", {"manager": 3}], ""),
+        ([entry("kubectl", AFTER, ""), entry("milliscale-autoscaler", AFTER), entry(time=BEFORE)], (BEFORE, KCM)),
+        *(([entry(manager)], (BEFORE, manager)) for manager in ("k3s", "kubelite", "microshift", "unheard-of")),
+        ([entry(time=AFTER), entry("k3s", BEFORE)], (AFTER, KCM)),
+        ([entry(subresource="scale")], NEVER),
+        ([entry("milliscale-autoscaler")], NEVER),
+        ([], NEVER),
+        (None, NEVER),
+        (["strange", {"manager": 3}], NEVER),
     ],
 )
-def test_the_time_of_the_last_status_write_is_read_from_managed_fields(managed_fields: object, time: str) -> None:
+def test_the_last_status_write_of_another_is_read_from_managed_fields(
+    managed_fields: object, write: tuple[str, str]
+) -> None:
     metric = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}
     tracked = track_hpa(
         {
@@ -57,7 +62,7 @@ def test_the_time_of_the_last_status_write_is_read_from_managed_fields(managed_f
         }
     )
     assert tracked is not None
-    assert tracked.foreign_write_time == time
+    assert tracked.foreign_write == write
     assert b"managedFields" not in tracked.metadata
 
 
@@ -79,7 +84,7 @@ class Detector(ForeignWriterDetector):
 def seen(*times: str, acting: bool = True, allowed: bool = False) -> tuple[Detector, list[bool]]:
     """A detector that has seen an HPA with these times of foreign writes, and its response to each."""
     detector = Detector(allowed=allowed)
-    return detector, [detector.changed(WEB, each, acting=acting) for each in times]
+    return detector, [detector.changed(WEB, (each, KCM if each else ""), acting=acting) for each in times]
 
 
 def test_earlier_writes_of_the_other_controller_do_not_count() -> None:
@@ -107,23 +112,48 @@ def test_foreign_hpa_is_reported_once() -> None:
 def test_a_process_that_does_not_act_only_records_the_time() -> None:
     detector, stops = seen(BEFORE, AFTER, acting=False)
     assert stops == [False, False]
-    assert not detector.changed(WEB, AFTER, acting=True), "written before this process began to act"
+    assert not detector.changed(WEB, (AFTER, KCM), acting=True), "written before this process began to act"
     assert not detector.is_foreign(WEB)
-    assert detector.changed(WEB, LATER, acting=True)
+    assert detector.changed(WEB, (LATER, KCM), acting=True)
 
 
-def test_hpa_is_released_after_ten_minutes_without_a_write() -> None:
+def test_hpa_is_released_after_ten_minutes_with_an_outdated_status() -> None:
     detector, _ = seen(BEFORE, AFTER)
+    detector.decided(WEB, True)
     detector.clock.now += 400
-    detector.changed(WEB, LATER, acting=True)
-    detector.clock.now += 600
+    detector.changed(WEB, (LATER, KCM), acting=True)
+    for _ in range(2):
+        detector.decided(WEB, True)
+        detector.clock.now += 600
+    detector.clock.now -= 600
+    detector.decided(WEB, True)
     assert detector.is_foreign(WEB)
     assert detector.released == []
     detector.clock.now += 1
+    detector.decided(WEB, True)
     assert not detector.is_foreign(WEB)
     assert detector.released == [WEB]
     assert len(detector) == 0
-    assert detector.changed(WEB, "2026-01-01T00:20:00Z", acting=True), "and the next begins it again"
+    assert detector.changed(WEB, ("2026-01-01T00:20:00Z", KCM), acting=True), "and the next begins it again"
+
+
+def test_a_controller_that_has_nothing_to_write_is_not_gone() -> None:
+    """While the metrics do not change it writes nothing, and scales all the same as soon as they do."""
+    detector, _ = seen(BEFORE, AFTER)
+    for outdated in (False, True, False, False):
+        detector.clock.now += 599
+        detector.decided(WEB, outdated)
+    assert detector.is_foreign(WEB)
+    assert detector.problem is not None
+
+
+def test_an_hpa_without_decisions_is_not_released() -> None:
+    """As by a standby, which takes over hours later."""
+    detector, _ = seen(BEFORE, AFTER)
+    detector.clock.now += 7200
+    assert detector.is_foreign(WEB)
+    detector.decided(WEB, True)
+    assert detector.is_foreign(WEB)
 
 
 def test_allow_foreign_controller_only_reports() -> None:
@@ -139,22 +169,23 @@ def test_an_hpa_created_again_is_not_foreign() -> None:
     detector, _ = seen(BEFORE, AFTER)
     detector.forget(WEB)
     assert not detector.is_foreign(WEB)
-    assert not detector.changed(WEB, LATER, acting=True)
+    assert not detector.changed(WEB, (LATER, KCM), acting=True)
 
 
-def test_foreign_hpa_is_logged_again_after_ten_minutes_without_a_write(caplog: pytest.LogCaptureFixture) -> None:
+def test_foreign_hpas_are_logged_again_after_there_were_none(caplog: pytest.LogCaptureFixture) -> None:
     detector = Detector()
     for number in range(4):
-        detector.changed(WEB, f"2026-01-01T00:{number:02}:00Z", acting=True)
-        detector.clock.now += 300
+        detector.changed(WEB, (f"2026-01-01T00:{number:02}:00Z", "k3s"), acting=True)
+        detector.clock.now += 700
     assert len(caplog.records) == 1
+    assert "k3s writes the status of HPAs, too" in caplog.text
     assert "default/web" in caplog.text
     assert "so this process does not act on those" in caplog.text
     assert "--controllers=*,-horizontal-pod-autoscaler-controller" in caplog.text
-    detector.clock.now += 301
+    detector.forget(WEB)
     assert detector.problem is None
-    detector.changed(WEB, LATER, acting=True)
-    detector.changed(WEB, "2026-01-02T00:00:00Z", acting=True)
+    for time in (LATER, "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"):
+        detector.changed(WEB, (time, "k3s"), acting=True)
     assert len(caplog.records) == 2
 
 
@@ -206,7 +237,7 @@ async def test_hpa_written_by_another_controller_is_not_scaled(
     assert cluster.replicas("web") == 2
     assert "[!]foreignWriter: kube-controller-manager writes the status of HPAs, too (last seen: default/web)" in ready
     assert ready.endswith("readyz check passed\n")
-    assert (EVENT_REASON, EVENT_MESSAGE, 1) in await cluster.events("web")
+    assert (EVENT_REASON, event_message(KCM), 1) in await cluster.events("web")
     assert "SuccessfulRescale" not in [reason for reason, _, _ in await cluster.events("web")]
 
 
