@@ -1,8 +1,9 @@
 """Kubernetes Events, sent in the background.
 
-`record` only puts an event into a bounded queue; one task (`run`) sends them in order. An event that repeats while it
-waits is sent once, with its new count. An event without a response is retried, twelve times in all and ten seconds
-apart, while later events wait. An event that the API server refuses is dropped.
+`record` only puts an event into a bounded queue; one task (`run`) sends them, those of a namespace in order, and
+namespaces take turns. An event that repeats while it waits is sent once, with its new count. If the queue is full, the
+namespace with the most events in it loses its newest. An event without a response is retried, twelve times in all and
+ten seconds apart, while later events wait. An event that the API server refuses is dropped.
 
 Events that repeat are counted, combined and limited, so that they cannot fill etcd:
 
@@ -11,6 +12,9 @@ Events that repeat are counted, combined and limited, so that they cannot fill e
                           "(combined from similar events): " and the latest message
     limit                 25 events of a type about an object, then one every five minutes; further ones are counted and
                           not written
+    total limit           500 events, then five a second and one every five minutes for each object; further ones wait
+
+Unlike in Kubernetes, which caches 4,096 events, the counts are kept for as many objects as there are.
 
 Upstream: record.recorderImpl, record.recordToSink, record.EventCorrelator.
 """
@@ -26,9 +30,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
-from cachetools import LRUCache
-
 from kube.client import KubeError
+from kube.fairness import FairSlots
 from kube.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
 from kube.status import StatusError
 
@@ -38,7 +41,10 @@ _log = logging.getLogger(__name__)
 _QUEUE_LENGTH: Final = 1000
 _TRIES: Final = 12
 _RETRY_SECONDS: Final = 10.0
-_CACHED: Final = 4096
+_MIN_OBJECTS: Final = 4096
+_EVENTS_OF_OBJECT: Final = 64
+_TOTAL_QPS: Final = 5.0
+_TOTAL_BURST: Final = 500
 _SIMILAR: Final = 10
 _SIMILAR_SECONDS: Final = 600.0
 _BURST: Final = 25
@@ -49,7 +55,7 @@ _NOT_FOUND: Final = 404
 # Kubernetes has no limit. Messages contain users' selectors, and a thousand messages may wait here.
 _MESSAGE_LENGTH: Final = 16 * 1024
 
-_EventKey: TypeAlias = tuple[str, ...]
+_EventKey: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,18 @@ class ObjectReference:
     name: str
     uid: str
     resource_version: str
+
+
+@dataclass(slots=True)
+class _Recorded:
+    """What was recorded about one object."""
+
+    budgets: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By type of event: how many may be written, and when that was so."""
+    similar: dict[tuple[str, str], _Similar] = field(default_factory=dict)
+    """By type and reason."""
+    counts: dict[tuple[str | int, ...], tuple[int, int]] = field(default_factory=dict)
+    """By type, reason and hash of the message, which may be long: time of the first event, and how many there were."""
 
 
 @dataclass(slots=True)
@@ -101,12 +119,13 @@ class EventRecorder:
         self._monotonic = monotonic
         self._sleep = sleep
         self._random = random
-        self._similar: LRUCache[_EventKey, _Similar] = LRUCache(_CACHED)
-        # (time of the first one, count)
-        self._counts: LRUCache[_EventKey, tuple[int, int]] = LRUCache(_CACHED)
-        self._budgets: LRUCache[_EventKey, TokenBucket] = LRUCache(_CACHED)
+        self._max_objects = _MIN_OBJECTS
+        # The object that was used longest ago comes first.
+        self._objects: dict[tuple[str, ...], _Recorded] = {}
+        self._total = TokenBucket(qps=_TOTAL_QPS, burst=_TOTAL_BURST, clock=monotonic)
         # (Event object, True: no earlier one of this key has been sent)
         self._queue: dict[_EventKey, tuple[dict[str, Any], bool]] = {}
+        self._order: FairSlots[_EventKey] = FairSlots(1)
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -114,22 +133,30 @@ class EventRecorder:
         self._last_ns = 0
         self._failing = False
 
+    def resize(self, objects: int) -> None:
+        """Set the number of objects that there are."""
+        self._max_objects = max(_MIN_OBJECTS, 2 * objects)
+        self._total.resize(qps=_TOTAL_QPS + objects / _REFILL_SECONDS, burst=_TOTAL_BURST)
+
     def record(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> None:
         """Record an event; `event_type` is "Normal" or "Warning". Upstream: EventRecorder.Event."""
         # The time is part of the event's name, so it must be unique.
         self._last_ns = now_ns = max(self._clock(), self._last_ns + 1)
-        about = (regarding.api_version, regarding.namespace, regarding.name, regarding.uid, event_type)
-        message, key = self._aggregate((*about, reason), message[:_MESSAGE_LENGTH])
+        about = (regarding.api_version, regarding.namespace, regarding.name, regarding.uid)
+        recorded = self._objects[about] = self._objects.pop(about, _Recorded())
+        if len(self._objects) > self._max_objects:
+            del self._objects[next(iter(self._objects))]
+        message, content = self._aggregate(recorded, (event_type, reason), message[:_MESSAGE_LENGTH])
         # Events that are not written count too.
-        first_ns, count = self._counts.get(key, (now_ns, 0))
-        self._counts[key] = first_ns, count + 1
-        if not self._take_token(about):
+        first_ns, count = recorded.counts.pop(content, (now_ns, 0))
+        recorded.counts[content] = first_ns, count + 1
+        if len(recorded.counts) > _EVENTS_OF_OBJECT:
+            del recorded.counts[next(iter(recorded.counts))]
+        if not self._take_token(recorded, event_type):
             _log.debug("%s: too many events, not recorded: %s %s", regarding.name, reason, message)
             return
+        key = (*about, *content)
         before = self._queue.get(key)
-        if before is None and len(self._queue) >= _QUEUE_LENGTH:
-            _log.debug("%s: event queue full, not recorded: %s %s", regarding.name, reason, message)
-            return
         # A part of a name must not end with a separator.
         suffix = f".{first_ns:x}"
         prefix = regarding.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
@@ -156,6 +183,11 @@ class EventRecorder:
             "lastTimestamp": _rfc3339(now_ns),
         }
         self._queue[key] = event, count == 0 or (before is not None and before[1])
+        if before is None:
+            self._order.add(regarding.namespace, key)
+        if len(self._queue) > _QUEUE_LENGTH:
+            dropped, _ = self._queue.pop(self._order.drop())
+            _log.debug("event queue full, not recorded: %s %s", dropped["metadata"]["name"], dropped["message"])
         self._idle.clear()
         self._arrived.set()
 
@@ -163,8 +195,12 @@ class EventRecorder:
         """Send what is recorded, until cancelled."""
         while True:
             await self._arrived.wait()
-            while self._queue:
-                await self._send_with_retries(*self._queue.pop(next(iter(self._queue))))
+            while (following := self._order.next()) is not None:
+                namespace, key = following
+                self._order.release(namespace)
+                if not self._closing.is_set():
+                    await self._total.take()
+                await self._send_with_retries(*self._queue.pop(key))
             self._arrived.clear()
             self._idle.set()
 
@@ -177,25 +213,24 @@ class EventRecorder:
         self._closing.set()
         await self.flush()
 
-    def _aggregate(self, key: _EventKey, message: str) -> tuple[str, _EventKey]:
+    def _aggregate(self, recorded: _Recorded, kind: tuple[str, str], message: str) -> tuple[str, tuple[str | int, ...]]:
         """Return message and key of an event, combined with similar ones. Upstream: EventAggregator.EventAggregate."""
-        now, similar = self._monotonic(), self._similar.get(key)
+        now, similar, digest = self._monotonic(), recorded.similar.get(kind), hash(message)
         if similar is None or now - similar.last > _SIMILAR_SECONDS:
-            similar = _Similar(now)
+            similar = recorded.similar[kind] = _Similar(now)
         similar.last = now
-        similar.messages[hash(message)] = None
-        self._similar[key] = similar
+        similar.messages[digest] = None
         if len(similar.messages) < _SIMILAR:
-            return message, (*key, message)
+            return message, (*kind, digest)
         del similar.messages[next(iter(similar.messages))]
-        return f"(combined from similar events): {message}", key
+        return f"(combined from similar events): {message}", kind
 
-    def _take_token(self, about: _EventKey) -> bool:
-        budget = self._budgets.get(about)
-        if budget is None:
-            budget = TokenBucket(qps=1 / _REFILL_SECONDS, burst=_BURST, clock=self._monotonic)
-            self._budgets[about] = budget
-        return budget.try_take()
+    def _take_token(self, recorded: _Recorded, event_type: str) -> bool:
+        now = self._monotonic()
+        tokens, then = recorded.budgets.get(event_type, (_BURST, now))
+        tokens = min(_BURST, tokens + (now - then) / _REFILL_SECONDS)
+        recorded.budgets[event_type] = tokens - 1 if tokens >= 1 else tokens, now
+        return tokens >= 1
 
     async def _send_with_retries(self, event: dict[str, Any], is_new: bool) -> None:
         """Send, with retries while there is no response."""

@@ -67,6 +67,14 @@ class FairSlots(Generic[T]):
             if not self._waiting[key]:
                 del self._waiting[key]
 
+    def drop(self) -> T:
+        """Remove and return the newest item of the key of which the most wait."""
+        key = max(self._waiting, key=lambda each: len(self._waiting[each]))
+        item = self._waiting[key].pop()
+        if not self._waiting[key]:
+            del self._waiting[key]
+        return item
+
     def hold(self, key: str) -> bool:
         """Take a slot for a key, if there is one; the items that wait are not considered."""
         held = self._held.get(key, 0)

@@ -385,6 +385,7 @@ class Controller:
             self._own_hpas += 1 if old is None else -1
             self._telemetry.hpas.set(self._own_hpas)
             self._clients.resize(self._own_hpas)
+            self._recorder.resize(self._own_hpas)
         if new is None:
             self._foreign.forget(key)
         elif not new.problem:

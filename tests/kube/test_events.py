@@ -1,7 +1,9 @@
 """Events: content, counts of repetitions, and that they never delay reconciliations."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -186,6 +188,72 @@ async def test_a_flood_of_events_about_one_object_is_cut_off(
         recorder.record(regarding(), event_type, f"Later{number}", "x")
     await recorder.flush()
     assert posted() == 28
+
+
+class Sent:
+    """A client that counts what is written."""
+
+    def __init__(self) -> None:
+        self.created: list[str] = []
+        self.updated = 0
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        self.created.append(body["involvedObject"]["name"])
+        return {}
+
+    async def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        self.updated += 1
+        return {}
+
+
+async def test_events_about_any_number_of_objects_are_counted() -> None:
+    clock, sent = Clock(), Sent()
+    recorder = EventRecorder(
+        cast(ThrottledClient, sent), component=COMPONENT, clock=clock, monotonic=lambda: clock.now / SECOND
+    )
+    recorder.resize(5000)
+    task = asyncio.create_task(recorder.run())
+    for _ in range(2):
+        for number in range(5000):
+            recorder.record(regarding(f"web-{number}", uid=str(number)), "Warning", "FailedGetScale", "not found")
+            if number % 500 == 499:
+                await recorder.flush()
+                clock.now += 100 * SECOND
+    task.cancel()
+    assert (len(sent.created), len(set(sent.created)), sent.updated) == (5000, 5000, 5000)
+
+
+@pytest.mark.looptime
+async def test_events_of_all_objects_together_have_a_limit() -> None:
+    loop, sent, calls = asyncio.get_running_loop(), Sent(), itertools.count()
+    recorder = EventRecorder(
+        # The loop's time has a resolution of a microsecond: so no timer is early.
+        cast(ThrottledClient, sent),
+        component=COMPONENT,
+        monotonic=lambda: loop.time() + next(calls) * 1e-7,
+    )
+    recorder.resize(600)
+    task = asyncio.create_task(recorder.run())
+    for number in range(20):
+        for name in range(600):
+            recorder.record(regarding(f"web-{name}", uid=str(name)), "Warning", f"Reason{number}", "x")
+        await asyncio.sleep(15)
+    task.cancel()
+    assert 500 + 300 * 7 - 10 <= len(sent.created) + sent.updated <= 500 + 300 * 7 + 10, "burst, and 7 a second"
+
+
+async def test_events_of_one_namespace_do_not_push_out_those_of_another() -> None:
+    sent = Sent()
+    recorder = EventRecorder(cast(ThrottledClient, sent), component=COMPONENT)
+    for number in range(2000):
+        recorder.record(regarding(f"web-{number}", uid=str(number)), "Warning", "A", "x")
+    for name in ("other-1", "other-2"):
+        recorder.record(replace(regarding(name), namespace="other"), "Warning", "A", "x")
+    task = asyncio.create_task(recorder.run())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert sent.created[:4] == ["web-0", "other-1", "web-1", "other-2"]
 
 
 async def test_events_dropped_by_the_rate_limit_are_counted(
