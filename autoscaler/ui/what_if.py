@@ -20,22 +20,28 @@ from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from autoscaler.ui.spec_fields import metric_flag
 from autoscaler.ui.spec_form import POD_STARTUP, SpecForm, read_form
 from kube.durations import format_duration
+from kube.fairness import FairSemaphore, QueueFullError
+from kube.security.authentication import User
 from kube.status import conflict, service_unavailable
 from kube.web.requests import PageRequest
 
 _FLAG: Final = "--horizontal-pod-autoscaler"
-_MAX_WAITING: Final = 4
+_MAX_WAITING: Final = 3
+"""Of each user."""
+_MAX_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 5
 
 
 class WhatIfPage:
-    """Responds with the form, and with the result if there are parameters. One replay runs at a time."""
+    """Responds with the form, and with the result if there are parameters.
+
+    One replay runs at a time, for a limited time, and users take turns.
+    """
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
         self._sources = context.sources
-        self._running = asyncio.Semaphore(1)
-        self._waiting = 0
+        self._running = FairSemaphore(1, max_waiting=_MAX_WAITING)
 
     async def respond(self, request: PageRequest, key: HPAKey) -> web.Response:
         """Return the page.
@@ -52,7 +58,7 @@ class WhatIfPage:
         submitted = any(name != "group" for name, _ in request.query.pairs)
         if submitted and form.changed is not None:
             try:
-                result = await self._replay(hpa, form.changed, form)
+                result = await self._replay(hpa, form.changed, form, user=request.user)
             except WhatIfError as error:
                 problem = str(error)
         numbers = self._sources.decisions.numbers(key)
@@ -78,12 +84,9 @@ class WhatIfPage:
             group=request.query.get("group"),
         )
 
-    async def _replay(self, hpa: HPA, changed: HPA, form: SpecForm) -> WhatIfResult:
-        if self._waiting >= _MAX_WAITING:
-            raise service_unavailable("too many replays are waiting; try again soon", retry_after=_RETRY_SECONDS)
-        self._waiting += 1
+    async def _replay(self, hpa: HPA, changed: HPA, form: SpecForm, *, user: User | None) -> WhatIfResult:
         try:
-            async with self._running:
+            async with self._running.slot("" if user is None else user.name), asyncio.timeout(_MAX_SECONDS):
                 return await self._sources.what_if(
                     hpa,
                     changed,
@@ -92,8 +95,12 @@ class WhatIfPage:
                     pod_startup=form.pod_startup,
                     capacity=form.capacity,
                 )
-        finally:
-            self._waiting -= 1
+        except QueueFullError:
+            raise service_unavailable(
+                "too many replays are waiting; try again soon", retry_after=_RETRY_SECONDS
+            ) from None
+        except TimeoutError:
+            raise WhatIfError(f"the replay takes longer than {_MAX_SECONDS:g} s; use `autoscaler replay`") from None
 
     def _records(self, key: HPAKey) -> Iterator[DecisionRecord]:
         """Return the kept decisions as an iterator, which decodes them in the thread of the replay."""

@@ -90,7 +90,7 @@ class PageServer:
         self._address = address
         self._auth = auth
         self._limits = limits
-        self._slots = FairSemaphore(limits.in_flight, max_waiting=_MAX_WAITING)
+        self._slots = FairSemaphore(limits.in_flight, max_waiting=_MAX_WAITING, spare=limits.in_flight)
         self._streams = EventStreams() if streams is None else streams
         self._listener = Listener(
             self._respond,

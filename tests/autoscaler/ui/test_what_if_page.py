@@ -204,6 +204,40 @@ async def test_one_replay_runs_at_a_time_and_few_wait(live: Live) -> None:
     assert sum(isinstance(each, web.Response) for each in responses) == 4
 
 
+async def test_replays_of_a_user_do_not_wait_for_all_of_another(live: Live) -> None:
+    order: list[str] = []
+    release = asyncio.Event()
+
+    async def slow(_: HPA, changed: HPA, *__: object, **___: object) -> WhatIfResult:
+        order.append(str(changed.spec.max_replicas))
+        await release.wait()
+        raise WhatIfError("done")
+
+    controller = controller_of(live, what_if=slow)
+    tenant, other = User("tenant"), User("other")
+    async with asyncio.TaskGroup() as tasks:
+        for replicas in ("3", "4", "5"):
+            tasks.create_task(controller.get(*PATH, user=tenant, maxReplicas=replicas))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        tasks.create_task(controller.get(*PATH, user=other, maxReplicas="6"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        release.set()
+    assert order.index("6") <= 2
+
+
+@pytest.mark.looptime
+async def test_a_replay_that_takes_too_long_is_ended(live: Live) -> None:
+    async def endless(*_: object, **__: object) -> WhatIfResult:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    page = await controller_of(live, what_if=endless).html(*PATH, maxReplicas="3")
+    assert "the replay takes longer than 10 s" in page.text
+    assert asyncio.get_running_loop().time() == pytest.approx(10.0, abs=1.0)
+
+
 async def test_records_are_decoded_by_the_replay_not_by_the_page(live: Live) -> None:
     decoded: list[int] = []
 
