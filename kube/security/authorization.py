@@ -40,10 +40,10 @@ _TIMEOUT_SECONDS = 10.0
 class AuthorizationOptions:
     """The flags: `--authorization-always-allow-paths` and the TTLs of cached decisions in seconds.
 
-    By default, single health checks are also open; in Kubernetes only their endpoints are.
+    The defaults are Kubernetes'. Below the endpoints a path that does not exist gets a list of those that do.
     """
 
-    always_allow_paths: tuple[str, ...] = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*")
+    always_allow_paths: tuple[str, ...] = ("/healthz", "/readyz", "/livez")
     authorized_ttl: float = 10.0
     unauthorized_ttl: float = 10.0
 

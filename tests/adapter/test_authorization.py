@@ -342,9 +342,18 @@ async def test_masters_and_open_paths_need_no_asking(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
         adapter.api.refuse_with = 500
         assert (await adapter.request_as_master(POD_PATH)).status == 200
-        for path in ("/healthz", "/livez", "/readyz", "/readyz/ping"):
+        for path in ("/healthz", "/livez", "/readyz", "/readyz?verbose"):
             assert (await adapter.request(path)).status == 200
         assert adapter.api.reviews == []
+
+
+async def test_an_anonymous_client_gets_no_paths_below_the_health_checks(tmp_path: Path) -> None:
+    """As of kube-apiserver: what lists the paths, and single checks, need a right."""
+    async with served_adapter(tmp_path) as adapter:
+        for path in ("/healthz/nosuch", "/livez/", "/readyz/ping", "/"):
+            response = await adapter.request(path)
+            assert response.status == 403
+            assert "paths" not in response.json
 
 
 @pytest.mark.parametrize(
