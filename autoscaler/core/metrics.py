@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
 from msgspec import Struct
 
 from autoscaler.core.integers import int64
@@ -108,8 +107,7 @@ def metric_label_selector(metric: MetricIdentifier) -> LabelSelector:
     Raises:
         SelectorError: the selector is invalid.
     """
-    selector = None if metric.selector is None else msgspec.to_builtins(metric.selector)
-    return LabelSelector.from_object(selector)
+    return metric.label_selector
 
 
 def _target(spec: MetricSpec) -> int | None:

@@ -229,15 +229,18 @@ async def test_a_process_that_may_not_write_can_read(api: ScriptedApi, kube: Kub
     assert [asked.method for asked in api.requests] == ["GET"]
 
 
-async def test_the_lease_is_checked_when_the_token_is_there(api: ScriptedApi, kube: KubeClient) -> None:
+async def test_the_lease_is_checked_when_the_token_is_there(api: ScriptedApi, kube: KubeClient, clock: Clock) -> None:
     """A lease can run out while a write waits for its turn."""
     leading = True
-    client = ThrottledClient(kube, TokenBucket(qps=20, burst=1), may_write=lambda: leading)
+    bucket = TokenBucket(qps=64, burst=1, clock=clock)
+    client = ThrottledClient(kube, bucket, may_write=lambda: leading)
     api.on("PUT", "/thing", {})
     await client.put("/thing", {})
     waiting = asyncio.create_task(client.put("/thing", {}))
     await asyncio.sleep(0)
     leading = False
+    clock.now += 1
+    bucket.resize(qps=64, burst=1)
     with pytest.raises(NotLeaderError):
         await waiting
     assert len(api.requests) == 1
