@@ -51,6 +51,10 @@ class FairSlots(Generic[T]):
         """How many items wait."""
         return sum(map(len, self._waiting.values()))
 
+    def __bool__(self) -> bool:
+        """Whether an item waits; unlike the length in constant time."""
+        return bool(self._waiting)
+
     def waiting(self, key: str) -> int:
         """How many items of a key wait."""
         return len(self._waiting.get(key, ()))

@@ -55,7 +55,7 @@ class TokenBucket:
 
     async def take(self, *, first: bool = False) -> None:
         """Wait for a token; callers with `first` get theirs before all others, and namespaces take turns."""
-        if not len(self) and self.try_take():
+        if not any(self._waiting) and self.try_take():
             return
         token: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         namespace, waiting = current_namespace(), self._waiting[0 if first else 1]
@@ -87,7 +87,7 @@ class TokenBucket:
             self._timer.cancel()
             self._timer = None
         for waiting in self._waiting:
-            while len(waiting) and self.try_take():
+            while waiting and self.try_take():
                 following = waiting.next()
                 assert following is not None
                 namespace, token = following
@@ -96,7 +96,7 @@ class TokenBucket:
                     self._tokens += 1
                 else:
                     token.set_result(None)
-        if len(self):
+        if any(self._waiting):
             seconds = (1 - self._tokens) / self._qps
             self._timer = asyncio.get_running_loop().call_later(seconds, self._hand_out)
 
