@@ -31,6 +31,7 @@ from adapter.prometheus.errors import (
     PrometheusAccessError,
     PrometheusBadResponse,
     PrometheusBusy,
+    PrometheusError,
     PrometheusPartialResponse,
     PrometheusQueryError,
     PrometheusTimeout,
@@ -173,7 +174,10 @@ class PrometheusClient:
             started = time.monotonic()
             try:
                 seconds = min(self._options.series_timeout, max_seconds or math.inf)
-                return await _bounded(seconds, self._series(parameters, headers, max_series))
+                found = await _bounded(seconds, self._series(parameters, headers, max_series))
+                if self._options.partial_responses == "fail":
+                    await self._check_labels(seconds, parameters, headers)
+                return found
             finally:
                 self._took("/api/v1/series", started)
 
@@ -196,6 +200,15 @@ class PrometheusClient:
             for name in await self._request(_NAMES, parameters | selector, headers, self._receive_names):
                 found.setdefault(name, set()).add(label)
         return tuple(Series(name, frozenset(labels - {"__name__"})) for name, labels in sorted(found.items()))
+
+    async def _check_labels(self, seconds: float, parameters: dict[str, str], headers: _Headers) -> None:
+        """Raise PrometheusPartialResponse if the labels of series are partial: Thanos does not say so of the series."""
+        try:
+            await _bounded(seconds, self._request("labels", parameters, headers, self._receive_names))
+        except PrometheusPartialResponse:
+            raise
+        except PrometheusError as error:  # not all servers and proxies have labels
+            _log.debug("the labels of series cannot be listed: %s", error)
 
     async def _instant(self, parameters: dict[str, str], headers: _Headers, max_samples: int | None) -> Result:
         """Send a query once its namespace has a slot."""

@@ -7,10 +7,11 @@ from typing import Final
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import ExternalSource, Source
 from adapter.catalog.object_catalog import ObjectCatalog
-from adapter.prometheus import PrometheusAccessError, PrometheusError, PrometheusQueryError
+from adapter.prometheus import PrometheusAccessError, PrometheusError, PrometheusPartialResponse, PrometheusQueryError
 from adapter.rule_objects.state import Entry, Reason
 from adapter.rules.objects import ObjectName, Tenancy
 
+_PARTIAL: Final = "Prometheus could read only a part of the series; the adapter's log and its pages say why"
 _NO_ACCESS: Final = (
     "Prometheus refuses the adapter's credentials, or the adapter has none; its log and its pages say why"
 )
@@ -56,8 +57,11 @@ def problem_of(error: PrometheusError) -> tuple[Reason, str]:
 def message_of(error: PrometheusError) -> str:
     """Return an error of Prometheus for the status of an object, which the authors of rules read.
 
-    Why credentials are refused is for operators: it may name accounts and roles of a cloud.
+    Why credentials are refused is for operators: it may name accounts and roles of a cloud. So is what a part of the
+    server says, which has addresses.
     """
+    if isinstance(error, PrometheusPartialResponse):
+        return _PARTIAL
     return _NO_ACCESS if isinstance(error, PrometheusAccessError) else str(error)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from adapter.prometheus import (
     PrometheusClient,
@@ -17,6 +19,8 @@ from adapter.prometheus import (
     Series,
     Vector,
 )
+from adapter.rule_objects.reasons import problem_of
+from adapter.rule_objects.state import Reason
 from adapter.rules import RulesError, parse_rules
 from kube.status import StatusError
 from tests.adapter.metrics_env import external_request, metrics_env
@@ -77,6 +81,32 @@ async def test_partial_response_is_a_failure(server: ScriptedPrometheus, more: d
             await client.series("up", start=0, end=1)
 
 
+@pytest.mark.parametrize(
+    ("labels", "is_partial"),
+    [
+        ({"status": "success", "data": ["pod"], "warnings": [STORE]}, True),
+        ({"status": "success", "data": ["pod"]}, False),
+        ({"status": "error", "error": "there are no labels here"}, False),
+        (b"404 page not found", False),
+    ],
+)
+async def test_list_of_series_is_partial_if_that_of_their_labels_is(
+    server: ScriptedPrometheus, labels: object, is_partial: bool
+) -> None:
+    """Thanos 0.41 has no warning in a list of series, but in that of their labels."""
+    of_labels, of_series = responds(labels), responds(listing(["up"], {}))
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        return await (of_labels if request.path.endswith("/labels") else of_series)(request)
+
+    server.reply = reply
+    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        with pytest.raises(PrometheusPartialResponse) if is_partial else contextlib.nullcontext():
+            await client.series("up", start=0, end=1)
+    async with PrometheusClient(PrometheusOptions(url=server.url, partial_responses="allow")) as client:
+        assert len(await client.series("up", start=0, end=1)) == 1
+
+
 @pytest.mark.parametrize("more", COMPLETE)
 async def test_notices_of_the_engine_fail_no_query(server: ScriptedPrometheus, more: dict[str, Any]) -> None:
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
@@ -129,6 +159,13 @@ async def test_partial_response_is_no_zero_and_no_shorter_list(server: ScriptedP
     assert failed.value.code == 503
     assert failed.value.message.startswith("Prometheus could read only a part of the series for externalRules[0]")
     assert "10.1.2.3" not in failed.value.message
+
+
+def test_status_of_a_rule_has_no_address_of_a_store() -> None:
+    reason, message = problem_of(PrometheusPartialResponse(f"Prometheus' response is partial: {STORE}"))
+    assert reason is Reason.PROMETHEUS_UNAVAILABLE
+    assert message.startswith("Prometheus could read only a part of the series")
+    assert "10.1.2.3" not in message
 
 
 def test_each_server_may_allow_partial_responses() -> None:

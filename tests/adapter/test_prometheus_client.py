@@ -65,7 +65,7 @@ async def test_headers_are_sent_with_queries_and_with_series(server: ScriptedPro
         await client.instant("a")
         server.reply = responds({"status": "success", "data": []})
         await client.series("a", start=0, end=1)
-    assert [headers["X-Scope-OrgID"] for headers in server.headers] == ["team-a", "team-a"]
+    assert [headers["X-Scope-OrgID"] for headers in server.headers] == ["team-a"] * 3
 
 
 async def drip(request: web.Request) -> web.StreamResponse:

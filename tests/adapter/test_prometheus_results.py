@@ -138,6 +138,15 @@ def test_refusals_have_distinct_errors(status: int, error_type: str, error: type
     assert str(refused.value) == f"Prometheus answered with status {status}: line one"
 
 
+def test_message_of_a_server_is_printable_and_has_its_end() -> None:
+    text = f'error when executing query="{"x" * 5_000}"\x1b]0;title\x07\x9b2J: the reason'
+    with pytest.raises(PrometheusQueryError) as refused:
+        decode(422, json.dumps({"status": "error", "errorType": "422", "error": text}).encode())
+    assert str(refused.value).endswith('x"\ufffd]0;title\ufffd\ufffd2J: the reason')
+    assert "error when executing query=" in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
 def test_redirect_is_unavailable() -> None:
     with pytest.raises(PrometheusUnavailable, match="a redirect, status 302; give the address itself"):
         decode(302, b"")

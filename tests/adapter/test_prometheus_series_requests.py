@@ -103,9 +103,8 @@ async def test_series_of_one_name_have_all_labels(server: ScriptedPrometheus) ->
     async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom")) as client:
         series = await client.series('{pod!=""}', start=100.5, end=200)
     assert series == (Series("a", frozenset({"pod", "node"})), Series("b", frozenset({"pod"})))
-    assert server.requests == [
-        ("GET", "/prom/api/v1/series", {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"})
-    ]
+    parameters = {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"}
+    assert server.requests == [("GET", f"/prom/api/v1/{path}", parameters) for path in ("series", "labels")]
 
 
 @pytest.mark.parametrize(
@@ -152,9 +151,8 @@ async def test_series_use_the_verb_of_queries(server: ScriptedPrometheus) -> Non
     async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom", verb="POST")) as client:
         series = await client.series('{pod!=""}', start=100.5, end=200)
     assert series == (Series("a", frozenset({"pod"})),)
-    assert server.requests == [
-        ("POST", "/prom/api/v1/series", {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"})
-    ]
+    parameters = {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"}
+    assert server.requests == [("POST", f"/prom/api/v1/{path}", parameters) for path in ("series", "labels")]
     assert server.headers[0]["Content-Type"] == "application/x-www-form-urlencoded"
 
 

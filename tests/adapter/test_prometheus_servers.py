@@ -32,7 +32,7 @@ async def test_headers_of_a_rule_replace_those_of_the_server(server: ScriptedPro
         await client.instant("a", headers=(("X-Scope-OrgID", "team"),))
         server.reply = responds({"status": "success", "data": []})
         await client.series("a", start=0, end=1, headers=(("X-Scope-OrgID", "team"),))
-    assert [(headers["X-Scope-OrgID"], headers["X-Other"]) for headers in server.headers] == [("team", "kept")] * 2
+    assert [(headers["X-Scope-OrgID"], headers["X-Other"]) for headers in server.headers] == [("team", "kept")] * 3
 
 
 async def test_requests_are_timed_by_path_and_server(server: ScriptedPrometheus) -> None:

@@ -65,7 +65,7 @@ async def test_queries_and_selectors_are_sent_with_the_label(
     await servers.series("x", start=0, end=1, destination=Destination(tenant=SHOP))
     assert [parameters.get("query") or parameters["match[]"] for _, _, parameters in server.requests] == [
         'sum(x{namespace="shop"})',
-        'x{namespace="shop"}',
+        *['x{namespace="shop"}'] * 2,  # of series, and of their labels
     ]
 
 
