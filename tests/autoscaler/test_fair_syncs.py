@@ -52,7 +52,7 @@ class Clock:
 
 
 class ApiServer:
-    """Responds to requests for external metrics after the seconds of the team."""
+    """Responds to requests for custom metrics after the seconds of the team."""
 
     def __init__(self, teams: tuple[Team, ...]) -> None:
         self.most = 0
@@ -62,9 +62,12 @@ class ApiServer:
     async def get(self, path: str, *_: object, **__: object) -> dict[str, Any]:
         self._in_flight += 1
         self.most = max(self.most, self._in_flight)
+        if path.endswith("custom.metrics.k8s.io"):
+            self._in_flight -= 1
+            return {"versions": [{"version": "v1beta2"}]}
         await asyncio.sleep(self._seconds[path.split("/")[5]])
         self._in_flight -= 1
-        return {"items": [{"value": "1"}]}
+        return {"items": [{"describedObject": {"name": "web-0"}, "value": "1"}]}
 
 
 class Syncs:
@@ -114,7 +117,8 @@ class Syncs:
         async with asyncio.TaskGroup() as tasks:
             for number in range(self._teams[key.namespace].metrics):
                 name = f"{key.name}-{number}"
-                tasks.create_task(self._metrics.external_metric(key.namespace, name, metric_selector=ALL))
+                metrics = self._metrics
+                tasks.create_task(metrics.pods_metric(key.namespace, name, pods=ALL, metric_selector=ALL))
         self.ended[key].append(asyncio.get_running_loop().time())
         self._queue.add_after(key, OPTIONS.sync_period)
 
