@@ -1,12 +1,15 @@
 """RESTMapper: find the resource for a name or a kind in the API server's discovery.
 
-Discovery is cached. A lookup of an unknown name or kind reads it again, at most every ten seconds: so a new
-CustomResourceDefinition is found without a restart, and a misspelt name causes no load. After 30 seconds the next
-lookup starts a refresh in the background, like kube-controller-manager, so that changes of the served versions are
-noticed. A failed refresh changes nothing. A group that cannot be read (its aggregated server is down) keeps its last
-resources and hides no others.
+Discovery is read by group, when a group is first named, and cached: first the list of the groups, then the resources of
+each of the group's versions. So no group makes the discovery of another one too large or too slow, and the lists of
+metrics are never read. (Aggregated discovery is one document of all groups, in which a cluster's metrics can have more
+than 16 MiB.)
 
-Aggregated discovery (Kubernetes 1.26 and later) is two requests; without it there is one for each version of a group.
+A lookup of an unknown group, or of an unknown name or kind in a group, reads it again, at most every ten seconds; one
+without a group reads all that have expired. So a new CustomResourceDefinition is found without a restart, and a
+misspelt name causes little load. Discovery expires after 30 seconds: then the next lookup starts a refresh in the
+background, like kube-controller-manager, so that changes of the served versions are noticed. A failed refresh changes
+nothing. A version that cannot be read (its aggregated server is down) keeps its last resources.
 """
 
 from __future__ import annotations
@@ -14,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from kube.client import KubeClient, KubeError
+from kube.client import KubeClient, KubeError, ResponseTooLarge
+from kube.single_flight import SingleFlight
 from kube.status import StatusError
 from kube.tasks import all_of
 
@@ -30,15 +34,8 @@ _log = logging.getLogger(__name__)
 _METRIC_GROUPS = frozenset({"custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"})
 
 _NOT_FOUND = 404
-# The media types that client-go requests, in the same order.
-_AGGREGATED = "APIGroupDiscoveryList"
-_ACCEPT = ",".join(
-    (
-        f"application/json;g=apidiscovery.k8s.io;v=v2;as={_AGGREGATED}",
-        f"application/json;g=apidiscovery.k8s.io;v=v2beta1;as={_AGGREGATED}",
-        "application/json",
-    )
-)
+
+T = TypeVar("T")
 
 
 class NoMatchError(LookupError):
@@ -77,10 +74,14 @@ class ResourceInfo:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of a collection, an object or its subresource, from parts that are percent-encoded."""
+        """Return the URL path of a collection, an object or its subresource, from parts that are percent-encoded.
+
+        A namespace is always in the path: an API server has no cluster-scoped object there, and responds with 404.
+        Upstream: scale.namespacedScaleClient.Get
+        """
         parts = ["/apis", self.group] if self.group else ["/api"]
         parts.append(self.version)
-        if namespace and self.namespaced:
+        if namespace:
             parts += ["namespaces", namespace]
         return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
 
@@ -103,6 +104,69 @@ class FixedResources:
         return _in_any_group(self._by_name, GroupResource(group, resource.lower()))
 
 
+class _Group:
+    """The resources of one group."""
+
+    def __init__(self, by_version: Mapping[str, tuple[ResourceInfo, ...]]) -> None:
+        self.by_version = by_version
+        found = [info for infos in by_version.values() for info in infos]
+        self.by_name, self.by_kind = _by_name(found), _by_kind(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    refresh_seconds: float
+    max_age_seconds: float
+    clock: Callable[[], float]
+
+
+class _Cached(Generic[T]):
+    """A part of discovery. `read` gets the last one, or None; concurrent callers share one call."""
+
+    def __init__(self, read: Callable[[T | None], Coroutine[Any, Any, T]], times: _Times) -> None:
+        self._read = read
+        self._times = times
+        self._value: T | None = None
+        self._read_at = self._expires_at = 0.0
+        self._flight: SingleFlight[str, T] = SingleFlight()
+        self.refreshing: asyncio.Task[None] | None = None
+
+    async def get(self) -> T:
+        """Return it; one that has expired is read again in the background."""
+        if self._value is None:
+            return await self._flight.do("", self._update)
+        if self._times.clock() >= self._expires_at:
+            # If it fails, the next attempt is one interval later.
+            self._expires_at = self._times.clock() + self._times.max_age_seconds
+            self.refreshing = asyncio.create_task(self._refresh(), name="refresh discovery")
+        return self._value
+
+    async def again(self) -> T:
+        """Return it after reading it again, unless that was done recently."""
+        return await self._newer_than(self._times.refresh_seconds)
+
+    async def unexpired(self) -> T:
+        """Return it, after reading it again if it has expired."""
+        return await self._newer_than(self._times.max_age_seconds)
+
+    async def _newer_than(self, seconds: float) -> T:
+        if self._value is not None and self._times.clock() - self._read_at < seconds:
+            return self._value
+        return await self._flight.do("", self._update)
+
+    async def _update(self) -> T:
+        self._value = await self._read(self._value)
+        self._read_at = self._times.clock()
+        self._expires_at = self._read_at + self._times.max_age_seconds
+        return self._value
+
+    async def _refresh(self) -> None:
+        try:
+            await self._flight.do("", self._update)
+        except (StatusError, KubeError) as error:
+            _log.debug("discovery: %s; the last one stays", error)
+
+
 class RestMapper:
     """Finds resources in the API server's discovery. Upstream: restmapper.DeferredDiscoveryRESTMapper.
 
@@ -122,16 +186,9 @@ class RestMapper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._refresh_seconds = refresh_seconds
-        self._max_age_seconds = max_age_seconds
-        self._clock = clock
-        self._expires_at = float("inf")
-        self._refreshing: asyncio.Task[None] | None = None
-        self._read_at: float | None = None
-        self._lock = asyncio.Lock()
-        self._by_path: dict[str, tuple[ResourceInfo, ...]] = {}
-        self._by_name: dict[GroupResource, ResourceInfo] = {}
-        self._by_kind: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
+        self._times = _Times(refresh_seconds, max_age_seconds, clock)
+        self._versions = _Cached(self._read_versions, self._times)
+        self._groups: dict[str, _Cached[_Group]] = {}
 
     async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
         """Return the resource with this plural or singular name, in its group's preferred version.
@@ -143,11 +200,13 @@ class RestMapper:
             NoMatchError: the API server does not serve it.
             KubeUnreachable, StatusError: discovery could not be read.
         """
-        self._refresh_if_expired()
-        wanted = GroupResource(group, resource.lower())
-        if wanted not in self._by_name:
-            await self._read_again()
-        return _in_any_group(self._by_name, wanted)
+        wanted = resource.lower()
+        found = await self._look_up(group, lambda known: known.by_name.get(GroupResource(group, wanted)))
+        if found is None and not group:
+            found = await self._in_any_group(wanted)
+        if found is None:
+            raise NoMatchError(f'no matches for resource "{GroupResource(group, wanted)}"')
+        return found
 
     async def mappings_for_kind(self, group: str, kind: str) -> tuple[ResourceInfo, ...]:
         """Return every version of a kind's resource, the preferred one first.
@@ -156,77 +215,58 @@ class RestMapper:
             NoMatchError: the API server does not serve it.
             KubeUnreachable, StatusError: discovery could not be read.
         """
-        self._refresh_if_expired()
-        if (group, kind) not in self._by_kind:
-            await self._read_again()
-        try:
-            return self._by_kind[group, kind]
-        except KeyError:
-            raise NoMatchError(f'no matches for kind "{kind}" in group "{group}"') from None
+        found = await self._look_up(group, lambda known: known.by_kind.get((group, kind)))
+        if found is None:
+            raise NoMatchError(f'no matches for kind "{kind}" in group "{group}"')
+        return found
 
-    async def _read_again(self) -> None:
-        """Read discovery, unless it was read recently or another task is reading it."""
-        before = self._read_at
-        async with self._lock:
-            if self._read_at == before and (before is None or self._clock() - before >= self._refresh_seconds):
-                await self._read()
+    async def _look_up(self, group: str, find: Callable[[_Group], T | None]) -> T | None:
+        """Return what `find` returns for a group, if need be after the group was read again; None: nothing."""
+        if group and group not in await self._versions.get() and group not in await self._versions.again():
+            self._groups.pop(group, None)
+            return None
+        cached = self._group(group)
+        return find(await cached.get()) or find(await cached.again())
 
-    def _refresh_if_expired(self) -> None:
-        """Read discovery in the background; lookups use the old one until then."""
-        if self._clock() >= self._expires_at:
-            # If it fails, the next attempt is one interval later.
-            self._expires_at = self._clock() + self._max_age_seconds
-            self._refreshing = asyncio.create_task(self._refresh(), name="refresh discovery")
+    async def _in_any_group(self, resource: str) -> ResourceInfo | None:
+        """Return the resource of the first group that has it; None if no group has it, and none has expired."""
+        for may_be_old in (True, False):
+            for group in await (self._versions.get() if may_be_old else self._versions.unexpired()):
+                cached = self._group(group)
+                try:
+                    known = await (cached.get() if may_be_old else cached.unexpired())
+                except (StatusError, ResponseTooLarge) as error:
+                    _log.debug("discovery of group %s: %s", group, error)
+                    continue
+                if found := known.by_name.get(GroupResource(group, resource)):
+                    return found
+        return None
 
-    async def _refresh(self) -> None:
-        async with self._lock:
-            try:
-                await self._read()
-            except (StatusError, KubeError) as error:
-                _log.debug("discovery: %s; the last one stays", error)
+    def _group(self, name: str) -> _Cached[_Group]:
+        if name not in self._groups:
+            self._groups[name] = _Cached(lambda before: self._read_group(name, before), self._times)
+        return self._groups[name]
 
-    async def _read(self) -> None:
-        groups = await self._client.get("/apis", accept=_ACCEPT)
-        if groups.get("kind") == _AGGREGATED:
-            core = await self._client.get("/api", accept=_ACCEPT)
-            self._by_path = dict(self._aggregated([*_objects(core.get("items")), *_objects(groups.get("items"))]))
-        else:
-            self._by_path = await self._version_by_version(_objects(groups.get("groups")))
-        found = [info for infos in self._by_path.values() for info in infos]
-        self._by_name, self._by_kind = _by_name(found), _by_kind(found)
-        self._read_at = self._clock()
-        self._expires_at = self._read_at + self._max_age_seconds
+    async def _read_versions(self, _: object) -> dict[str, list[str]]:
+        """Read the versions of all groups but those of metrics, in the server's order of the groups."""
+        groups = _objects((await self._client.get("/apis")).get("groups"))
+        versions = {str(entry.get("name", "")): _versions(entry) for entry in groups}
+        return {name: found for name, found in versions.items() if name and name not in _METRIC_GROUPS}
 
-    def _aggregated(self, groups: Iterable[dict[str, Any]]) -> Iterable[tuple[str, tuple[ResourceInfo, ...]]]:
-        """Return the resources of each version in aggregated discovery, where the preferred versions come first."""
-        for group in groups:
-            metadata = group.get("metadata")
-            name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
-            for version in _objects(group.get("versions") if name not in _METRIC_GROUPS else None):
-                text = str(version.get("version", ""))
-                path = f"/apis/{name}/{text}" if name else f"/api/{text}"
-                infos = tuple(_infos(name, text, _objects(version.get("resources"))))
-                # The aggregated server is down, perhaps since before the API server started.
-                stale = version.get("freshness") == "Stale"
-                yield path, self._by_path.get(path, infos) if stale and not infos else infos
-
-    async def _version_by_version(self, groups: Iterable[dict[str, Any]]) -> dict[str, tuple[ResourceInfo, ...]]:
+    async def _read_group(self, group: str, before: _Group | None) -> _Group:
         """Read the resources of each version, one request each."""
-        versions = [("", "v1", "/api/v1")]
-        for group in groups:
-            name = str(group.get("name", ""))
-            if name not in _METRIC_GROUPS:
-                versions += [(name, version, f"/apis/{name}/{version}") for version in _versions(group)]
-        found = await all_of(self._resources(*version) for version in versions)
-        return {path: infos for (_, _, path), infos in zip(versions, found, strict=True)}
+        versions = (await self._versions.again()).get(group, []) if group else ["v1"]
 
-    async def _resources(self, group: str, version: str, path: str) -> tuple[ResourceInfo, ...]:
-        try:
-            entries = (await self._client.get(path)).get("resources")
-        except StatusError as error:  # an aggregated server that is down, or one that is busy
-            _log.debug("discovery of %s: %s", path, error)
-            return () if error.code == _NOT_FOUND else self._by_path.get(path, ())
-        return tuple(_infos(group, version, _objects(entries)))
+        async def resources(version: str) -> tuple[ResourceInfo, ...]:
+            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            try:
+                entries = (await self._client.get(path)).get("resources")
+            except StatusError as error:  # an aggregated server that is down, or one that is busy
+                _log.debug("discovery of %s: %s", path, error)
+                return () if error.code == _NOT_FOUND or before is None else before.by_version.get(version, ())
+            return tuple(_infos(group, version, _objects(entries)))
+
+        return _Group(dict(zip(versions, await all_of(map(resources, versions)), strict=True)))
 
 
 def _by_name(infos: Iterable[ResourceInfo]) -> dict[GroupResource, ResourceInfo]:
@@ -269,16 +309,11 @@ def _versions(group: dict[str, Any]) -> list[str]:
 
 
 def _infos(group: str, version: str, entries: Iterable[dict[str, Any]]) -> Iterable[ResourceInfo]:
-    """Read the entries of an APIResourceList, or of aggregated discovery."""
+    """Read the entries of an APIResourceList."""
     for entry in entries:
-        if isinstance(response_kind := entry.get("responseKind"), dict):
-            plural, singular, kind = entry.get("resource"), entry.get("singularResource"), response_kind.get("kind")
-            namespaced = entry.get("scope") == "Namespaced"
-        else:
-            plural, singular, kind = entry.get("name"), entry.get("singularName"), entry.get("kind")
-            namespaced = bool(entry.get("namespaced"))
+        plural, singular, kind = entry.get("name"), entry.get("singularName"), entry.get("kind")
         # "pods/log" is a subresource
         if not isinstance(plural, str) or not isinstance(kind, str) or not kind or "/" in plural:
             continue
         singular = singular if isinstance(singular, str) and singular else kind.lower()
-        yield ResourceInfo(group, version, kind, plural, singular, namespaced)
+        yield ResourceInfo(group, version, kind, plural, singular, bool(entry.get("namespaced")))

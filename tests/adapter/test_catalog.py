@@ -157,7 +157,7 @@ async def test_metrics_that_no_request_can_find_are_logged(tmp_path: Path, caplo
 async def test_rule_fails_without_the_api_server(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found=dict.fromkeys(("first", "second"), (series("a", "pod"),)))
     async with metrics_env(tmp_path, RulesFile(custom=TWO.custom), prometheus) as env:
-        env.api.handlers["/apis"] = raw(b"<html>")
+        env.api.handlers["/api/v1"] = raw(b"<html>")
         await env.catalog.relist()
         reason = env.catalog.readiness()
         assert reason is not None

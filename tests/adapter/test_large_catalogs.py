@@ -93,7 +93,7 @@ async def test_new_resource_makes_metrics_of_unchanged_series(tmp_path: Path) ->
         assert [str(info) for info in catalog.custom] == ["namespaces/one"]
         queue = {"name": "queues", "kind": "Queue", "namespaced": True, "singularName": "queue", "verbs": ["list"]}
         env.api.handlers |= RESOURCES | {"/apis/example.com/v1": respond({"resources": [queue]})}
-        env.mapper._read_at = None
+        env.mapper._groups.clear()
         await catalog.relist()
         assert [str(info) for info in catalog.custom] == ["namespaces/one", "queues.example.com/one"]
 

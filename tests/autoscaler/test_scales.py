@@ -132,6 +132,15 @@ async def test_a_target_that_does_not_exist_is_a_scale_error(api: ScriptedApi, s
     assert await scales.read("default", WEB) == ReadError('deployments.apps "web" not found')
 
 
+async def test_target_lies_in_the_namespace_of_the_hpa(api: ScriptedApi, scales: ScaleClient) -> None:
+    resources = [{"name": "nodepools", "kind": "NodePool", "namespaced": False}]
+    api.on("GET", "/apis/apps/v1", {"resources": resources})
+    api.on("GET", "/apis/apps/v1/nodepools/web/scale", scale())
+    api.fail("GET", "/apis/apps/v1/namespaces/default/nodepools/web/scale", 404, "not here")
+    pool = CrossVersionObjectReference("NodePool", "web", "apps/v1")
+    assert await scales.read("default", pool) == ReadError("not here")
+
+
 async def test_a_kind_that_does_not_exist_is_a_target_error(scales: ScaleClient) -> None:
     gizmo = CrossVersionObjectReference("Gizmo", "web", "apps/v1")
     assert await scales.read("default", gizmo) == ReadError(

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
-from kube.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
+from kube.client import ResponseTooLarge
+from kube.mapping import GroupResource, NoMatchError, RestMapper
 from tests.eventually import eventually
-from tests.kube.scripted import Handler, ScriptedServer, connected, raw, respond, scripted_server
+from tests.kube.scripted import Handler, Held, ScriptedServer, connected, raw, respond, scripted_server
 
 
 def group(name: str, *versions: str, preferred: str) -> dict[str, object]:
@@ -87,7 +87,9 @@ async def test_resource_paths(tmp_path: Path) -> None:
         deployments = await rest.resource_for("deployments")
         assert pods.path() == "/api/v1/pods"
         assert pods.path("default", "web-0") == "/api/v1/namespaces/default/pods/web-0"
-        assert namespaces.path("ignored", "default") == "/api/v1/namespaces/default"
+        assert namespaces.path("", "default") == "/api/v1/namespaces/default"
+        # The API server has no such path, so that nobody reaches a cluster-scoped object through a namespace.
+        assert namespaces.path("a", "default") == "/api/v1/namespaces/a/namespaces/default"
         assert deployments.path("a", "b", "scale") == "/apis/apps/v1/namespaces/a/deployments/b/scale"
 
 
@@ -106,11 +108,67 @@ async def test_unknown_name_is_looked_up_again_after_the_refresh_interval(tmp_pa
         server.handlers["/apis/down.example/v1"] = respond({"resources": [resource("widgets", "Widget")]})
         with pytest.raises(NoMatchError):
             await rest.resource_for("widgets", "down.example")
-        assert server.requests.count("GET /apis") == 1
+        assert readings(server) == 1
         clock.now = 10.0
         assert (await rest.resource_for("widgets", "down.example")).kind == "Widget"
         await rest.resource_for("pods")
-        assert server.requests.count("GET /apis") == 2
+        assert readings(server) == 2
+
+
+async def test_unknown_group_is_looked_up_again_after_the_refresh_interval(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, clock):
+        for number in range(20):
+            with pytest.raises(NoMatchError, match=f'no matches for kind "X" in group "no-{number}"'):
+                await rest.mappings_for_kind(f"no-{number}", "X")
+        assert server.requests == ["GET /apis"]
+        server.handlers["/apis"] = respond({"groups": [group("no-1", "v1", preferred="v1")]})
+        server.handlers["/apis/no-1/v1"] = respond({"resources": [resource("xs", "X")]})
+        clock.now = 10.0
+        assert [info.plural for info in await rest.mappings_for_kind("no-1", "X")] == ["xs"]
+
+
+async def test_new_resource_is_found_in_any_group_once_discovery_has_expired(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, clock):
+        with pytest.raises(NoMatchError):
+            await rest.resource_for("widgets")
+        read = len(server.requests)
+        groups = [group("new.example", "v1", preferred="v1")]
+        server.handlers["/apis"] = respond({"groups": groups})
+        server.handlers["/apis/new.example/v1"] = respond({"resources": [resource("widgets", "Widget")]})
+        clock.now = 29.9
+        with pytest.raises(NoMatchError):
+            await rest.resource_for("widgets")
+        assert server.requests[read:] == ["GET /api/v1"]
+        clock.now = 30.0
+        assert (await rest.resource_for("widgets")).group == "new.example"
+
+
+async def test_only_groups_that_are_named_are_read(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, _):
+        await rest.mappings_for_kind("apps", "Deployment")
+        assert sorted(server.requests) == ["GET /apis", "GET /apis/apps/v1", "GET /apis/apps/v1beta1"]
+        assert server.headers[0]["Accept"] == "application/json"
+
+
+async def test_metrics_are_never_read(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, _):
+        with pytest.raises(NoMatchError):
+            await rest.mappings_for_kind("custom.metrics.k8s.io", "MetricValueList")
+        with pytest.raises(NoMatchError):
+            await rest.resource_for("gadgets")
+        assert not [request for request in server.requests if "metrics" in request]
+
+
+async def test_group_that_is_too_large_hides_no_other(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, _):
+        server.handlers["/apis"] = respond(
+            {"groups": [group(name, "v1", preferred="v1") for name in ("large.example", "apps")]}
+        )
+        server.handlers["/apis/large.example/v1"] = raw(b"[" + b" " * 2**24 + b"]")
+        assert (await rest.resource_for("deployments")).group == "apps"
+        assert (await rest.mappings_for_kind("apps", "Deployment"))[0].version == "v1"
+        with pytest.raises(ResponseTooLarge):
+            await rest.mappings_for_kind("large.example", "Thing")
 
 
 async def test_group_that_cannot_be_read_keeps_its_resources(tmp_path: Path) -> None:
@@ -119,8 +177,8 @@ async def test_group_that_cannot_be_read_keeps_its_resources(tmp_path: Path) -> 
         server.handlers["/apis/apps/v1"] = respond({"kind": "Status", "code": 503}, status=503)
         clock.now = 10.0
         with pytest.raises(NoMatchError):
-            await rest.resource_for("gadgets")
-        assert server.requests.count("GET /apis") == 2
+            await rest.resource_for("gadgets", "apps")
+        assert server.requests.count("GET /apis/apps/v1") == 2
         assert (await rest.resource_for("deployments", "apps")).version == "v1"
 
 
@@ -130,8 +188,21 @@ async def test_removed_version_is_dropped(tmp_path: Path) -> None:
         del server.handlers["/apis/apps/v1"]
         clock.now = 10.0
         with pytest.raises(NoMatchError):
-            await rest.resource_for("gadgets")
+            await rest.resource_for("gadgets", "apps")
         assert [info.version for info in await rest.mappings_for_kind("apps", "Deployment")] == ["v1beta1"]
+
+
+async def test_callers_wait_for_hanging_discovery_together(tmp_path: Path) -> None:
+    async with mapper(tmp_path) as (rest, server, _):
+        server.handlers["/apis/apps/v1"] = held = Held(respond({"kind": "Status", "code": 500}, status=500))
+        async with asyncio.TaskGroup() as tasks:
+            lookups = [tasks.create_task(rest.mappings_for_kind("apps", "Deployment")) for _ in range(21)]
+            await asyncio.wait_for(held.arrived.wait(), 60)
+            assert (await rest.resource_for("pods")).kind == "Pod", "other groups do not wait"
+            held.open.set()
+            for lookup in lookups:
+                assert [info.version for info in await lookup] == ["v1beta1"]
+        assert held.times == 1
 
 
 # --- what is known grows old ---------------------------------------------------------------------------------------
@@ -169,21 +240,15 @@ async def test_kind_moves_to_another_version_after_30_seconds(tmp_path: Path) ->
 async def test_expired_discovery_is_read_once_for_concurrent_lookups(tmp_path: Path) -> None:
     async with mapper(tmp_path) as (rest, server, clock):
         await served(rest, "v1")
-        requests, go_on = asyncio.Event(), asyncio.Event()
-
-        async def slow(_: web.Request) -> web.StreamResponse:
-            requests.set()
-            await go_on.wait()
-            return web.json_response({"groups": [group("apps", "v1beta1", preferred="v1beta1")]})
-
-        server.handlers["/apis"] = slow
+        held = Held(respond({"groups": [group("apps", "v1beta1", preferred="v1beta1")]}))
+        server.handlers["/apis"] = held
         clock.now = 30.0
         await served(rest, "v1")
-        await asyncio.wait_for(requests.wait(), 60)
+        await asyncio.wait_for(held.arrived.wait(), 60)
         for _ in range(10):
             await served(rest, "v1")
-        looking = asyncio.create_task(rest.resource_for("gadgets"))
-        go_on.set()
+        looking = asyncio.create_task(rest.resource_for("gadgets", "apps"))
+        held.open.set()
         await served(rest, "v1beta1")
         with pytest.raises(NoMatchError):
             await looking
@@ -202,8 +267,7 @@ async def test_failed_refresh_keeps_discovery_and_is_retried(failure: Handler, t
             return readings(server) == 2
 
         await eventually(tried, within=10, every=0.001)
-        assert rest._refreshing is not None
-        await asyncio.wait_for(asyncio.shield(rest._refreshing), 60)
+        await refreshed(rest)
         clock.now = 59.9
         await served(rest, "v1")
         server.handlers["/apis"] = good
@@ -213,71 +277,8 @@ async def test_failed_refresh_keeps_discovery_and_is_retried(failure: Handler, t
         assert readings(server) == 3
 
 
-# --- aggregated discovery ------------------------------------------------------------------------------------------
-
-
-def aggregated(*groups: dict[str, object]) -> dict[str, object]:
-    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": list(groups)}
-
-
-def aggregated_group(name: str, **versions: list[dict[str, object]] | None) -> dict[str, object]:
-    """Return a group with versions in the order of preference; None: its server is down."""
-    return {
-        "metadata": {"name": name} if name else {"creationTimestamp": None},
-        "versions": [
-            {"version": version, "resources": resources or [], "freshness": "Current" if resources else "Stale"}
-            for version, resources in versions.items()
-        ],
-    }
-
-
-def aggregated_resource(name: str, kind: str, *, singular: str = "", scope: str = "Namespaced") -> dict[str, object]:
-    response = {"group": "", "version": "", "kind": kind}
-    return {"resource": name, "responseKind": response, "scope": scope, "singularResource": singular}
-
-
-PODS = aggregated_resource("pods", "Pod", singular="pod")
-NODES = aggregated_resource("nodes", "Node", scope="Cluster")
-DEPLOYMENTS = aggregated_resource("deployments", "Deployment", singular="deployment")
-
-
-async def test_aggregated_discovery_takes_two_requests(tmp_path: Path) -> None:
-    async with mapper(tmp_path) as (rest, server, _):
-        server.handlers["/api"] = respond(aggregated(aggregated_group("", v1=[PODS, NODES])))
-        server.handlers["/apis"] = respond(
-            aggregated(
-                aggregated_group("apps", v1=[DEPLOYMENTS], v1beta1=[DEPLOYMENTS]),
-                aggregated_group("custom.metrics.k8s.io", v1beta2=[aggregated_resource("widgets", "MetricValueList")]),
-                aggregated_group("odd.example", v1=[{"resource": "things"}, {"responseKind": {"kind": "Thing"}}]),
-            )
-        )
-        pods, nodes = await rest.resource_for("pod"), await rest.resource_for("nodes")
-        assert pods == ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
-        assert nodes == ResourceInfo("", "v1", "Node", "nodes", "node", namespaced=False)
-        deployments = await rest.mappings_for_kind("apps", "Deployment")
-        assert [info.path("a", "b", "scale") for info in deployments] == [
-            "/apis/apps/v1/namespaces/a/deployments/b/scale",
-            "/apis/apps/v1beta1/namespaces/a/deployments/b/scale",
-        ]
-        for unknown in ("widgets", "things"):
-            with pytest.raises(NoMatchError):
-                await rest.resource_for(unknown)
-        assert server.requests == ["GET /apis", "GET /api"]
-        assert server.headers[0]["Accept"] == (
-            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
-            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,"
-            "application/json"
-        )
-
-
-async def test_stale_aggregated_group_keeps_its_resources(tmp_path: Path) -> None:
-    async with mapper(tmp_path) as (rest, server, clock):
-        server.handlers["/api"] = respond(aggregated(aggregated_group("", v1=[PODS])))
-        server.handlers["/apis"] = respond(aggregated(aggregated_group("apps", v1=[DEPLOYMENTS])))
-        await served(rest, "v1")
-        server.handlers["/apis"] = respond(aggregated(aggregated_group("apps", v1=None)))
-        clock.now = 10.0
-        with pytest.raises(NoMatchError):
-            await rest.resource_for("gadgets")
-        assert readings(server) == 2
-        assert (await rest.resource_for("deployments", "apps")).version == "v1"
+async def refreshed(rest: RestMapper) -> None:
+    """Wait for the refreshes in the background."""
+    for refreshing in (rest._versions.refreshing, *(each.refreshing for each in rest._groups.values())):
+        if refreshing is not None:
+            await asyncio.wait([refreshing])

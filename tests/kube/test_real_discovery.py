@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
+from autoscaler.core.model import CrossVersionObjectReference
+from autoscaler.core.observation import ReadError
+from autoscaler.loop.scales import ScaleClient
 from kube.client import KubeClient
+from kube.flowcontrol import ThrottledClient, TokenBucket
 from kube.mapping import NoMatchError, RestMapper
+from kube.status import StatusError
 from playground.cluster import start_cluster
 from tests.eventually import eventually
 
@@ -43,7 +48,7 @@ def definition(*versions: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def test_aggregated_discovery_equals_discovery_by_version(admin: KubeClient) -> None:
+async def test_every_resource_of_the_api_server_is_found(admin: KubeClient) -> None:
     groups = (await admin.get("/apis"))["groups"]
     rest = RestMapper(admin)
     for group in ({"name": "", "versions": [{"version": "v1"}]}, *groups):
@@ -56,6 +61,37 @@ async def test_aggregated_discovery_equals_discovery_by_version(admin: KubeClien
                     assert (number, entry["name"], entry["singularName"], entry["namespaced"]) in {
                         (info.version, info.plural, info.singular, info.namespaced) for info in found
                     }
+
+
+async def test_cluster_scoped_target_is_not_found_in_a_namespace(admin: KubeClient) -> None:
+    scaled = {
+        **version("v1", served=True, stored=True),
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        "subresources": {
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            }
+        },
+    }
+    cluster_scoped = definition(scaled)
+    cluster_scoped["spec"]["scope"] = "Cluster"
+    await admin.post(CRDS, cluster_scoped)
+    widget = {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": {"name": "pool"}, "spec": {"replicas": 2}}
+
+    async def created() -> bool:
+        try:
+            await admin.post(f"/apis/{GROUP}/v1/widgets", widget)
+        except StatusError:
+            return False
+        return True
+
+    await eventually(created)
+    assert (await admin.get(f"/apis/{GROUP}/v1/widgets/pool/scale"))["spec"] == {"replicas": 2}
+    scales = ScaleClient(ThrottledClient(admin, TokenBucket(qps=0, burst=1)), RestMapper(admin))
+    read = await scales.read("default", CrossVersionObjectReference("Widget", "pool", f"{GROUP}/v1"))
+    assert read == ReadError("the server could not find the requested resource (get widgets pool)")
 
 
 async def test_crd_that_moves_to_v1_is_found_there(admin: KubeClient) -> None:
