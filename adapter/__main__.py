@@ -1,6 +1,9 @@
 """`python -m adapter`, and the console script milliscale-adapter."""
 
-from adapter.cli import main
+from kube.starting import importing
+
+with importing():
+    from adapter.cli import main
 
 if __name__ == "__main__":
     main(prog_name="python -m adapter")

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from adapter.commands.diagnose import check, explain
 from adapter.commands.flags import (
     ServeOptions,
     catalog_flags,
@@ -21,14 +20,20 @@ from adapter.commands.flags import (
     ui_flag,
 )
 from adapter.commands.ignored_flags import IGNORED
-from adapter.commands.migrate_keda import migrate_keda
 from adapter.commands.rule_object_flags import rule_object_flags
-from adapter.commands.schedule import schedule
 from adapter.commands.serve import serve as run_server
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
 from kube.client import KubeConfigError
-from kube.flags import CONTEXT_SETTINGS, GoCommand, flag_section, ignored_options, option_group, verbosity_option
+from kube.flags import (
+    CONTEXT_SETTINGS,
+    GoCommand,
+    LazyGroup,
+    flag_section,
+    ignored_options,
+    option_group,
+    verbosity_option,
+)
 from kube.process import installed_version, run, setup_logging
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError
@@ -43,7 +48,7 @@ _EXECUTABLE = "/adapter"
 _GROUP_OPTIONS = ("--help", "-h", "--version")
 
 
-class _Commands(click.Group):
+class _Commands(LazyGroup):
     """The commands. prometheus-adapter has none, so arguments that begin with a flag are those of `serve`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -55,19 +60,21 @@ class _Commands(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_Commands, context_settings=CONTEXT_SETTINGS)
+_LAZY = {
+    "check": "adapter.commands.diagnose:check",
+    "explain": "adapter.commands.diagnose:explain",
+    "schedule": "adapter.commands.schedule:schedule",
+    "migrate-keda": "adapter.commands.migrate_keda:migrate_keda",
+}
+
+
+@click.group(cls=_Commands, lazy=_LAZY, context_settings=CONTEXT_SETTINGS)
 @click.version_option(installed_version() or "unknown")
 def main() -> None:
     """Serve the Kubernetes metrics APIs from Prometheus.
 
     Without a command, flags are those of `serve`.
     """
-
-
-main.add_command(check)
-main.add_command(explain)
-main.add_command(schedule)
-main.add_command(migrate_keda)
 
 
 @main.command(cls=GoCommand)

@@ -11,10 +11,7 @@ from typing import Any
 
 import click
 
-from autoscaler.commands.explain import explain
 from autoscaler.commands.flags import availability_options, config_options, decision_log_options, ui_options
-from autoscaler.commands.migrate import migrate
-from autoscaler.commands.shadow_report import shadow_report
 from autoscaler.core.annotations import PREFIX
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA_APIS, HPAApi
@@ -24,7 +21,16 @@ from autoscaler.records.audit import AuditLogError
 from autoscaler.ui.sources import WhatIf
 from kube.client import KubeConfigError
 from kube.durations import POSITIVE_DURATION
-from kube.flags import ANY_FINITE, CONTEXT_SETTINGS, GoCommand, Parsed, bool_option, flag_section, verbosity_option
+from kube.flags import (
+    ANY_FINITE,
+    CONTEXT_SETTINGS,
+    GoCommand,
+    LazyGroup,
+    Parsed,
+    bool_option,
+    flag_section,
+    verbosity_option,
+)
 from kube.process import installed_version, setup_logging
 from kube.process import run as run_process
 from kube.security.tls import TLSError
@@ -44,26 +50,16 @@ def _hpa_apis(text: str) -> tuple[HPAApi, ...]:
     return tuple(api for api in HPA_APIS if api.name in names)
 
 
-class _Commands(click.Group):
-    """The commands. Those of the package `replay` are imported, with their libraries, only when they are used."""
-
-    _REPLAY = ("replay", "tune")
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        return sorted([*super().list_commands(ctx), *self._REPLAY])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of this name, or None."""
-        if cmd_name not in self._REPLAY:
-            return super().get_command(ctx, cmd_name)
-        from replay import commands
-        from replay.tune.command import tune
-
-        return {"replay": commands.replay, "tune": tune}[cmd_name]
+_LAZY = {
+    "explain": "autoscaler.commands.explain:explain",
+    "migrate": "autoscaler.commands.migrate:migrate",
+    "shadow-report": "autoscaler.commands.shadow_report:shadow_report",
+    "replay": "replay.commands:replay",
+    "tune": "replay.tune.command:tune",
+}
 
 
-@click.group(cls=_Commands, context_settings={**CONTEXT_SETTINGS, "show_default": True})
+@click.group(cls=LazyGroup, lazy=_LAZY, context_settings={**CONTEXT_SETTINGS, "show_default": True})
 @click.version_option(installed_version() or "unknown")
 def main() -> None:
     """Milliscale's HorizontalPodAutoscaler controller."""
@@ -184,8 +180,3 @@ def _what_if() -> WhatIf:
     from replay.what_if import what_if
 
     return what_if
-
-
-main.add_command(explain)
-main.add_command(migrate)
-main.add_command(shadow_report)

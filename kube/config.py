@@ -1,9 +1,9 @@
 """The address of the API server and our credentials, from a kubeconfig or a service account.
 
-kubernetes-asyncio reads files, exec plugins and service accounts. This module adds one error type, and leaves no copies
-of a kubeconfig's keys in the temporary directory. It re-reads credentials every minute, whatever the wall clock says,
-and after a 401. kubernetes-asyncio is imported lazily, because that takes half a second and some commands do not need a
-cluster.
+kubernetes-asyncio reads kubeconfigs and runs exec plugins. This module adds one error type, and leaves no copies of a
+kubeconfig's keys in the temporary directory. It re-reads credentials every minute, whatever the wall clock says, and
+after a 401. kubernetes-asyncio is imported only for a kubeconfig: that takes as much CPU as all other imports of a
+process.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import logging
 import os
 import socket
 import ssl
+import sys
 import tempfile
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-from yaml import YAMLError, safe_load
 
 from kube.process import boot_clock
 
 _log = logging.getLogger(__name__)
 
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CREDENTIAL_SECONDS = 60.0
 # A plugin may need some time, and what it returns may be refused again.
 _REFUSED_SECONDS = 5.0
@@ -53,7 +53,7 @@ class RestConfig:
     """How to connect to an API server. Upstream: rest.Config."""
 
     configuration: Any
-    """A Configuration of kubernetes-asyncio; it calls `refresh` before each use of a token."""
+    """A Configuration of kubernetes-asyncio, or a _ServiceAccount; it calls `refresh` before each use of a token."""
     tls: ssl.SSLContext
     """With the cluster's CA, and our client certificate if there is one."""
     proxy: str | None
@@ -71,11 +71,9 @@ class RestConfig:
         Raises:
             RestConfigError: a token cannot be read.
         """
-        from kubernetes_asyncio.config import ConfigException
-
         try:
             settings = (await self.configuration.auth_settings()).values()
-        except ConfigException as error:
+        except _invalid() as error:
             raise RestConfigError(str(error)) from error
         return {setting["key"]: setting["value"] for setting in settings}
 
@@ -90,13 +88,9 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
     Raises:
         RestConfigError: there is no configuration, or it is invalid.
     """
-    from kubernetes_asyncio.client import Configuration
-
-    gc.freeze()  # `kube.process.run` does the same for earlier imports.
-    configuration = Configuration()
     try:
         with tempfile.TemporaryDirectory() as directory:
-            await _load(configuration, kubeconfig, context, Path(directory))
+            configuration = await _load(kubeconfig, context, Path(directory))
             tls = _tls_context(configuration)
         proxy = configuration.proxy or await asyncio.to_thread(_environment_proxy, configuration.host)
     except _invalid() as error:
@@ -127,7 +121,7 @@ def default_kubeconfig() -> Path | None:
     return usual if usual.is_file() else None
 
 
-def own_namespace(*, default: str, file: Path = _NAMESPACE_FILE) -> str:
+def own_namespace(*, default: str, file: Path = _SERVICE_ACCOUNT / "namespace") -> str:
     """Return the namespace of the pod that this runs in; `default` outside of pods."""
     try:
         return file.read_text("utf-8").strip() or default
@@ -137,21 +131,54 @@ def own_namespace(*, default: str, file: Path = _NAMESPACE_FILE) -> str:
 
 def _invalid() -> tuple[type[Exception], ...]:
     """Return the errors of an invalid configuration. kubernetes-asyncio raises the last three for other YAML."""
-    from kubernetes_asyncio.config import ConfigException
+    if (library := sys.modules.get("kubernetes_asyncio.config")) is None:
+        return OSError, ValueError
+    from yaml import YAMLError
 
-    return ConfigException, OSError, ValueError, YAMLError, AttributeError, LookupError, TypeError
+    return library.ConfigException, OSError, ValueError, YAMLError, AttributeError, LookupError, TypeError
 
 
-async def _load(into: Any, path: Path | None, context: str | None, directory: Path | None) -> None:
+class _ServiceAccount:
+    """The service account of the pod that this runs in, as the parts of a Configuration that this module uses.
+
+    Raises OSError, ValueError: there is none.
+
+    Upstream: rest.InClusterConfig.
+    """
+
+    proxy = proxy_headers = tls_server_name = cert_file = key_file = None
+    verify_ssl, disable_strict_ssl_verification = True, False
+
+    def __init__(self) -> None:
+        host, port = (os.environ.get(f"KUBERNETES_SERVICE_{each}") for each in ("HOST", "PORT"))
+        if not host or not port:
+            raise ValueError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+        self.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        self.ssl_ca_cert = str(_SERVICE_ACCOUNT / "ca.crt")
+        token = (_SERVICE_ACCOUNT / "token").read_text("utf-8").strip()
+        if not token:
+            raise ValueError("the file of its token is empty")
+        self.api_key = {"BearerToken": f"Bearer {token}"}
+        self.refresh_api_key_hook: Callable[[Any], Awaitable[None]]
+
+    async def auth_settings(self) -> dict[str, dict[str, str]]:
+        """Return the token, re-read if necessary."""
+        await self.refresh_api_key_hook(self)
+        return {"BearerToken": {"key": "authorization", "value": self.api_key["BearerToken"]}}
+
+
+async def _load(path: Path | None, context: str | None, directory: Path | None) -> Any:
     """Load a kubeconfig, or without one the service account; `directory` as for _read_kubeconfig."""
-    from kubernetes_asyncio.config import load_incluster_config
+    if path is None:
+        return await asyncio.to_thread(_ServiceAccount)
+    from kubernetes_asyncio.client import Configuration
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
-    if path is None:
-        await asyncio.to_thread(load_incluster_config, client_configuration=into, try_refresh_token=False)
-        return
+    gc.freeze()  # `kube.process.run` does the same for earlier imports.
+    loaded = Configuration()
     config = await asyncio.to_thread(_read_kubeconfig, path, directory)
-    await KubeConfigLoader(config, context, config_base_path=str(path.parent)).load_and_set(into)
+    await KubeConfigLoader(config, context, config_base_path=str(path.parent)).load_and_set(loaded)
+    return loaded
 
 
 def _read_kubeconfig(path: Path, directory: Path | None) -> Any:
@@ -159,6 +186,8 @@ def _read_kubeconfig(path: Path, directory: Path | None) -> Any:
 
     kubernetes-asyncio would write them to files that stay until the process ends, or forever if a signal ends it.
     """
+    from yaml import safe_load
+
     if not path.is_file():
         raise ValueError("there is no such file")
     config = safe_load(path.read_text("utf-8"))
@@ -196,14 +225,11 @@ class _Refresh:
         self._refused = True
 
     async def __call__(self, configuration: Any) -> None:
-        from kubernetes_asyncio.client import Configuration
-
         if self._clock() - self._read_at < (_REFUSED_SECONDS if self._refused else _CREDENTIAL_SECONDS):
             return
         self._read_at, self._refused = self._clock(), False
-        fresh = Configuration()
         try:
-            await _load(fresh, self._path, self._context, directory=None)
+            fresh = await _load(self._path, self._context, directory=None)
         except _invalid() as error:
             if not self._failing:
                 where = "the service account" if self._path is None else f"kubeconfig {self._path}"

@@ -8,9 +8,10 @@ and `flag_section` groups flags in --help, as in kube-apiserver's.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -23,6 +24,29 @@ CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 120, "help_option_names
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 """The type of a flag for an existing file."""
+
+
+class LazyGroup(click.Group):
+    """A group of commands. Those of `lazy` are imported, with their libraries, only when they are used.
+
+    Args:
+        lazy: MODULE:NAME by command.
+    """
+
+    def __init__(self, *arguments: Any, lazy: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [*super().list_commands(ctx), *self._lazy]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of this name, or None."""
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self._lazy[cmd_name].partition(":")
+        return cast("click.Command", getattr(importlib.import_module(module), name))
 
 
 class Parsed(click.ParamType[T]):

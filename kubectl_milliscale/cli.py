@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import signal
 import sys
@@ -11,36 +10,19 @@ from typing import Final
 
 import click
 
-from kube.flags import CONTEXT_SETTINGS
+from kube.flags import CONTEXT_SETTINGS, LazyGroup
 from kube.process import installed_version
 
-_COMMANDS: Final = {
-    "status": "status",
-    "explain": "explain",
-    "replay": "replay",
-    "tune": "replay",
-    "check": "check",
+_LAZY: Final = {
+    "status": "kubectl_milliscale.status:status",
+    "explain": "kubectl_milliscale.explain:explain",
+    "replay": "kubectl_milliscale.replay:replay",
+    "tune": "kubectl_milliscale.replay:tune",
+    "check": "kubectl_milliscale.check:check",
 }
-"""{command: its module}; a module is imported, with its libraries, when its command is used."""
 
 
-class _Commands(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        del ctx
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of this name, or None."""
-        del ctx
-        if cmd_name not in _COMMANDS:
-            return None
-        module = importlib.import_module(f"kubectl_milliscale.{_COMMANDS[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name)
-        return command
-
-
-@click.group(cls=_Commands, context_settings={**CONTEXT_SETTINGS, "show_default": True})
+@click.group(cls=LazyGroup, lazy=_LAZY, context_settings={**CONTEXT_SETTINGS, "show_default": True})
 @click.version_option(installed_version() or "unknown")
 def main() -> None:
     """Look at the autoscaler's HPAs and decisions, and at the adapter's rules.

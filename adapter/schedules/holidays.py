@@ -17,9 +17,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import dateutil.rrule
-import icalendar
-
 from adapter.schedules.cron import instant
 from adapter.schedules.schedule import Span, joined
 
@@ -51,6 +48,8 @@ class _Recurrence:
         if year < self.start.year or (year - self.start.year) % self.interval:
             return []
         first = datetime.combine(date(year, 1, 1), self.start.time())
+        import dateutil.rrule
+
         # With this interval the rule ends with the year; without, one that never matches runs to the year 9999.
         found = dateutil.rrule.rrulestr(f"{self.rule};INTERVAL={date.max.year}", dtstart=first)
         return [one for one in found if self.start <= one and (self.until is None or one <= self.until)]
@@ -103,6 +102,8 @@ def read_holidays(text: str, zone: ZoneInfo) -> Holidays:
     Raises:
         ValueError: it is invalid or has something that is not supported; the message names the event.
     """
+    import icalendar  # few rules have a calendar, and the library is large
+
     try:
         calendar = icalendar.Calendar.from_ical(_VTIMEZONE.sub("", text))
     except Exception as error:  # the library raises what its parsing of a hostile text meets

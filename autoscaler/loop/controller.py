@@ -32,7 +32,6 @@ from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.options import Options
-from autoscaler.loop.pages import pages_served
 from autoscaler.loop.pod_owners import PodIndex, ReplicaSets
 from autoscaler.loop.reconcile import Reconciler, object_reference
 from autoscaler.loop.saved_history import SavedHistoryStore
@@ -219,6 +218,8 @@ class Controller:
         """Serve the web pages, if they have an address."""
         if self._options.ui_address is None or self._what_if is None:
             return nullcontext()
+        from autoscaler.loop.pages import pages_served  # with the libraries of pages
+
         sources = Sources(
             hpas=self._hpas.list,
             hpa=self._hpas.get,

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kubernetes_asyncio.config import incluster_config
 
 from kube import config as config_module
 from kube.certs import CertificateAuthority
@@ -186,8 +185,7 @@ async def test_service_account_token_is_reloaded_whatever_the_wall_clock_says(
     token, certificate = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("first")
     certificate.write_bytes(CertificateAuthority.create("ca").cert_pem)
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(certificate))
+    monkeypatch.setattr(config_module, "_SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     config = await config_module.load_config(None)
