@@ -40,7 +40,10 @@ def overlays() -> dict[str, Path]:
 
 
 def render_manifests(target: Path, *, image: str, tag: str) -> None:
-    """Write the objects of each overlay to manifests-NAME.yaml in a folder, with an image."""
+    """Write the objects of each overlay to manifests-NAME.yaml in a folder, with an image, and crds.yaml."""
+    definitions = sorted((ROOT / "manifests" / "crds").rglob("*.yaml"))
+    texts = [path.read_text() for path in definitions if path.name != "kustomization.yaml"]
+    (target / "crds.yaml").write_text("---\n".join(texts))
     with tempfile.TemporaryDirectory() as scratch:
         shutil.copytree(ROOT / "manifests", Path(scratch) / "manifests")
         wrapper = Path(scratch) / "manifests" / "release"

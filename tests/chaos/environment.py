@@ -34,7 +34,7 @@ from playground.workload import Workload
 from tests.chaos.measured import MeasuredProcess
 from tests.chaos.proxy import FaultProxy
 from tests.eventually import eventually
-from tests.manifests.rendering import render_with
+from tests.manifests.rendering import definitions, render_with
 
 REPLICAS = 4
 """The number of replicas that the constant metrics need."""
@@ -271,7 +271,7 @@ async def run_environment(folder: Path) -> AsyncIterator[Environment]:
         objects = await asyncio.to_thread(render_with, _new(folder / "overlay"), "metric-rules")
         manifests = Manifests(list(objects.values()))
         if cluster.is_real:  # the playground's API server has the kind
-            await apply(client, [entry for entry in manifests.objects if entry["kind"] == "CustomResourceDefinition"])
+            await apply(client, [*definitions("metric-rules").values()])
         await apply(client, [*_with_replicas(await read_objects(APPLICATIONS)), *manifests.rights, METRIC_RULE])
         pki = cluster.pki
         prometheus_proxy = await stack.enter_async_context(FaultProxy(prometheus.url, serving=pki.serving))

@@ -26,7 +26,7 @@ from playground.prometheus import PrometheusServer, Target
 from tests.e2e.controllers import ROOT, controller_manager, started
 from tests.e2e.installation import arguments
 from tests.eventually import eventually
-from tests.manifests.rendering import render_with
+from tests.manifests.rendering import definitions, render_with
 
 EXTERNAL: Final = "/apis/external.metrics.k8s.io/v1beta1"
 _SOON = 40.0
@@ -143,7 +143,7 @@ async def stage(folder: Path, *components: str) -> AsyncIterator[Stage]:
         await cluster.client() as client,
     ):
         await prometheus.set_targets([Target(address=address)])
-        crds = [entry for (kind, _), entry in objects.items() if kind == "CustomResourceDefinition"]
+        crds = definitions("metric-rules").values()
         own_hpas = await read_objects(ROOT / "manifests/crds/horizontalpodautoscalers.yaml")
         await apply(client, [*own_hpas, *crds, *manifests.rights])
         account = manifests.account("adapter")

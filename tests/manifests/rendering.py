@@ -26,3 +26,11 @@ def render_with(folder: Path, *components: str, base: str = "base") -> Objects:
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     text = subprocess.run([find("kubectl"), "kustomize", folder], check=True, capture_output=True, text=True).stdout
     return {(entry["kind"], entry["metadata"]["name"]): entry for entry in yaml.safe_load_all(text)}
+
+
+def definitions(name: str) -> Objects:
+    """Return the CustomResourceDefinitions of a folder of manifests/crds; overlays do not contain them."""
+    folder = MANIFESTS / "crds" / name
+    resources = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    found = [yaml.safe_load((folder / each).read_text()) for each in resources]
+    return {(entry["kind"], entry["metadata"]["name"]): entry for entry in found}

@@ -19,6 +19,7 @@ from autoscaler.core.config import Mode
 from autoscaler.loop.options import Options
 from kube.sharding import Shard
 from playground.binaries import find
+from tests.manifests.rendering import render_with
 
 ROOT = Path(__file__).parent.parent.parent
 BASE = ROOT / "manifests/base"
@@ -334,10 +335,19 @@ def test_sharded_overlay_gives_each_shard_two_pods() -> None:
 
 
 @pytest.mark.usefixtures("overlays_can_be_rendered")
+@pytest.mark.parametrize("base", ["overlays/managed", "base"])
+def test_deleting_an_installation_leaves_the_objects_of_users(base: str, tmp_path: Path) -> None:
+    """`kubectl delete -k` deletes what it renders, and with a CustomResourceDefinition all of its objects."""
+    found = render_with(tmp_path, "metric-rules", base=base)
+    assert not [name for kind, name in found if kind == "CustomResourceDefinition"]
+    assert {obj["kind"] for folder in (CRDS, CRDS / "metric-rules") for obj in render(folder)} == {
+        "CustomResourceDefinition"
+    }
+
+
+@pytest.mark.usefixtures("overlays_can_be_rendered")
 def test_managed_overlay_manages_its_own_kind_only() -> None:
-    (crd,) = of_kind("CustomResourceDefinition", MANAGED)
-    assert [crd] == list(render(CRDS))
-    changed = [obj for obj in render(MANAGED) if obj not in (*render(BASE), crd)]
+    changed = [obj for obj in render(MANAGED) if obj not in render(BASE)]
     assert [(obj["kind"], obj["metadata"]["name"]) for obj in changed] == [
         ("ClusterRole", "milliscale-autoscaler"),
         ("Deployment", "milliscale-autoscaler"),

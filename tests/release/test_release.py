@@ -29,6 +29,9 @@ def _kubectl() -> None:
 @pytest.mark.usefixtures("_kubectl")
 def test_manifests_of_each_overlay_have_the_image(tmp_path: Path) -> None:
     render_manifests(tmp_path, image=IMAGE, tag=TAG)
+    definitions = [*yaml.safe_load_all((tmp_path / "crds.yaml").read_text())]
+    assert [each["kind"] for each in definitions] == ["CustomResourceDefinition"] * 3
+    (tmp_path / "crds.yaml").unlink()
     assert {path.name for path in tmp_path.iterdir()} == {f"manifests-{name}.yaml" for name in overlays()}
     assert {"base", "adapter-only", "managed", "shadow", "sharded"} <= set(overlays())
     for path in tmp_path.iterdir():
