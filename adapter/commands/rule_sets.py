@@ -165,6 +165,7 @@ class RuleSet:
             if previous is not None:
                 await self.forwarder.carry_over(previous.forwarder)
                 await self.catalog.carry_over(previous.catalog)
+            previous = None  # else it stays in memory as long as this version
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.catalog.run(), name="catalog")
                 tasks.create_task(self.forwarder.run(), name="forwarder")

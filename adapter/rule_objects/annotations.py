@@ -24,7 +24,7 @@ from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
 from adapter.rule_objects.sources import ObjectSource, Servers
 from adapter.rules import AnyRule, Policy, QueryRule, RulesError
 from adapter.rules.naming import is_metric_name
-from adapter.rules.objects import ObjectName, RuleObject, Tenancy, identified, restricted
+from adapter.rules.objects import ObjectName, RuleObject, Tenancy, identified, restricted, usable_servers
 from kube.mapping import GroupResource
 
 PREFIX = "metric-config."
@@ -305,12 +305,12 @@ def _server(
         named = settings.get(setting)
         if named is None:
             continue
-        if named in servers:
-            return servers[named]
+        usable = usable_servers(servers, "of an HPA")
+        if named in usable:
+            return usable[named]
         base = named.rstrip("/")
         if named == DEFAULT_SERVER or base == default_url.rstrip("/"):
             return None
-        usable = {name: server for name, server in servers.items() if server.tenants}
         found = next((server for server in usable.values() if server.base == base), None)
         if found is not None:
             return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from adapter.catalog.catalog import Catalog
@@ -14,6 +15,11 @@ from adapter.rules.objects import ObjectName, Tenancy
 _PARTIAL: Final = "Prometheus could read only a part of the series; the adapter's log and its pages say why"
 _NO_ACCESS: Final = (
     "Prometheus refuses the adapter's credentials, or the adapter has none; its log and its pages say why"
+)
+_ADDRESS: Final = re.compile(
+    r"""\b[a-z][a-z+]*://[^\s"'`)\]]+|\[[0-9a-f:.%]*:[0-9a-f:.%]*\](?::\d+)?|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"""
+    r"""|(?<![\w:.-])[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)*:\d{2,5}(?![\w:])|(?<![\w:.-])[a-z0-9-]+(?:\.[a-z0-9-]+){2,}\b""",
+    re.IGNORECASE,
 )
 
 
@@ -62,7 +68,12 @@ def message_of(error: PrometheusError) -> str:
     """
     if isinstance(error, PrometheusPartialResponse):
         return _PARTIAL
-    return _NO_ACCESS if isinstance(error, PrometheusAccessError) else str(error)
+    return _NO_ACCESS if isinstance(error, PrometheusAccessError) else without_addresses(str(error))
+
+
+def without_addresses(message: str) -> str:
+    """Return a message of a server without addresses, such as those of the stores that Thanos cannot reach."""
+    return _ADDRESS.sub("ADDRESS", message)
 
 
 def _conflict(name: ObjectName, source: Source, catalog: ObjectCatalog, file: Catalog | None) -> str:

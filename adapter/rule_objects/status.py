@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from adapter.diagnosis.report import Finding, RuleReport, Severity
 from adapter.prometheus import PrometheusError, PrometheusQueryError
-from adapter.rule_objects.reasons import message_of
+from adapter.rule_objects.reasons import message_of, without_addresses
 from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rules import AnyRule, Rule
 
@@ -131,7 +131,8 @@ def _condition(
             return True, "NoSeries", warnings[code]
     if not has_value:
         problem = next((one.example.problem for one in report.metrics if one.example and one.example.problem), "")
-        text = f"{metrics[0] if metrics else 'it'} has no value: {problem or 'there is no series now'}"
+        why = without_addresses(problem) or "there is no series now"
+        text = f"{metrics[0] if metrics else 'it'} has no value: {why}"
         return True, "NoValue", text
     made = f"makes {metrics[0]}" if len(metrics) == 1 else f"makes {len(metrics)} metrics"
     return True, "Ready", _joined([made, *(f"warning: {text}" for text in warnings.values())])

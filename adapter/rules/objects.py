@@ -114,7 +114,19 @@ def read_object(obj: Mapping[str, Any], *, servers: _Servers, tenancy: Tenancy) 
     if kind == CONFIG_MAP:
         return identified(obj, CONFIG_MAP, lambda name: _rules_of_config_map(obj, name, servers, tenancy))
     name_of_kind = CLUSTER_METRIC_RULE if kind == CLUSTER_METRIC_RULE else METRIC_RULE
-    return identified(obj, name_of_kind, lambda name: (_rule_of(obj.get("spec"), name, servers, tenancy),))
+    return identified(
+        obj,
+        name_of_kind,
+        lambda name: (_rule_of(obj.get("spec"), name, usable_servers(servers, name.namespace), tenancy),),
+    )
+
+
+def usable_servers(servers: _Servers, namespace: str) -> _Servers:
+    """Return the servers that rules of a namespace may name; "" for rules for all namespaces.
+
+    A message for its users does not tell whether there is another server of the name.
+    """
+    return {name: one for name, one in servers.items() if one.tenants or not namespace}
 
 
 def identified(
@@ -161,8 +173,7 @@ def restricted(rule: AnyRule, *, key: str, namespace: str, tenancy: Tenancy) -> 
         return structs.replace(rule, key=key)
     server = rule.destination.server
     if server is not None and not server.tenants:
-        why = f"{server.name} is not for rules of namespaces; set prometheusServers.{server.name}.tenants in the file"
-        raise RulesError(f"{key}: prometheus: {why}")
+        raise RulesError(f"{key}: prometheus: this server is not for rules of namespaces")
     destination = structs.replace(rule.destination, tenant=tenancy.tenant(namespace))
     rule = structs.replace(rule, key=key, namespace=namespace, destination=destination)
     if not isinstance(rule, Rule):
@@ -243,7 +254,7 @@ def _rules_of_config_map(
     namespace = "" if name.namespace == tenancy.own_namespace else name.namespace
     for key, text in data.items() if isinstance(data, dict) else ():
         source = f"{name}: data.{key}"
-        file = parse_rules_only(_text(text), servers=servers, source=source)
+        file = parse_rules_only(_text(text), servers=usable_servers(servers, namespace), source=source)
         for rule in file.all_rules:
             if namespace and rule.destination.headers:
                 raise RulesError(f"{source}: {rule.key}.headers: only rules for all namespaces can set headers")

@@ -20,6 +20,7 @@ _SECONDS: Final = 10.0
 _MAX_RESPONSE: Final = 64 * 1024
 _LIFETIME_SECONDS: Final = 5 * 60.0  # if the response does not say
 _MAX_LIFETIME_SECONDS: Final = 24 * 3600.0
+_SHORTEST = 4
 _SHOWN: Final = 200
 
 
@@ -116,7 +117,8 @@ class OAuth2Tokens:
             found = _Response()
         if status != 200:
             text = " ".join(f"{found.error} {found.error_description}".split())
-            secrets = (secret, quote_plus(secret), self._basic(secret).removeprefix("Basic "))
+            values = [value for _, value in self._auth.endpoint_params if len(value) >= _SHORTEST]  # such as a password
+            secrets = (secret, *values, *map(quote_plus, [secret, *values]), self._basic(secret).removeprefix("Basic "))
             shown = f": {text[:_SHOWN]}" if text and not any(one in text for one in secrets) else ""
             raise self._error(f"it sent status {status}{shown}")
         if not found.access_token or not found.access_token.isascii() or not found.access_token.isprintable():

@@ -213,7 +213,8 @@ def test_other_urls_are_refused(url: str) -> None:
 
 def test_server_that_is_not_for_namespaces_is_refused() -> None:
     error = error_of({f"{RPS}/query": QUERY, f"{RPS}/prometheus-server-alias": "private"}, external())
-    assert "private is not for rules of namespaces" in error
+    assert "there is no server for namespaces 'private'" in error
+    assert "there are default, mimir" in error
 
 
 def test_object_metric_is_of_the_described_object_whether_it_exists_or_not() -> None:

@@ -122,6 +122,26 @@ async def test_status_does_not_say_why_credentials_are_refused(tmp_path: Path, t
     assert problem_of(error)[1] == verdict.message
 
 
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("dial tcp 10.2.3.4:10901: connect: refused", "dial tcp ADDRESS: connect: refused"),
+        ("dial tcp [fd00::1]:10901: refused", "dial tcp ADDRESS: refused"),
+        ("lookup store.monitoring.svc on 10.0.0.10:53: no such host", "lookup ADDRESS on ADDRESS: no such host"),
+        ('Post "http://querier:9090/api": EOF', 'Post "ADDRESS": EOF'),
+        ("store querier-0:10901 failed", "store ADDRESS failed"),
+        ("1:5: parse error: unexpected <by> in job:rate:5m", "1:5: parse error: unexpected <by> in job:rate:5m"),
+        (
+            "it would load too many samples: 50000000",
+            "it would load too many samples: 50000000",
+        ),
+    ],
+)
+def test_status_does_not_have_addresses_of_servers(message: str, shown: str) -> None:
+    for error in (PrometheusQueryError(message), PrometheusUnavailable(message)):
+        assert problem_of(error)[1] == shown
+
+
 async def test_without_the_api_server_nothing_is_known_about_resources(tmp_path: Path) -> None:
     async with metrics_env(tmp_path, RulesFile(), CannedPrometheus()) as env:
         env.api.handlers.clear()

@@ -105,7 +105,7 @@ FORMS = "spec: give one of query, seriesQuery (with metricsQuery) and schedule"
         ({**QUEUE, "<key>": "rules[0]"}, "spec: unknown key `<key>`"),
         ({**QUEUE, "empty": "null"}, "spec.empty: expected zero, missing or error, got 'null'"),
         ({**QUEUE, "prometheus": "none"}, "spec.prometheus: there is no server 'none' in prometheusServers"),
-        ({**QUEUE, "prometheus": "theirs"}, "theirs is not for rules of namespaces"),
+        ({**QUEUE, "prometheus": "theirs"}, "spec.prometheus: there is no server 'theirs' in prometheusServers"),
         ({**QUEUE, "headers": {"a": "b"}}, "spec.headers: only a ClusterMetricRule can set this key"),
         ({**LONG, "merge": "always"}, "spec.merge: only a ClusterMetricRule can set this key"),
         ({**QUEUE, "labels": {"pod": "pod"}}, "spec.labels.pod: an external metric is about no object"),
@@ -162,7 +162,10 @@ def test_rules_of_a_config_map_in_the_namespace_of_the_adapter_are_not_restricte
         ("forwardExternal: {url: 'https://evil'}", "only rules and externalRules can be here"),
         ("resourceRules: {}", "only rules and externalRules can be here"),
         ("externalRules: [{name: b, query: up, headers: {a: b}}]", "only rules for all namespaces can set headers"),
-        ("externalRules: [{name: b, query: up, prometheus: theirs}]", "theirs is not for rules of namespaces"),
+        (
+            "externalRules: [{name: b, query: up, prometheus: theirs}]",
+            "there is no server 'theirs' in prometheusServers",
+        ),
         ("externalRules: [{name: b, query: up, <namespace>: bank}]", "unknown key `<namespace>`"),
     ],
 )

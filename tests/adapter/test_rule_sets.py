@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import re
 import signal
 import threading
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from adapter.catalog.catalog import Catalog
+from adapter.commands.rule_sets import RuleSet, Shared
 from adapter.planning.vector_cache import VectorCache
+from adapter.rules import RulesFile
 from tests.adapter.front_proxy import Connection, front_proxy
 from tests.adapter.metrics_env import RULES
 from tests.adapter.test_serve import EXTERNAL, POD, USAGE, Running, running
@@ -272,3 +277,26 @@ async def test_metrics_of_removed_rules_are_removed(tmp_path: Path, log: Log) ->
         assert 'rule="rules[1]"' in metrics
         assert "externalRules" not in metrics
         assert 'resource="packets_total"' not in metrics
+
+
+async def test_earlier_versions_are_freed_after_a_reload(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogs: list[weakref.ref[Catalog]] = []
+    of = RuleSet.of
+
+    def noted(rules: RulesFile, shared: Shared) -> RuleSet:
+        made = of(rules, shared)
+        catalogs.append(weakref.ref(made.catalog))
+        return made
+
+    monkeypatch.setattr(RuleSet, "of", noted)
+    async with serving(tmp_path, rules(0)) as (adapter, _):
+        for version in range(1, 4):
+            await reload(adapter, tmp_path, rules(version), log)
+
+        async def are_freed() -> bool:
+            gc.collect()
+            return [one() is None for one in catalogs[1:]] == [True, True, False]
+
+        await eventually(are_freed, every=0.05)

@@ -181,10 +181,11 @@ async def test_ca_of_the_token_url(secret: Path, tmp_path: Path) -> None:
         (302, "", "status 302"),
         (400, '{"error": "invalid_scope"}', "status 400: invalid_scope"),
         (500, f'{{"error": "{SECRET}"}}', "status 500$"),
+        (401, '{"error_description": "user x, password p4ss word"}', "status 401$"),  # in endpointParams
         (500, f'{{"error": "{quote_plus(SECRET)}"}}', "status 500$"),
         (500, f'{{"error": "{base64.b64encode(f"adapter:{quote_plus(SECRET)}".encode()).decode()}"}}', "status 500$"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 async def test_unusable_response_is_an_error_without_the_secret(
     status: int, text: str, message: str, secret: Path, caplog: pytest.LogCaptureFixture
@@ -198,7 +199,8 @@ async def test_unusable_response_is_an_error_without_the_secret(
         application.router.add_post("/token", respond)
         async with served(application) as url:
             tokens.url = f"{url}/token"
-            options = PrometheusOptions(url=prometheus.url, auth=auth(tokens, secret))
+            form = auth(tokens, secret, endpoint_params=Parameters([("password", "p4ss word")]))
+            options = PrometheusOptions(url=prometheus.url, auth=form)
             async with PrometheusClient(options) as client:
                 with pytest.raises(PrometheusUnavailable, match="the token URL of Prometheus gives no token: ") as got:
                     await client.instant("up")
