@@ -88,11 +88,13 @@ class CatalogOptions:
         relist_interval: between two lists of the series.
         max_age: a series is available if it has a sample within this period.
         freshness: how long results of queries are cached; 0 disables the cache.
+        slow_query_seconds: how long the requests of a namespace may wait for slow queries, per second; 0: no limit.
     """
 
     relist_interval: float
     max_age: float
     freshness: float = 0.0
+    slow_query_seconds: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,8 +260,9 @@ prometheus_flags = option_group(
         type=click.IntRange(min=1),
         default=DEFAULT_CONNECTIONS,
         show_default=True,
-        help="Maximum number of concurrent queries. Further ones wait; a free slot goes to the namespace with the "
-        "fewest queries under way.",
+        help="Maximum number of concurrent queries, half of which one namespace may have. Further ones wait; a free "
+        "slot goes to the namespace with the fewest queries under way. All replicas together should have fewer than "
+        "Prometheus executes (--query.max-concurrency, by default 20).",
     ),
     click.option(
         "--prometheus-response-memory-mb",
@@ -275,14 +278,25 @@ prometheus_flags = option_group(
 def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
     """Flags about the available metrics. A command that lists series once has only --metrics-max-age."""
 
-    def build(*, metrics_relist_interval: float, metrics_max_age: float, metrics_freshness: float) -> CatalogOptions:
+    def build(
+        *,
+        metrics_relist_interval: float,
+        metrics_max_age: float,
+        metrics_freshness: float,
+        namespace_slow_query_seconds: float,
+    ) -> CatalogOptions:
         source = click.get_current_context().get_parameter_source("metrics_relist_interval")
         if lists_once and metrics_max_age and source is ParameterSource.DEFAULT:
             metrics_relist_interval = metrics_max_age
         max_age = metrics_max_age or metrics_relist_interval
         if max_age < metrics_relist_interval:
             raise click.UsageError("max age must not be less than relist interval")
-        return CatalogOptions(relist_interval=metrics_relist_interval, max_age=max_age, freshness=metrics_freshness)
+        return CatalogOptions(
+            relist_interval=metrics_relist_interval,
+            max_age=max_age,
+            freshness=metrics_freshness,
+            slow_query_seconds=namespace_slow_query_seconds,
+        )
 
     return option_group(
         "catalog",
@@ -311,6 +325,16 @@ def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
             hidden=lists_once,
             help="Duration to cache results of queries; not longer than the scrape interval. 0s disables the cache, "
             "and the coalescing of queries for different objects.",
+        ),
+        click.option(
+            "--namespace-slow-query-seconds",
+            type=click.FloatRange(min=0),
+            default=1.0,
+            show_default=True,
+            hidden=lists_once,
+            help="Seconds per second that the requests of one namespace, together, may wait for queries that take "
+            "longer than a second; further ones fail at once, so that they do not delay the HPAs of other namespaces. "
+            "All namespaces together: eight times that. 0: no limit.",
         ),
     )
 

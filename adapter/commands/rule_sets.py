@@ -33,6 +33,7 @@ from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.slow_queries import SlowQueries
 from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import PrometheusOptions, PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
@@ -64,6 +65,7 @@ class Shared:
         mapper: the cluster's resources.
         objects: the cluster's objects.
         rule_objects: the objects of the cluster that have rules.
+        slow_queries: limits how long requests wait for slow queries.
         rule_telemetry: the metrics of rules.
         telemetry: the metrics of requests.
         health: the health endpoints.
@@ -76,6 +78,7 @@ class Shared:
     mapper: RestMapper
     objects: WatchedObjects
     rule_objects: RuleObjects
+    slow_queries: SlowQueries
     rule_telemetry: RuleTelemetry
     telemetry: Telemetry
     health: Health
@@ -109,7 +112,7 @@ class RuleSet:
         forwarder = Forwarder(
             rules.forward, relist_interval=options.relist_interval, ttl=options.freshness, session=shared.http
         )
-        cache = VectorCache(shared.prometheus, ttl=options.freshness)
+        cache = VectorCache(shared.prometheus, ttl=options.freshness, slow_queries=shared.slow_queries)
         # Without a cache, each object's request would send the query for all objects.
         coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)

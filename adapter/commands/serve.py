@@ -35,6 +35,7 @@ from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.commands.rule_statuses import status_writer
 from adapter.metrics.watched_objects import WatchedObjects
+from adapter.planning.slow_queries import SlowQueries
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.telemetry import rule_object_counts
@@ -128,6 +129,8 @@ class _Adapter:
         )
         if self._rule_objects.enabled:
             telemetry.registry.register(rule_object_counts(self._rule_objects.counts))
+        slow_queries = SlowQueries(seconds=options.catalog.slow_query_seconds)
+        telemetry.registry.register(slow_queries)
         shared = Shared(
             options=options.catalog,
             prometheus=prometheus,
@@ -135,6 +138,7 @@ class _Adapter:
             mapper=mapper,
             objects=self._objects,
             rule_objects=self._rule_objects,
+            slow_queries=slow_queries,
             rule_telemetry=rule_telemetry,
             telemetry=telemetry,
             health=self._health(),

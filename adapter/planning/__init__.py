@@ -7,6 +7,7 @@ coalescer          sends coalesced queries in the background, and serves request
 coalescing_costs   compares the cost of a coalesced query with what it saves
 refresh_ahead      a TTL cache with single flight and refresh-ahead
 vector_cache       the cache of Prometheus' results
+slow_queries       limits how long the requests of a namespace wait
 vector_index       a cached vector with its index
 rule_queries       evaluates a request's query, coalesced or alone, with the rule's policies and errors
 

@@ -28,6 +28,7 @@ from adapter.prometheus import (
     PrometheusPartialResponse,
     PrometheusQueryError,
     PrometheusResultError,
+    PrometheusSlow,
     PrometheusTimeout,
     Sample,
     Scalar,
@@ -145,8 +146,8 @@ class RuleQueries:
         """
         try:
             result = await self._prometheus.instant(query, deadline=deadline, destination=rule.destination)
-        except PrometheusBusy as error:
-            raise _status(rule, error) from error  # not the rule's fault
+        except (PrometheusBusy, PrometheusSlow) as error:
+            raise _status(rule, error) from error  # nothing was sent, or it may be another query's fault
         except PrometheusResultError as error:
             self._failed(rule, query, error)
             return None
@@ -247,6 +248,8 @@ def _status(rule: AnyRule, error: PrometheusError) -> StatusError:
         case PrometheusBusy():
             message = "Too many queries for this namespace are waiting, please try again later."
             return status.too_many_requests(message, retry_after=1)
+        case PrometheusSlow():
+            return status.timeout(f"Timeout: Prometheus takes too long for {rule}: {error}")
         case PrometheusTimeout():
             return status.timeout(f"Timeout: Prometheus did not answer in time for {rule}")
         case PrometheusQueryError():

@@ -6,10 +6,12 @@ requests for the same query share it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from adapter.planning.refresh_ahead import Fetch, RefreshAheadCache
+from adapter.planning.slow_queries import SlowQueries
 from adapter.planning.vector_index import IndexedVector, ObjectLabels, indexed
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
@@ -17,9 +19,11 @@ from adapter.prometheus import (
     PrometheusBusy,
     PrometheusError,
     PrometheusTimeout,
+    QueryProgress,
     Scalar,
     Tenant,
     Vector,
+    query_progress,
 )
 from kube.deadlines import NO_DEADLINE, Deadline
 from kube.fairness import current_namespace
@@ -44,8 +48,8 @@ class InstantQueries(Protocol):
 class VectorCache(RefreshAheadCache[Vector | Scalar]):
     """Cached results by query and destination. Use as an async context manager."""
 
-    def __init__(self, prometheus: InstantQueries, *, ttl: float) -> None:
-        """`ttl` is in seconds; 0 caches nothing."""
+    def __init__(self, prometheus: InstantQueries, *, ttl: float, slow_queries: SlowQueries | None = None) -> None:
+        """`ttl` is in seconds; 0 caches nothing. `slow_queries` limits how long requests wait; None: nothing does."""
         super().__init__(
             ttl=ttl,
             size=_size,
@@ -55,14 +59,30 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             owner=_namespace,
         )
         self._prometheus = prometheus
+        self._slow_queries = slow_queries or SlowQueries(seconds=0)
+        self._in_flight: dict[tuple[str, Destination], QueryProgress] = {}
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
-        """Return a query's result; raises as PrometheusServers.instant."""
-        left = deadline.remaining()
+        """Return a query's result; raises as PrometheusServers.instant, and PrometheusSlow."""
+        left, key = deadline.remaining(), (query, destination)
         if left is not None and left <= 0:
             raise PrometheusTimeout("no time was left for the query")
+        value = self.cached(key)
+        if value is not None:
+            return value
+        namespace = destination.tenant.namespace if destination.tenant is not None else current_namespace()
+        return await self._slow_queries.wait(
+            namespace,
+            key,
+            lambda: self._instant(query, deadline, destination),
+            deadline=deadline,
+            progress=lambda: self._in_flight.get(key),
+        )
+
+    async def _instant(self, query: str, deadline: Deadline, destination: Destination) -> Vector | Scalar:
+        left = deadline.remaining()
         fetch = self._fetch(query, destination)
         while True:
             try:
@@ -101,7 +121,12 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             del before  # the old vector may be evicted meanwhile
             if index is not None:
                 indexes |= {index}
-            result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
+            progress = self._in_flight[query, destination] = QueryProgress(asyncio.get_running_loop().time())
+            query_progress.set(progress)
+            try:
+                result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
+            finally:
+                del self._in_flight[query, destination]
             return await indexed(result, indexes) if isinstance(result, Vector) else result
 
         return fetch

@@ -20,6 +20,7 @@ All failures are one of these. Their messages are for logs: they may quote Prome
         PrometheusPartialResponse   a part of the server failed, so the response lacks samples or series
         PrometheusBusy          not sent, because too many queries of the same namespace wait already
       PrometheusTimeout       no response before the deadline, or Prometheus reports a timeout
+        PrometheusSlow          the query is slow, and requests of its namespace may not wait for it now
       PrometheusBadResponse     the response is not Prometheus': not JSON, wrong types, absurdly long
       PrometheusQueryError    Prometheus refuses the query, or cannot execute it: the rule is invalid
         PrometheusResultError   the query works, and its result is neither a vector nor a scalar, or too large
@@ -29,7 +30,7 @@ All failures are one of these. Their messages are for logs: they may quote Prome
 from __future__ import annotations
 
 from adapter.prometheus.budget import MemoryBudget
-from adapter.prometheus.client import PrometheusClient
+from adapter.prometheus.client import PrometheusClient, QueryProgress, query_progress
 from adapter.prometheus.errors import (
     PrometheusAccessError,
     PrometheusBadResponse,
@@ -39,6 +40,7 @@ from adapter.prometheus.errors import (
     PrometheusPartialResponse,
     PrometheusQueryError,
     PrometheusResultError,
+    PrometheusSlow,
     PrometheusTimeout,
     PrometheusUnavailable,
 )
@@ -64,12 +66,15 @@ __all__ = [
     "PrometheusQueryError",
     "PrometheusResultError",
     "PrometheusServers",
+    "PrometheusSlow",
     "PrometheusTimeout",
     "PrometheusUnavailable",
+    "QueryProgress",
     "Sample",
     "Scalar",
     "Series",
     "Tenant",
     "Vector",
+    "query_progress",
     "sent_query",
 ]

@@ -19,6 +19,7 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -74,6 +75,17 @@ _TOO_MANY = re.compile(r"exceed|too many|too large|limit", re.IGNORECASE)
 _MAX_WARNINGS = 200  # distinct warnings that are logged, each once
 
 
+@dataclasses.dataclass(slots=True)
+class QueryProgress:
+    """Since when a query is in flight, in seconds of the event loop; infinite while it waits for a slot."""
+
+    since: float
+
+
+query_progress: ContextVar[QueryProgress | None] = ContextVar("query_progress", default=None)
+"""The progress of the query that this task sends; None: nobody reads it."""
+
+
 class _UrlTooLong(Exception):
     """Prometheus, or a proxy before it, accepts no URL of this length."""
 
@@ -96,7 +108,11 @@ class PrometheusClient:
         self._observe = observe
         self._budget = budget or MemoryBudget()
         self._upstream = UpstreamClient(
-            options, connections=options.connections, max_waiting=options.max_waiting, reserved=_LISTINGS
+            options,
+            connections=options.connections,
+            max_waiting=options.max_waiting,
+            spare=options.connections // 2,
+            reserved=_LISTINGS,
         )
         self._listing = asyncio.Semaphore(_LISTINGS)
         # The hashes of queries with long responses.
@@ -150,7 +166,7 @@ class PrometheusClient:
         finally:
             self._took("/api/v1/query", started)
         self._check(result.notices)
-        return dataclasses.replace(result.value, seconds=time.monotonic() - started)
+        return result.value
 
     async def series(
         self,
@@ -212,13 +228,19 @@ class PrometheusClient:
 
     async def _instant(self, parameters: dict[str, str], headers: _Headers, max_samples: int | None) -> Result:
         """Send a query once its namespace has a slot."""
+        progress = query_progress.get() or QueryProgress(math.inf)
+        progress.since = math.inf
         key = hash(parameters["query"])
         if key not in self._long:
             headers = (_UNCOMPRESSED, *headers)
         try:
             async with self._upstream.slot():
+                progress.since = asyncio.get_running_loop().time()
+                started = time.monotonic()
                 receive = functools.partial(self._receive_result, key, max_samples)
-                return await self._request("query", parameters, headers, receive)
+                result = await self._request("query", parameters, headers, receive)
+                value = dataclasses.replace(result.value, seconds=time.monotonic() - started)
+                return dataclasses.replace(result, value=value)
         except QueueFullError as error:
             raise PrometheusBusy(current_namespace()) from error
 

@@ -38,6 +38,10 @@ class PrometheusTimeout(PrometheusError):
     """There was no response before the deadline."""
 
 
+class PrometheusSlow(PrometheusTimeout):
+    """The request does not wait any longer, since the query is slow; see adapter.planning.slow_queries."""
+
+
 class PrometheusBadResponse(PrometheusError):
     """The response cannot be Prometheus' own, or is malformed."""
 

@@ -16,7 +16,8 @@ DEFAULT_SERVER = "default"
 
 # VictoriaMetrics refuses longer queries unless told otherwise (-search.maxQueryLen); Prometheus has no such limit.
 _MAX_QUERY_BYTES = 16 * 1024
-DEFAULT_CONNECTIONS = 64
+# Prometheus executes 20 queries at a time by default (--query.max-concurrency), those of dashboards and rules included.
+DEFAULT_CONNECTIONS = 16
 # The parameters that the adapter and replay send.
 _OWN_PARAMETERS: Final = frozenset({"query", "time", "timeout", "match[]", "start", "end", "step", "limit"})
 

@@ -26,6 +26,7 @@ class UpstreamClient:
         *,
         connections: int,
         max_waiting: int,
+        spare: int = 0,
         reserved: int = 0,
         session: aiohttp.ClientSession | None = None,
     ) -> None:
@@ -35,11 +36,12 @@ class UpstreamClient:
             access: the server.
             connections: how many callers hold a `slot` at a time.
             max_waiting: how many callers of each namespace may wait for one.
+            spare: of the connections, those for namespaces that hold none.
             reserved: further connections, for requests without a slot.
             session: an HTTP session to share; None: the client opens its own.
         """
         self._connections = connections + reserved
-        self._slots = FairSemaphore(connections, max_waiting=max_waiting)
+        self._slots = FairSemaphore(connections - spare, max_waiting=max_waiting, spare=spare)
         self._credentials = Credentials(access)
         self._proxy = URL(access.proxy_url) if access.proxy_url else None
         self._loading = asyncio.Lock()

@@ -181,6 +181,26 @@ async def test_queries_of_a_namespace_do_not_wait_behind_those_of_another() -> N
     ]
 
 
+async def test_query_of_another_namespace_is_sent_at_once_if_one_has_half_of_the_slots() -> None:
+    async with scripted() as server:
+        answered = asyncio.Event()
+
+        async def slow(request: object) -> object:
+            await answered.wait()
+            return await responds(ONE)(request)  # type: ignore[arg-type]
+
+        server.reply = slow  # type: ignore[assignment]
+        async with PrometheusClient(PrometheusOptions(url=server.url, connections=8)) as client:
+            sent = [for_namespace("noisy", lambda n=n: client.instant(f"noisy{n}")) for n in range(9)]  # type: ignore[misc]
+            await server.reached(4)
+            quiet = [for_namespace(f"quiet{n}", lambda n=n: client.instant(f"quiet{n}")) for n in range(4)]  # type: ignore[misc]
+            await server.reached(8)
+            queries = [parameters["query"] for _, _, parameters in server.requests]
+            answered.set()
+            await asyncio.gather(*sent, *quiet)
+    assert sorted(queries) == [*(f"noisy{n}" for n in range(4)), *(f"quiet{n}" for n in range(4))]
+
+
 async def test_every_request_in_flight_may_have_a_query() -> None:
     requests = ServerLimits().in_flight
     async with scripted() as server:

@@ -1,0 +1,232 @@
+"""Measure how slow queries of one namespace delay the HPAs of another: `python -m bench.slow_queries`.
+
+Forty HPAs of the namespace `noisy` have queries that take ten seconds, ten of `quiet` have queries that take 20 ms. A
+reaction is the time from the change of a quiet HPA's metric to the change of its target's replicas. All times are the
+controllers' defaults, except that scaling down has no window. Needs KUBEBUILDER_ASSETS. Prometheus is a fake that
+waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from aiohttp import web
+
+from kube.client import KubeClient
+from kube.status import StatusError
+from playground.binaries import find_async
+from playground.cluster import Cluster, start_cluster
+from playground.install import Manifests, apply, write_account_kubeconfig
+from playground.kube_apiserver import find_assets
+from playground.ports import LOOPBACK, free_port
+from playground.processes import ChildProcess
+
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_NOISY, _QUIET = 40, 10
+_PERIOD: Final = 15.0
+_METRIC: Final = "/apis/external.metrics.k8s.io/v1beta1/namespaces/quiet/depth"
+_RULES: Final = """\
+externalRules:
+- seriesQuery: 'depth{namespace!="",app!=""}'
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>})'
+  merge: never
+"""
+_APPS: Final = [("noisy", f"noisy-{n}") for n in range(_NOISY)] + [("quiet", f"quiet-{n}") for n in range(_QUIET)]
+
+
+class _Prometheus:
+    """Waits before it responds; `values` are those of the apps."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = {"noisy": seconds, "quiet": 0.02}
+        self.values = {app: 10.0 for _, app in _APPS}
+        self.queries: Counter[str] = Counter()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        parameters = {**request.query, **await request.post()}
+        if request.path.endswith("/series"):
+            series = [{"__name__": "depth", "namespace": namespace, "app": app} for namespace, app in _APPS]
+            return web.json_response({"status": "success", "data": series})
+        query = str(parameters["query"])
+        namespace, app = (re.findall(rf'{label}="([^"]+)"', query)[0] for label in ("namespace", "app"))
+        self.queries[namespace] += 1
+        await asyncio.sleep(self.seconds[namespace])
+        sample = {"metric": {}, "value": [time.time(), str(self.values[app])]}
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": [sample]}})
+
+
+@asynccontextmanager
+async def _served(prometheus: _Prometheus) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", prometheus.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.05, handler_cancellation=True)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, LOOPBACK, 0).start()
+        yield f"http://{LOOPBACK}:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def _create(client: KubeClient, namespace: str, app: str) -> None:
+    labels = {"app": app}
+    container = {"name": "app", "image": "none"}
+    metric = {"name": "depth", "selector": {"matchLabels": labels}}
+    target = {"type": "AverageValue", "averageValue": "10"}
+    scale_target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": app}
+    await client.post(
+        f"/apis/apps/v1/namespaces/{namespace}/deployments",
+        {
+            "metadata": {"name": app},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            },
+        },
+    )
+    await client.post(
+        f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers",
+        {
+            "metadata": {"name": app},
+            "spec": {
+                "scaleTargetRef": scale_target,
+                "maxReplicas": 2,
+                "metrics": [{"type": "External", "external": {"metric": metric, "target": target}}],
+            },
+        },
+    )
+
+
+async def _reactions(client: KubeClient, prometheus: _Prometheus, app: str, until: float) -> list[float]:
+    """Change the metric of an app at random times, and return how long its replicas took to follow, in seconds."""
+    path, found = f"/apis/apps/v1/namespaces/quiet/deployments/{app}", []
+    replicas = 1
+    while time.monotonic() < until:
+        await asyncio.sleep(random.uniform(0, _PERIOD))
+        replicas = 3 - replicas
+        changed = time.monotonic()
+        prometheus.values[app] = 10.0 * replicas
+        while (await client.get(path))["spec"]["replicas"] != replicas:  # noqa: ASYNC110 - it is another process
+            await asyncio.sleep(0.1)
+        found.append(time.monotonic() - changed)
+    return found
+
+
+async def _adapter(
+    stack: AsyncExitStack, cluster: Cluster, client: KubeClient, folder: Path, url: str, flags: Sequence[str]
+) -> None:
+    """Start the adapter, and register it."""
+    manifests = await Manifests.render(await find_async("kubectl"))
+    await apply(client, manifests.rights)
+    account, rules, port = folder / "adapter.kubeconfig", folder / "rules.yaml", free_port()
+    await write_account_kubeconfig(client, account, admin=cluster.kubeconfig, account=manifests.account("adapter"))
+    await asyncio.to_thread(rules.write_text, _RULES)
+    kubeconfigs = [f"--{purpose}-kubeconfig={account}" for purpose in ("lister", "authentication", "authorization")]
+    command = [sys.executable, "-m", "adapter", "serve", f"--prometheus-url={url}", f"--config={rules}", *kubeconfigs]
+    command += [f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}", *flags]
+    child = await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=_ROOT)
+    await stack.enter_async_context(child)
+    await apply(client, manifests.registration(port=port))
+    async with asyncio.timeout(120):
+        while True:
+            try:
+                await client.get(
+                    "/apis/external.metrics.k8s.io/v1beta1/namespaces/quiet/depth?labelSelector=app%3Dquiet-0"
+                )
+            except StatusError:
+                await asyncio.sleep(0.5)
+            else:
+                return
+
+
+def _controller(name: str, cluster: Cluster, assets: Path, folder: Path) -> list[str | Path]:
+    window = "--horizontal-pod-autoscaler-downscale-stabilization=1s"
+    if name == "autoscaler":
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "autoscaler",
+            "run",
+            "--leader-elect=false",
+            "--state-configmap=",
+        ]
+        return [
+            *command,
+            f"--kubeconfig={cluster.kubeconfig}",
+            f"--bind-address={LOOPBACK}",
+            "--metrics-port=0",
+            window,
+        ]
+    return [
+        assets / "kube-controller-manager",
+        *(f"--{purpose}kubeconfig={cluster.kubeconfig}" for purpose in ("", "authentication-", "authorization-")),
+        *(f"--bind-address={LOOPBACK}", f"--secure-port={free_port()}", f"--cert-dir={folder / 'manager'}"),
+        *("--leader-elect=false", "--controllers=horizontal-pod-autoscaler-controller", window),
+    ]
+
+
+async def _measure(controller: str, slow: float, seconds: float, flags: Sequence[str]) -> str:
+    assets = find_assets(os.environ)
+    if assets is None:
+        raise click.UsageError("KUBEBUILDER_ASSETS names no directory with kube-apiserver")
+    prometheus = _Prometheus(slow)
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        cluster = await stack.enter_async_context(start_cluster(folder / "cluster", ready_seconds=0.1))
+        client = await stack.enter_async_context(await cluster.client(user_agent="bench"))
+        url = await stack.enter_async_context(_served(prometheus))
+        for namespace in ("noisy", "quiet"):
+            await client.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        await _adapter(stack, cluster, client, folder, url, flags)
+        for namespace, app in _APPS:
+            await _create(client, namespace, app)
+        command = _controller(controller, cluster, assets, folder)
+        child = await ChildProcess.start(controller, command, log=folder / f"{controller}.log", directory=_ROOT)
+        await stack.enter_async_context(child)
+        await asyncio.sleep(2 * _PERIOD)
+        prometheus.queries.clear()
+        until = time.monotonic() + seconds
+        results = await asyncio.gather(
+            *(_reactions(client, prometheus, app, until) for namespace, app in _APPS if namespace == "quiet")
+        )
+        hpas: dict[str, Any] = await client.get("/apis/autoscaling/v2/namespaces/noisy/horizontalpodautoscalers")
+    reactions = sorted(reaction for result in results for reaction in result)
+    active = sum(
+        any(one["type"] == "ScalingActive" and one["status"] == "True" for one in hpa["status"].get("conditions", []))
+        for hpa in hpas["items"]
+    )
+    return (
+        f"{controller}, queries of {slow:g} s, {' '.join(flags) or 'defaults'}: {len(reactions)} reactions, "
+        f"mean {statistics.mean(reactions):.1f} s, median {statistics.median(reactions):.1f} s, "
+        f"p95 {reactions[int(0.95 * len(reactions))]:.1f} s, longest {reactions[-1]:.1f} s; "
+        f"queries of noisy {prometheus.queries['noisy']}, its HPAs with a value {active} of {_NOISY}"
+    )
+
+
+@click.command(help=__doc__)
+@click.argument("adapter_flags", nargs=-1)
+@click.option("--controller", default="kube-controller-manager", show_default=True, help="Or autoscaler.")
+@click.option("--slow", default=10.0, show_default=True, help="Seconds that a query of noisy takes.")
+@click.option("--seconds", default=180.0, show_default=True, help="Duration of the measurement.")
+def main(adapter_flags: tuple[str, ...], controller: str, slow: float, seconds: float) -> None:
+    """Measure and print."""
+    print(asyncio.run(_measure(controller, slow, seconds, adapter_flags)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
