@@ -134,6 +134,7 @@ lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra aws --extra azure --extra google -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-clouds.lock
 	uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
 	uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements-clouds.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
+	uv pip compile pyproject.toml --extra replay -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-kubectl.lock
 	uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
 
 clean: ## remove all generated files

@@ -1,6 +1,7 @@
 """Build the krew archive and manifest of the kubectl plugin in dist/krew: `make krew URL=https://...`.
 
-The archive has the package's wheel and an executable that installs it. It can be installed before it is published:
+The archive has the package's wheel, the lock file of its libraries, and an executable that installs both. It can be
+installed before it is published:
 
     kubectl krew install --manifest=dist/krew/milliscale.yaml --archive=dist/krew/kubectl-milliscale.tar.gz
 """
@@ -19,6 +20,7 @@ from tools.versions import commit_time, current_version, semver
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "plugins" / "milliscale.yaml"
 LAUNCHER = ROOT / "tools" / "krew_launcher.py"
+LOCK = ROOT / "requirements-kubectl.lock"
 ARCHIVE = "kubectl-milliscale.tar.gz"
 URL = f"https://releases.example/milliscale/{ARCHIVE}"
 
@@ -38,6 +40,7 @@ def write(folder: Path, *, wheel: Path, url: str, time: int) -> Path:
         for path, name, mode in (
             (LAUNCHER, "kubectl-milliscale", 0o755),
             (wheel, wheel.name, 0o644),
+            (LOCK, LOCK.name, 0o644),
             (ROOT / "LICENSE", "LICENSE", 0o644),
         ):
             entry = tar.gettarinfo(path, name)

@@ -49,6 +49,7 @@ from kube.web.templates import Templates
 
 _RULES_RIGHT: Final = "/debug/rules"
 _TRY_RIGHT: Final = "/debug/try"
+_SAME_ORIGIN: Final = "same-origin"  # browsers before 2023 do not send the header
 # The parameters of the list of objects, and of the page of one.
 _LIST: Final = ("q", "show", "page")
 _ONE: Final = ("kind", "namespace", "name", "rule")
@@ -142,7 +143,9 @@ class AdapterPages:
                 return _html(await self._metric.page(form, events=_url("/metric/events", query, *form.texts)))
             case ("try",):
                 await self._checked(request, _TRY_RIGHT)
-                return _html(await self._trial.page(query.get("rule"), query.get("section")))
+                # A link of another site, or of a mail, must not run queries with the rights of who follows it.
+                is_own = request.raw.headers.get("Sec-Fetch-Site", _SAME_ORIGIN) == _SAME_ORIGIN
+                return _html(await self._trial.page(query.get("rule"), query.get("section"), runs=is_own))
         raise not_found("there is no such page")
 
     async def _checked(self, request: PageRequest, path: str) -> CheckAccess:

@@ -31,13 +31,15 @@ class TrialPage:
         self._trials = trials
         self._templates = templates
 
-    async def page(self, text: str, section: str) -> str:
-        """Return the form, and for a text the result of its check."""
+    async def page(self, text: str, section: str, *, runs: bool = True) -> str:
+        """Return the form, and for a text the result of its check if it `runs`."""
         section = section if section in SECTIONS else SECTIONS[0]
         text = text.replace("\r\n", "\n")
         trial: Trial | None = None
         problem = ""
-        if text.strip():
+        if text.strip() and not runs:
+            problem = "this rule comes from a link, and was not checked yet: read it, and then check it"
+        elif text.strip():
             try:
                 trial = await self._trials.check(text, section)
             except TrialError as error:

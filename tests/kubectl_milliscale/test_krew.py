@@ -3,16 +3,18 @@
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tools.krew import ARCHIVE, ROOT, TEMPLATE, write
+from tools.krew import ARCHIVE, LAUNCHER, LOCK, ROOT, TEMPLATE, write
 
 URL = "https://releases.example/v1.2.3/kubectl-milliscale.tar.gz"
 FIELDS = {"version", "shortDescription", "description", "caveats", "homepage", "platforms"}
@@ -66,12 +68,68 @@ def test_built_manifest_has_the_version_the_url_and_the_checksum(tmp_path: Path,
     assert (platform["uri"], platform["sha256"]) == (URL, checksum)
 
 
+def small_wheel(folder: Path, name: str, *, requires: str = "", script: str = "") -> Path:
+    """Build a wheel with one module; `script` is a command of it."""
+    info = f"{name}-1.0.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    metadata += f"Requires-Dist: {requires}\n" if requires else ""
+    files = {
+        f"{name}.py": "def main():\n    print('started')\n",
+        f"{info}/METADATA": metadata,
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\n{script} = {name}:main\n" if script else "",
+        f"{info}/RECORD": "",
+    }
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+    return path
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_plugin_is_installed_with_the_hashes_of_the_lock_file_only(tmp_path: Path, is_locked: bool) -> None:
+    index, store = tmp_path / "index", tmp_path / "store"
+    index.mkdir()
+    store.mkdir()
+    library = small_wheel(index, "library")
+    checksum = hashlib.sha256(library.read_bytes() if is_locked else b"what was locked").hexdigest()
+    small_wheel(store, "milliscale", requires="unlocked", script="kubectl-milliscale")
+    (store / LOCK.name).write_text(f"library==1.0 \\\n    --hash=sha256:{checksum}\n")
+    shutil.copy(LAUNCHER, store / "kubectl-milliscale")
+    environment = {**os.environ, "PIP_FIND_LINKS": str(index), "PIP_NO_INDEX": "1"}
+    done = subprocess.run(
+        [sys.executable, store / "kubectl-milliscale"], capture_output=True, text=True, env=environment, check=False
+    )
+    if is_locked:
+        assert (done.stdout, done.returncode) == ("started\n", 0), done.stderr
+    else:
+        assert "DO NOT MATCH THE HASHES" in done.stderr
+        assert done.returncode == 1
+        assert not (store / "venv" / "installed").exists()
+
+
+def test_lock_file_of_the_plugin_has_the_versions_that_are_tested() -> None:
+    def versions(path: Path) -> dict[str, str]:
+        return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", path.read_text(), re.MULTILINE))
+
+    locked = versions(LOCK)
+    assert {"optuna", "prometheus-api-client", "aiohttp"} <= locked.keys()
+    assert versions(ROOT / "requirements.lock").items() <= locked.items()
+    assert locked.items() <= versions(ROOT / "requirements-dev.lock").items()
+
+
 def test_executable_of_the_archive_starts_the_installed_plugin(tmp_path: Path, wheel: Path) -> None:
     write(tmp_path / "krew", wheel=wheel, url=URL, time=0)
     store, commands = tmp_path / "store", tmp_path / "bin"
     store.mkdir()
     subprocess.run(["tar", "-xzf", tmp_path / "krew" / ARCHIVE, "-C", store], check=True)
-    assert sorted(path.name for path in store.iterdir()) == ["LICENSE", "kubectl-milliscale", wheel.name]
+    assert sorted(path.name for path in store.iterdir()) == [
+        "LICENSE",
+        "kubectl-milliscale",
+        wheel.name,
+        "requirements-kubectl.lock",
+    ]
     installed = store / "venv" / "bin" / "kubectl-milliscale"
     installed.parent.mkdir(parents=True)
     installed.write_text('#!/bin/sh\necho "$@"\n')

@@ -63,9 +63,9 @@ class PagesEnv:
         """Replace the pages by ones that review access."""
         self.pages = AdapterPages(self.sources, authorizer, tick_seconds=0.0)
 
-    async def get(self, path: str, *, user: User | None = None) -> str:
-        """Return the HTML of a page."""
-        response = await self.pages.respond(request(path, user=user))
+    async def get(self, path: str, *, user: User | None = None, site: str = "same-origin") -> str:
+        """Return the HTML of a page; `site` is where the link to it is."""
+        response = await self.pages.respond(request(path, user=user, site=site))
         assert isinstance(response, web.Response)
         assert response.text is not None
         return response.text
@@ -81,11 +81,10 @@ class PagesEnv:
         return response.events
 
 
-def request(path: str, *, user: User | None = None) -> PageRequest:
+def request(path: str, *, user: User | None = None, site: str = "same-origin") -> PageRequest:
     target = Target.parse(path)
-    return PageRequest(
-        segments=target.segments, query=target.query, user=user, raw=make_mocked_request("GET", target.path)
-    )
+    raw = make_mocked_request("GET", target.path, headers={"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate"})
+    return PageRequest(segments=target.segments, query=target.query, user=user, raw=raw)
 
 
 def text_of(markup: str) -> str:

@@ -72,6 +72,18 @@ async def refusal(env: PagesEnv, rule: str) -> str:
     return text_of(element(page, "rule-error").partition(">")[2].partition("</p>")[0])
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "none", "same-origin"])
+async def test_link_from_elsewhere_runs_no_query(tmp_path: Path, site: str) -> None:
+    prometheus = canned()
+    async with pages_env(tmp_path, RULES, prometheus) as env:
+        before = len(prometheus.queries), len(prometheus.listed)
+        page = await env.get("/try?" + urlencode({"rule": LONG}), site=site)
+        ran = (len(prometheus.queries), len(prometheus.listed)) != before
+    assert ran == ('id="result"' in page) == (site == "same-origin")
+    assert ran or "not checked yet" in element(page, "rule-error")
+    assert "packets_total" in element(page, "rule")
+
+
 async def test_result_has_series_metrics_promql_and_values(tmp_path: Path) -> None:
     async with pages_env(tmp_path, RULES, canned()) as env:
         result = text_of(element(await tried(env, LONG), "result"))
