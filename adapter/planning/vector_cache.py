@@ -126,7 +126,9 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             try:
                 result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
             finally:
-                del self._in_flight[query, destination]
+                # After a call that was cancelled, another one may have begun already.
+                if self._in_flight.get((query, destination)) is progress:
+                    del self._in_flight[query, destination]
             return await indexed(result, indexes) if isinstance(result, Vector) else result
 
         return fetch

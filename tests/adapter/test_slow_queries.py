@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -193,6 +194,23 @@ async def test_few_slow_queries_get_their_values() -> None:
             results = await asyncio.gather(*(outcome(cache, f"shop {n}") for n, cache in enumerate(caches)))
             await asyncio.sleep(12)
     assert results == ["value after 3 s"] * 10
+
+
+async def test_query_that_is_sent_again_while_its_cancellation_ends_has_a_value() -> None:
+    class Lingering(Prometheus):
+        async def instant(self, query: str, **arguments: Any) -> Vector | Scalar:
+            try:
+                return await super().instant(query, **arguments)
+            finally:
+                await asyncio.sleep(0.5)  # ends late when cancelled
+
+    async with limited(Lingering({"slow": 4.0})) as (cache, _):
+        first = asyncio.create_task(outcome(cache, "slow x"))
+        await asyncio.sleep(0.1)
+        first.cancel()
+        await asyncio.sleep(0)
+        assert await outcome(cache, "slow x") == "value after 4.5 s"
+        assert not cache._in_flight
 
 
 async def test_timeout_of_an_impatient_client_pauses_no_query() -> None:
