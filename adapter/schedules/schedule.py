@@ -4,7 +4,7 @@ A schedule has a default, windows that recur (two cron expressions), one-off dat
 function of time alone: integer milli-units, constant between two whole seconds. Two replicas return the same.
 
 - Where several windows or dates hold, the largest of their values counts; where none holds, the default.
-- On holidays the windows do not hold, the default is that of the holidays, and dates hold as on other days.
+- On holidays windows and their ramps do not hold, the default is that of the holidays, and dates hold as on other days.
 - A ramp lies outside of the window: the value rises before the start, and falls after the end, in STEPS equal steps
   between the default and the window's value. The window itself has its value from the start to the end. The steps are
   large, because an HPA ignores a change of 10 % and less: with small ones, 12 replicas would stay 11.
@@ -171,8 +171,10 @@ class Schedule:
         """Return the value at a time, in seconds since the epoch."""
         second = int(now)
         day = self._day(second // _CHUNK_SECONDS)
-        base = self._base(day, second)
-        found = [milli for course in day.courses if (milli := course.milli_at(second, base)) is not None]
+        is_holiday = _holds(day.holidays, second)
+        base = self.holiday_milli if is_holiday else self.default_milli
+        courses = (course for course in day.courses if course.window.on_holidays or not is_holiday)
+        found = [milli for course in courses if (milli := course.milli_at(second, base)) is not None]
         return max(found, default=base)
 
     def is_known(self, now: float) -> bool:
@@ -192,9 +194,6 @@ class Schedule:
                 if first <= point < last and (new := self.milli_at(point)) != milli:
                     milli = new
                     yield Change(point, milli)
-
-    def _base(self, day: _Day, second: int) -> int:
-        return self.holiday_milli if _holds(day.holidays, second) else self.default_milli
 
     @staticmethod
     def _turning_points(day: _Day) -> Iterator[int]:

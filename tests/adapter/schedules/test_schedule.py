@@ -145,15 +145,40 @@ def test_ramps_of_a_window_on_a_holiday_do_not_hold_on_the_next_day() -> None:
     assert schedule.milli_at(at("2026-11-19T00:05", zone)) == 0
 
 
-def test_holiday_cuts_a_long_window_with_its_ramps() -> None:
+def test_holiday_cuts_a_long_window_and_has_no_ramps_of_it() -> None:
     schedule = Schedule(
         zone=BERLIN,
         windows=(window("0 8 * * MON", "0 18 * * FRI", 10, step=600),),
         holidays=read_holidays(HOLIDAY, BERLIN),
     )
     assert course(schedule, "2026-11-17T12:00", "2026-11-19T12:00") == [
-        *(("18 00:00", 8), ("18 00:10", 6), ("18 00:20", 4), ("18 00:30", 2), ("18 00:40", 0)),
-        *(("18 23:20", 2), ("18 23:30", 4), ("18 23:40", 6), ("18 23:50", 8), ("19 00:00", 10)),
+        ("18 00:00", 0),
+        ("19 00:00", 10),
+    ]
+
+
+def test_ramps_of_the_days_around_a_holiday_end_and_begin_at_its_midnights() -> None:
+    zone = ZoneInfo("UTC")
+    schedule = Schedule(
+        zone=zone,
+        default_milli=1,
+        windows=(
+            window("20 0 * * *", "40 23 * * *", 11, step=600, zone=zone),
+            Window(
+                when=OneOff((at("2026-11-18T12:00", zone), at("2026-11-18T13:00", zone))),
+                milli=6,
+                on_holidays=True,
+                step=60,
+            ),
+        ),
+        holidays=read_holidays(HOLIDAY, zone),
+        holiday_milli=1,
+    )
+    assert course(schedule, "2026-11-17T12:00", "2026-11-19T12:00") == [
+        *(("17 23:40", 9), ("17 23:50", 7), ("18 00:00", 1)),
+        *(("18 11:56", 2), ("18 11:57", 3), ("18 11:58", 4), ("18 11:59", 5), ("18 12:00", 6)),
+        *(("18 13:00", 5), ("18 13:01", 4), ("18 13:02", 3), ("18 13:03", 2), ("18 13:04", 1)),
+        *(("19 00:00", 7), ("19 00:10", 9), ("19 00:20", 11)),
     ]
 
 
