@@ -34,7 +34,16 @@ _WIDTH = 120
     help="The apiVersion of the HPAs. Those of milliscale.io/v1 can scale to zero without a feature gate.",
 )
 @click.option("--prometheus-url", default="", help="The adapter's --prometheus-url: rules for it name no server.")
-def migrate_keda(*, files: tuple[Path, ...], config: Path | None, hpa_version: str, prometheus_url: str) -> None:
+@click.option(
+    "--tenant-label",
+    default="namespace",
+    show_default=True,
+    help="The adapter's --tenant-label, by default that of the manifests: names the queries that may read series of "
+    "other namespaces. An empty one: queries are not restricted.",
+)
+def migrate_keda(
+    *, files: tuple[Path, ...], config: Path | None, hpa_version: str, prometheus_url: str, tenant_label: str
+) -> None:
     """Print MetricRules and HorizontalPodAutoscalers for KEDA's ScaledObjects.
 
     FILE has ScaledObjects in YAML or JSON, and may have their TriggerAuthentications; - is standard input:
@@ -52,7 +61,7 @@ def migrate_keda(*, files: tuple[Path, ...], config: Path | None, hpa_version: s
         found = [read_manifests(_text(path), source=str(path)) for path in files]
     except ValueError as error:  # ManifestError, RulesError, and text that is not UTF-8 or not a URL
         raise click.ClickException(str(error)) from error
-    results = list(_migrated(found, servers, hpa_version))
+    results = list(_migrated(found, servers, hpa_version, tenant_label))
     click.echo("".join(_output(results, servers)), nl=False)
     problems = [_line(f"{one.name}: {problem}") for one in results for problem in one.problems]
     for problem in problems:
@@ -65,13 +74,20 @@ def _text(path: Path) -> str:
     return sys.stdin.read() if str(path) == "-" else read_text(path)
 
 
-def _migrated(found: Iterable[KedaManifests], servers: Servers, hpa_version: str) -> Iterator[Migrated]:
+def _migrated(
+    found: Iterable[KedaManifests], servers: Servers, hpa_version: str, tenant_label: str
+) -> Iterator[Migrated]:
     manifests, names = list(found), Names()
     authentications = {key: spec for one in manifests for key, spec in one.authentications.items()}
     for one in manifests:
         for scaled in one.scaled:
             yield migrate(
-                scaled, servers=servers, authentications=authentications, names=names, hpa_version=hpa_version
+                scaled,
+                servers=servers,
+                authentications=authentications,
+                names=names,
+                hpa_version=hpa_version,
+                tenant_label=tenant_label,
             )
         for name, reason in one.unreadable:
             yield Migrated(name, problems=[f"not moved: {reason}"])

@@ -15,6 +15,7 @@ from adapter.keda.authentication import Authentications
 from adapter.keda.manifests import Fallback, Object, ScaledObject, Trigger
 from adapter.keda.servers import Servers
 from adapter.keda.triggers import Activation, Metric, TriggerError, moved_trigger
+from adapter.promql import PromqlError, matcher_sign, matchers, parse, selectors
 from adapter.rules.objects import Tenancy, read_object
 
 HPA_VERSIONS = ("autoscaling/v2", "milliscale.io/v1")
@@ -72,6 +73,7 @@ def migrate(
     authentications: Mapping[tuple[str, str, str], Object],
     names: Names,
     hpa_version: str = HPA_VERSIONS[0],
+    tenant_label: str = "",
 ) -> Migrated:
     """Make the objects for one ScaledObject.
 
@@ -81,6 +83,7 @@ def migrate(
         authentications: the specs of TriggerAuthentications; see KedaManifests.
         names: the names that other objects have.
         hpa_version: the apiVersion of the HPA, one of HPA_VERSIONS.
+        tenant_label: the adapter's --tenant-label; "": queries are not restricted.
     """
     metadata = scaled.metadata
     namespace = metadata.namespace or ""
@@ -106,14 +109,32 @@ def migrate(
         result.problems = [f"not moved: {reason}" for reason in reasons]
         return result
     for place, metric in metrics:
+        if metric.rule is not None and metric.rule.get("empty") == "zero" and tenant_label:
+            result.problems += _emptied(place, metric.rule["query"], tenant_label, namespace)
         result.problems += [f"{place}: {problem}" for problem in metric.problems]
         result.notes += [f"{place}: {note}" for note in metric.notes]
     hpa = _hpa(scaled, [metric for _, metric in metrics], activation, names, result)
     if activation.to_zero and hpa_version == HPA_VERSIONS[0]:
         gate = "the feature gate HPAScaleToZero (on since Kubernetes 1.37)"
-        result.notes.append(f"minReplicas 0 needs {gate}, or an HPA of milliscale.io/v1")
+        result.problems.append(f"minReplicas 0 needs {gate}, or an HPA of milliscale.io/v1 (--hpa-version)")
     result.objects.append({"apiVersion": hpa_version, **hpa})
     return result
+
+
+def _emptied(place: str, query: str, label: str, namespace: str) -> Iterator[str]:
+    """Yield a problem if a query may read series of other namespaces, which its rule cannot."""
+    try:
+        found = [
+            {one.value for one in matchers(each) if one.name == label and matcher_sign(one) == "="}
+            for each in selectors(parse(query))
+        ]
+    except PromqlError:
+        return  # the adapter refuses it, and says why
+    if any(values != {namespace} for values in found):
+        yield (
+            f'{place}: the adapter adds {label}="{namespace}" to the query (--tenant-label); series of other namespaces'
+            " are left out, and no series is 0 (`empty: zero`): see what it then finds, or use a ClusterMetricRule"
+        )
 
 
 def _without_counterpart(scaled: ScaledObject) -> Iterator[str]:

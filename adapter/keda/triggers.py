@@ -104,6 +104,8 @@ def _prometheus(
 ) -> Metric:
     query, threshold = _required(metadata, "query"), _number(_required(metadata, "threshold"), "threshold")
     metric = Metric(_external(trigger, threshold))
+    if (cut := math.trunc(threshold * 1000)) != (rounded := round(float(f"{threshold:.3f}") * 1000)):
+        metric.notes.append(f"threshold {threshold:g}: {cut}m, as KEDA up to 2.19 cuts it; later ones use {rounded}m")
     rule: dict[str, Any] = {"query": query}
     metric.rule = rule
     least_active = _number(metadata.get("activationThreshold", "0"), "activationThreshold")
@@ -112,7 +114,7 @@ def _prometheus(
             raise TriggerError("idleReplicaCount goes only with metricType AverageValue")
         # At least as much as the least replicas have, and 0 while it is inactive.
         least = activation.least * threshold
-        rule["query"] = f"clamp_min(\n{query}\n, {_decimal(least)})\n* (\n{query}\n> bool {_decimal(least_active)})"
+        rule["query"] = f"clamp_min(\n{query}\n, {_decimal(least)})\n* ((\n{query}\n) > bool {_decimal(least_active)})"
     elif activation.to_zero and (least_active > 0 or activation.hold_seconds):
         # KEDA's trigger is active above its threshold, ours from its threshold.
         rule["activation"] = {"threshold": _decimal(max(least_active, 0.0) + _SMALLEST_STEP)}
@@ -189,21 +191,26 @@ def _resource(trigger: Trigger, metadata: Mapping[str, str]) -> Metric:
         target["averageValue"] = value
     else:
         raise TriggerError(f"metricType: expected Utilization or AverageValue, got {kind!r}")
-    container = metadata.get("containerName")
-    if container:
-        source = {"name": trigger.type, "container": container, "target": target}
-        return Metric({"type": "ContainerResource", "containerResource": source})
-    return Metric({"type": "Resource", "resource": {"name": trigger.type, "target": target}})
+    source = {"name": trigger.type, "target": target}
+    if container := metadata.get("containerName"):
+        source["container"] = container
+        metric = Metric({"type": "ContainerResource", "containerResource": source})
+    else:
+        metric = Metric({"type": "Resource", "resource": source})
+    if "type" in metadata:
+        used = "metricType counts" if trigger.metric_type else "without metricType, KEDA 2.18 refuses the trigger"
+        metric.notes.append(f"metadata.type was removed in KEDA 2.18: {used}")
+    return metric
 
 
 def _external(trigger: Trigger, threshold: float) -> dict[str, Any]:
-    """Return a metric of type External. Upstream: GetMetricTargetMili."""
+    """Return a metric of type External. Upstream: GetMetricTargetMili of KEDA 2.19."""
     kind = trigger.metric_type or "AverageValue"
     if kind not in ("AverageValue", "Value"):
         raise TriggerError(f"metricType: expected AverageValue or Value, got {kind!r}")
-    milli = round(threshold * 1000)
+    milli = math.trunc(threshold * 1000)
     if milli <= 0:
-        raise TriggerError(f"threshold: must be more than 0, got {threshold:g}")
+        raise TriggerError(f"threshold: must be at least 0.001, got {threshold:g}")
     key = kind[0].lower() + kind[1:]
     return {"type": "External", "external": {"target": {"type": kind, key: str(Quantity.from_milli(milli))}}}
 

@@ -22,7 +22,7 @@ spec:
   minReplicaCount: 1
   triggers:
   - type: prometheus
-    metadata: {serverAddress: 'http://prometheus.monitoring:9090', query: sum(up), threshold: '5'}
+    metadata: {serverAddress: 'http://prometheus.monitoring:9090', query: 'sum(up{namespace="shop"})', threshold: '5'}
 """
 
 
@@ -68,7 +68,7 @@ def test_rules_for_the_server_of_the_flag_name_no_server() -> None:
 
 
 def test_what_is_not_moved_is_on_stderr_and_in_comments_and_the_status_is_1() -> None:
-    result = migrate(DATA / "unmovable.yaml")
+    result = migrate(DATA / "unmovable.yaml", "--tenant-label=")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
         "ScaledObject shop/orders: not moved: triggers[0] (kafka): only prometheus, cron, cpu and memory can be moved",
@@ -81,6 +81,25 @@ def test_what_is_not_moved_is_on_stderr_and_in_comments_and_the_status_is_1() ->
         name, _, problem = line.partition(": ")
         assert f"# {name}\n# - {problem}\n" in result.stdout
     assert [each["metadata"]["name"] for each in objects(result)] == ["fine-prometheus", "fine"]
+
+
+@pytest.mark.parametrize(
+    ("query", "is_named"),
+    [
+        ("sum(jobs)", True),
+        ('sum(jobs{namespace="queues"})', True),
+        ('sum(jobs{namespace="shop"}) / sum(workers)', True),
+        ('sum(jobs{namespace=~"shop"})', True),
+        ('sum(jobs{namespace="shop"})', False),
+    ],
+)
+def test_query_that_the_tenant_label_may_empty_is_named_and_the_status_is_1(query: str, is_named: bool) -> None:
+    text = FINE.replace('sum(up{namespace="shop"})', query)
+    result = migrate("-", text=text)
+    assert result.exit_code == int(is_named)
+    assert ('the adapter adds namespace="shop" to the query' in result.stderr) is is_named
+    assert migrate("-", "--tenant-label=", text=text).exit_code == 0
+    assert migrate("-", text=text.replace("threshold:", "ignoreNullValues: 'false', threshold:")).exit_code == 0
 
 
 def test_commands_of_the_help_have_a_line_each() -> None:

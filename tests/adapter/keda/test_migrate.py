@@ -9,9 +9,11 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from promql_parser import BinaryExpr
 
 from adapter.keda import KedaManifests, ManifestError, Migrated, Servers, migrate, read_manifests
 from adapter.keda.scaled import Names
+from adapter.promql import bare, operator, parse
 from adapter.rules import parse_rules
 from adapter.rules.objects import Tenancy, read_object
 from autoscaler.objects.hpa import default_hpa
@@ -20,6 +22,10 @@ from autoscaler.objects.validation import validate_hpa
 DATA = Path("tests/data/keda")
 PROMETHEUS = "http://prometheus.monitoring:9090"
 IDLE: dict[str, Any] = {"minReplicaCount": 3, "idleReplicaCount": 0}
+TO_ZERO = (
+    "minReplicas 0 needs the feature gate HPAScaleToZero (on since Kubernetes 1.37), or an HPA of milliscale.io/v1"
+    " (--hpa-version)"
+)
 QUERY = {"serverAddress": PROMETHEUS, "query": "sum(up)", "threshold": "5"}
 
 
@@ -119,7 +125,7 @@ def test_rendered_chart_keeps_bounds_behavior_and_each_trigger() -> None:
 def test_exported_list_is_read_without_status_and_with_its_authentication() -> None:
     servers = Servers()
     office, export = moved(read_manifests((DATA / "exported.yaml").read_text(), source="x"), servers)
-    assert office.problems == []
+    assert office.problems == [TO_ZERO]
     assert [each["metadata"]["name"] for each in office.objects] == ["office-cron", "office-cron-2", "office"]
     assert office.objects[0]["metadata"] == {"name": "office-cron", "namespace": "tools", "labels": {"team": "tools"}}
     assert hpa(office)["spec"]["scaleTargetRef"]["kind"] == "Rollout"
@@ -135,7 +141,8 @@ def test_exported_list_is_read_without_status_and_with_its_authentication() -> N
             "tenants": True,
         }
     }
-    [problem] = export.problems
+    problem, gate = export.problems
+    assert gate == TO_ZERO
     assert problem == (
         "triggers[0] (prometheus): mount a Secret with token, ca.crt at /etc/milliscale/mimir into the adapter's pod"
         " (from bearerToken: key token of Secret mimir-credentials, ca: key ca.crt of Secret mimir-credentials)"
@@ -151,6 +158,7 @@ def test_exported_list_is_read_without_status_and_with_its_authentication() -> N
         ("1e3", "Value", {"type": "Value", "value": "1k"}),
         (0.25, "", {"type": "AverageValue", "averageValue": "250m"}),
         (" 7 ", "", {"type": "AverageValue", "averageValue": "7"}),
+        ("0.0019", "", {"type": "AverageValue", "averageValue": "1m"}),
     ],
 )
 def test_threshold_becomes_the_target(threshold: object, metric_type: str, expected: dict[str, str]) -> None:
@@ -202,9 +210,31 @@ def test_activation_threshold_is_moved_only_if_the_target_scales_to_zero() -> No
     assert "activation" not in rule(one(prometheus()))
 
 
+def test_threshold_of_less_than_a_thousandth_and_metadata_type_are_noted() -> None:
+    assert one(prometheus(threshold="0.0019"), minReplicaCount=1).notes == [
+        "triggers[0] (prometheus): threshold 0.0019: 1m, as KEDA up to 2.19 cuts it; later ones use 2m"
+    ]
+    cpu = {"type": "cpu", "metadata": {"type": "Utilization", "value": "65"}}
+    assert one(cpu).notes == [
+        "triggers[0] (cpu): metadata.type was removed in KEDA 2.18: without metricType, KEDA 2.18 refuses the trigger"
+    ]
+
+
+def test_query_with_an_operator_is_compared_as_a_whole() -> None:
+    result = one(prometheus(query="sum(jobs) or vector(0)"), minReplicaCount=3, idleReplicaCount=0)
+    product = parse(rule(result)["query"])
+    assert isinstance(product, BinaryExpr)
+    comparison = bare(product.rhs)
+    assert isinstance(comparison, BinaryExpr)
+    assert operator(comparison) == ">"
+    inner = bare(comparison.lhs)
+    assert isinstance(inner, BinaryExpr)
+    assert operator(inner) == "or"
+
+
 def test_idle_replica_count_lets_active_triggers_have_the_least_replicas() -> None:
     result = one(prometheus(activationThreshold="2"), minReplicaCount=3, idleReplicaCount=0)
-    assert " ".join(rule(result)["query"].split()) == "clamp_min( sum(up) , 15) * ( sum(up) > bool 2)"
+    assert " ".join(rule(result)["query"].split()) == "clamp_min( sum(up) , 15) * (( sum(up) ) > bool 2)"
     scheduled = one(cron(desiredReplicas="2"), minReplicaCount=3, idleReplicaCount=0)
     assert rule(scheduled)["schedule"]["windows"][0]["value"] == 3
 
@@ -261,7 +291,9 @@ def test_pauses_become_policies_and_annotations() -> None:
     assert hpa(result)["spec"]["behavior"] == {"scaleDown": disabled, "scaleUp": disabled}
     assert "annotations" not in hpa(result)["metadata"]
     assert result.problems == ["annotation force-activation: raise minReplicas while you need it"]
-    paused = one(prometheus(), metadata={"annotations": {"autoscaling.keda.sh/paused-replicas": "5"}})
+    paused = one(
+        prometheus(), minReplicaCount=1, metadata={"annotations": {"autoscaling.keda.sh/paused-replicas": "5"}}
+    )
     assert hpa(paused)["metadata"]["annotations"] == {"milliscale.io/paused": "all"}
     assert paused.problems == ["annotation paused-replicas: scale the target to 5 replicas yourself"]
 
@@ -331,7 +363,7 @@ def test_servers_are_shared_by_address_and_credentials() -> None:
 
 def test_known_server_that_is_not_for_namespaces_is_a_problem() -> None:
     known = parse_rules(f"prometheusServers: {{main: {{url: '{PROMETHEUS}'}}}}", source="x").prometheus_servers
-    result = one(prometheus(), servers=Servers(known=known.values()))
+    result = one(prometheus(), minReplicaCount=1, servers=Servers(known=known.values()))
     assert rule(result)["prometheus"] == "main"
     assert result.problems == ["triggers[0] (prometheus): set prometheusServers.main.tenants: true in the rules file"]
 
@@ -417,7 +449,7 @@ def test_names_do_not_collide() -> None:
     [
         ([{"type": "kafka", "metadata": {}}, prometheus()], {}, "triggers[0] (kafka): only prometheus, cron"),
         ([prometheus(threshold="many")], {}, "triggers[0] (prometheus): threshold: 'many' is no number"),
-        ([prometheus(threshold="0")], {}, "triggers[0] (prometheus): threshold: must be more than 0, got 0"),
+        ([prometheus(threshold="0")], {}, "triggers[0] (prometheus): threshold: must be at least 0.001, got 0"),
         ([prometheus(query="")], {}, "triggers[0] (prometheus): it has no metadata.query"),
         ([prometheus(ignoreNullValues="maybe")], {}, "triggers[0] (prometheus): ignoreNullValues: expected true or"),
         ([prometheus(customHeaders="X")], {}, "triggers[0] (prometheus): customHeaders: expected name=value"),
