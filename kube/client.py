@@ -34,7 +34,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from kube.config import RestConfig, RestConfigError, keepalive_socket, load_config
+from kube.config import RestConfig, RestConfigError, client_socket, load_config
 from kube.retries import BeforeRetry, Response, Retries
 from kube.status import StatusError
 from kube.unreadable import UNREADABLE, event_of
@@ -125,7 +125,7 @@ class KubeClient:
         self.large_responses = 0
         self._session = aiohttp.ClientSession(
             # No limit: a watch holds its connection, and requests must not wait for one.
-            connector=aiohttp.TCPConnector(limit=0, ssl=config.tls, socket_factory=keepalive_socket),
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=client_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
@@ -368,6 +368,7 @@ class KubeClient:
             allow_redirects=False,  # a login page of a proxy, say, must not get objects
             # `connect` is the time for a connection of the pool, `sock_connect` that for a new one.
             timeout=aiohttp.ClientTimeout(total=None, connect=connect_seconds, sock_connect=connect_seconds),
+            ssl=self._config.tls,
             proxy=self._proxy,
             proxy_headers=configuration.proxy_headers,
             server_hostname=configuration.tls_server_name,

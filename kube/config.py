@@ -18,7 +18,7 @@ import ssl
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ _KEEPALIVE = {
     "TCP_KEEPCNT": 3,
     "TCP_USER_TIMEOUT": 45_000,
 }
+_RECEIVED_AT_ONCE = 2**17
 _FILES = ("certificate-authority", "client-certificate", "client-key")
 
 
@@ -53,13 +54,16 @@ class RestConfig:
     """How to connect to an API server. Upstream: rest.Config."""
 
     configuration: Any
-    """A Configuration of kubernetes-asyncio, or a _ServiceAccount; it calls `refresh` before each use of a token."""
-    tls: ssl.SSLContext
-    """With the cluster's CA, and our client certificate if there is one."""
+    """A Configuration of kubernetes-asyncio, or a _ServiceAccount."""
     proxy: str | None
     """The URL of a proxy, from the kubeconfig or the environment."""
     refresh: _Refresh
-    """Re-reads tokens that may have changed."""
+    """Re-reads credentials that may have changed."""
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """For new connections: with the cluster's CA, and our client certificate if there is one."""
+        return self.refresh.tls
 
     def refused(self) -> None:
         """Note that the API server refused the credentials. Upstream: transport.ResetTokenOlderThan."""
@@ -71,6 +75,7 @@ class RestConfig:
         Raises:
             RestConfigError: a token cannot be read.
         """
+        await self.refresh(self.configuration)
         try:
             settings = (await self.configuration.auth_settings()).values()
         except _invalid() as error:
@@ -91,21 +96,25 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
     try:
         with tempfile.TemporaryDirectory() as directory:
             configuration = await _load(kubeconfig, context, Path(directory))
-            tls = _tls_context(configuration)
+            refresh = _Refresh(kubeconfig, context, configuration)
         proxy = configuration.proxy or await asyncio.to_thread(_environment_proxy, configuration.host)
     except _invalid() as error:
         if kubeconfig is not None:
             raise RestConfigError(f"kubeconfig {os.fspath(kubeconfig)}: {error}") from error
         message = f"not running in a pod with a service account ({error}); give --kubeconfig"
         raise RestConfigError(message) from error
-    configuration.refresh_api_key_hook = refresh = _Refresh(kubeconfig, context)
-    return RestConfig(configuration, tls, proxy, refresh)
+    return RestConfig(configuration, proxy, refresh)
 
 
-def keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket that detects a vanished peer within 45 seconds, even if nothing is sent."""
+def client_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket that detects a vanished peer within 45 seconds, and receives little at a time.
+
+    Without a limit the event loop (libuv) reads up to 8 MiB at once. Those can be half a million interim responses (103
+    Early Hints), each of which aiohttp keeps as an object before it drops them.
+    """
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_AT_ONCE)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):  # other systems than Linux lack some of them
@@ -159,15 +168,13 @@ class _ServiceAccount:
         if not token:
             raise ValueError("the file of its token is empty")
         self.api_key = {"BearerToken": f"Bearer {token}"}
-        self.refresh_api_key_hook: Callable[[Any], Awaitable[None]]
 
     async def auth_settings(self) -> dict[str, dict[str, str]]:
-        """Return the token, re-read if necessary."""
-        await self.refresh_api_key_hook(self)
+        """Return the token."""
         return {"BearerToken": {"key": "authorization", "value": self.api_key["BearerToken"]}}
 
 
-async def _load(path: Path | None, context: str | None, directory: Path | None) -> Any:
+async def _load(path: Path | None, context: str | None, directory: Path) -> Any:
     """Load a kubeconfig, or without one the service account; `directory` as for _read_kubeconfig."""
     if path is None:
         return await asyncio.to_thread(_ServiceAccount)
@@ -181,8 +188,8 @@ async def _load(path: Path | None, context: str | None, directory: Path | None) 
     return loaded
 
 
-def _read_kubeconfig(path: Path, directory: Path | None) -> Any:
-    """Read a kubeconfig, and move its inline keys and certificates to files in `directory`, or drop them if None.
+def _read_kubeconfig(path: Path, directory: Path) -> Any:
+    """Read a kubeconfig, and move its inline keys and certificates to files in `directory`.
 
     kubernetes-asyncio would write them to files that stay until the process ends, or forever if a signal ends it.
     """
@@ -196,7 +203,7 @@ def _read_kubeconfig(path: Path, directory: Path | None) -> Any:
     for number, section in enumerate(sections):
         for name in _FILES:
             data = section.pop(f"{name}-data", None)
-            if data and directory is not None:
+            if data:
                 file = directory / f"{name}-{number}"
                 file.write_bytes(base64.standard_b64decode(data))
                 section[name] = str(file)
@@ -204,17 +211,25 @@ def _read_kubeconfig(path: Path, directory: Path | None) -> Any:
 
 
 class _Refresh:
-    """Re-reads tokens (files, exec plugins); keeps the old ones while they cannot be read.
+    """Re-reads tokens (files, exec plugins), certificates and CAs; keeps the old ones while they cannot be read.
 
     Args:
         path: the kubeconfig; None: the service account.
         context: the kubeconfig's context.
+        configuration: what they have now; its files are read at once.
         clock: monotonic, in seconds; runs on while the machine is suspended.
+
+    Attributes:
+        tls: the context for new connections.
     """
 
-    def __init__(self, path: Path | None, context: str | None, *, clock: Callable[[], float] = boot_clock) -> None:
+    def __init__(
+        self, path: Path | None, context: str | None, configuration: Any, *, clock: Callable[[], float] = boot_clock
+    ) -> None:
         self._path = path
         self._context = context
+        self._files = _tls_files(configuration)
+        self.tls = _tls_context(configuration)
         self._clock = clock
         self._read_at = clock()
         self._refused = False
@@ -229,7 +244,11 @@ class _Refresh:
             return
         self._read_at, self._refused = self._clock(), False
         try:
-            fresh = await _load(self._path, self._context, directory=None)
+            with tempfile.TemporaryDirectory() as directory:
+                fresh = await _load(self._path, self._context, Path(directory))
+                files = _tls_files(fresh)
+                if files != self._files:
+                    self.tls, self._files = _tls_context(fresh), files
         except _invalid() as error:
             if not self._failing:
                 where = "the service account" if self._path is None else f"kubeconfig {self._path}"
@@ -238,6 +257,12 @@ class _Refresh:
         else:
             self._failing = False
             configuration.api_key.update(fresh.api_key)
+
+
+def _tls_files(configuration: Any) -> tuple[bytes, ...]:
+    """Return the contents of the files with CAs, client certificate and key."""
+    paths = configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file
+    return tuple(Path(path).read_bytes() if path else b"" for path in paths)
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext:

@@ -44,6 +44,7 @@ from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
 from kube.client import KubeClient
 from kube.client_metrics import ClientMetrics
+from kube.config import client_socket
 from kube.mapping import RestMapper
 from kube.process import freeze_gc, stopped_by_signals, watch_loop
 from kube.serving.connection import overload_check
@@ -81,7 +82,8 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
                     budget=MemoryBudget(options.prometheus.response_memory),
                 )
             )
-            connector = aiohttp.TCPConnector(limit=0)  # each adapter of forwardExternal has its own limit
+            # Each adapter of forwardExternal has its own limit.
+            connector = aiohttp.TCPConnector(limit=0, socket_factory=client_socket)
             http = await stack.enter_async_context(
                 aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
             )

@@ -12,6 +12,7 @@ from yarl import URL
 from adapter.upstream.access import ServerAccess
 from adapter.upstream.authenticators import OutgoingRequest
 from adapter.upstream.credentials import Credentials
+from kube.config import client_socket
 from kube.fairness import FairSemaphore, current_namespace
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
@@ -83,7 +84,7 @@ class UpstreamClient:
         """
         await self.load()
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._connections)
+            connector = aiohttp.TCPConnector(limit=self._connections, socket_factory=client_socket)
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         method = "GET" if form is None else "POST"
         request = await self._credentials.request(method, url, form=form, headers=headers)

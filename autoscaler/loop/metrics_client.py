@@ -11,7 +11,6 @@ missing timestamp counts as the zero time, as in Go.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -41,12 +40,14 @@ from kube.names import path_segment_errors
 from kube.objects import ParseError, time_ms
 from kube.quantity import QuantityError, milli_value
 from kube.selectors import LabelSelector
+from kube.single_flight import SingleFlight
 from kube.status import StatusError, generic_message
 
 _RESOURCE = "metrics.k8s.io"
 _CUSTOM = "custom.metrics.k8s.io"
 _EXTERNAL = "external.metrics.k8s.io"
 _CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
+_NOT_FOUND, _UNAVAILABLE = 404, 503
 # The window of a pod's value if custom.metrics.k8s.io gives none: metrics-server's default.
 _DEFAULT_WINDOW_MS = 60_000
 
@@ -124,7 +125,8 @@ class MetricsClient:
         self._clock = clock
         self._version = ""
         self._version_until = float("-inf")
-        self._version_lock = asyncio.Lock()
+        self._version_flight: SingleFlight[str, str] = SingleFlight()
+        self._may_be_away = False
         self._coalescer = MetricsQueryCoalescer(pods, clock=clock)
 
     async def resource_usage(self, namespace: str, selector: LabelSelector) -> MetricResponse:
@@ -146,8 +148,7 @@ class MetricsClient:
         async def fetch(selector: LabelSelector) -> MetricResponse:
             with _errors(f"pods.{_CUSTOM}", "*"):
                 path = f"{await self._custom_api()}/namespaces/{_segment(namespace)}/pods/%2A/{_segment(metric)}"
-                selectors = {"labelSelector": selector, "metricLabelSelector": metric_selector}
-                items = await _get_items(self._custom, path, _MetricValue, **selectors)
+                items = await self._custom_items(path, labelSelector=selector, metricLabelSelector=metric_selector)
                 return PodsResponse(dict(map(_sample, items)))
 
         query = MetricsQuery(namespace, f"{_CUSTOM}/pods/{metric}", str(metric_selector))
@@ -177,7 +178,7 @@ class MetricsClient:
                     resource, name = await self._resource_of(group, described.kind), described.name
                     path += f"/{_segment(resource)}/{_segment(name)}/{_segment(metric)}"
             with _errors(f"{resource}.{_CUSTOM}", name):
-                items = await _get_items(self._custom, path, _MetricValue, metricLabelSelector=metric_selector)
+                items = await self._custom_items(path, metricLabelSelector=metric_selector)
                 response = _values(items)
                 if len(items) != 1:
                     raise MetricError(
@@ -216,24 +217,51 @@ class MetricsClient:
 
     async def _custom_api(self) -> str:
         """Return the path of the custom metrics API in the preferred version."""
-        async with self._version_lock:
-            if self._clock() >= self._version_until:
-                with for_all_namespaces():  # those of all wait for it
-                    self._version = await self._find_version()
-                self._version_until = self._clock() + self._version_seconds
-            return f"/apis/{_CUSTOM}/{self._version}"
+        if self._may_be_away or self._clock() >= self._version_until:
+            with for_all_namespaces():  # those of all wait for it
+                self._version = await self._version_flight.do("", self._find_version)
+            self._version_until = self._clock() + self._version_seconds
+        return f"/apis/{_CUSTOM}/{self._version}"
+
+    async def _custom_items(self, path: str, **selectors: LabelSelector) -> list[_MetricValue]:
+        try:
+            return await _get_items(self._custom, path, _MetricValue, **selectors)
+        except StatusError as error:
+            # Without a Status it is the API server's own, which cannot reach the metrics server.
+            if error.code == _UNAVAILABLE and error.server_text is not None:
+                self._may_be_away = True
+                await self._custom_api()
+            raise
 
     async def _find_version(self) -> str:
+        """Return the preferred version that is available.
+
+        Upstream: custom_metrics.apiVersionsFromDiscovery, where a version whose server is down is missing.
+        """
         try:
             group = _convert(await self._custom.get(f"/apis/{_CUSTOM}"), _ApiGroup)
         except StatusError as error:
             if error.code == 404:
                 raise MetricError(f"no custom metrics API ({_CUSTOM}) registered") from error
             raise
-        for version in (group.preferred_version or {}, *group.versions):
-            if version.get("version") in _CUSTOM_VERSIONS:
-                return version["version"]
+        served = [each.get("version", "") for each in (group.preferred_version or {}, *group.versions)]
+        for version in dict.fromkeys(served):
+            if version in _CUSTOM_VERSIONS and await self._is_available(version):
+                return version
         raise MetricError("no known available metric versions found")
+
+    async def _is_available(self, version: str) -> bool:
+        """Return whether the version's list of metrics is served; read only after the server was away."""
+        if self._may_be_away:
+            try:
+                await self._custom.get(f"/apis/{_CUSTOM}/{version}")
+            except StatusError as error:
+                if error.code in (_NOT_FOUND, _UNAVAILABLE):
+                    return False
+            except KubeError:  # too large, say: it is served
+                pass
+            self._may_be_away = False
+        return True
 
     async def _resource_of(self, group: str, kind: str) -> str:
         try:

@@ -153,6 +153,28 @@ async def test_missing_custom_metrics_api_is_an_error(api: ScriptedApi, metrics:
     assert response == MetricError("no known available metric versions found")
 
 
+async def test_custom_metrics_api_whose_server_is_away_has_no_available_version(
+    api: ScriptedApi, metrics: MetricsClient
+) -> None:
+    def query() -> Awaitable[MetricResponse]:
+        return metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+
+    api.on("GET", PODS, b"service unavailable\n", status=503)
+    api.on("GET", f"{GROUP}/v1beta2", {"resources": []})
+    away = MetricError("the server is currently unable to handle the request (get pods.custom.metrics.k8s.io *)")
+    assert await query() == away, "its discovery is served"
+    api.on("GET", f"{GROUP}/v1beta2", b"service unavailable\n", status=503)
+    for _ in range(3):
+        assert await query() == MetricError("no known available metric versions found")
+    assert len(api.named("GET", PODS)) == 2, "values are not requested meanwhile"
+    api.on("GET", f"{GROUP}/v1beta2", {"resources": []})
+    api.on("GET", PODS, listed())
+    assert await query() == PodsResponse({})
+    assert len(api.named("GET", f"{GROUP}/v1beta2")) == 5
+    await query()
+    assert len(api.named("GET", f"{GROUP}/v1beta2")) == 5, "lists of metrics are read only while it is away"
+
+
 async def test_status_message_is_the_error(api: ScriptedApi, metrics: MetricsClient) -> None:
     api.fail("GET", PODS, 503, "prometheus cannot be reached")
     response = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
@@ -165,6 +187,7 @@ async def test_response_without_a_status_has_client_gos_message(
 ) -> None:
     for path in (PODS, RESOURCE, EXTERNAL):
         api.on("GET", path, body, status=503)
+    api.on("GET", f"{GROUP}/v1beta2", {"resources": []})
     unable = "the server is currently unable to handle the request"
     assert await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING) == MetricError(
         f"{unable} (get pods.custom.metrics.k8s.io *)"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
+import ssl
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp import web
 
 from kube import config as config_module
@@ -17,7 +19,7 @@ from kube.certs import CertificateAuthority
 from kube.client import KubeClient, KubeConfigError, KubeUnreachable, ResponseTooLarge, WatchSilent
 from kube.status import StatusError
 from tests.eventually import eventually
-from tests.kube.scripted import Handler, connected, raw, respond, scripted_server
+from tests.kube.scripted import Handler, ScriptedServer, connected, raw, respond, scripted_server
 
 
 async def test_get_returns_the_object_and_sends_user_agent(tmp_path: Path) -> None:
@@ -194,6 +196,61 @@ async def test_service_account_token_is_reloaded_whatever_the_wall_clock_says(
     for content, expected in (("second", "second"), ("", "second"), ("third", "third")):
         token.write_text(content)
         assert await config.authorization() == {"authorization": f"Bearer {expected}"}
+
+
+async def test_client_certificate_and_ca_of_a_kubeconfig_are_reloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users: list[str] = []
+
+    async def user(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        peer = request.transport.get_extra_info("peercert")
+        users.append(dict(entry[0] for entry in peer["subject"])["commonName"])
+        return web.json_response({}, headers={"Connection": "close"})
+
+    def context(authority: CertificateAuthority) -> ssl.SSLContext:
+        pair = authority.issue("server", hosts=["localhost"], server=True)
+        (tmp_path / "server.pem").write_bytes(pair.cert_pem + pair.key_pem)
+        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=clients.cert_pem.decode())
+        made.load_cert_chain(tmp_path / "server.pem")
+        made.verify_mode = ssl.CERT_REQUIRED
+        return made
+
+    def issue(name: str) -> None:
+        pair = clients.issue(name, client=True)
+        (tmp_path / "client.crt").write_bytes(pair.cert_pem)
+        (tmp_path / "client.key").write_bytes(pair.key_pem)
+
+    clients, first, second = (CertificateAuthority.create(name) for name in ("clients", "first", "second"))
+    files = {"client-certificate": "client.crt", "client-key": "client.key"}
+    app = web.Application()
+    app.router.add_get("/x", user)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context(first))
+        await site.start()
+        port = runner.addresses[0][1]
+        config = ScriptedServer(url=f"https://localhost:{port}").kubeconfig(tmp_path, **files)
+        content = yaml.safe_load(config.read_text())
+        content["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
+        config.write_text(yaml.safe_dump(content))
+        (tmp_path / "ca.crt").write_bytes(first.cert_pem)
+        issue("before")
+        monkeypatch.setattr(config_module, "_CREDENTIAL_SECONDS", 0.0)
+        async with await KubeClient.connect(config) as client:
+            await client.get("/x")
+            issue("after")
+            await client.get("/x")
+            await site.stop()
+            site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context(second))
+            await site.start()
+            (tmp_path / "ca.crt").write_bytes(second.cert_pem)
+            await client.get("/x")
+    finally:
+        await runner.cleanup()
+    assert users == ["before", "after", "after"]
 
 
 @pytest.mark.parametrize("broken", ["clusters: [", "- 1", "{}", None], ids=["half", "a list", "empty", "gone"])
