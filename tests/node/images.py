@@ -1,4 +1,4 @@
-"""Build images with buildah, on the machine's network: from the project's Dockerfile, and three for the scenarios."""
+"""Build images with buildah, on the machine's network: from the project's Dockerfile, and two for the scenarios."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ REPOSITORY: Final = "registry.example/milliscale"
 TAGS: Final = ("0.0.1", "0.0.2")
 """Of the project's image, to upgrade from one to the other. Both are the same build."""
 PAUSE: Final = "registry.example/pause:1"
-ROUTER: Final = "registry.example/router:1"
-PROMETHEUS: Final = "registry.example/prometheus:1"
+APPLICATIONS: Final = "registry.example/applications:1"
 
 _BASE: Final = "docker.io/library/python:3.13-slim"
+# Debian's python3-venv has pip as a wheel.
+_PIP: Final = "pip --version || { set -- /usr/share/python-wheels/pip-*.whl && python3 $1/pip install --no-index $1; }"
 
 
 class BuildError(Exception):
@@ -47,10 +48,10 @@ def build_images(folder: Path, *, base_tar: Path | None) -> list[Path]:
     shutil.copytree(FILES, context)
     subprocess.run(["gcc", "-static", "-O2", "-o", "pause", "pause.c"], cwd=context, check=True)
     shutil.copy(_program("prometheus"), context)
-    for image in (PAUSE, ROUTER, PROMETHEUS):
+    for image in (PAUSE, APPLICATIONS):
         name = image.rpartition("/")[2].partition(":")[0]
         buildah.build(context, image, f"--file={context / name}.Dockerfile")
-    return [buildah.archive(image) for image in (PAUSE, ROUTER, PROMETHEUS, ours)]
+    return [buildah.archive(image) for image in (PAUSE, APPLICATIONS, ours)]
 
 
 class _Buildah:
@@ -67,6 +68,7 @@ class _Buildah:
         """Make the Dockerfile's base image from a root file system."""
         container = self._run("from", "scratch")
         self._run("add", "--quiet", container, str(tar), "/")
+        self._run("run", "--isolation=chroot", container, "sh", "-c", _PIP)
         self._run("config", "--env=PATH=/usr/local/bin:/usr/bin:/bin", container)
         self._run("commit", "--quiet", "--rm", container, _BASE)
 
