@@ -35,10 +35,12 @@ from autoscaler.loop.options import Options
 from autoscaler.loop.pod_owners import PodIndex, ReplicaSets
 from autoscaler.loop.reconcile import Reconciler, object_reference
 from autoscaler.loop.saved_history import SavedHistoryStore
+from autoscaler.loop.saved_history_format import LIMIT_BYTES
 from autoscaler.loop.scales import ScaleClient, Workloads
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.objects.workloads import PODS, track_pod
-from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.decision_log import DecisionLog, uncompressed
+from autoscaler.records.record import DecisionRecord
 from autoscaler.records.shadow import ShadowComparer
 from autoscaler.ui.changes import Changes
 from autoscaler.ui.sources import Sources, WhatIf
@@ -288,7 +290,14 @@ class Controller:
         if self._saved_history is None:
             self._histories.restore({})
         else:
-            await self._saved_history.restore(self._histories, exists=self._exists)
+            await self._saved_history.restore(
+                self._histories, exists=self._exists, on_decisions=self._restore_decisions
+            )
+
+    def _restore_decisions(self, records: list[DecisionRecord]) -> None:
+        """Keep what an earlier leader decided on the HPAs that exist."""
+        hpas = {hpa.key: hpa.uid for hpa in self._hpas.list()}
+        self._decisions.restore(record for record in records if hpas.get(record.key) == record.uid)
 
     def _exists(self, key: HPAKey) -> bool | None:
         """True for an HPA of this shard that exists; None: its API is not listed yet, or not reconciled."""
@@ -321,7 +330,12 @@ class Controller:
                 tasks.create_task(self._recorder.close())
                 if self._saved_history is not None:
                     # A cancelled reconciliation may have scaled without a scale event in the history.
-                    tasks.create_task(self._saved_history.save(self._histories, final=not unfinished))
+                    kept = self._decisions.newest_first(max_bytes=LIMIT_BYTES)
+                    tasks.create_task(
+                        self._saved_history.save(
+                            self._histories, final=not unfinished, decisions=lambda: [*map(uncompressed, kept)]
+                        )
+                    )
         except TimeoutError:
             _log.warning("stopping before all events were sent and the history was saved")
 

@@ -1,7 +1,7 @@
 """Save histories for the next process in ConfigMaps, one per shard.
 
 Only the leader saves, at most every 15 seconds and when it ends. The next leader restores before it reconciles. A save
-overwrites other changes of the ConfigMap.
+overwrites other changes of the ConfigMap. The last save has the newest of the kept decisions, too, as many as fit.
 
 A failure here never stops the autoscaler. A failed save is logged once, until one succeeds. If the ConfigMaps cannot be
 read, the autoscaler starts without saved history. It first retries for a while, because without history it would scale
@@ -16,7 +16,7 @@ import binascii
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypedDict
 from urllib.parse import quote
@@ -26,7 +26,9 @@ import msgspec
 from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.histories import Histories, HistoryEntry
-from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
+from autoscaler.loop.saved_history_format import LIMIT_BYTES, SavedHistoryError, decode, encode
+from autoscaler.records.record import DecisionRecord
+from autoscaler.records.saved_decisions import decode_decisions, encode_decisions
 from kube.client import KubeError, KubeUnreachable
 from kube.flowcontrol import ThrottledClient
 from kube.objects import ParseError, convert
@@ -42,6 +44,7 @@ SAVE_SECONDS = 15.0
 _LABEL = "milliscale.io/memory"
 """Label of each ConfigMap; the value is the name without the shard's number."""
 _DATA = "memory.json.gz"
+_DECISIONS = "decisions.json.gz"
 _NOT_FOUND = 404
 _LOAD_SECONDS = 30.0
 _LOAD_DELAYS = (0.5, 5.0)
@@ -110,12 +113,15 @@ class SavedHistoryStore:
 
     async def load(self) -> dict[HPAKey, HistoryEntry]:
         """Return the saved histories of all shards, since a change of --shards moves HPAs to other shards."""
+        return await self._histories(await self._list())
+
+    async def _histories(self, config_maps: Iterable[_ConfigMap]) -> dict[HPAKey, HistoryEntry]:
         saved: dict[HPAKey, HistoryEntry] = {}
         self._saved_changes = None
-        for config_map in await self._list():
+        for config_map in config_maps:
             try:
                 # In a thread, because decoding many HPAs takes long and the Lease must be renewed.
-                found = await asyncio.to_thread(decode, _content(config_map), **self._times())
+                found = await asyncio.to_thread(decode, _content(config_map, _DATA), **self._times())
             except SavedHistoryError as error:
                 name = config_map.metadata.get("name")
                 _log.warning("ConfigMap %s/%s is not restored: %s", self._location.namespace, name, error)
@@ -125,11 +131,18 @@ class SavedHistoryStore:
                     saved[key] = entry
         return saved
 
-    async def restore(self, histories: Histories, *, exists: Callable[[HPAKey], bool | None]) -> None:
+    async def restore(
+        self,
+        histories: Histories,
+        *,
+        exists: Callable[[HPAKey], bool | None],
+        on_decisions: Callable[[list[DecisionRecord]], None] = lambda _: None,
+    ) -> None:
         """Add the saved histories, and save them again marked as incomplete.
 
         Args:
             histories: those of this process.
+            on_decisions: called with the saved decisions of a shard, the oldest first.
             exists: returns whether an HPA of this process exists; None: unknown. Then its history is restored unless it
                 is too old for any window, so that histories of deleted HPAs are not kept forever.
         """
@@ -139,7 +152,11 @@ class SavedHistoryStore:
             known = exists(key)
             return entry.latest_ms >= oldest_ms if known is None else known
 
-        saved = await self.load()
+        config_maps = await self._list()
+        for config_map in config_maps:
+            with contextlib.suppress(SavedHistoryError):  # of a process that was killed, or is older
+                on_decisions(await asyncio.to_thread(decode_decisions, _content(config_map, _DECISIONS)))
+        saved = await self._histories(config_maps)
         histories.restore({key: entry for key, entry in saved.items() if is_wanted(key, entry)})
         _log.info("restored the history of %d HPAs", len(histories))
         if len(histories):
@@ -152,12 +169,15 @@ class SavedHistoryStore:
             await asyncio.sleep(SAVE_SECONDS)
             await self.save(histories, final=False)
 
-    async def save(self, histories: Histories, *, final: bool = True) -> None:
+    async def save(
+        self, histories: Histories, *, final: bool = True, decisions: Callable[[], list[bytes]] = list
+    ) -> None:
         """Save, unless nothing has changed since the last save.
 
         Args:
             histories: all of them.
             final: this process has stopped reconciling, so the saved histories are complete.
+            decisions: returns the JSON of the kept decisions, newest first; called in a thread.
         """
         changes = histories.changes, final
         if changes == self._saved_changes:
@@ -165,8 +185,12 @@ class SavedHistoryStore:
         encoded = await asyncio.to_thread(
             encode, histories.snapshot(), **self._times(), final=final, longest_window_ms=self._longest_window_ms
         )
+        data = {_DATA: encoded.content}
+        left = LIMIT_BYTES - len(encoded.content)
+        if kept := await asyncio.to_thread(lambda: encode_decisions(decisions(), limit_bytes=left)):
+            data[_DECISIONS] = kept
         try:
-            await self._put(encoded.content)
+            await self._put(data)
         except (StatusError, KubeError) as error:
             self._report(f"is not saved: {error}")
             return
@@ -194,7 +218,7 @@ class SavedHistoryStore:
         _log.warning("ConfigMap %s/%s: starting without saved history", self._location.namespace, self._name)
         return []
 
-    async def _put(self, content: bytes) -> None:
+    async def _put(self, data: dict[str, bytes]) -> None:
         labels = {
             "app.kubernetes.io/name": "milliscale",
             "app.kubernetes.io/component": "autoscaler",
@@ -204,7 +228,7 @@ class SavedHistoryStore:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": self._name, "namespace": self._location.namespace, "labels": labels},
-            "binaryData": {_DATA: base64.b64encode(content).decode()},
+            "binaryData": {key: base64.b64encode(content).decode() for key, content in data.items()},
         }
         try:
             await self._client.put(self._path, body)
@@ -228,10 +252,10 @@ class SavedHistoryStore:
         return {"now_ms": round(self._wall_clock() * 1000), "monotonic_ms": round(self._clock() * 1000)}
 
 
-def _content(config_map: _ConfigMap) -> bytes:
-    data = (config_map.binary_data or {}).get(_DATA)
+def _content(config_map: _ConfigMap, key: str) -> bytes:
+    data = (config_map.binary_data or {}).get(key)
     if data is None:
-        raise SavedHistoryError(f"it has no binaryData {_DATA!r}")
+        raise SavedHistoryError(f"it has no binaryData {key!r}")
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -8,9 +8,10 @@ so with ten thousand HPAs each keeps fewer records.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -120,8 +121,23 @@ class DecisionLog:
         """Keep a record, and drop older ones beyond the limits."""
         if self._on_record is not None:
             self._on_record(msgspec.json.encode(with_sentence(record)))
-        if self._max_per_hpa == 0:
-            return
+        if self._max_per_hpa > 0:
+            self._keep(record)
+
+    def restore(self, records: Iterable[DecisionRecord]) -> None:
+        """Keep the records of an earlier process, oldest first, of HPAs of which none is kept."""
+        known = set(self._numbers)
+        for record in records if self._max_per_hpa > 0 else ():
+            if record.key not in known:
+                self._keep(record)
+
+    def newest_first(self, *, max_bytes: int) -> list[bytes]:
+        """Return the newest records, as compressed as they are kept: see `uncompressed`."""
+        sizes = itertools.accumulate(len(data) for _, data, _ in reversed(self._records.values()))
+        records = zip(reversed(self._records.values()), sizes, strict=True)
+        return [data for (_, data, _), size in itertools.takewhile(lambda each: each[1] <= max_bytes, records)]
+
+    def _keep(self, record: DecisionRecord) -> None:
         numbers = self._numbers.setdefault(record.key, [])
         # The records of an HPA share the key, which would take 110 bytes for each.
         key = self._records[numbers[-1]][0] if numbers else record.key
@@ -202,5 +218,10 @@ def _compress(record: DecisionRecord) -> bytes:
     return stream.compress(msgspec.json.encode(record)) + stream.flush()
 
 
+def uncompressed(data: bytes) -> bytes:
+    """Return the JSON of a kept record."""
+    return zlib.decompressobj(_WINDOW_BITS, _TYPICAL_RECORD).decompress(data)
+
+
 def _decompress(data: bytes) -> DecisionRecord:
-    return _decoder.decode(zlib.decompressobj(_WINDOW_BITS, _TYPICAL_RECORD).decompress(data))
+    return _decoder.decode(uncompressed(data))

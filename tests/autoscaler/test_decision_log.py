@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from autoscaler.core.model import HPAKey
-from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.decision_log import DecisionLog, uncompressed
 from autoscaler.records.record import VERSION, BoundsRecord, DecisionRecord
+from autoscaler.records.saved_decisions import decode_decisions, encode_decisions
 
 KUBERNETES, MILLISCALE = "autoscaling/v2", "milliscale.io/v1"
 _seconds = itertools.count()
@@ -179,3 +180,50 @@ def test_dropped_records_are_removed_from_the_order() -> None:
     log.remove(HPAKey("default", "web"))
     log.remove(HPAKey("default", "rare"))
     assert list(log.index()) == []
+
+
+# --- saved for the next process --------------------------------------------------------------------------------------
+
+
+def saved(log: DecisionLog, *, limit_bytes: int = 100_000) -> bytes:
+    records = [uncompressed(data) for data in log.newest_first(max_bytes=limit_bytes)]
+    return encode_decisions(records, limit_bytes=limit_bytes)
+
+
+def test_next_process_keeps_the_saved_decisions_of_hpas_of_which_it_has_none() -> None:
+    before, after = DecisionLog(3), DecisionLog(2)
+    for number in range(3):
+        before.add(record(number))
+        before.add(record(number, name="api"))
+    after.add(record(9, name="api"))
+    after.restore(decode_decisions(saved(before)))
+    assert (numbers(after), numbers(after, "api")) == ([1, 2], [9])
+
+
+def test_restored_decisions_are_not_written_to_the_audit_file_again() -> None:
+    before, lines = DecisionLog(3), list[bytes]()
+    before.add(record(1))
+    for kept in (0, 3):
+        after = DecisionLog(kept, on_record=lines.append)
+        after.restore(decode_decisions(saved(before)))
+        assert numbers(after) == [1][:kept]
+    assert lines == []
+
+
+def test_as_many_of_the_newest_decisions_are_saved_as_fit() -> None:
+    log = DecisionLog(20)
+    for number in range(20):
+        log.add(record(number, padding=1000))
+    content = saved(log, limit_bytes=10_000)
+    kept = [each.desired_replicas for each in decode_decisions(content)]
+    assert len(content) <= 10_000
+    assert 5 < len(kept) < 10
+    assert kept == list(range(20))[-len(kept) :]
+    assert saved(log, limit_bytes=100) == b""
+
+
+def test_decisions_that_this_release_cannot_read_are_left_out() -> None:
+    other = msgspec.structs.replace(record(1), version=VERSION + 1)
+    lines = [b"{", msgspec.json.encode(other), msgspec.json.encode(record(2)), b"[" * 5_000]
+    assert [each.desired_replicas for each in decode_decisions(encode_decisions(lines, limit_bytes=9_999))] == [2]
+    assert decode_decisions(b"no gzip") == []

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,11 @@ def writes(cluster: Cluster, user: str) -> int:
 
 def has_replicas(cluster: Cluster, number: int) -> bool:
     return cluster.replicas("web") == number
+
+
+async def decisions(process: Autoscaler) -> list[dict[str, Any]]:
+    page = json.loads(await process.get("/debug/decisions/default/web"))
+    return list(page["decisions"])
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -193,7 +199,8 @@ async def test_without_saved_history_removed_pods_do_not_count(cluster: Cluster)
 async def test_on_sigterm_the_history_is_saved_and_the_lease_released(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
-    flags = (*QUICK, "--leader-elect-lease-duration=60s")  # which is not waited for
+    # The lease is not waited for, and no decision is dropped.
+    flags = (*QUICK, "--leader-elect-lease-duration=60s", "--kept-decisions=1000")
     async with autoscaler(kubeconfig(cluster, "one"), *flags) as one:
         await wait_for_reconciliations(cluster, "one")
         async with autoscaler(kubeconfig(cluster, "two"), *flags) as two:
@@ -203,11 +210,13 @@ async def test_on_sigterm_the_history_is_saved_and_the_lease_released(cluster: C
             assert "[+]leaderElection ok" in await one.get("/healthz?verbose")
             assert 'leader_election_master_status{name="milliscale-autoscaler"} 1.0' in await one.get("/metrics")
             assert (reconciliations(cluster, "two"), writes(cluster, "two")) == (0, 0)
+            first = (await decisions(one))[0]
             one.signal(signal.SIGTERM)
             assert await one.ended() == 0
             assert saved(cluster) is not None
             await wait_for_reconciliations(cluster, "two")
             assert logged(two, "restored the history of 1 HPAs")()
+            assert first in await decisions(two), "a rollout loses no decisions"
     assert logged(one, "released")()
 
 
