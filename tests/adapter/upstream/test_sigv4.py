@@ -77,9 +77,10 @@ async def test_queries_and_series_are_signed(amp: ScriptedPrometheus, verb: str)
     async with PrometheusClient(options) as client:
         await client.instant(QUERY)
         await client.series('up{pod=~"a|b"}', start=0, end=1)
-    (method, path, parameters), (_, _, series) = amp.requests
+    (method, path, parameters), (_, _, series), (_, labels_path, labels) = amp.requests
     assert (method, path, parameters["query"]) == (verb, "/workspaces/ws-1/api/v1/query", QUERY)
     assert (parameters["dedup"], series["match[]"]) == ("true", 'up{pod=~"a|b"}')
+    assert (labels_path, labels["match[]"]) == ("/workspaces/ws-1/api/v1/labels", series["match[]"])
 
 
 async def test_path_with_reserved_characters_is_signed(amp: ScriptedPrometheus) -> None:
