@@ -1,7 +1,8 @@
 """Indexes of objects by selector and of selectors by object, which avoid a scan of a namespace.
 
 Nearly every selector requires that some label equals a value; that pair is the selector's anchor. Objects are indexed
-by their (key, value) pairs and selectors by their anchor, so only those with the same pair are compared.
+by their (key, value) pairs and selectors by their anchor, so only those with the same pair are compared. An object with
+more than 64 labels is compared with each selector instead, because its pairs would take too much memory.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 from kube.selectors import LabelSelector, Operator, Requirement
 from kube.store import Key
+
+_MAX_PAIRS = 64
 
 Pair = tuple[str, str, str]
 """Namespace, label key, label value."""
@@ -57,7 +60,7 @@ class LabelIndex(Generic[T]):
             discard(self._by_namespace, namespace, name)
         else:
             self._by_namespace.setdefault(namespace, {})[name] = new
-        before, after = pairs(namespace, old), pairs(namespace, new)
+        before, after = _indexed(namespace, old), _indexed(namespace, new)
         for pair in before - after:
             discard(self._by_pair, pair, name)
         if new is not None:
@@ -67,13 +70,17 @@ class LabelIndex(Generic[T]):
     def matching(self, namespace: str, selector: LabelSelector) -> tuple[T, ...]:
         """Return the objects of a namespace that a selector selects."""
         wanted = anchor(selector)
+        others: Mapping[str, T] = {}
         if wanted == NO_ANCHOR:
             objects = self._by_namespace.get(namespace, {})
         else:
             objects = self._by_pair.get((namespace, *wanted), {})
+            others = self._by_pair.get((namespace, *NO_ANCHOR), {})
         if not selector.nothing and len(selector.requirements) == (wanted != NO_ANCHOR):
-            return tuple(objects.values())  # the anchor is the only requirement
-        return tuple(one for one in objects.values() if selector.matches(one.labels))
+            found = tuple(objects.values())  # the anchor is the only requirement
+        else:
+            found = tuple(one for one in objects.values() if selector.matches(one.labels))
+        return (*found, *(one for one in others.values() if selector.matches(one.labels)))
 
     def knows(self, namespace: str, name: str) -> bool:
         """Return whether an object with this name exists."""
@@ -136,6 +143,12 @@ class SelectorIndex(Generic[K]):
 def pairs(namespace: str, labelled: Labelled | None) -> set[Pair]:
     """Return the label pairs of an object; nothing for None."""
     return set() if labelled is None else {(namespace, key, value) for key, value in labelled.labels.items()}
+
+
+def _indexed(namespace: str, labelled: Labelled | None) -> set[Pair]:
+    """Return the pairs that an object is stored under; NO_ANCHOR if it has too many."""
+    many = labelled is not None and len(labelled.labels) > _MAX_PAIRS
+    return {(namespace, *NO_ANCHOR)} if many else pairs(namespace, labelled)
 
 
 def anchor(selector: LabelSelector) -> tuple[str, str]:

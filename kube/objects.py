@@ -21,6 +21,10 @@ class ParseError(ValueError):
     """A Kubernetes object does not have the schema of its API; the message names the object and the field."""
 
 
+class TooLargeError(ParseError):
+    """What would be kept of an object is too large."""
+
+
 def intern(text: str) -> str:
     """Return one object for all equal texts; saves memory for texts that thousands of objects repeat."""
     return _interned(text) if len(text) <= _LONGEST_CACHED else text

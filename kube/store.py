@@ -19,8 +19,9 @@ makes a store stale, and a server without bookmarks does not (kube-apiserver sen
 objects has changed). A stale store whose watch is reopened first receives all missed changes: it stays stale for
 another twelfth of an interval, or until it is listed again.
 
-An object that cannot be read is *unknown*: it is too large (`kube.unreadable`), or `select` fails. The store keeps what
-it knew of it, and the other objects are up to date. If its name cannot be read either, the collection is listed again.
+An object that cannot be read is *unknown*: it is too large (`kube.unreadable`, or `select` raises TooLargeError), or
+`select` fails. The store keeps what it knew of it, and the other objects are up to date. If its name cannot be read
+either, the collection is listed again.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from typing import Any, Generic, TypeVar
 
 from kube.client import KubeClient, KubeError, KubeUnreachable, WatchSilent
 from kube.listing import collection_version, list_objects
+from kube.objects import TooLargeError
 from kube.process import boot_clock
 from kube.retries import Backoff
 from kube.status import StatusError
@@ -282,6 +284,10 @@ class Store(Generic[T]):
         """Return the view of an object, or the stored one, and whether the object could be read."""
         try:
             return self._select(entry), True
+        except TooLargeError as error:
+            if not self.is_unknown(*key):
+                _log.warning("%s: %s", self._path, error)
+            return self.get(*key), False
         except Exception:  # noqa: BLE001  # a bug: the other objects must go on
             if not self.is_unknown(*key):
                 _log.exception("%s: %s: internal error", self._path, "/".join(key))

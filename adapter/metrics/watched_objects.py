@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from adapter.metrics.objects import ListedObjects, ObjectMetadata, metadata_of
 from kube.client import KubeClient
 from kube.label_index import LabelIndex
@@ -29,6 +31,8 @@ _MAX_KINDS = 50
 # Limits on the cached selectors of a namespace and on their length, because clients choose them.
 _MAX_SELECTORS = 100
 _MAX_SELECTOR = 1_000
+# As JSON. Objects with more are left out, as if they did not exist.
+_MAX_LABELS = 8 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -161,7 +165,7 @@ class WatchedObjects:
 def _view(item: Mapping[str, Any]) -> ObjectMetadata | None:
     """Decode an object's metadata. Labels are interned, because thousands of pods repeat the same ones."""
     found = metadata_of(item)
-    if found is None:
+    if found is None or len(msgspec.json.encode(found.labels)) > _MAX_LABELS:
         return None
     labels = {sys.intern(key): sys.intern(value) for key, value in found.labels.items()}
     return ObjectMetadata(sys.intern(found.namespace), found.name, labels)

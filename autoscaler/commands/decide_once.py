@@ -152,7 +152,7 @@ async def _controllers(client: KubeClient, hpa: HPA) -> Mapping[str, str] | None
 async def _pods(client: KubeClient, namespace: str) -> PodIndex:
     try:
         listed = await list_objects(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", track_pod)
-    except (StatusError, KubeError) as error:
+    except (StatusError, KubeError, ParseError) as error:
         raise click.ClickException(f"the pods cannot be listed: {error}") from error
     pods = PodIndex()
     for pod in listed.items:

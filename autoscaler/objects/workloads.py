@@ -17,7 +17,7 @@ import msgspec
 from autoscaler.core.model import Int32, LabelSelectorSpec
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
 from kube import selectors
-from kube.objects import ParseError, convert, intern, object_name, optional_time_ms
+from kube.objects import ParseError, TooLargeError, convert, intern, object_name, optional_time_ms
 from kube.quantity import QuantityError, milli_value
 from kube.selectors import Operator, Requirement, SelectorError
 
@@ -27,6 +27,9 @@ PODS: Final = "/api/v1/pods"
 _CACHED: Final = 1024
 # Kubernetes has no limit. To parse a selector of a megabyte takes a second, which all other HPAs would wait for.
 _MAX_SELECTOR: Final = 8 * 1024
+# What is kept of a pod, as JSON: its labels, and the names and requests of its containers. In memory it takes ten times
+# as much. A pod of a hundred containers has less.
+_MAX_POD: Final = 8 * 1024
 _NOT_CONVERTIBLE: Final = (
     "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "
     "failed to parse target selector"
@@ -37,7 +40,7 @@ _NOT_CONVERTIBLE: Final = (
 _Requests: TypeAlias = dict[str, str | int | float]
 
 
-class _Shape(msgspec.Struct, rename="camel", kw_only=True):
+class _Shape(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     pass
 
 
@@ -195,9 +198,11 @@ def _converted_selector(text: str) -> str:
 
 
 def track_pod(raw: Mapping[str, Any]) -> Pod | None:
-    """Parse a pod; log it and return None if it cannot be parsed."""
+    """Parse a pod; log it and return None if it cannot be parsed. Raises TooLargeError."""
     try:
         return parse_pod(raw)
+    except TooLargeError:
+        raise
     except ParseError as error:
         _log.warning("this pod is not counted: %s", error)
         return None
@@ -208,9 +213,14 @@ def parse_pod(raw: Mapping[str, Any]) -> Pod:
 
     Raises:
         ParseError: a field has the wrong type or is not a quantity or time.
+        TooLargeError: its labels and containers are too large.
     """
     name = object_name("Pod", raw)
     pod = convert(raw, _Pod, name)
+    if (size := len(msgspec.json.encode(pod))) > _MAX_POD:
+        raise TooLargeError(
+            f"{name}: its labels and containers have {size} characters, and at most {_MAX_POD} are kept"
+        )
     status = pod.status or _PodStatus()
     ready = next((each for each in status.conditions or () if each.type == "Ready"), None)
     pod_level = pod.spec.resources

@@ -127,6 +127,23 @@ async def test_only_metadata_is_transferred(tmp_path: Path) -> None:
     }
 
 
+async def test_objects_with_megabytes_of_labels_are_left_out(tmp_path: Path) -> None:
+    async with env(tmp_path) as cluster:
+        many = {f"team/{n}": "" for n in range(2_000)}
+        cluster.pods.items.append(pod("large", "1", app="web", **many))
+        watch = await cluster.follows(cluster.pods)
+        assert await cluster.names(WEB) == ["web-0", "web-1"]
+        watch.send("ADDED", pod("late", "2", app="web", **many))
+        watch.send("ADDED", pod("last", "3", app="web"))
+        await eventually(lambda: has(cluster, "last"))
+        assert await cluster.names(WEB) == ["last", "web-0", "web-1"]
+        assert cluster.direct.lists == 0
+
+
+async def has(cluster: WatchedEnv, name: str) -> bool:
+    return name in await cluster.names()
+
+
 async def test_number_of_watched_kinds_is_bounded(tmp_path: Path) -> None:
     """Clients choose the kinds in requests, and each watched kind costs a connection and memory."""
     kinds = [

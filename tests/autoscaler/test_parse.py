@@ -33,7 +33,7 @@ from autoscaler.core.model import (
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
 from autoscaler.objects.hpa import parse_hpa, track_hpa
 from autoscaler.objects.workloads import parse_owned, parse_pod, parse_scale, parse_workload, track_pod
-from kube.objects import ParseError, time_ms
+from kube.objects import ParseError, TooLargeError, time_ms
 from kube.quantity import canonical_quantity, milli_value
 from tests.autoscaler.simulated_cluster import quantity
 
@@ -415,3 +415,26 @@ def test_the_owner_of_a_pod_is_its_controller() -> None:
 def test_an_hpas_annotations_become_its_settings() -> None:
     metadata = {"name": "web", "namespace": "default", "annotations": {"milliscale.io/paused": "all", "other/x": "y"}}
     assert parse_hpa({**raw_hpa(), "metadata": metadata}).overrides == AnnotationOverrides(paused=Pause.ALL)
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec"),
+    [
+        ({f"team/{n}": "" for n in range(1_000)}, {"containers": [{"name": "app"}]}),
+        ({}, {"containers": [{"name": f"c{n}"} for n in range(1_000)]}),
+        ({}, {"containers": [{"name": "c", "resources": {"requests": {f"a.b/{n}": "1" for n in range(1_000)}}}]}),
+    ],
+    ids=["labels", "containers", "requests"],
+)
+def test_pod_whose_labels_and_containers_are_too_large_is_not_kept(
+    labels: dict[str, str], spec: dict[str, Any]
+) -> None:
+    raw = {"metadata": {"namespace": "team", "name": "large", "labels": labels}, "spec": spec}
+    with pytest.raises(TooLargeError, match="Pod team/large: its labels and containers have"):
+        track_pod(raw)
+
+
+def test_pod_of_a_hundred_containers_is_kept() -> None:
+    requests = {"cpu": "100m", "memory": "128Mi"}
+    containers = [{"name": f"c{n}", "resources": {"requests": requests}} for n in range(100)]
+    assert track_pod({"metadata": {"name": "web"}, "spec": {"containers": containers}}) is not None

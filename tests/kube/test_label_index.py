@@ -1,5 +1,6 @@
 """Indexes of pods by selector and of selectors by pod: they find exactly the same as a full scan."""
 
+import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -50,8 +51,9 @@ def names(pods: tuple[Pod, ...]) -> set[str]:
 
 
 labels = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["web", "api", "front"]))
+many = labels.map(lambda some: {**some, **{f"more-{n}": "" for n in range(70)}})
 changes = st.lists(
-    st.tuples(st.sampled_from(["default", "other"]), st.sampled_from("abcd"), st.none() | labels), max_size=20
+    st.tuples(st.sampled_from(["default", "other"]), st.sampled_from("abcd"), st.none() | labels | many), max_size=20
 )
 
 
@@ -69,6 +71,15 @@ def test_index_finds_the_same_pods_as_a_scan(
     selector = LabelSelector.parse(selector_text)
     expected = {one.name for one in known.values() if one.namespace == "default" and selector.matches(one.labels)}
     assert names(index.matching("default", selector)) == expected
+
+
+def test_labels_of_an_object_with_many_are_not_indexed() -> None:
+    index, many = LabelIndex[Pod](), {f"more-{n}": "" for n in range(1_000)}
+    tracemalloc.start()
+    index.apply(("default", "a"), None, pod("a", **many))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 60_000
 
 
 @pytest.mark.parametrize("text", SELECTORS)

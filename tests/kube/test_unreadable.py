@@ -18,6 +18,7 @@ from kube import client as client_module
 from kube import listing as listing_module
 from kube.client import KubeClient, KubeUnreachable, ResponseTooLarge
 from kube.listing import collection_version, list_objects
+from kube.objects import TooLargeError
 from kube.retries import Backoff
 from kube.store import Key, Store
 from kube.unreadable import UNREADABLE
@@ -269,6 +270,8 @@ async def test_list_goes_on_after_an_object_that_is_nested_too_deeply(tmp_path: 
 def colour(entry: Mapping[str, Any]) -> str | None:
     """Select the colour; a number is a bug."""
     found = entry.get("colour")
+    if found == "many":
+        raise TooLargeError("too much")
     return found.lower() if found is not None else None
 
 
@@ -393,6 +396,22 @@ async def test_object_that_select_fails_on_is_unknown(tmp_path: Path, caplog: py
         assert r.store.get("team", "other") == "red"
         assert r.store.is_unknown("team", "other")
     assert sum(record.exc_info is not None for record in caplog.records) == 2, "one traceback for each object"
+
+
+async def test_object_of_which_too_much_would_be_kept_is_unknown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, named("listed", colour="many"), named("other", colour="red")) as r:
+        watch = await r.collection.watches.get()
+        assert r.store.is_unknown("team", "listed")
+        watch.send("MODIFIED", named("other", "3", colour="many"))
+        watch.send("MODIFIED", named("listed", "4", colour="red"))
+        await r.until("listed", "red")
+        assert r.store.get("team", "other") == "red"
+        assert r.store.is_unknown("team", "other")
+        assert not r.store.is_unknown("team", "listed")
+    assert "too much" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 async def test_internal_error_ends_no_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
