@@ -26,6 +26,8 @@ _CLUSTER_SCOPED = frozenset({NAMESPACES, GroupResource("", "nodes"), GroupResour
 
 # So many labels are matched within a millisecond or two, without a thread.
 _FEW = 200
+# Looking up a resource that does not exist takes up to a millisecond.
+_LOOKUPS_AT_ONCE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: 
     all_named = names() if len(found_labels) <= _FEW else await asyncio.to_thread(names)
     for number, (label, named) in enumerate(all_named, start=1):
         by_label[label] = LabelMeaning(label, named, await _look_up(label, named, mapper))
-        if not number % _FEW:
+        if not number % _LOOKUPS_AT_ONCE:
             await asyncio.sleep(0)
     found = next((label for label in overrides if by_label[label].resource == NAMESPACES), "")
     if not found and naming.template is not None:

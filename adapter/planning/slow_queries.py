@@ -163,7 +163,7 @@ class SlowQueries(Collector):
             elif took > 0 or timeout.expired():
                 slow = self._slow.setdefault(known, _SlowQuery())
                 slow.seconds = took if result is not None or timed_out else max(took, slow.seconds)
-                if timed_out:
+                if timed_out and slow.retry_at <= started:  # once for all requests that share the query
                     slow.retry_at = loop.time() + slow.backoff.next()
                 elif result is not None:
                     slow.backoff.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -70,6 +71,24 @@ async def test_label_may_name_a_resource_of_a_group(mapper: RestMapper) -> None:
         "tenants.example.com/up": ("kube_example_com_tenant", "kube__namespace", True),
         "namespaces/up": ("kube__namespace", "kube__namespace", False),
     }
+
+
+async def test_many_labels_that_name_no_resource_do_not_hold_the_event_loop(mapper: RestMapper) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    await label_meanings(rule(BY_NAME).resources, ["nothing"], mapper)  # reads discovery
+    task = asyncio.create_task(other())
+    labels = [f"nothing{number}" for number in range(150)]
+    found = await label_meanings(rule(BY_NAME).resources, labels, mapper)
+    task.cancel()
+    assert [one.resource for one in found.by_label.values()] == [None] * 150
+    assert turns >= 30
 
 
 async def test_nodes_are_cluster_scoped(mapper: RestMapper) -> None:

@@ -174,6 +174,14 @@ async def test_query_that_timed_out_fails_at_once_for_a_while_that_doubles() -> 
     assert len(pauses) >= 6
 
 
+async def test_requests_that_share_a_query_that_timed_out_count_as_one() -> None:
+    prometheus = Prometheus({"slow": 60.0}, limit=10.0)
+    async with limited(prometheus) as (cache, _):
+        assert await asyncio.gather(*(outcome(cache, "slow x") for _ in range(2))) == ["timeout after 10 s"] * 2
+        await asyncio.sleep(20)
+        assert await outcome(cache, "slow x") == "timeout after 10 s"  # not paused for twice as long
+
+
 async def test_query_that_works_again_has_no_pause() -> None:
     prometheus = Prometheus({"slow": 60.0}, limit=10.0)
     async with limited(prometheus) as (cache, _):
@@ -183,6 +191,32 @@ async def test_query_that_works_again_has_no_pause() -> None:
         assert await outcome(cache, "slow x") == "value after 0.1 s"
         await asyncio.sleep(20)
         assert await outcome(cache, "slow x") == "value after 0.1 s"
+
+
+async def test_pause_is_short_again_after_a_query_has_worked() -> None:
+    prometheus = Prometheus({"slow": 60.0}, limit=10.0)
+    async with limited(prometheus) as (cache, _):
+        for seconds, result in ((60.0, "timeout after 10 s"), (3.0, "value after 3 s"), (60.0, "timeout after 10 s")):
+            prometheus.seconds["slow"] = seconds
+            assert await outcome(cache, "slow x") == result
+            await asyncio.sleep(20)
+        assert await outcome(cache, "slow x") == "timeout after 10 s"
+
+
+async def test_pause_of_a_query_holds_in_its_namespace_only() -> None:
+    async with limited(Prometheus({"shared": 60.0}, limit=10.0)) as (cache, _):
+        assert await outcome(cache, "shared x", namespace="noisy") == "timeout after 10 s"
+        await asyncio.sleep(5)
+        assert await outcome(cache, "shared x", namespace="noisy") == "slow after 0 s"
+        assert await outcome(cache, "shared x", namespace="quiet") == "timeout after 10 s"
+
+
+async def test_debt_of_a_namespace_is_paid_after_ten_seconds() -> None:
+    async with limited(Prometheus({"slow": 60.0}, limit=100.0)) as (cache, _):
+        results = await asyncio.gather(*(outcome(cache, f"slow {n}") for n in range(2)))
+        assert results == ["value after 60 s"] * 2
+        await asyncio.sleep(12)
+        assert await outcome(cache, "slow 2") == "value after 60 s"
 
 
 async def test_few_slow_queries_get_their_values() -> None:
