@@ -44,6 +44,7 @@ from adapter.serving.routes import Router
 from adapter.serving.telemetry import Telemetry
 from kube.mapping import RestMapper
 from kube.serving.health import Health
+from kube.tasks import free_when_cancelled
 
 _log = logging.getLogger(__name__)
 
@@ -170,8 +171,8 @@ class RuleSet:
                 await self.catalog.carry_over(previous.catalog)
             previous = None  # else it stays in memory as long as this version
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.catalog.run(), name="catalog")
-                tasks.create_task(self.forwarder.run(), name="forwarder")
+                free_when_cancelled(tasks.create_task(self.catalog.run(), name="catalog"))
+                free_when_cancelled(tasks.create_task(self.forwarder.run(), name="forwarder"))
                 await asyncio.Event().wait()
 
     async def wait_tried(self) -> None:
@@ -278,7 +279,7 @@ class RuleSets:
 
     def _create_task(self, work: Coroutine[None, None, None], *, name: str) -> asyncio.Task[None]:
         assert self._tasks is not None, "rule sets need `run`"
-        return self._tasks.create_task(work, name=name)
+        return free_when_cancelled(self._tasks.create_task(work, name=name))
 
     def _begin(self, rule_set: RuleSet) -> None:
         rules, coalescer = rule_set.rules, rule_set.coalescer
