@@ -1,4 +1,4 @@
-"""Write the statuses of MetricRules and ClusterMetricRules, if they are read."""
+"""Write the statuses of MetricRules, and events about other objects with rules, if they are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kube.election import ElectionSettings
 def status_writer(
     options: ServeOptions, client: KubeClient, shared: Shared, rule_sets: RuleSets, *, registry: CollectorRegistry
 ) -> StatusWriter | None:
-    """Return the writer, registered with the metrics; None without --metric-rules.
+    """Return the writer, registered with the metrics; None if no objects with rules are read.
 
     Args:
         options: which objects are read, and the adapter's namespace.
@@ -25,7 +25,7 @@ def status_writer(
         rule_sets: the active rules file, whose metrics come before those of objects.
         registry: the metrics registry.
     """
-    if not options.rule_objects.metric_rules:
+    if not shared.rule_objects.enabled:
         return None
 
     def file_version() -> object:
@@ -38,6 +38,7 @@ def status_writer(
         shared.rule_objects,
         checker.check,
         election=ElectionSettings(namespace=options.rule_objects.tenancy.own_namespace, name=LEASE),
+        statuses=options.rule_objects.metric_rules,
         file_version=file_version,
     )
     shared.rule_objects.on_change(writer.changed)

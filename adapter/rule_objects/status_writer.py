@@ -1,4 +1,4 @@
-"""Write the status of MetricRules and ClusterMetricRules.
+"""Write the status of MetricRules and ClusterMetricRules, and events about HPAs and ConfigMaps that have rules.
 
 One replica writes: the holder of a Lease. It checks an object as soon as it changes, and all of them again every few
 minutes. A status is written if it differs from the present one. With thousands of objects, the checks, the queries to
@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from adapter.rule_objects.events import API_VERSIONS, RuleEvents
 from adapter.rule_objects.fair_queue import FairQueue
 from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rule_objects.status import Verdict, must_write, not_served, ready_condition, status_of
@@ -85,13 +86,14 @@ class _Known:
 
 
 class StatusWriter:
-    """Writes statuses while it holds the Lease.
+    """Writes statuses and events while it holds the Lease.
 
     Args:
         client: the connection.
         objects: the objects.
         check: checks a rule; it does not raise.
         election: the Lease.
+        statuses: there are objects that have a status.
         file_version: returns what changes with the metrics of the rules file, which come before those of objects.
         recheck_seconds: how often an object is checked without a change.
         unsettled_seconds: the same for objects whose next check probably has another result.
@@ -106,6 +108,7 @@ class StatusWriter:
         check: Callable[[AnyRule], Awaitable[Verdict]],
         *,
         election: ElectionSettings,
+        statuses: bool = True,
         file_version: Callable[[], Hashable] = lambda: None,
         recheck_seconds: float = _RECHECK_SECONDS,
         unsettled_seconds: float = _UNSETTLED_SECONDS,
@@ -115,6 +118,7 @@ class StatusWriter:
         self._client = client
         self._objects = objects
         self._check = check
+        self._kinds = tuple(RESOURCES) if statuses else ()
         self._file_version = file_version
         self._recheck_seconds = recheck_seconds
         self._unsettled_seconds = unsettled_seconds
@@ -125,6 +129,7 @@ class StatusWriter:
             client, TokenBucket(qps=_REQUESTS_PER_SECOND, burst=_REQUEST_BURST), may_write=self._elector.leading
         )
         self._errors = ErrorLog(disconnected=lambda: False)
+        self._events = RuleEvents(self._writes)
         self._queue: FairQueue[ObjectName] = FairQueue()
         self._rechecks: WorkQueue[ObjectName] = WorkQueue()
         self._known: dict[ObjectName, _Known] = {}
@@ -145,7 +150,7 @@ class StatusWriter:
     def changed(self, names: Iterable[ObjectName]) -> None:
         """Check objects, since they or what is known about them have changed."""
         if self._loaded:
-            self._changes.update(name for name in names if name.kind in RESOURCES)
+            self._changes.update(names)
             self._has_changes.set()
 
     def counts(self) -> Mapping[tuple[str, str], int]:
@@ -154,7 +159,7 @@ class StatusWriter:
 
     async def _work(self, stop: asyncio.Event) -> None:
         """Check and write until `stop` is set. Start with what is in the API server: another replica wrote it."""
-        self._queue, self._rechecks = FairQueue(), WorkQueue()
+        self._queue, self._rechecks, self._events = FairQueue(), WorkQueue(), RuleEvents(self._writes)
         try:
             await done_before(stop, self._check_all())
         finally:
@@ -165,6 +170,7 @@ class StatusWriter:
         self._known = await self._load()
         self._loaded = True
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._events.run())
             for _ in range(_WORKERS):
                 tasks.create_task(self._reconcile_queued())
             tasks.create_task(self._add_rechecks())
@@ -176,7 +182,7 @@ class StatusWriter:
         backoff = Backoff(1.0, 30.0)
         while True:
             try:
-                return {name: known for kind in RESOURCES for name, known in await self._load_kind(kind)}
+                return {name: known for kind in self._kinds for name, known in await self._load_kind(kind)}
             except (StatusError, KubeError) as error:
                 _log.warning("the statuses of rule objects cannot be listed: %s; retrying", error)
                 await asyncio.sleep(backoff.next())
@@ -205,19 +211,20 @@ class StatusWriter:
         while True:
             if version != (now := self._file_version()):
                 version = now
-                names = [one.name for one in self._objects.objects() if one.name.kind in RESOURCES]
-                await self._add(names, changed=False)
+                await self._add([one.name for one in self._objects.objects()], changed=False)
             await asyncio.sleep(_FILE_SECONDS)
 
     async def _add(self, names: Iterable[ObjectName], *, changed: bool) -> None:
         """Add objects whose status is of another generation, or has a reason that no longer holds; others later.
 
         With `changed`, an object without a value is checked now, too. One that is Ready is not: after a start of the
-        process all objects are new.
+        process all objects are new. Objects without a status get their events at once.
         """
         for number, name in enumerate(names, start=1):
             known, state = self._known.get(name), self._objects.state(name)
-            if (
+            if name.kind in API_VERSIONS:
+                self._events.update(name, state)
+            elif (
                 known is not None
                 and state is not None
                 and _is_current(known, state)

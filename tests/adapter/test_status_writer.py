@@ -19,13 +19,14 @@ from adapter.rule_objects.status_writer import LEASE, StatusWriter
 from adapter.rules import AnyRule, QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
 from kube.client import KubeClient
-from kube.election import ElectionSettings
+from kube.election import ElectionSettings, LeaderElector
 from kube.status import forbidden
 from playground.apiserver.server import PlaygroundApiServer
 from tests.eventually import eventually
 
 NOW = 1_800_000_000.0
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+EVENTS = "/api/v1/namespaces/shop/events"
 RULES = "/apis/milliscale.io/v1/namespaces/shop/metricrules"
 ELECTION = ElectionSettings(namespace="default", name=LEASE)
 OTHER = ObjectName("MetricRule", "shop", "other")
@@ -361,7 +362,7 @@ async def test_deleted_object_is_no_error(env: Env, caplog: pytest.LogCaptureFix
     await env.client.delete(f"{RULES}/queue")
     async with env.running() as writer:
         writer.changed([name])
-        await until(lambda: len(env.checked) == 1)
+        await until(lambda: bool(env.checked))
         await env.create("other")
         writer.changed([OTHER])
         await env.until_reason("other", "Ready")
@@ -378,3 +379,54 @@ async def test_conditions_are_counted_by_kind_and_reason(env: Env) -> None:
         writer.changed([first])
         await until(lambda: writer.counts() == {invalid: 1})
     assert writer.counts() == {}, "only the replica that writes counts"
+
+
+def invalid_config_map(env: Env, name: str) -> ObjectName:
+    """Let the writers know a ConfigMap with an invalid rule."""
+    key = ObjectName("ConfigMap", "shop", name)
+    env.known[key] = RuleObject(name=key, uid=f"{name}-uid")
+    env.reasons[key] = (Reason.INVALID, "externalRules[0]: no")
+    return key
+
+
+async def until_events(env: Env, *names: str) -> None:
+    """Wait until there is exactly one event about each of these objects."""
+
+    async def are_written() -> bool:
+        return sorted(one["involvedObject"]["name"] for one in (await env.client.get(EVENTS))["items"]) == [*names]
+
+    await eventually(are_written, every=0.01)
+
+
+async def test_only_the_holder_of_the_lease_writes_events(env: Env) -> None:
+    first = invalid_config_map(env, "first")
+    async with env.running(statuses=False) as holder:
+        stop, other = asyncio.Event(), env.writer(statuses=False)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(other.run(stop))
+            second = invalid_config_map(env, "second")
+            for writer in (holder, other):
+                writer.changed([first, second])
+            await until_events(env, "first", "second")
+            assert (holder.active, other.active, running.done()) == (True, False, False)
+            stop.set()
+        await until_events(env, "first", "second")
+
+
+async def test_holder_whose_lease_has_expired_writes_no_events(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
+    leading, has_expired, refused = LeaderElector.leading, [False], list[bool]()
+
+    def expiring(elector: LeaderElector) -> bool:
+        refused.extend(has_expired if has_expired[0] else [])
+        return leading(elector) and not has_expired[0]
+
+    monkeypatch.setattr(LeaderElector, "leading", expiring)
+    async with env.running(statuses=False) as writer:
+        writer.changed([invalid_config_map(env, "first")])
+        await until_events(env, "first")
+        has_expired[0] = True
+        writer.changed([invalid_config_map(env, "second")])
+        await until(lambda: bool(refused))
+        has_expired[0] = False
+        writer.changed([invalid_config_map(env, "third")])
+        await until_events(env, "first", "third")

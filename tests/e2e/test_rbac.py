@@ -8,6 +8,7 @@ makes a test fail.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,6 +28,7 @@ from playground.ports import free_port
 from tests.autoscaler.process import Autoscaler
 from tests.e2e.installation import APPLICATIONS, Installation, autoscalers, installation, start_adapter
 from tests.e2e.rights import GradualRights, Request, is_allowed, needed_for, rights_of, summary, without
+from tests.e2e.rule_objects_stage import external, hpa
 from tests.e2e.tools import fetch
 from tests.eventually import eventually
 from tests.helm_engine import require_helm
@@ -71,6 +73,7 @@ WRITES = {
 }
 """Events, leader election and saved history."""
 HPA_GROUPS = ("autoscaling", "milliscale.io")
+LEASE = {f"{verb} leases.coordination.k8s.io in milliscale" for verb in ("get", "watch", "create", "update")}
 RULE_OBJECTS = {
     *(
         f"{verb} {plural}.milliscale.io"
@@ -78,10 +81,9 @@ RULE_OBJECTS = {
         for verb in ("list", "watch")
     ),
     *(f"patch {plural}/status.milliscale.io" for plural in ("metricrules", "clustermetricrules")),
-    *(f"{verb} leases.coordination.k8s.io in milliscale" for verb in ("get", "watch", "create", "update")),
-    *(f"{verb} horizontalpodautoscalers.{group}" for group in HPA_GROUPS for verb in ("list", "watch")),
+    *LEASE,
 }
-"""MetricRules and ClusterMetricRules, their status and its Lease, and annotations of HPAs."""
+"""MetricRules and ClusterMetricRules, their status and its Lease."""
 RULES = ("/apis/milliscale.io/v1/namespaces/shop/metricrules", "/apis/milliscale.io/v1/clustermetricrules")
 RULES_LEASE = "/apis/coordination.k8s.io/v1/namespaces/milliscale/leases/milliscale-adapter-rules"
 
@@ -104,7 +106,7 @@ def requests_for(*groups: str, acts: bool = True) -> set[str]:
     }
 
 
-COMPONENTS = ("resource-metrics", "adapter-ui", "metric-rules", "hpa-annotations")
+COMPONENTS = ("resource-metrics", "adapter-ui", "metric-rules")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -209,13 +211,17 @@ async def test_adapter_has_exactly_the_rights_that_it_uses(installed: Installati
 async def restart_adapter(installed: Installation) -> None:
     """Restart the adapter while another process holds the Lease, so that it first watches the Lease."""
     await installed.adapter.stop()
+    await hold_lease_as_another(installed)
+    await installed.restart_adapter()
+
+
+async def hold_lease_as_another(installed: Installation) -> None:
     with suppress(StatusError):
         await installed.client.delete(RULES_LEASE)
     namespace, _, name = RULES_LEASE.partition("/leases/")
     spec = {"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
     await installed.client.post(f"{namespace}/leases", lease)
-    await installed.restart_adapter()
 
 
 async def delete_lease_of_another(installed: Installation) -> None:
@@ -242,29 +248,77 @@ async def request_all(installed: Installation, token: str) -> None:
             await installed.client.get(path)
 
 
-async def test_adapter_has_exactly_the_rights_that_it_uses_for_config_maps(
-    installed: Installation, tmp_path: Path
+INVALID = {
+    "rules-config-maps": (
+        "/api/v1/namespaces/shop/configmaps",
+        {"labels": {"milliscale.io/rules": "true"}},
+        {"data": {"rules.yaml": "TEXT: []"}},
+    ),
+    "hpa-annotations": (
+        "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers",
+        {"annotations": {"metric-config.external.rps.prometheus/prometheus-server": "TEXT"}},
+        {"spec": hpa("shop", "invalid", external("rps", "1"))["spec"]},
+    ),
+}
+"""Objects with an invalid rule: path of the collection, metadata, and the rest."""
+
+
+@pytest.mark.parametrize("component", INVALID)
+async def test_adapter_has_exactly_the_rights_that_it_uses_for_objects_without_a_status(
+    installed: Installation, tmp_path: Path, component: str
 ) -> None:
-    """The right to read all ConfigMaps includes that to read those of the API server, so it is checked apart."""
-    name = "milliscale-adapter-rules-config-maps"
-    rendered = render_with(tmp_path, "rules-config-maps")
+    """These rights include some of others: to read ConfigMaps of the API server, and to use the Lease."""
+    name, folder = f"milliscale-adapter-{component}", tmp_path / "metric-rules"
+    rendered = render_with(tmp_path, component)
     roles = [entry for (_, entry_name), entry in rendered.items() if entry_name == name]
+    folder.mkdir()
+    others = [
+        each
+        for (_, other), each in render_with(folder, "metric-rules").items()
+        if other == "milliscale-adapter-metric-rules"
+    ]
+    await installed.adapter.stop()
+    await installed.delete(others)
     await installed.apply(roles)
     await installed.until_granted(ADAPTER)
-    await installed.adapter.stop()
+    await hold_lease_as_another(installed)
     installed.audit.mark()
+    of_objects = {
+        "rules-config-maps": ["configmaps"],
+        "hpa-annotations": [f"horizontalpodautoscalers.{group}" for group in HPA_GROUPS],
+    }[component]
     expected = {
-        f"{verb} {resource}"
-        for verb in ("list", "watch")
-        for resource in ("configmaps", "configmaps in kube-system", "pods")
+        *(
+            f"{verb} {each}"
+            for verb in ("list", "watch")
+            for each in (*of_objects, "pods", "configmaps in kube-system")
+        ),
+        *(*LEASE, *EVENTS),
     }
+    (path, metadata, body), changes = INVALID[component], 0
+
+    async def exercise() -> None:
+        """Make the rule invalid in one of two ways, in turn: an event that repeats is patched."""
+        nonlocal changes
+        await delete_lease_of_another(installed)
+        found = (await installed.client.get("/api/v1/namespaces/shop/events"))["items"]
+        if sum(each["count"] for each in found if each["involvedObject"]["name"] == "invalid") < changes:
+            return
+        changes += 1
+        text = json.dumps({**body, "metadata": {"name": "invalid", **metadata}})
+        changed = json.loads(text.replace("TEXT", f"text-{changes % 2}"))
+        try:
+            await installed.client.patch(f"{path}/invalid", changed)
+        except StatusError:
+            await installed.client.post(path, changed)
+
     flags = (*installed.adapter_settings, f"--secure-port={free_port()}")
     async with await start_adapter(tmp_path / "adapter.log", rendered, *flags):
-        requests = await check_rights(installed, ADAPTER, expected, partial(asyncio.sleep, 0), role=name)
-        assert [str(right) for right in requests] == [
-            f"{name}: ['{verb}'] ['']['configmaps'][]" for verb in ("list", "watch")
-        ]
+        requests = await check_rights(installed, ADAPTER, expected, exercise, role=name)
+        assert len(requests) == 2 * len(of_objects) + len(LEASE) + len(EVENTS)
+    await installed.client.delete(f"{path}/invalid")
     await installed.delete(roles)
+    await installed.apply(others)
     await installed.restart_adapter()
     await eventually(partial(metrics_are_served, installed))
 
