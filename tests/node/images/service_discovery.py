@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import ssl
 import urllib.request
 from collections.abc import Iterator
@@ -65,4 +67,5 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 ThreadingHTTPServer(("127.0.0.1", 9999), Handler).serve_forever()
