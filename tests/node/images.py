@@ -58,6 +58,8 @@ class _Buildah:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._command = [
+            # If it is interrupted, its mounts end with it.
+            *("unshare", "--mount"),
             "buildah",
             f"--root={folder / 'storage'}",
             f"--runroot={folder / 'storage-run'}",
