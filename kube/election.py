@@ -47,9 +47,10 @@ JITTER = 1.2
 """A candidate waits up to (1 + JITTER) retry periods; the renew deadline must be longer than JITTER retry periods."""
 
 _NOT_FOUND = 404
+_CONFLICT = 409
 # Like Kubernetes' health check, which fails this long after the lease has expired.
 _HEALTH_GRACE_SECONDS = 20.0
-_RELEASE_SECONDS = 0.5
+_RELEASE_SECONDS = 2.0
 # The duration of a released Lease; 0 is not allowed.
 _RELEASED_DURATION = 1
 
@@ -311,10 +312,16 @@ class LeaderElector:
         """Release the Lease if this candidate holds it, so that the next one need not wait; best effort."""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
-                lease = self._see(await self._client.get(self._path, timeout=_RELEASE_SECONDS))
-                if lease.holder == self._identity:
-                    await self._put(lease, self._spec(lease, ""))
-                    _log.info("%s: released", self._label)
+                while (lease := self._see(await self._client.get(self._path))).holder == self._identity:
+                    try:
+                        await self._put(lease, self._spec(lease, ""))
+                    except StatusError as error:
+                        # A renewal that was cancelled may have arrived after the Lease was read.
+                        if error.code != _CONFLICT:
+                            raise
+                    else:
+                        _log.info("%s: released", self._label)
+                        return
         except (StatusError, KubeError, TimeoutError) as error:
             _log.debug("%s: not released: %s", self._label, error)
 

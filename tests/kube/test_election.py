@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,43 @@ async def test_stopped_leader_releases_the_lease_after_its_work_and_is_succeeded
             assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("two", 1)
     assert election.diary == ["one begins", "one ends", "two begins", "two ends"]
     assert election.lease()["spec"]["holderIdentity"] == ""
+
+
+async def test_lease_is_released_through_a_slow_api_server_and_after_a_renewal_on_its_way(tmp_path: Path) -> None:
+    """A rollout makes the API server slow, and a renewal that was cancelled may still arrive."""
+    lease: dict[str, Any] = {}
+    stopped = asyncio.Event()
+    versions = count(1)
+
+    async def create(request: web.Request) -> web.StreamResponse:
+        return stored(await request.json())
+
+    async def read_or_put(request: web.Request) -> web.StreamResponse:
+        if not lease:
+            return web.json_response({"kind": "Status", "code": 404}, status=404)
+        if request.method == "GET":
+            await asyncio.sleep(0.5)
+            read = web.json_response(lease)
+            if stopped.is_set():
+                stopped.clear()
+                stored(lease)
+            return read
+        body = await request.json()
+        if body["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"]:
+            return web.json_response({"kind": "Status", "code": 409}, status=409)
+        return stored(body)
+
+    def stored(body: dict[str, Any]) -> web.StreamResponse:
+        lease.update({**body, "metadata": {**body["metadata"], "resourceVersion": str(next(versions))}})
+        return web.json_response(lease)
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.handlers = {LEASES: create, f"{LEASES}/lock": read_or_put}
+        one = Candidate(LeaderElector(client, QUICK, identity="one", clock=loop_clock), "one", [])
+        async with running(one):
+            await until(lambda: one.acts)
+            stopped.set()
+    assert lease["spec"]["holderIdentity"] == ""
 
 
 async def test_candidate_sees_a_release_before_its_next_retry(election: Election) -> None:
