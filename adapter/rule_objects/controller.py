@@ -196,13 +196,16 @@ class RuleObjects:
     async def apply(self) -> None:
         """Apply the changes that are known now: of objects, of lists of series, and of the rules file's catalog."""
         are_listed, changes = self._watches.are_listed, self._watches.take()
-        pace, changed = Pace(), set[ObjectName]()
+        pace, changed, recent = Pace(), set[ObjectName](), set[str]()
         for identity, stored in changes.items():
-            changed |= await self._read(identity, stored)
+            read = await self._read(identity, stored)
+            changed |= read
+            recent |= {self._limited_as(name) for name in read}
             self._reads += 1
             if self._reads % _LIMITED_AFTER == 0:  # a namespace can have any number of objects
-                for namespace in {self._limited_as(name) for name in changed}:
-                    changed |= self._limit(namespace)
+                for namespace in recent:
+                    changed |= await self._limit(namespace, pace)
+                recent.clear()
             if self._reads % _FREEZE_AFTER == 0:
                 gc.freeze()
             await pace.pause()
@@ -377,17 +380,15 @@ class RuleObjects:
         """Limit namespaces, and all that have more than their share if that has changed; see `_limit`."""
         changed: set[ObjectName] = set()
         for namespace in namespaces:
-            changed |= self._limit(namespace)
-            await pace.pause()
+            changed |= await self._limit(namespace, pace)
         left = max(self._tenancy.total_metrics - self._demands.get("", 0), 0)
         before, self._share = self._share, fair_share((self._demands[key] for key in self._demands if key), left)
         if self._share != before:
             for namespace in [key for key, demand in self._demands.items() if demand > min(before, self._share)]:
-                changed |= self._limit(namespace)
-                await pace.pause()
+                changed |= await self._limit(namespace, pace)
         return changed
 
-    def _limit(self, namespace: str) -> set[ObjectName]:
+    async def _limit(self, namespace: str, pace: Pace) -> set[ObjectName]:
         """Use the oldest objects of a namespace, and no more than there is room for; return those with a change."""
         rules, demand, metrics, changed = 0, 0, 0, set[ObjectName]()
         max_rules, most = self._tenancy.max_rules, self._tenancy.max_metrics
@@ -413,6 +414,7 @@ class RuleObjects:
             entry.excess = excess
             if excess is not None:
                 entry.refuse(excess)
+            await pace.pause()
         self._demands[namespace] = demand
         if not entries:
             self._of_namespace.pop(namespace, None)

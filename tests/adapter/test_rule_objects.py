@@ -10,6 +10,7 @@ import pytest
 
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.rule_objects import watches
+from adapter.rule_objects.pace import Pace
 from adapter.rules.objects import Tenancy
 from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, OWN, Cluster, rule_objects_cluster
 from tests.eventually import eventually
@@ -304,6 +305,26 @@ async def test_namespace_has_a_maximum_of_metrics(tmp_path: Path) -> None:
         cluster.prometheus.found["cd"] = found("c")
         await cluster.has_states(Ready=4)
         assert await cluster.external("c") == []
+
+
+async def test_a_namespace_with_many_objects_is_limited_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rule_objects_cluster(tmp_path) as cluster:
+        for number in range(30):
+            await cluster.create_rule(f"queue-{number}", {**QUEUE, "metric": f"queue_{number}"})
+        await cluster.has_states(Ready=30)
+        pauses, pause = 0, Pace.pause
+
+        async def counted(pace: Pace) -> None:
+            nonlocal pauses
+            pauses += 1
+            await pause(pace)
+
+        monkeypatch.setattr(Pace, "pause", counted)
+        await cluster.create_rule("queue", QUEUE)
+        await cluster.has_states(Ready=31)
+        assert pauses >= 31
 
 
 async def test_room_for_metrics_is_used_when_an_older_object_is_deleted(tmp_path: Path) -> None:
