@@ -379,6 +379,7 @@ async def test_a_slow_metric_of_a_namespace_holds_no_worker_of_another(cluster: 
     async with autoscaler(cluster, replace(QUICK, workers=1)):
         await until(lambda: cluster.replicas("web", namespace="other") == 2)
         assert cluster.replicas("web") == 1
+        assert cluster.condition("web", "ScalingActive") is None  # still in its first reconciliation
         cluster.metrics.held.set()
         await until(lambda: cluster.replicas("web") == 2)
 

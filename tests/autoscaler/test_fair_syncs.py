@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 
 from autoscaler.core.model import HPAKey
+from autoscaler.loop.clients import ThrottledClients
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.options import Options
 from kube.client import KubeClient
-from kube.fairness import FairSemaphore, enter_namespace
+from kube.fairness import FairSemaphore, enter_namespace, for_namespace
 from kube.flowcontrol import ThrottledClient, TokenBucket
 from kube.mapping import RestMapper
 from kube.selectors import LabelSelector
@@ -151,3 +152,23 @@ async def test_requests_in_flight_are_limited() -> None:
     syncs = Syncs(Team("both", 40, metrics=100, seconds=10.0), *QUIET)
     await syncs.run()
     assert syncs.server.most <= OPTIONS.metrics_in_flight_for(71) + len(QUIET)
+
+
+@pytest.mark.looptime
+async def test_clients_of_each_metrics_api_have_a_limit_that_grows_with_the_hpas() -> None:
+    server = ApiServer((Team("shop", 1),))
+    clients = ThrottledClients(
+        cast(KubeClient, server),
+        rate_limit=lambda _: (0, 1),
+        in_flight=lambda hpas: 2 + hpas,
+        may_write=lambda: True,
+        on_error=lambda _group, _code: None,
+    )
+    path = "/apis/any/v1/namespaces/shop/pods"
+    for hpas in (0, 1):
+        clients.resize(hpas)
+        for client in (clients.resource_metrics, clients.custom_metrics, clients.external_metrics):
+            server.most = 0
+            with for_namespace("shop"):
+                await asyncio.gather(*(client.get(path) for _ in range(5)))
+            assert server.most == 2 + hpas
