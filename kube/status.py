@@ -226,8 +226,8 @@ def invalid(message: str, *, details: Mapping[str, Any] | None = None) -> Status
     return StatusError(422, "Invalid", message, details=details)
 
 
-def too_many_requests(message: str, retry_after: int) -> StatusError:
-    """429: retry after `retry_after` seconds."""
+def too_many_requests(message: str, retry_after: int | None = None) -> StatusError:
+    """429: retry after `retry_after` seconds; None: client-go does not retry, and its caller does not wait."""
     return StatusError(429, "TooManyRequests", message, retry_after=retry_after)
 
 

@@ -232,7 +232,7 @@ class OtherAdapter:
                 code, body = response.status, await read_up_to(response, _MAX_RESPONSE)
                 sent = response.request_info.headers
         except QueueFullError as error:
-            raise too_many_requests("Too many requests, please try again later.", retry_after=1) from error
+            raise too_many_requests("Too many requests, please try again later.") from error
         except aiohttp.ServerTimeoutError as error:
             raise self._unusable(_UNREACHABLE, error) from error
         except TimeoutError as error:

@@ -247,7 +247,7 @@ def _status(rule: AnyRule, error: PrometheusError) -> StatusError:
     match error:
         case PrometheusBusy():
             message = "Too many queries for this namespace are waiting, please try again later."
-            return status.too_many_requests(message, retry_after=1)
+            return status.too_many_requests(message)  # a retry would hold a worker of kube-controller-manager
         case PrometheusSlow():
             return status.timeout(f"Timeout: Prometheus takes too long for {rule}: {error}")
         case PrometheusTimeout():

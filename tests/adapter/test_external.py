@@ -131,6 +131,7 @@ async def test_failures_have_the_statuses_of_custom_metrics(
         await values(env)
     assert refused.value.code == code
     assert refused.value.message.startswith(message)
+    assert refused.value.retry_after is None, "client-go would hold a worker of kube-controller-manager, and try again"
 
 
 async def test_selector_that_promql_cannot_express_is_a_bad_request(env: MetricsEnv) -> None:
