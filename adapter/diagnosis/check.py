@@ -132,7 +132,7 @@ def _example_findings(rule: RuleReport) -> Iterator[Finding]:
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         # A missing value may be temporary; a query that Prometheus refuses is not.
         finding = error if "Prometheus" in example.problem else warning
-        yield finding("no-value", rule.rule, f"{metric}{more} has no value: {example.problem}")
+        yield finding("no-value", rule.rule, f"{metric}{more} has no value: {'; '.join(example.reasons)}")
 
 
 async def _merge_findings(

@@ -111,7 +111,7 @@ async def explain(
         hidden=await asyncio.to_thread(_hidden, source, catalog),
         hidden_objects=tuple(maker.rule.key for maker in makers),
         example=example,
-        reasons=(example.problem,) if example.problem else (),
+        reasons=example.reasons,
     )
 
 

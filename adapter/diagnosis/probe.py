@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
@@ -15,6 +16,7 @@ from adapter.catalog.inventory import CustomSource, ExternalSource, Source
 from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
+from adapter.diagnosis.existing import existing_series, what_exists
 from adapter.diagnosis.report import Example, Value
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
@@ -42,6 +44,7 @@ _NODES = GroupResource("", "nodes")
 # Kubernetes' pattern for node names; an address with a port does not match.
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _NOT_FOUND = 404
+_EXISTING_SECONDS = 2.0
 _SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 
@@ -86,6 +89,11 @@ class _Recorder:
     def rule_queries(self) -> RuleQueries:
         return RuleQueries(self, telemetry=RuleTelemetry(CollectorRegistry()), logs=self.logs)
 
+    @property
+    def found_nothing(self) -> bool:
+        """Whether the last query had an empty result."""
+        return bool(self.queries) and self.labels is None and not self.error
+
     def why(self) -> str:
         """Return what Prometheus says of its last result, such as that it leaves out histograms."""
         text = "; ".join(self.notes)
@@ -99,7 +107,8 @@ class _Recorder:
 class Probe:
     """Queries metrics of the catalog and of `rule_objects`, each within `seconds`.
 
-    `forwarder` is for forwardExternal. `logs`: log problems, too.
+    `forwarder` is for forwardExternal. `logs`: log problems, too. After a metric's query has found nothing, `existing`
+    is queried for the series that exist; None: `prometheus`.
     """
 
     def __init__(
@@ -113,6 +122,7 @@ class Probe:
         forwarder: Forwarder | None = None,
         seconds: float = 15.0,
         logs: bool = True,
+        existing: InstantQueries | None = None,
     ) -> None:
         self._catalog = catalog
         self._prometheus = prometheus
@@ -122,6 +132,7 @@ class Probe:
         self._forwarder = forwarder
         self._seconds = seconds
         self._logs = logs
+        self._existing = existing or prometheus
 
     async def example(self, source: Source, selection: Selection) -> Example:
         """Query a metric. Without a name in `selection`, use an object or namespace that has a series.
@@ -130,12 +141,19 @@ class Probe:
         """
         if source.rule.namespace and not selection.namespace:
             selection = replace(selection, namespace=source.rule.namespace)
-        if isinstance(source, CustomSource):
-            return await self._custom(source, selection)
-        return await self._external(source, selection)
-
-    async def _custom(self, source: CustomSource, selection: Selection) -> Example:
         recorder = _Recorder(self._prometheus, self._logs)
+        if isinstance(source, CustomSource):
+            example = await self._custom(source, selection, recorder)
+        else:
+            example = await self._external(source, selection, recorder)
+        if example.values or not recorder.found_nothing:
+            return example
+        existing = await what_exists(
+            self._existing, recorder.queries[-1], source.rule.destination, deadline=Deadline.after(_EXISTING_SECONDS)
+        )
+        return msgspec.structs.replace(example, existing=existing)
+
+    async def _custom(self, source: CustomSource, selection: Selection, recorder: _Recorder) -> Example:
         namespaced, selector, name = source.info.namespaced, selection.selector, selection.name
         namespace = selection.namespace if namespaced else ""
         if selector is not None and namespaced and not namespace:
@@ -165,8 +183,7 @@ class Probe:
         of = f"{namespace}/{name or '*'}" if namespace else name or "*"
         return await _example(of, metrics.values(request), recorder)
 
-    async def _external(self, source: ExternalSource, selection: Selection) -> Example:
-        recorder = _Recorder(self._prometheus, self._logs)
+    async def _external(self, source: ExternalSource, selection: Selection, recorder: _Recorder) -> Example:
         namespace = selection.namespace
         if isinstance(source.rule, ScheduleRule):
             now = time.time()
@@ -242,15 +259,10 @@ class Probe:
 
     async def existing_series(self, names: Iterable[str]) -> list[str]:
         """Return the names of which Prometheus has series; an empty result if Prometheus fails."""
-        matchers = [name for name in names if _SERIES_NAME.fullmatch(name)]
-        if not matchers:
-            return []
-        query = f'count by (__name__) ({{__name__=~"{"|".join(matchers)}"}})'
         try:
-            samples = _samples(await self.instant(query, DEFAULT_DESTINATION))
+            return await existing_series(self._prometheus, names, DEFAULT_DESTINATION, deadline=self._deadline())
         except PrometheusError:
             return []
-        return [sample.labels["__name__"] for sample in samples if "__name__" in sample.labels]
 
     def _external_request(self, namespace: str, metric: str, selection: Selection) -> ExternalMetricRequest:
         return ExternalMetricRequest(

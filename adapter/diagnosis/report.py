@@ -73,7 +73,7 @@ class Example(_Json, frozen=True):
 
     `of` is the object, or the namespace of an external metric; "" if none has a series. `queries` are the sent queries,
     `problem` is the reason for a missing value. `note` is the next change of a schedule. `impossible`: the label's
-    value is not a valid name of such an object.
+    value is not a valid name of such an object. `existing`: which of the query's series exist, if it finds nothing.
     """
 
     of: str = ""
@@ -82,6 +82,12 @@ class Example(_Json, frozen=True):
     problem: str = ""
     note: str = ""
     impossible: bool = False
+    existing: str = ""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why there is no value."""
+        return tuple(filter(None, (self.problem, self.existing)))
 
 
 class MetricReport(_Json, frozen=True):

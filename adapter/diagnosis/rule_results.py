@@ -14,6 +14,7 @@ from adapter.catalog.inventory import (
     external_uses,
 )
 from adapter.catalog.snapshot import RulePart
+from adapter.diagnosis.existing import added_matcher
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, error, warning
 from adapter.gil import releasing_gil
@@ -104,7 +105,9 @@ def _series_findings(rule: Rule, uses: Sequence[SeriesUse], *, max_age: float) -
     kept = [use for use in uses if use.metric]
     if not uses:
         age = format_duration(max_age)
-        yield warning("no-series", rule.key, f"its seriesQuery finds no series with a sample in the last {age}")
+        matcher = added_matcher(rule.destination)
+        which = f"{matcher and f'{matcher} and '}a sample in the last {age}"
+        yield warning("no-series", rule.key, f"its seriesQuery finds no series with {which}")
     elif not kept:
         keys = ", ".join(sorted({use.left_out_by for use in uses}))
         yield warning("all-left-out", rule.key, f"{keys} leaves out all {len(uses)} series that its seriesQuery finds")

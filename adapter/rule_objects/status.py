@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from adapter.diagnosis.report import Finding, RuleReport, Severity
+from adapter.diagnosis.report import Example, Finding, RuleReport, Severity
 from adapter.prometheus import PrometheusError, PrometheusQueryError
 from adapter.rule_objects.reasons import message_of, without_addresses
 from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rules import AnyRule, Rule
+from adapter.rules.model import on_one_line
 
 _MAX_NAMES: Final = 10
 # The API server takes conditions with up to 32,768 characters; a person reads much less.
@@ -130,10 +131,11 @@ def _condition(
         if code in warnings:
             return True, "NoSeries", warnings[code]
     if not has_value:
-        problem = next((one.example.problem for one in report.metrics if one.example and one.example.problem), "")
-        why = without_addresses(problem) or "there is no series now"
-        text = f"{metrics[0] if metrics else 'it'} has no value: {why}"
-        return True, "NoValue", text
+        failed = next((one.example for one in report.metrics if one.example and one.example.problem), Example())
+        why = [without_addresses(failed.problem) or "there is no series now", failed.existing]
+        if failed.queries:
+            why.append(f"the query was sent as {on_one_line(failed.queries[-1])}")
+        return True, "NoValue", f"{metrics[0] if metrics else 'it'} has no value: {_joined(filter(None, why))}"
     made = f"makes {metrics[0]}" if len(metrics) == 1 else f"makes {len(metrics)} metrics"
     return True, "Ready", _joined([made, *(f"warning: {text}" for text in warnings.values())])
 

@@ -93,7 +93,15 @@ class RuleChecker:
         recorder = _Recorder(self._prometheus, record)
         rules = RulesFile(external=(rule,)) if rule.external else RulesFile(custom=(rule,))
         catalog = Catalog(rules, recorder, self._lookup, relist_interval=0.0, max_age=self._max_age, logs=False)
-        probe = Probe(catalog, recorder, self._objects, self._lookup, seconds=self._query_seconds, logs=False)
+        probe = Probe(
+            catalog,
+            recorder,
+            self._objects,
+            self._lookup,
+            seconds=self._query_seconds,
+            logs=False,
+            existing=self._prometheus,
+        )
         async with asyncio.timeout(self._seconds):
             await catalog.relist()
             found = await lint(rules, self._lookup, knows_cluster=True)

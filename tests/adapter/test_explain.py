@@ -102,17 +102,17 @@ async def test_suggestions_and_series_that_no_rule_finds(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("result", "problem"),
+    ("result", "reasons"),
     [
-        (Vector(()), "the query finds nothing now"),
-        (vector(({"job": "x"}, 1.0)), "the query's result has no value for the object: it has `job`"),
+        (Vector(()), ("the query finds nothing now", "there are no series of hits_total")),
+        (vector(({"job": "x"}, 1.0)), ("the query's result has no value for the object: it has `job`",)),
     ],
 )
-async def test_reasons_of_a_missing_value(tmp_path: Path, result: Vector, problem: str) -> None:
+async def test_reasons_of_a_missing_value(tmp_path: Path, result: Vector, reasons: tuple[str, ...]) -> None:
     async with env(tmp_path, PODS) as opened:
         opened.prometheus.result = result
         explanation = await explained(opened, "pods/hits_per_second", namespace="shop", name="web-0")
-    assert explanation.reasons == (problem,)
+    assert explanation.reasons == reasons
 
 
 @pytest.mark.parametrize("text", ["pods", "pods/", "/x", "a/b/c", ""])

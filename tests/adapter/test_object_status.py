@@ -86,7 +86,10 @@ async def test_schedule_has_its_value_without_prometheus(tmp_path: Path) -> None
 async def test_rule_whose_query_finds_nothing_is_ready_with_the_reason_no_value(tmp_path: Path) -> None:
     verdict = await verdict_on(tmp_path, SHORT, CannedPrometheus())
     assert (verdict.ready, verdict.reason) == (True, "NoValue")
-    assert verdict.message == "queue_length has no value: the query finds nothing now"
+    assert verdict.message == (
+        "queue_length has no value: the query finds nothing now; there are no series of queue; the query was sent as"
+        " sum(queue)"
+    )
     assert not verdict.settled
 
 

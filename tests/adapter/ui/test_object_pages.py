@@ -108,7 +108,7 @@ async def test_page_of_an_object_has_the_check_of_its_rule(tmp_path: Path) -> No
     assert "42" in text_of(element(page, "examples"))
     assert 'sum(queue{a="<b>"})' in text_of(page)
     assert "<b>" not in page
-    assert "queue_length has no value: the query finds nothing now [no-value]" in later
+    assert "queue_length has no value: the query finds nothing now; there are no series of queue [no-value]" in later
 
 
 async def test_page_of_an_invalid_object_has_the_reason(tmp_path: Path) -> None:
