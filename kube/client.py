@@ -72,7 +72,7 @@ class WatchSilent(KubeUnreachable):
 
 
 class ResponseTooLarge(KubeUnreachable):
-    """The response is larger than this client reads; the rest of it was not read.
+    """The response is larger than this client reads, or reads in its time; the rest of it was not read.
 
     Attributes:
         start: the first bytes.
@@ -286,7 +286,7 @@ class KubeClient:
             async with sent as response:
                 if response.status >= 300:
                     async with asyncio.timeout(self._timeout):
-                        raise self._error_of(await self._read(response, _MAX_BYTES, self._large))
+                        raise self._error_of(await self._read(response, _MAX_BYTES, self._large, bytearray()))
                 if on_open is not None:
                     on_open()
                 async with contextlib.aclosing(self._events(response.content)) as events:
@@ -341,13 +341,15 @@ class KubeClient:
     ) -> bytes:
         """Send a request, with retries, and return the body of a successful response."""
         seconds = self._timeout if timeout is None else timeout
+        content = bytearray()
 
         async def send() -> Response:
             sent = await self._send(request, connect_seconds=min(seconds, _CONNECT_SECONDS))
+            content.clear()
             async with sent as response:
-                return await self._read(response, max_bytes, large or self._large)
+                return await self._read(response, max_bytes, large or self._large, content)
 
-        with _as_unreachable():
+        with _as_unreachable(content):
             async with asyncio.timeout(seconds):
                 response = await self.retries.run(request.method, send, timeout=seconds, before_retry=before_retry)
         if response.status >= 300:
@@ -374,9 +376,10 @@ class KubeClient:
             server_hostname=configuration.tls_server_name,
         )
 
-    async def _read(self, response: aiohttp.ClientResponse, max_bytes: int, large: asyncio.Semaphore) -> Response:
-        """Read a whole response. A large one waits until it gets one of the slots of `large`."""
-        content = bytearray()
+    async def _read(
+        self, response: aiohttp.ClientResponse, max_bytes: int, large: asyncio.Semaphore, content: bytearray
+    ) -> Response:
+        """Read a whole response into `content`. A large one waits until it gets one of the slots of `large`."""
         async with contextlib.AsyncExitStack() as stack:
             async for piece in response.content.iter_any():
                 if len(content) <= _LARGE_BYTES < len(content) + len(piece):
@@ -408,11 +411,14 @@ class KubeClient:
 
 
 @contextlib.contextmanager
-def _as_unreachable() -> Iterator[None]:
-    """Raise KubeUnreachable for every error without a usable response."""
+def _as_unreachable(content: bytes | bytearray = b"") -> Iterator[None]:
+    """Raise KubeUnreachable for every error without a usable response; `content` is what was read of it."""
     try:
         yield
     except TimeoutError as error:
+        if content:
+            message = f"the API server's response is too large to be read in time: {len(content)} bytes were"
+            raise ResponseTooLarge(message, bytes(content[:_START_BYTES])) from error
         raise KubeUnreachable("the API server did not respond in time") from error
     except (aiohttp.ClientError, OSError, RestConfigError) as error:
         raise KubeUnreachable(f"the API server cannot be reached: {str(error) or type(error).__name__}") from error

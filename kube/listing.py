@@ -2,8 +2,8 @@
 
 Twenty thousand pods are 100 MB of JSON, seven times that as dicts, and seconds of decoding. This module needs the
 memory of one page (500 objects, like kubectl and client-go) and one decoded object, and yields to other tasks every few
-objects. After a page that is over 32 MiB or cannot be decoded, pages have fewer objects, at last one; then they grow
-again. So an object that cannot be read costs some requests, and the rest of the list is read.
+objects. After a page that is over 32 MiB, takes too long or cannot be decoded, pages have fewer objects, at last one;
+then they grow again. So an object that cannot be read costs some requests, and the rest of the list is read.
 """
 
 from __future__ import annotations

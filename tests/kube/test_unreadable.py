@@ -244,6 +244,48 @@ async def test_version_of_a_collection_whose_first_object_is_too_large(tmp_path:
         assert await collection_version(client, PATH) == "12"
 
 
+@pytest.mark.looptime
+async def test_list_whose_pages_take_too_long_has_smaller_ones(tmp_path: Path) -> None:
+    items = [thing(f"thing-{number}", "1") for number in range(20)]
+    limits: list[int] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        start, limit = int(request.query.get("continue", 0)), int(request.query["limit"])
+        limits.append(limit)
+        metadata = {"resourceVersion": "1", **({"continue": str(start + limit)} if start + limit < len(items) else {})}
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(f'{{"metadata":{json.dumps(metadata)},"items":['.encode())
+        for number, item in enumerate(items[start : start + limit]):
+            await asyncio.sleep(4)
+            await response.write((b"," if number else b"") + json.dumps(item).encode())
+        await response.write(b"]}")
+        return response
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.handlers[PATH] = handler
+        listed = await list_objects(client, PATH, lambda entry: entry["metadata"]["name"])
+    assert listed.items == [f"thing-{number}" for number in range(20)]
+    assert limits[:3] == [500, 50, 5]
+
+
+@pytest.mark.looptime
+async def test_silent_server_is_not_asked_for_smaller_pages(tmp_path: Path) -> None:
+    requests = 0
+
+    async def handler(_: web.Request) -> web.StreamResponse:
+        nonlocal requests
+        requests += 1
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.handlers[PATH] = handler
+        with pytest.raises(KubeUnreachable, match="did not respond in time"):
+            await list_objects(client, PATH, lambda entry: entry)
+    assert requests == 1
+
+
 async def test_list_goes_on_after_an_object_that_is_nested_too_deeply(tmp_path: Path) -> None:
     items = [json.dumps(thing(f"thing-{number}", "1")) for number in range(5)]
     items[2] = json.dumps(thing("deep", "1", spec=0)).replace("0}", DEEP + "}")
