@@ -1,9 +1,9 @@
 """Kubernetes Events, sent in the background.
 
 `record` only puts an event into a bounded queue; one task (`run`) sends them, those of a namespace in order, and
-namespaces take turns. An event that repeats while it waits is sent once, with its new count. If the queue is full, the
-namespace with the most events in it loses its newest. An event without a response is retried, twelve times in all and
-ten seconds apart, while later events wait. An event that the API server refuses is dropped.
+namespaces are served round robin. An event that repeats while it waits is sent once, with its new count. If the queue
+is full, the namespace with the most events in it loses its newest. An event without a response is retried, twelve times
+in all and ten seconds apart, while later events wait. An event that the API server refuses is dropped.
 
 Events that repeat are counted, combined and limited, so that they cannot fill etcd:
 

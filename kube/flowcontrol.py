@@ -54,7 +54,7 @@ class TokenBucket:
         self._hand_out()
 
     async def take(self, *, first: bool = False) -> None:
-        """Wait for a token; callers with `first` get theirs before all others, and namespaces take turns."""
+        """Wait for a token; callers with `first` get theirs before all others, and namespaces round robin."""
         if not any(self._waiting) and self.try_take():
             return
         token: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -91,7 +91,7 @@ class TokenBucket:
                 following = waiting.next()
                 assert following is not None
                 namespace, token = following
-                waiting.release(namespace)  # so that namespaces take turns
+                waiting.release(namespace)  # round robin by namespace
                 if token.done():
                     self._tokens += 1
                 else:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 def fair_share(demands: Iterable[int], total: int) -> int:
     """Return the most that each can have so that all together have at most `total` (max-min fairness).
 
-    Who needs less than the share leaves the rest to the others. If there is enough for all, it is at least the total.
+    A smaller demand leaves the rest of its share to the others. If there is enough for all, it is at least the total.
     """
     left, ordered = total, sorted(demands)
     for number, demand in enumerate(ordered):

@@ -2,8 +2,8 @@
 
 `--kube-api-qps` and `--kube-api-burst` limit the requests for scales, statuses and events together, and those to each
 metrics API separately: slow metrics APIs do not use up the budget for scaling. Writes of scales go before all other
-requests that wait; among the others namespaces take turns. Without these flags the limits grow with the number of HPAs
-(`autoscaler.loop.options`).
+requests that wait; the others are served by namespace, round robin. Without these flags the limits grow with the number
+of HPAs (`autoscaler.loop.options`).
 
 Requests in flight to a metrics API are limited, too: kube-apiserver holds a seat of the controller's priority level for
 each, so one namespace with many slow metrics could delay all requests of the controller there.

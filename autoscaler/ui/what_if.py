@@ -35,7 +35,7 @@ _RETRY_SECONDS: Final = 5
 class WhatIfPage:
     """Responds with the form, and with the result if there are parameters.
 
-    One replay runs at a time, for a limited time, and users take turns.
+    One replay runs at a time, for a limited time, and users are served round robin.
     """
 
     def __init__(self, context: PageContext) -> None:

@@ -53,7 +53,7 @@ async def test_callers_with_first_go_first_then_the_order_of_arrival(clock: Cloc
     assert order == ["scale 0", "scale 1", "status 0", "status 1"]
 
 
-async def test_waiting_namespaces_take_turns(clock: Clock) -> None:
+async def test_waiting_namespaces_are_served_round_robin(clock: Clock) -> None:
     bucket = TokenBucket(qps=64, burst=0, clock=clock)
     order: list[str] = []
 
