@@ -5,12 +5,12 @@ HPA. So slow queries of one namespace would delay the HPAs of all others.
 
 - Each request may wait a second for its query. Longer waits are paid from the namespace's budget, which grows by
   `seconds` a second. Without a budget a request fails: at once if the query is known to be slow, else after a moment.
-- A query that timed out fails at once for a while: 15 s, then twice as long each time, up to five minutes.
+- A query that timed out fails at once for a while: 15 s, then twice as long each time, up to five minutes. If its
+  server responded to no other query meanwhile, the server hangs and not the query: it costs nothing and has no pause.
 
 All namespaces together have the budget of eight. While it is used up, only namespaces that have used none of theirs may
-wait.
-Requests that fail get an error, never an old value. What is known of a query is kept for each namespace, so that no
-namespace can affect another's.
+wait. Requests that fail get an error, never an old value. What is known of a query is kept for each namespace, so that
+no namespace can affect another's.
 """
 
 from __future__ import annotations
@@ -99,10 +99,19 @@ class SlowQueries(Collector):
         *,
         deadline: Deadline,
         progress: Callable[[], QueryProgress | None],
+        responded_at: Callable[[], float],
     ) -> Vector | Scalar:
         """Return `get()`, the result of a query of a namespace, within the namespace's budget.
 
-        `progress` returns that of the query, None if it is not in flight. Requests without a namespace are not limited.
+        Requests without a namespace are not limited.
+
+        Args:
+            namespace: of the request.
+            key: of the query.
+            get: gets the result.
+            deadline: of the request.
+            progress: returns that of the query, None if it is not in flight.
+            responded_at: returns when the query's server responded last, by the event loop's clock.
 
         Raises:
             PrometheusSlow: the namespace has no budget, or the query timed out lately.
@@ -155,7 +164,9 @@ class SlowQueries(Collector):
             raise
         finally:
             timer.cancel()
-            waited = loop.time() - since - _FREE_SECONDS
+            hangs = timed_out and responded_at() < since
+            timed_out = timed_out and not hangs
+            waited = 0.0 if hangs else loop.time() - since - _FREE_SECONDS
             self._pay(budget, max(waited, 0.0) - paid)
             took = waited if result is None else result.seconds - _FREE_SECONDS
             if result is not None and took <= 0:

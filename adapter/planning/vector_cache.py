@@ -7,6 +7,7 @@ requests for the same query share it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from adapter.prometheus import (
     Destination,
     PrometheusBusy,
     PrometheusError,
+    PrometheusOptions,
     PrometheusTimeout,
     QueryProgress,
     Scalar,
@@ -61,6 +63,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
         self._prometheus = prometheus
         self._slow_queries = slow_queries or SlowQueries(seconds=0)
         self._in_flight: dict[tuple[str, Destination], QueryProgress] = {}
+        self._responded_at: dict[PrometheusOptions | None, float] = {}  # by the server
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
@@ -79,6 +82,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             lambda: self._instant(query, deadline, destination),
             deadline=deadline,
             progress=lambda: self._in_flight.get(key),
+            responded_at=lambda: self._responded_at.get(destination.server, -math.inf),
         )
 
     async def _instant(self, query: str, deadline: Deadline, destination: Destination) -> Vector | Scalar:
@@ -125,6 +129,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             query_progress.set(progress)
             try:
                 result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
+                self._responded_at[destination.server] = asyncio.get_running_loop().time()
             finally:
                 # After a call that was cancelled, another one may have begun already.
                 if self._in_flight.get((query, destination)) is progress:

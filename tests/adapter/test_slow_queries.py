@@ -39,7 +39,7 @@ PERIOD = 15.0
 
 @dataclass
 class Prometheus:
-    """Each query takes `seconds` of the query's first word, but none longer than `limit`."""
+    """Each query takes `seconds` of the query's first word, but none longer than `limit`; `alive` takes no time."""
 
     seconds: dict[str, float]
     limit: float = 20.0
@@ -51,6 +51,8 @@ class Prometheus:
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         kind = query.split()[0]
+        if kind == "alive":
+            return Vector(())
         self.queries.append(query)
         self.in_flight[kind] += 1
         self.most[kind] = max(self.most[kind], self.in_flight[kind])
@@ -104,9 +106,18 @@ class Controller:
 async def limited(
     prometheus: Prometheus | PrometheusServers, *, seconds: float = 1.0, ttl: float = 5.0
 ) -> AsyncIterator[tuple[VectorCache, SlowQueries]]:
+    """Serve queries of the namespaces; every second there is another query, without a namespace."""
     slow = SlowQueries(seconds=seconds)
     async with VectorCache(prometheus, ttl=ttl, slow_queries=slow) as cache:
+
+        async def others() -> None:
+            for number in itertools.count():
+                await cache.instant(f"alive {number}")
+                await asyncio.sleep(1.0)
+
+        task = asyncio.create_task(others())
         yield cache, slow
+        task.cancel()
 
 
 async def outcome(cache: VectorCache, query: str, *, namespace: str = "", seconds: float | None = None) -> str:
@@ -182,6 +193,16 @@ async def test_requests_that_share_a_query_that_timed_out_count_as_one() -> None
         assert await outcome(cache, "slow x") == "timeout after 10 s"  # not paused for twice as long
 
 
+async def test_server_that_hangs_altogether_costs_nothing_and_pauses_no_query() -> None:
+    prometheus = Prometheus({"slow": 60.0}, limit=10.0)
+    async with VectorCache(prometheus, ttl=5.0, slow_queries=SlowQueries(seconds=1.0)) as cache:
+        for _ in range(5):
+            assert await asyncio.gather(*(outcome(cache, f"slow {n}") for n in range(2))) == ["timeout after 10 s"] * 2
+            await asyncio.sleep(2.0)
+        prometheus.seconds["slow"] = 0.1
+        assert await asyncio.gather(*(outcome(cache, f"slow {n}") for n in range(2))) == ["value after 0.1 s"] * 2
+
+
 async def test_query_that_works_again_has_no_pause() -> None:
     prometheus = Prometheus({"slow": 60.0}, limit=10.0)
     async with limited(prometheus) as (cache, _):
@@ -244,7 +265,7 @@ async def test_query_that_is_sent_again_while_its_cancellation_ends_has_a_value(
         first.cancel()
         await asyncio.sleep(0)
         assert await outcome(cache, "slow x") == "value after 4.5 s"
-        assert not cache._in_flight
+        assert not [query for query, _ in cache._in_flight if query == "slow x"]
 
 
 async def test_timeout_of_an_impatient_client_pauses_no_query() -> None:
