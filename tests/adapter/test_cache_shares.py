@@ -44,3 +44,11 @@ def test_an_entry_that_is_used_again_is_the_youngest() -> None:
 def test_a_large_entry_leaves_room_for_those_of_other_namespaces() -> None:
     assert filled().largest("shop") == 10
     assert filled().largest("") == 100
+
+
+def test_a_new_entry_counts_for_its_namespace_before_it_is_there() -> None:
+    shares: CacheShares[str] = CacheShares(100, of_namespaces=10)
+    shares.add("shop", "s", 5)
+    shares.add("bank", "b", 4)
+    assert shares.to_evict("bank", 3) == "b"
+    assert shares.to_evict("shop", 3) == "s"

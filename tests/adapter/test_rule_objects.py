@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.rule_objects import watches
 from adapter.rule_objects.pace import Pace
 from adapter.rules.objects import Tenancy
+from kube.store import Store
 from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, OWN, Cluster, rule_objects_cluster
 from tests.eventually import eventually
 
@@ -418,6 +420,39 @@ async def test_objects_of_a_namespace_have_a_longest_total(tmp_path: Path, monke
             return (await cluster.states())["ConfigMap", "Ready"] == 1
 
         await eventually(has_room, every=0.02)
+
+
+async def test_small_namespaces_have_room_and_others_are_read_again_after_a_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "MAX_TOTAL_BYTES", 60_000)
+    lists, list_again = 0, Store.list_again
+
+    def counted(store: Store[Any]) -> None:
+        nonlocal lists
+        lists += 1
+        list_again(store)
+
+    monkeypatch.setattr(Store, "list_again", counted)
+    options = RuleObjectOptions(config_maps=True, tenancy=Tenancy(own_namespace=OWN))
+    async with rule_objects_cluster(tmp_path, options=options) as cluster:
+
+        async def has_states(**states: int) -> None:
+            async def check() -> bool:
+                return await cluster.states() == {("ConfigMap", state): count for state, count in states.items()}
+
+            await eventually(check, every=0.02)
+
+        for number, (name, namespace, size) in enumerate((("a", "shop", 40_000), ("b", "bank", 25_000))):
+            long = f"externalRules: [{{name: long, query: '{'x' * size}'}}]"
+            await cluster.create_config_map(name, {"rules.yaml": long}, namespace=namespace)
+            await has_states(Ready=number + 1)
+        await cluster.create_config_map("c", {"rules.yaml": long}, namespace="shop")
+        await has_states(Ready=2, TooManyRules=1)
+        assert not lists
+        await cluster.admin.delete(f"{CONFIG_MAPS.format('shop')}/a")
+        await has_states(Ready=1, TooManyRules=1)
+        assert lists
 
 
 async def test_rule_of_a_namespace_finds_a_limited_number_of_names(tmp_path: Path) -> None:
