@@ -115,8 +115,7 @@ async def test_controller_manager_scales_on_packets(node: Node, load: Packets, r
 async def test_controller_manager_scales_on_cpu_and_kubectl_top_shows_it(node: Node, record_property: Seen) -> None:
     address = await node.service_address("default", "worker")
     with stopwatch() as taken:
-        async with aiohttp.ClientSession() as session:
-            await session.get(f"http://{address}/burn?cores=0.3")
+        assert (await page(f"http://{address}/burn?cores=0.3"))[0] == 200
         await eventually(lambda: has_replicas(node, "worker", 2), within=120)
     record_property("seen", f"2 replicas after {taken[0]:.0f} s")
     record_property("seen", await eventually(lambda: top(node)))
@@ -284,7 +283,7 @@ async def top(node: Node) -> str:
     pods = await node.kubectl("top", "pods", "--namespace=default", "--selector=app=worker", "--no-headers")
     nodes = await node.kubectl("top", "nodes", "--no-headers")
     burnt = max(int(each) for each in re.findall(r"\s(\d+)m\s", pods))
-    assert 200 <= burnt <= 400, pods
+    assert 100 <= burnt <= 600, pods
     assert int(nodes.split()[1].removesuffix("m")) >= burnt, nodes
     return f"top: worker {burnt}m, node {nodes.split()[1]}"
 
