@@ -262,7 +262,7 @@ prometheus_flags = option_group(
         show_default=True,
         help="Maximum number of concurrent queries, half of which one namespace may have. Further ones wait; a free "
         "slot goes to the namespace with the fewest queries under way. All replicas together should have fewer than "
-        "Prometheus executes (--query.max-concurrency, by default 20).",
+        "Prometheus executes (20, unless it has another query.max-concurrency).",
     ),
     click.option(
         "--prometheus-response-memory-mb",

@@ -35,6 +35,7 @@ OTHERS = {
     "--no-query.partial-response": "Thanos",
     "--set": "helm",
     "--hpas": "bench",
+    "--controller": "bench",
     "--quick": "bench",
     "--real-time": "bench",
     "--seconds": "bench",
