@@ -41,7 +41,7 @@ _NAMESPACES = ResourceInfo(
 )
 _EVERYTHING = LabelSelector()
 # Namespaces queried concurrently, with two queries each; more could overflow the queue of a namespace.
-_NAMESPACES_AT_ONCE = 16
+_NAMESPACES_AT_ONCE = 8
 
 
 class ResourceMetrics:

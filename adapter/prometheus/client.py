@@ -313,6 +313,8 @@ class PrometheusClient:
         with self._budget.share() as share:
             try:
                 while not ended:
+                    if size > limit:
+                        raise PrometheusBadResponse(f"Prometheus' response is longer than {limit} bytes")
                     ended = response.content.at_eof()
                     while len(waiting) >= _PIECE or (ended and waiting):
                         async with self._budget.decoding:
@@ -324,8 +326,6 @@ class PrometheusClient:
                         chunk = await response.content.read(_PIECE)
                         waiting += chunk
                         size += len(chunk)
-                        if size > limit:
-                            raise PrometheusBadResponse(f"Prometheus' response is longer than {limit} bytes")
                 return await asyncio.to_thread(reader.finish)
             finally:
                 reader.clear()

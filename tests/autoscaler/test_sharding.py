@@ -177,7 +177,8 @@ async def test_an_hpa_of_another_shard_costs_one_request_in_ten_sync_periods(
         await queue.started(2)
         for times in range(1, 22):
             await queue.advance(period + 1, until=reconciled(times))
-    # Its own HPA is reconciled 21 times, the other one at the first, the eleventh and the twenty-first.
+        # Its own HPA is reconciled 21 times, the other one at the first, the eleventh and the twenty-first.
+        await until(lambda: cluster.server.requests.of("get", "deployments/scale", user="shard-1") >= 21 + 3)
     assert cluster.metrics.requests == 21
     assert cluster.server.requests.of("get", "deployments/scale", user="shard-1") == 21 + 3
     assert cluster.condition(FIRST, "AbleToScale") is None
