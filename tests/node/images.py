@@ -113,7 +113,7 @@ def _pip_settings() -> Iterator[tuple[str, str]]:
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], check=True, stdout=subprocess.PIPE, text=True
     )
-    for line in listed.stdout.splitlines():  # global.index-url='https://...'
+    for line in listed.stdout.splitlines():  # section.name='value'
         key, _, value = line.partition("=")
         yield key.rpartition(".")[2], str(ast.literal_eval(value))
 
