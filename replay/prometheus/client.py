@@ -18,6 +18,9 @@ from replay.prometheus.session import PrometheusSession, RetriableError
 
 _T = TypeVar("_T")
 
+# With less time left, a retry would end in a timeout that says less than the error before it.
+_SHORTEST_SECONDS = 1.0
+
 _Point = tuple[Annotated[float, msgspec.Meta(ge=0, le=MAX_TIMESTAMP)], str]
 """Seconds since the epoch, and the value's text."""
 
@@ -144,7 +147,7 @@ class RangeClient:
                 return self._checked(send)
             except RetriableError:
                 delay = backoff.next()
-                if self._clock() + delay >= self._session.deadline:
+                if self._clock() + delay + _SHORTEST_SECONDS >= self._session.deadline:
                     raise
                 self._sleep(delay)
 
