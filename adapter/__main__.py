@@ -1,6 +1,6 @@
 """`python -m adapter`, and the console script milliscale-adapter."""
 
-from kube.starting import importing
+from kube.process.starting import importing
 
 with importing():
     from adapter.cli import main

@@ -24,8 +24,8 @@ from adapter.commands.rule_object_flags import rule_object_flags
 from adapter.commands.serve import serve as run_server
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
-from kube.client import KubeConfigError
-from kube.flags import (
+from kube.api.client import KubeConfigError
+from kube.process.flags import (
     CONTEXT_SETTINGS,
     GoCommand,
     LazyGroup,
@@ -34,7 +34,7 @@ from kube.flags import (
     option_group,
     verbosity_option,
 )
-from kube.process import installed_version, run, setup_logging
+from kube.process.runtime import installed_version, run, setup_logging
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError
 from kube.serving.flags import authorization_flags, serving_flags, tls_flags, token_ttl_flag, trust_flags

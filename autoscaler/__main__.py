@@ -1,6 +1,6 @@
 """`python -m autoscaler`, and the console script milliscale-autoscaler."""
 
-from kube.starting import importing
+from kube.process.starting import importing
 
 with importing():
     from autoscaler.cli import main

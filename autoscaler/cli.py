@@ -19,9 +19,8 @@ from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.run import run as run_controller
 from autoscaler.records.audit import AuditLogError
 from autoscaler.ui.sources import WhatIf
-from kube.client import KubeConfigError
-from kube.durations import POSITIVE_DURATION
-from kube.flags import (
+from kube.api.client import KubeConfigError
+from kube.process.flags import (
     ANY_FINITE,
     CONTEXT_SETTINGS,
     GoCommand,
@@ -31,11 +30,12 @@ from kube.flags import (
     flag_section,
     verbosity_option,
 )
-from kube.process import installed_version, setup_logging
-from kube.process import run as run_process
+from kube.process.runtime import installed_version, setup_logging
+from kube.process.runtime import run as run_process
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError
 from kube.serving.listener import ListenError
+from kube.values.durations import POSITIVE_DURATION
 
 _DEFAULTS = Options()
 

@@ -25,7 +25,7 @@ import msgspec
 from bench.costs import Cost
 from bench.load_generator import Outcome, Task
 from bench.recorded_heads import hpa_head
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.pki import Pki, client_tls
 from playground.binaries import find_async

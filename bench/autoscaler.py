@@ -28,7 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.figures import cpu_seconds, peak_mib, rss_mib
 from bench.hpa_cluster import Ended, Grown, Order
 from bench.hpa_process import ROOT, ClusterProcess, cluster_process
-from kube.process import run
+from kube.process.runtime import run
 from playground.kube_apiserver import find_assets
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess

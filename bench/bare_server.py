@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from aiohttp import web
 
-from kube.process import run, stopped_by_signals
+from kube.process.runtime import run, stopped_by_signals
 
 _FILE = click.Path(path_type=Path, exists=True)
 

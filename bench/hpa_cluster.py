@@ -40,12 +40,12 @@ from bench.hpa_objects import (
     namespace_objects,
     namespace_of,
 )
-from kube.certs import CertificateAuthority
-from kube.client import KubeClient, KubeUnreachable
-from kube.mapping import GroupResource
-from kube.process import run
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeUnreachable
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError
+from kube.process.runtime import run
+from kube.security.certs import CertificateAuthority
+from kube.values.selectors import LabelSelector
 from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.pki import Pki
 from playground.kube_apiserver import KubeApiServer, find_assets

@@ -26,10 +26,10 @@ from bench.costs import show, write_lines
 from bench.figures import cpu_seconds, peak_mib, rss_mib
 from bench.hpa_cluster import PODS_EACH, Grown, Order
 from bench.hpa_process import ROOT, cluster_process
-from kube.client import KubeClient
-from kube.label_index import LabelIndex
-from kube.process import run, watch_loop
-from kube.store import Store
+from kube.api.client import KubeClient
+from kube.cache.label_index import LabelIndex
+from kube.cache.store import Store
+from kube.process.runtime import run, watch_loop
 from playground.kube_apiserver import find_assets
 
 _LOOK_SECONDS = 0.005

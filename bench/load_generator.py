@@ -20,7 +20,7 @@ from typing import cast
 import msgspec
 
 from bench.recorded_heads import Head
-from kube.process import run
+from kube.process.runtime import run
 
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"

@@ -27,8 +27,8 @@ from aiohttp import web
 
 from bench.costs import Cost, show, write_lines
 from bench.figures import percentile
-from kube.client import KubeClient
-from kube.process import run
+from kube.api.client import KubeClient
+from kube.process.runtime import run
 from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.pki import Pki
 from playground.install import apply, read_objects

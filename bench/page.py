@@ -30,7 +30,7 @@ from bench.costs import show, write_lines
 from bench.figures import cpu_seconds, rss_mib
 from bench.hpa_process import ROOT
 from bench.page_hpas import ChangingHPAs
-from kube.process import freeze_gc, run
+from kube.process.runtime import freeze_gc, run
 from kube.web.access import NamespaceAccess
 from kube.web.options import UIAddress
 from kube.web.server import PageServer

@@ -13,7 +13,7 @@ from autoscaler.objects.hpa import track_hpa
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.ui.changes import Changes
 from autoscaler.ui.sources import Sources, WhatIfResult
-from kube.quantity import canonical_quantity
+from kube.values.quantity import canonical_quantity
 
 _NAMESPACES: Final = 50
 _TICK_SECONDS: Final = 0.05

@@ -17,7 +17,7 @@ import msgspec
 
 from bench.figures import cpu_seconds, percentile
 from bench.load_generator import Connection, Tally, Task, audit_ids, client_context
-from kube.process import run
+from kube.process.runtime import run
 
 _STEP_SECONDS = 0.002
 _GRACE_SECONDS = 60.0

@@ -25,8 +25,8 @@ from typing import Any, Final
 import click
 from aiohttp import web
 
-from kube.client import KubeClient
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
 from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.install import Manifests, apply, write_account_kubeconfig

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from adapter.cli import serve
-from kube.objects import convert
+from kube.api.objects import convert
 from kubectl_milliscale.flags import given_flags
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 

@@ -14,7 +14,7 @@ import msgspec
 
 from autoscaler.commands.debug_client import fetch_decisions
 from autoscaler.loop.options import Options
-from kube.objects import convert
+from kube.api.objects import convert
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 
 _LABELS: Final = "app.kubernetes.io/name=milliscale,app.kubernetes.io/component=autoscaler"
@@ -152,5 +152,5 @@ def _lease_holders(kubectl: Kubectl, quoted_namespace: str) -> set[str]:
     except KubectlError:
         return set()
     leases = convert(listed, _Leases, "the list of Leases").items
-    # An identity is the pod's name and a random part: kube.election.unique_identity.
+    # An identity is the pod's name and a random part: kube.controller.election.unique_identity.
     return {(lease.spec.holder_identity or "").rpartition("_")[0] for lease in leases}

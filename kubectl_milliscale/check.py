@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from adapter.commands.diagnose import check as check_rules
-from kube.flags import FILE
+from kube.process.flags import FILE
 from kubectl_milliscale.flags import adapter_namespace_option, borrow_flags, kubectl_options
 from kubectl_milliscale.kubectl import Kubectl
 from kubectl_milliscale.prometheus_flags import fill_in_prometheus

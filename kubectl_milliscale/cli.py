@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
-from kube.flags import CONTEXT_SETTINGS, LazyGroup
-from kube.process import installed_version
+from kube.process.flags import CONTEXT_SETTINGS, LazyGroup
+from kube.process.runtime import installed_version
 
 _LAZY: Final = {
     "status": "kubectl_milliscale.status:status",

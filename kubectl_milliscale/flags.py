@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from kube.flags import Parsed, option_group
+from kube.process.flags import Parsed, option_group
 from kubectl_milliscale.kubectl import Kubectl
 
 C = TypeVar("C", bound=click.Command)

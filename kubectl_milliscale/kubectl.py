@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 import click
 
-from kube.config import own_namespace
+from kube.api.config import own_namespace
 
 _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
 _NO_CONTEXT: Final = "current-context must exist"

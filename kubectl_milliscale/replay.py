@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from autoscaler.cli import run
-from kube.flags import FILE, GoCommand
+from kube.process.flags import FILE, GoCommand
 from kubectl_milliscale.autoscaler_pods import find_pods, pod_with_decisions
 from kubectl_milliscale.flags import (
     adapter_namespace_option,

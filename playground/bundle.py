@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kube.client import KubeClient, KubeError
-from kube.durations import format_duration
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeError
+from kube.api.status import StatusError
+from kube.values.durations import format_duration
 from playground.binaries import find_async
 from playground.cluster import start_cluster
 from playground.errors import PlaygroundError

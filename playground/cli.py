@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from kube.client import KubeError
-from kube.status import StatusError
+from kube.api.client import KubeError
+from kube.api.status import StatusError
 from playground.binaries import HOME
 from playground.demo import run_demo
 from playground.errors import PlaygroundError

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.pki import Pki
 from playground.controllers import DeploymentController

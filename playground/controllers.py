@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import msgspec
 
-from kube.client import KubeClient, KubeError
-from kube.retries import Backoff
-from kube.status import StatusError
-from kube.store import Key, Store
+from kube.api.client import KubeClient, KubeError
+from kube.api.retries import Backoff
+from kube.api.status import StatusError
+from kube.cache.store import Key, Store
 
 _log = logging.getLogger(__name__)
 

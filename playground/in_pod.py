@@ -13,7 +13,7 @@ NAMESPACE: Final = "milliscale"
 # It imports what is not of the program in the same way as the program does.
 _PROGRAM: Final = """
 import runpy, sys
-from kube.starting import importing
+from kube.process.starting import importing
 with importing():
     from pathlib import Path
     from kube import config

@@ -16,9 +16,9 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from kube.client import KubeClient
-from kube.mapping import RestMapper
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.api.status import StatusError
 from playground.errors import PlaygroundError
 
 Object = dict[str, Any]

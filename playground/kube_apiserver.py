@@ -14,8 +14,8 @@ import aiohttp
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from kube.client import KubeClient, KubeError
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeError
+from kube.api.status import StatusError
 from playground.apiserver.bootstrap import FRONT_PROXY_NAME
 from playground.apiserver.pki import Pki
 from playground.errors import PlaygroundError

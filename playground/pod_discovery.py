@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kube.client import KubeClient
-from kube.store import Store
+from kube.api.client import KubeClient
+from kube.cache.store import Store
 from playground.prometheus import PrometheusServer, Target
 from playground.views import Pod, Service
 from playground.workload import Workload, WorkloadPod

@@ -10,9 +10,9 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Final
 
-from kube.client import KubeClient
-from kube.quantity import Quantity, QuantityError
-from kube.store import Key, Store
+from kube.api.client import KubeClient
+from kube.cache.store import Key, Store
+from kube.values.quantity import Quantity, QuantityError
 from playground.views import Deployment, Event, Hpa
 
 _EVENTS_KEPT: Final = 50

@@ -14,7 +14,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from kube.quantity import Quantity, QuantityError
+from kube.values.quantity import Quantity, QuantityError
 from playground.scoreboard import Standing
 from playground.views import Event
 

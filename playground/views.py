@@ -1,4 +1,4 @@
-"""Typed views of objects for the demo. Each has a `select` for kube.store, which returns None for other JSON."""
+"""Typed views of objects for the demo. Each has a `select` for kube.cache.store, which returns None for other JSON."""
 
 from __future__ import annotations
 

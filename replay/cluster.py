@@ -9,10 +9,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from autoscaler.core.model import HPA_APIS
-from kube.client import KubeClient, KubeConfigError, KubeError
-from kube.config import default_kubeconfig
-from kube.process import run
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeConfigError, KubeError
+from kube.api.config import default_kubeconfig
+from kube.api.status import StatusError
+from kube.process.runtime import run
 from replay.hpa_files import HPAFile, parse_hpa_document
 from replay.load import ReplayError
 

@@ -23,9 +23,9 @@ from adapter.rules import RulesError, RulesFile
 from adapter.rules.manifests import load_manifest_rules
 from autoscaler.commands.debug_client import fetch_decisions
 from autoscaler.core.config import Config
-from kube.client import KubeClient
-from kube.flags import GoCommand
-from kube.process import run
+from kube.api.client import KubeClient
+from kube.process.flags import GoCommand
+from kube.process.runtime import run
 from replay.cluster import connected, read_cluster_hpa
 from replay.compare import compare
 from replay.csv_source import read_csv

@@ -16,9 +16,9 @@ from adapter.commands.flags import prometheus_flags
 from adapter.rules.goregex import GoRegex, GoRegexError
 from autoscaler.commands.debug_client import SERVER_URL
 from autoscaler.commands.flags import config_options
-from kube.durations import DURATION, POSITIVE_DURATION, DurationError, parse_duration
-from kube.flags import flag_section, kubeconfig_options, option_group
-from kube.quantity import Quantity, QuantityError
+from kube.process.flags import flag_section, kubeconfig_options, option_group
+from kube.values.durations import DURATION, POSITIVE_DURATION, DurationError, parse_duration
+from kube.values.quantity import Quantity, QuantityError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

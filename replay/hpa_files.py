@@ -35,7 +35,7 @@ from autoscaler.core.pods import calculate_pod_requests
 from autoscaler.objects.hpa import default_hpa, parse_hpa
 from autoscaler.objects.validation import validate_hpa
 from autoscaler.objects.workloads import parse_pod
-from kube.objects import ParseError
+from kube.api.objects import ParseError
 from replay.load import ReplayError, metric_key, metric_name
 
 _V1: Final = "autoscaling/v1"

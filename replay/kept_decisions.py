@@ -28,7 +28,7 @@ from autoscaler.core.model import (
     ResourceMetric,
 )
 from autoscaler.records.record import DecisionRecord, MetricRecord
-from kube.quantity import milli_value, quantity_text
+from kube.values.quantity import milli_value, quantity_text
 from replay.earlier_scales import earlier_scales
 from replay.load import Load, ReplayError, Series, metric_key
 from replay.recorded import PodCounts, Reconciliation, RecordedMetric

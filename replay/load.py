@@ -18,7 +18,7 @@ from autoscaler.core.history import History
 from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import InvalidMetric, MetricSource, ObjectMetric, ResourceMetric
 from autoscaler.core.status import rfc3339
-from kube.selectors import SelectorError
+from kube.values.selectors import SelectorError
 from replay.recorded import Reconciliation
 
 _COUNTER_SUFFIXES: Final = ("_total", "_count", "_sum", "_bucket")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from autoscaler.records.record import MetricRecord
-from kube.quantity import milli_value
+from kube.values.quantity import milli_value
 from replay.recorded import PodCounts
 
 _MEMORY: Final = "memory"

@@ -26,10 +26,10 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.snapshot import RulePart, Snapshot, carried_part, part_of, snapshot_of
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
-from kube.client import KubeError
-from kube.mapping import GroupResource, ResourceLookup
-from kube.retries import Backoff
-from kube.status import StatusError, service_unavailable
+from kube.api.client import KubeError
+from kube.api.mapping import GroupResource, ResourceLookup
+from kube.api.retries import Backoff
+from kube.api.status import StatusError, service_unavailable
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from adapter.gil import releasing_gil
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
 from adapter.rules.naming import ResourceNaming
-from kube.mapping import GroupResource, NoMatchError, ResourceLookup
+from kube.api.mapping import GroupResource, NoMatchError, ResourceLookup
 
 _log = logging.getLogger(__name__)
 

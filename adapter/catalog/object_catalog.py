@@ -25,9 +25,9 @@ from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSo
 from adapter.gil import releasing_gil
 from adapter.rules import QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
-from kube.mapping import GroupResource
-from kube.selectors import LabelSelector
-from kube.status import service_unavailable
+from kube.api.mapping import GroupResource
+from kube.api.status import service_unavailable
+from kube.values.selectors import LabelSelector
 
 # Fewer metrics are sorted within a millisecond, without a thread.
 _FEW = 500

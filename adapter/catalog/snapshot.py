@@ -29,7 +29,7 @@ from adapter.catalog.inventory import (
 from adapter.gil import releasing_gil
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule, ScheduleRule
-from kube.mapping import GroupResource, NoMatchError, ResourceLookup
+from kube.api.mapping import GroupResource, NoMatchError, ResourceLookup
 
 T = TypeVar("T")
 

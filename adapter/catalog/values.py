@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kube.selectors import LabelSelector
+from kube.values.selectors import LabelSelector
 
 _INT64_LIMIT = 2.0**63
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kube.mapping import FixedResources, ResourceInfo
+from kube.api.mapping import FixedResources, ResourceInfo
 
 _NAMESPACED = {
     "v1": "Pod Service ConfigMap Secret Endpoints Event ServiceAccount ReplicationController LimitRange ResourceQuota"

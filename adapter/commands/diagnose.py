@@ -32,12 +32,12 @@ from adapter.metrics.objects import ListedObjects, ObjectNames
 from adapter.prometheus import MemoryBudget, PrometheusConfigError, PrometheusServers
 from adapter.rules import RulesError, RulesFile
 from adapter.rules.manifests import FoundRules, load_manifest_rules
-from kube.client import KubeClient, KubeConfigError, KubeError
-from kube.flags import FILE, Parsed, verbosity_option
-from kube.mapping import ResourceInfo, ResourceLookup, RestMapper
-from kube.process import run, setup_logging
-from kube.selectors import LabelSelector
-from kube.status import StatusError, bad_request
+from kube.api.client import KubeClient, KubeConfigError, KubeError
+from kube.api.mapping import ResourceInfo, ResourceLookup, RestMapper
+from kube.api.status import StatusError, bad_request
+from kube.process.flags import FILE, Parsed, verbosity_option
+from kube.process.runtime import run, setup_logging
+from kube.values.selectors import LabelSelector
 
 _T = TypeVar("_T")
 

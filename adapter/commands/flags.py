@@ -23,10 +23,10 @@ from adapter.prometheus.notices import PartialResponses
 from adapter.prometheus.options import DEFAULT_CONNECTIONS
 from adapter.rules.reading import parse_auth
 from adapter.upstream import Auth, header
-from kube.config import RestConfigError, load_config
-from kube.durations import DURATION, POSITIVE_DURATION
-from kube.flags import FILE, Parsed, bool_option, option_group
+from kube.api.config import RestConfigError, load_config
+from kube.process.flags import FILE, Parsed, bool_option, option_group
 from kube.serving.options import AuthOptions, ServingOptions
+from kube.values.durations import DURATION, POSITIVE_DURATION
 from kube.web.options import UIAddress
 
 Command = Callable[..., None]

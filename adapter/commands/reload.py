@@ -1,7 +1,8 @@
 """Reload the rules file when it changes.
 
-The file is polled (kube.files), and read at once on SIGHUP. A file that cannot be used changes nothing: the last good
-rules stay in use, which is logged once, and reported by a metric and by readyz?verbose until the file is fixed.
+The file is polled (kube.process.files), and read at once on SIGHUP. A file that cannot be used changes nothing: the
+last good rules stay in use, which is logged once, and reported by a metric and by readyz?verbose until the file is
+fixed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.rules import RulesError, RulesFile, load_rules
-from kube.files import FilesVersion
+from kube.process.files import FilesVersion
 
 _log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from adapter.promql import restrict_selector
 from adapter.rule_objects.annotations import hpa_sources
 from adapter.rule_objects.sources import CLUSTER_METRIC_RULES, CONFIG_MAPS, METRIC_RULES, ObjectSource
 from adapter.rules.objects import Tenancy
-from kube.config import own_namespace
-from kube.durations import POSITIVE_DURATION
-from kube.flags import Parsed, bool_option, option_group
+from kube.api.config import own_namespace
+from kube.process.flags import Parsed, bool_option, option_group
+from kube.values.durations import POSITIVE_DURATION
 
 _OWN_NAMESPACE = "milliscale"
 

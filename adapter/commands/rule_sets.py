@@ -42,9 +42,9 @@ from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import Telemetry
-from kube.mapping import RestMapper
+from kube.aio.tasks import free_when_cancelled
+from kube.api.mapping import RestMapper
 from kube.serving.health import Health
-from kube.tasks import free_when_cancelled
 
 _log = logging.getLogger(__name__)
 

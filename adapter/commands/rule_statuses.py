@@ -9,8 +9,8 @@ from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.rule_objects.status_check import RuleChecker
 from adapter.rule_objects.status_writer import LEASE, StatusWriter
 from adapter.rule_objects.telemetry import condition_counts
-from kube.client import KubeClient
-from kube.election import ElectionSettings
+from kube.api.client import KubeClient
+from kube.controller.election import ElectionSettings
 
 
 def status_writer(

@@ -20,8 +20,8 @@ from adapter.rules.field_types import window
 from adapter.rules.manifests import load_manifest_rules
 from adapter.schedules.cron import instant
 from adapter.schedules.schedule import Change
-from kube.flags import FILE, Parsed
-from kube.quantity import milli_text
+from kube.process.flags import FILE, Parsed
+from kube.values.quantity import milli_text
 
 _MAX_DAYS = 400
 _YEARS = range(1970, 2100)

@@ -42,11 +42,11 @@ from adapter.rule_objects.telemetry import rule_object_counts
 from adapter.rules import RulesFile
 from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
-from kube.client import KubeClient
-from kube.client_metrics import ClientMetrics
-from kube.config import client_socket
-from kube.mapping import RestMapper
-from kube.process import freeze_gc, stopped_by_signals, watch_loop
+from kube.api.client import KubeClient
+from kube.api.client_metrics import ClientMetrics
+from kube.api.config import client_socket
+from kube.api.mapping import RestMapper
+from kube.process.runtime import freeze_gc, stopped_by_signals, watch_loop
 from kube.serving.connection import overload_check
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.health import Health

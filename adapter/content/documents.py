@@ -16,9 +16,9 @@ import msgspec
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP, RESOURCE_GROUP
 from adapter.catalog.values import ExternalMetricValue, MetricValue
 from adapter.metrics.usage import NodeUsage, PodUsage, Usage
-from kube.durations import format_duration
-from kube.quantity import Format, Quantity, milli_text
-from kube.selectors import LabelSelector, Operator
+from kube.values.durations import format_duration
+from kube.values.quantity import Format, Quantity, milli_text
+from kube.values.selectors import LabelSelector, Operator
 
 JsonObject = dict[str, Any]
 

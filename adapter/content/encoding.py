@@ -19,7 +19,7 @@ import yaml
 
 from adapter.content import protobuf
 from adapter.content.documents import Document
-from kube.status import StatusError
+from kube.api.status import StatusError
 
 T = TypeVar("T")
 Encodable = msgspec.Struct | dict[str, Any]

@@ -22,9 +22,9 @@ from adapter.content.documents import (
     usage_texts,
 )
 from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage
-from kube.quantity import milli_text
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.status import StatusError
+from kube.values.quantity import milli_text
+from kube.values.selectors import LabelSelector
 
 _MAGIC = b"k8s\x00"
 _VARINT, _BYTES = 0, 2

@@ -19,7 +19,7 @@ from adapter.planning.coalescing_costs import BENEFIT_OF_THE_DOUBT, Pause
 from adapter.planning.metric_queries import coalesced_query
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import AnyRule, Merge, ResourceRules, Rule
-from kube.mapping import GroupResource, ResourceLookup
+from kube.api.mapping import GroupResource, ResourceLookup
 
 _CONCURRENT_EXAMPLES = 8
 _NAMESPACES = GroupResource("", "namespaces")

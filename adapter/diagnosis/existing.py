@@ -10,11 +10,11 @@ import asyncio
 import re
 from collections.abc import Iterable
 
+from adapter.deadlines import Deadline
 from adapter.planning.vector_cache import InstantQueries
 from adapter.prometheus import Destination, PrometheusError, Vector
 from adapter.promql import PromqlError, label_text, matcher_sign, matchers, parse, selectors
-from kube.deadlines import Deadline
-from kube.fields import quote
+from kube.values.fields import quote
 
 # More names are left out, and so are longer ones.
 _MAX_NAMES, _MAX_NAME = 10, 253

@@ -22,8 +22,8 @@ from adapter.diagnosis.series_names import SeriesNames
 from adapter.gil import releasing_gil
 from adapter.rules import Rule
 from adapter.rules.model import on_one_line
-from kube.durations import format_duration
-from kube.mapping import GroupResource, NoMatchError, ResourceLookup
+from kube.api.mapping import GroupResource, NoMatchError, ResourceLookup
+from kube.values.durations import format_duration
 
 EXTERNAL = "external"
 _SUGGESTIONS = 3

@@ -19,7 +19,7 @@ from adapter.diagnosis.series_names import SeriesNames
 from adapter.gil import releasing_gil
 from adapter.metrics.resource_metrics import missing_resource_labels
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile, ScheduleRule
-from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
+from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 
 _NAMESPACES = GroupResource("", "namespaces")
 

@@ -16,6 +16,7 @@ from adapter.catalog.inventory import CustomSource, ExternalSource, Source
 from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.existing import existing_series, what_exists
 from adapter.diagnosis.report import Example, Value
 from adapter.metrics.custom import CustomMetrics
@@ -32,12 +33,11 @@ from adapter.prometheus.results import HISTOGRAMS
 from adapter.promql import label_text
 from adapter.rules import QueryRule, Rule, ScheduleRule
 from adapter.schedules.schedule import next_change
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.fields import quote
-from kube.mapping import GroupResource, ResourceLookup
-from kube.quantity import Quantity, milli_text
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.mapping import GroupResource, ResourceLookup
+from kube.api.status import StatusError
+from kube.values.fields import quote
+from kube.values.quantity import Quantity, milli_text
+from kube.values.selectors import LabelSelector
 
 _EVERYTHING = LabelSelector()
 _NODES = GroupResource("", "nodes")

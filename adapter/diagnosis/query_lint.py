@@ -21,7 +21,7 @@ from adapter.promql import Labels, PromqlError, can_be_nan, is_scalar, parse, re
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule
 from adapter.rules.field_types import QUERY_FIELDS
 from adapter.rules.model import on_one_line
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 
 _NAME = "x"
 _SERIES = "series"

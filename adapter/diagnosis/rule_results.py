@@ -20,7 +20,7 @@ from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesRe
 from adapter.gil import releasing_gil
 from adapter.planning.metric_queries import coalesced_query
 from adapter.rules import AnyRule, Rule
-from kube.durations import format_duration
+from kube.values.durations import format_duration
 
 _METRICS_AT_ONCE = 100  # without releasing the GIL, about a millisecond
 

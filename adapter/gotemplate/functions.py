@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kube.fields import quote
+from kube.values.fields import quote
 
 Value = str | bool | int | None | Sequence[str] | Mapping[str, "Value"]
 

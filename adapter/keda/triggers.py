@@ -13,7 +13,7 @@ from typing import Any
 from adapter.keda.authentication import Authentications
 from adapter.keda.cron import debian_cron, repeats
 from adapter.keda.manifests import Trigger
-from kube.quantity import Quantity, QuantityError
+from kube.values.quantity import Quantity, QuantityError
 
 MOVED = ("prometheus", "cron", "cpu", "memory")
 """The types of triggers that can be moved."""

@@ -22,9 +22,9 @@ from adapter.planning.rule_queries import RuleQueries, by_name
 from adapter.planning.vector_index import IndexedVector, ObjectSamples
 from adapter.prometheus import Sample
 from adapter.rules import AnyRule, Policy, QueryRule, Rule
-from kube.client import KubeError
-from kube.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
-from kube.status import StatusError, internal_error, not_found, service_unavailable
+from kube.api.client import KubeError
+from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
+from kube.api.status import StatusError, internal_error, not_found, service_unavailable
 
 
 class CustomMetrics:

@@ -16,6 +16,7 @@ from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import ExternalSource
 from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.catalog.values import ExternalMetricValue
+from adapter.deadlines import Deadline
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.metric_queries import ExternalQuery
@@ -25,9 +26,8 @@ from adapter.planning.vector_index import IndexedVector, matching
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import AnyRule, Policy, Rule, ScheduleRule
 from adapter.rules.schedule_spec import Activation
-from kube.deadlines import Deadline
-from kube.single_flight import SingleFlight
-from kube.status import StatusError, internal_error, not_found, service_unavailable
+from kube.aio.single_flight import SingleFlight
+from kube.api.status import StatusError, internal_error, not_found, service_unavailable
 
 # Yield to the event loop after this many values of a long list.
 _YIELD_AFTER = 500

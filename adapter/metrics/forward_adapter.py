@@ -24,18 +24,18 @@ import msgspec
 from yarl import URL
 
 from adapter.catalog.values import ExternalMetricValue
+from adapter.deadlines import Deadline
 from adapter.gil import releasing_gil
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.refresh_ahead import RefreshAheadCache
 from adapter.rules import ForwardOptions
 from adapter.rules.naming import is_metric_name
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
-from kube.deadlines import Deadline
-from kube.fairness import QueueFullError
-from kube.quantity import Quantity, QuantityError
-from kube.retries import Backoff
-from kube.status import StatusError, service_unavailable, too_many_requests
-from kube.status import timeout as timed_out
+from kube.aio.fairness import QueueFullError
+from kube.api.retries import Backoff
+from kube.api.status import StatusError, service_unavailable, too_many_requests
+from kube.api.status import timeout as timed_out
+from kube.values.quantity import Quantity, QuantityError
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
-from kube.client import KubeClient, KubeError
-from kube.listing import list_objects
-from kube.mapping import ResourceInfo
-from kube.selectors import LabelSelector
-from kube.status import StatusError, internal_error, service_unavailable
+from kube.api.client import KubeClient, KubeError
+from kube.api.listing import list_objects
+from kube.api.mapping import ResourceInfo
+from kube.api.status import StatusError, internal_error, service_unavailable
+from kube.values.selectors import LabelSelector
 
 _log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.selectors import LabelSelector
+from adapter.deadlines import NO_DEADLINE, Deadline
+from kube.values.selectors import LabelSelector
 
 ALL_OBJECTS = "*"
 """The name in a request for all objects that the selector matches."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
+from adapter.deadlines import Deadline
 from adapter.gotemplate import Template
 from adapter.metrics.objects import ObjectMetadata, ObjectSource
 from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
@@ -27,12 +28,11 @@ from adapter.planning.vector_index import ObjectSamples, as_sequence
 from adapter.prometheus import Sample
 from adapter.rules import ResourceRule, ResourceRules, Rule
 from adapter.rules.naming import ResourceNaming
-from kube import status
-from kube.deadlines import Deadline
-from kube.mapping import GroupResource, ResourceInfo
-from kube.selectors import LabelSelector
-from kube.status import internal_error
-from kube.tasks import all_of
+from kube.aio.tasks import all_of
+from kube.api import status
+from kube.api.mapping import GroupResource, ResourceInfo
+from kube.api.status import internal_error
+from kube.values.selectors import LabelSelector
 
 _PODS = ResourceInfo(group="", version="v1", kind="Pod", plural="pods", singular="pod", namespaced=True)
 _NODES = ResourceInfo(group="", version="v1", kind="Node", plural="nodes", singular="node", namespaced=False)

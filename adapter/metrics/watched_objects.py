@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 
 from adapter.metrics.objects import ListedObjects, ObjectMetadata, metadata_of
-from kube.client import KubeClient
-from kube.label_index import LabelIndex
-from kube.mapping import GroupResource, ResourceInfo
-from kube.selectors import LabelSelector
-from kube.store import Key, Store
+from kube.api.client import KubeClient
+from kube.api.mapping import GroupResource, ResourceInfo
+from kube.cache.label_index import LabelIndex
+from kube.cache.store import Key, Store
+from kube.values.selectors import LabelSelector
 
 _PODS = ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
 _IDLE_SECONDS = 1800.0

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from adapter.content.encoding import Encoded, preferred
-from kube.status import not_acceptable
+from kube.api.status import not_acceptable
 
 GroupVersions = tuple[tuple[str, str], ...]
 

@@ -29,7 +29,7 @@ from adapter.planning.vector_cache import Outcome, VectorCache
 from adapter.planning.vector_index import IndexedVector
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import Rule
-from kube.fairness import for_all_namespaces
+from kube.aio.fairness import for_all_namespaces
 
 _log = logging.getLogger(__name__)
 

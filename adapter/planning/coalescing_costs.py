@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field
 
 from adapter.rules import Merge, Rule
-from kube.retries import Backoff
+from kube.api.retries import Backoff
 
 WINDOW_SECONDS = 60.0
 """Two different requests within this time start coalescing. By default HPAs are reconciled every 15 seconds."""

@@ -36,7 +36,7 @@ from adapter.planning.rendering import (
 from adapter.planning.separable import groups_alike, is_separable
 from adapter.planning.vector_index import ObjectLabels
 from adapter.rules import Merge, QueryRule, Rule
-from kube.selectors import LabelSelector, Operator, Requirement
+from kube.values.selectors import LabelSelector, Operator, Requirement
 
 _COMPACT_FROM = 8 * 1024
 _EVERYTHING = LabelSelector()

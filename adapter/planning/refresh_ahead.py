@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from adapter.cache_shares import CacheShares
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.single_flight import SingleFlight
+from adapter.deadlines import NO_DEADLINE, Deadline
+from kube.aio.single_flight import SingleFlight
 
 T = TypeVar("T")
 

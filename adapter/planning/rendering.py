@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.gotemplate import Template, TemplateError
 from adapter.promql import label_text
-from kube.fields import quote
-from kube.selectors import LabelSelector, Operator, Requirement
+from kube.values.fields import quote
+from kube.values.selectors import LabelSelector, Operator, Requirement
 
 _ANY = ".+"
 _EVERYTHING = LabelSelector()

@@ -15,6 +15,7 @@ from dataclasses import replace
 from adapter.catalog.inventory import CustomSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import to_milli
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.activation import recently_active_query
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery, Plan
@@ -36,10 +37,9 @@ from adapter.prometheus import (
 )
 from adapter.rules import AnyRule, Policy
 from adapter.rules.schedule_spec import Activation
-from kube import status
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.status import StatusError, bad_request
-from kube.tasks import all_of
+from kube.aio.tasks import all_of
+from kube.api import status
+from kube.api.status import StatusError, bad_request
 
 _log = logging.getLogger(__name__)
 

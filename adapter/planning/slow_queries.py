@@ -26,9 +26,9 @@ from cachetools import LRUCache
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from adapter.deadlines import Deadline
 from adapter.prometheus import PrometheusSlow, PrometheusTimeout, QueryProgress, Scalar, Vector
-from kube.deadlines import Deadline
-from kube.retries import Backoff
+from kube.api.retries import Backoff
 
 _log = logging.getLogger(__name__)
 

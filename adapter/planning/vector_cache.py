@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.refresh_ahead import Fetch, RefreshAheadCache
 from adapter.planning.slow_queries import SlowQueries
 from adapter.planning.vector_index import IndexedVector, ObjectLabels, indexed
@@ -27,8 +28,7 @@ from adapter.prometheus import (
     Vector,
     query_progress,
 )
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.fairness import current_namespace
+from kube.aio.fairness import current_namespace
 
 Outcome = Vector | Scalar | PrometheusError
 """The result of a query, or the error."""

@@ -18,7 +18,7 @@ from typing import Any
 from adapter.gil import releasing_gil
 from adapter.prometheus import Sample, Vector
 from adapter.prometheus.results import sample_order
-from kube.selectors import LabelSelector, Operator
+from kube.values.selectors import LabelSelector, Operator
 
 # Shorter vectors are scanned, not indexed.
 _SHORT = 16

@@ -27,6 +27,7 @@ import aiohttp
 from cachetools import LRUCache
 from yarl import URL
 
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.errors import (
     PrometheusAccessError,
@@ -46,8 +47,7 @@ from adapter.prometheus.options import PrometheusOptions
 from adapter.prometheus.results import Result, Scalar, Vector, VectorReader, decode
 from adapter.prometheus.series import Series, SeriesReader, decode_names, with_label
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.fairness import QueueFullError, current_namespace
+from kube.aio.fairness import QueueFullError, current_namespace
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

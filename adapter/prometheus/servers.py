@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import PrometheusQueryError
@@ -22,8 +23,7 @@ from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, Prometh
 from adapter.prometheus.results import Scalar, Vector
 from adapter.prometheus.series import Series
 from adapter.prometheus.tenants import TenantQueries
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.fairness import for_namespace
+from kube.aio.fairness import for_namespace
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from adapter.rule_objects.sources import ObjectSource, Servers
 from adapter.rules import AnyRule, Policy, QueryRule, RulesError
 from adapter.rules.naming import is_metric_name
 from adapter.rules.objects import ObjectName, RuleObject, Tenancy, identified, restricted, usable_servers
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 
 PREFIX = "metric-config."
 """Annotations that begin with this configure metrics."""

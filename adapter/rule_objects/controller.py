@@ -31,9 +31,9 @@ from adapter.rule_objects.state import NOT_LISTED, Entry, ObjectState, Reason, R
 from adapter.rule_objects.watches import ObjectId, ObjectWatches
 from adapter.rules import AnyRule, Rule
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
-from kube.client import KubeClient, KubeError
-from kube.mapping import ResourceLookup
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeError
+from kube.api.mapping import ResourceLookup
+from kube.api.status import StatusError
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from adapter.rule_objects.annotations import HPA, OWN_HPA
 from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rule_objects.status import not_served
 from adapter.rules.objects import CONFIG_MAP, ObjectName
-from kube.events import EventRecorder, ObjectReference
-from kube.flowcontrol import ThrottledClient
+from kube.controller.events import EventRecorder, ObjectReference
+from kube.controller.flowcontrol import ThrottledClient
 
 COMPONENT: Final = "milliscale-adapter"
 """The source of the events."""

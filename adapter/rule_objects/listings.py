@@ -19,7 +19,7 @@ from adapter.prometheus import Destination, PrometheusError, Series
 from adapter.rule_objects.fair_queue import FairQueue
 from adapter.rules import Rule
 from adapter.rules.objects import ObjectName
-from kube.workqueue import WorkQueue
+from kube.controller.workqueue import WorkQueue
 
 _CONCURRENCY = 8
 _FIRST_RETRY_SECONDS = 1.0

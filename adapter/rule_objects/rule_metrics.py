@@ -10,7 +10,7 @@ from adapter.catalog.inventory import NAMESPACES, CustomSource, Source
 from adapter.catalog.snapshot import part_of
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule
-from kube.mapping import ResourceLookup
+from kube.api.mapping import ResourceLookup
 
 # Each metric takes memory here, and a line in the discovery of every client of the cluster. Those of one rule are
 # replaced together, in some 40 ms.

@@ -11,6 +11,7 @@ import asyncio
 from typing import Final, Protocol
 
 from adapter.catalog.catalog import Catalog, SeriesSource
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.check import check_rule
 from adapter.diagnosis.lint import lint
 from adapter.diagnosis.object_findings import object_findings
@@ -21,10 +22,9 @@ from adapter.planning.vector_cache import InstantQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Scalar, Series, Vector
 from adapter.rule_objects.status import QueryRecord, Verdict, verdict_of
 from adapter.rules import AnyRule, RulesFile
-from kube.client import KubeError
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.mapping import ResourceLookup
-from kube.status import StatusError, service_unavailable
+from kube.api.client import KubeError
+from kube.api.mapping import ResourceLookup
+from kube.api.status import StatusError, service_unavailable
 
 _SECONDS: Final = 20.0
 _QUERY_SECONDS: Final = 5.0

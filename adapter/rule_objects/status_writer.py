@@ -25,15 +25,15 @@ from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rule_objects.status import Verdict, must_write, not_served, ready_condition, status_of
 from adapter.rules import AnyRule
 from adapter.rules.objects import ObjectName, RuleObject
-from kube.client import KubeClient, KubeError
-from kube.election import ElectionSettings, LeaderElector, unique_identity
-from kube.error_log import ErrorLog
-from kube.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
-from kube.listing import list_objects
-from kube.retries import Backoff
-from kube.status import StatusError
-from kube.tasks import done_before
-from kube.workqueue import WorkQueue
+from kube.aio.tasks import done_before
+from kube.api.client import KubeClient, KubeError
+from kube.api.listing import list_objects
+from kube.api.retries import Backoff
+from kube.api.status import StatusError
+from kube.controller.election import ElectionSettings, LeaderElector, unique_identity
+from kube.controller.error_log import ErrorLog
+from kube.controller.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
+from kube.controller.workqueue import WorkQueue
 
 _log = logging.getLogger(__name__)
 

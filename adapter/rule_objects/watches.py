@@ -8,9 +8,9 @@ from typing import Any
 
 from adapter.cache_shares import CacheShares
 from adapter.rule_objects.sources import ALWAYS_BYTES, MAX_BYTES, MAX_TOTAL_BYTES, ObjectSource, StoredObject
-from kube.client import KubeClient
-from kube.status import StatusError
-from kube.store import Key, Store
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
+from kube.cache.store import Key, Store
 
 _NOT_FOUND = 404
 _LACKS_RIGHT = (401, 403)

@@ -9,9 +9,9 @@ from typing import Annotated
 import msgspec
 
 from adapter.upstream import header
-from kube.durations import parse_duration
-from kube.mapping import GroupResource
-from kube.quantity import Quantity, QuantityError
+from kube.api.mapping import GroupResource
+from kube.values.durations import parse_duration
+from kube.values.quantity import Quantity, QuantityError
 
 QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
 """The fields of a metricsQuery."""

@@ -26,7 +26,7 @@ from adapter.rules.schedule_spec import Activation, ScheduleSpec
 from adapter.schedules.schedule import Schedule
 from adapter.upstream import Auth, ServerAccess
 from adapter.upstream.auth import Parameters
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 
 _SHOWN_QUERY = 80
 # Other names are in quotes in PromQL.

@@ -12,7 +12,7 @@ import msgspec
 from adapter.gotemplate import Template, TemplateError
 from adapter.rules.field_types import Boolean, Overrides, Section
 from adapter.rules.goregex import GoRegex, GoRegexError
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 
 ANY_SERIES = GoRegex(".*")
 """The default of name.matches."""

@@ -21,7 +21,7 @@ from adapter.rules.field_types import Boolean
 from adapter.rules.model import AnyRule, Merge, QueryRule, Rule
 from adapter.rules.reading import parse_rules_only, read_rule
 from adapter.rules.strictyaml import RulesError, Tree
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 
 METRIC_RULE = "MetricRule"
 CLUSTER_METRIC_RULE = "ClusterMetricRule"

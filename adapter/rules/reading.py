@@ -31,7 +31,7 @@ from adapter.rules.naming import is_metric_name
 from adapter.rules.schedule_spec import ReadFile, SpecError, made_schedule
 from adapter.rules.strictyaml import RulesError
 from adapter.upstream import Auth
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 
 CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
 """Keys below `rules` in the values of prometheus-adapter's chart."""

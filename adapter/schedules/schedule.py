@@ -20,7 +20,7 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from adapter.schedules.cron import Cron
-from kube.quantity import milli_text
+from kube.values.quantity import milli_text
 
 STEPS = 5
 """Steps of a ramp."""

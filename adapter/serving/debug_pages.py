@@ -25,11 +25,11 @@ from adapter.diagnosis.report import Explanation, Report
 from adapter.planning.coalescing_costs import Pause
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.reports import object_reports, object_rules
-from kube.client import KubeError
-from kube.mapping import ResourceLookup
+from kube.api.client import KubeError
+from kube.api.mapping import ResourceLookup
+from kube.api.status import bad_request, not_found, service_unavailable
 from kube.security.request_info import Query
-from kube.selectors import LabelSelector, SelectorError
-from kube.status import bad_request, not_found, service_unavailable
+from kube.values.selectors import LabelSelector, SelectorError
 
 _MAX_EXAMPLES = 100
 

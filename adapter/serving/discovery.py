@@ -35,7 +35,7 @@ from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.content.encoding import COMPRESS_FROM, Conversion, Encodable, Encoded, Representation, compress
 from adapter.gil import releasing_gil
-from kube.process import installed_version
+from kube.process.runtime import installed_version
 
 DISCOVERY_FORMS = tuple(Conversion("APIGroupDiscoveryList", "apidiscovery.k8s.io", v) for v in ("v2", "v2beta1"))
 """The forms of aggregated discovery that a client may request: every group, version and metric in one document."""

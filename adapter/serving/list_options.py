@@ -9,11 +9,11 @@ import re
 from collections.abc import Sequence
 
 from adapter.content.documents import INCLUDED
-from kube import status
-from kube.field_selectors import FieldSelector, FieldSelectorError
-from kube.fields import invalid, quote
+from kube.api import status
+from kube.api.status import bad_request
 from kube.security.request_info import Query
-from kube.status import bad_request
+from kube.values.field_selectors import FieldSelector, FieldSelectorError
+from kube.values.fields import invalid, quote
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 20

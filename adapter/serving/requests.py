@@ -14,14 +14,14 @@ from cachetools import LRUCache
 from multidict import CIMultiDictProxy
 
 from adapter.content.encoding import Conversion, Encodable, Encoded, Representation
+from adapter.deadlines import Deadline
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
-from kube import status
-from kube.deadlines import Deadline
-from kube.durations import DurationError, parse_duration
-from kube.names import OLDER_LABEL_WORDS
+from kube.api import status
+from kube.api.status import StatusError, bad_request
 from kube.security.request_info import RequestInfo, Target
-from kube.selectors import LabelSelector, SelectorError
-from kube.status import StatusError, bad_request
+from kube.values.durations import DurationError, parse_duration
+from kube.values.names import OLDER_LABEL_WORDS
+from kube.values.selectors import LabelSelector, SelectorError
 
 _T = TypeVar("_T")
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})

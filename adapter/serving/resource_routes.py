@@ -18,10 +18,10 @@ from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.usage import NodeUsage, PodUsage
 from adapter.serving.list_options import check_numbers, field_selector, included_object
 from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
-from kube import status
-from kube.field_selectors import FieldSelector
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api import status
+from kube.api.status import StatusError
+from kube.values.field_selectors import FieldSelector
+from kube.values.selectors import LabelSelector
 
 _KINDS = {"pods": "PodMetrics", "nodes": "NodeMetrics"}
 _TABLE_FORMS = tuple(Conversion("Table", "meta.k8s.io", version) for version in ("v1", "v1beta1"))

@@ -35,8 +35,8 @@ from adapter.serving.list_options import check_list, check_numbers, check_reques
 from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
 from adapter.serving.resource_routes import ResourceRoutes
 from adapter.serving.telemetry import Telemetry
+from kube.api.status import StatusError, bad_request
 from kube.serving.health import Health
-from kube.status import StatusError, bad_request
 
 _TEXT = "text/plain; charset=utf-8"
 _NOT_GUESSED = {"X-Content-Type-Options": "nosniff"}

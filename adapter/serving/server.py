@@ -20,15 +20,15 @@ from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.content.encoding import COMPRESS_FROM, Representation, compress
+from adapter.deadlines import Deadline, DeadlineExceeded, within
 from adapter.serving.requests import Request, RequestLine, RequestLines, Response, accept
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import Telemetry
-from kube.deadlines import Deadline, DeadlineExceeded, within
-from kube.fairness import FairSemaphore, QueueFullError, enter_namespace
+from kube.aio.fairness import FairSemaphore, QueueFullError, enter_namespace
+from kube.api.status import StatusError, bad_request, too_many_requests
 from kube.security.authentication import Authenticator
 from kube.security.authorization import Authorizer
 from kube.serving.options import ServerLimits
-from kube.status import StatusError, bad_request, too_many_requests
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricF
 from prometheus_client.registry import Collector
 
 from adapter.content.encoding import Encoded
-from kube.process import LOOP_LAG_BUCKETS
+from kube.process.runtime import LOOP_LAG_BUCKETS
 from kube.security.request_info import RequestInfo
 
 _LABELS = ("verb", "group", "version", "resource")

@@ -11,9 +11,9 @@ from adapter.diagnosis.probe import Selection
 from adapter.diagnosis.report import Explanation
 from adapter.ui.live import CheckAccess, changed_parts
 from adapter.ui.reports import Reports
+from kube.api.status import StatusError
 from kube.security.request_info import Query
-from kube.selectors import LabelSelector, SelectorError
-from kube.status import StatusError
+from kube.values.selectors import LabelSelector, SelectorError
 from kube.web.event_stream import ServerEvent
 from kube.web.templates import Templates
 

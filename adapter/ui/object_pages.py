@@ -16,7 +16,7 @@ from adapter.rules.objects import ObjectName
 from adapter.ui.live import CheckAccess, changed_parts
 from adapter.ui.reports import Reports
 from adapter.ui.sources import Sources
-from kube.status import StatusError, not_found
+from kube.api.status import StatusError, not_found
 from kube.web.event_stream import ServerEvent
 from kube.web.templates import Templates
 

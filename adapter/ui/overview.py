@@ -19,7 +19,7 @@ from adapter.ui.formatting import element_id, rounded_age
 from adapter.ui.live import CheckAccess
 from adapter.ui.reports import Reports
 from adapter.ui.sources import ActiveRules, Sources
-from kube.status import StatusError
+from kube.api.status import StatusError
 from kube.web.event_stream import ServerEvent
 from kube.web.templates import Templates
 

@@ -38,10 +38,10 @@ from adapter.ui.rule_page import RulePage
 from adapter.ui.sources import Sources
 from adapter.ui.trial import Trials
 from adapter.ui.trial_page import TrialPage
-from kube.durations import format_duration
+from kube.api.status import not_found
 from kube.security.authorization import Authorizer
 from kube.security.request_info import Query, RequestInfo
-from kube.status import not_found
+from kube.values.durations import format_duration
 from kube.web.event_stream import EventStream
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles

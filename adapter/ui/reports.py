@@ -21,9 +21,9 @@ from adapter.rule_objects.reports import object_rules
 from adapter.rules import AnyRule
 from adapter.rules.objects import RuleObject
 from adapter.ui.sources import ActiveRules, Sources
-from kube.client import KubeError
-from kube.single_flight import SingleFlight
-from kube.status import service_unavailable
+from kube.aio.single_flight import SingleFlight
+from kube.api.client import KubeError
+from kube.api.status import service_unavailable
 
 _T = TypeVar("_T")
 

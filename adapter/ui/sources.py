@@ -18,7 +18,7 @@ from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.status_check import RuleChecker
 from adapter.rules import RulesFile
-from kube.mapping import ResourceLookup
+from kube.api.mapping import ResourceLookup
 
 
 class ActiveRules(Protocol):

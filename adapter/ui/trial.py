@@ -23,9 +23,9 @@ from adapter.diagnosis.report import Finding, MetricReport, RuleReport, warning
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, Series
 from adapter.rules import RulesError, parse_rule
 from adapter.ui.sources import ActiveRules, Prometheus, Sources
-from kube.client import KubeError
-from kube.mapping import GroupResource
-from kube.status import StatusError
+from kube.api.client import KubeError
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError
 
 MAX_CHARACTERS: Final = 8_000
 """The longest text of a rule; with escapes it still fits into a URL."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from adapter.upstream.auth import Auth, check_proxy
-from kube.config import RestConfig
+from kube.api.config import RestConfig
 
 
 class UpstreamConfigError(ValueError):

@@ -12,8 +12,8 @@ from yarl import URL
 from adapter.upstream.access import ServerAccess
 from adapter.upstream.authenticators import OutgoingRequest
 from adapter.upstream.credentials import Credentials
-from kube.config import client_socket
-from kube.fairness import FairSemaphore, current_namespace
+from kube.aio.fairness import FairSemaphore, current_namespace
+from kube.api.config import client_socket
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from adapter.upstream.access import CredentialsError
-from kube.retries import Backoff
+from kube.api.retries import Backoff
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from yarl import URL
 
 from adapter.upstream.access import CredentialsError, ServerAccess, UpstreamConfigError
 from adapter.upstream.authenticators import Authenticator, OutgoingRequest, make_authenticator
-from kube.files import FilesVersion
+from kube.process.files import FilesVersion
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from autoscaler.loop.debug import INDEX_PATH, SHADOW_PATH
 from autoscaler.records.decision_log import DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import ShadowPage
-from kube.flags import Parsed
+from kube.process.flags import Parsed
 
 _TIMEOUT_SECONDS: Final = 15.0
 _MAX_BYTES: Final = 64 * 2**20

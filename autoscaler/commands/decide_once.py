@@ -26,19 +26,19 @@ from autoscaler.loop.observe import Observer
 from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.sharding import Shard
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.objects.workloads import parse_owned, track_pod
 from autoscaler.records.build import build_record
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
-from kube.client import KubeClient, KubeError
-from kube.flowcontrol import ThrottledClient, TokenBucket
-from kube.label_index import SelectorIndex
-from kube.listing import list_objects
-from kube.mapping import NoMatchError, RestMapper
-from kube.objects import ParseError
-from kube.sharding import Shard
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeError
+from kube.api.listing import list_objects
+from kube.api.mapping import NoMatchError, RestMapper
+from kube.api.objects import ParseError
+from kube.api.status import StatusError
+from kube.cache.label_index import SelectorIndex
+from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 
 _QPS: Final = 50.0
 _BURST: Final = 100

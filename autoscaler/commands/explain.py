@@ -25,10 +25,10 @@ from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.decision_log import DecisionsPage
 from autoscaler.records.record import VERSION, DecisionRecord
-from kube.client import KubeClient, KubeConfigError
-from kube.config import default_kubeconfig
-from kube.flags import NAMESPACED_NAME, kubeconfig_options
-from kube.process import run
+from kube.api.client import KubeClient, KubeConfigError
+from kube.api.config import default_kubeconfig
+from kube.process.flags import NAMESPACED_NAME, kubeconfig_options
+from kube.process.runtime import run
 
 _PIPE_WIDTH: Final = 10_000
 _APIS: Final = {api.name: api for api in HPA_APIS}

@@ -13,19 +13,19 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from autoscaler.commands.election_flags import election_options
 from autoscaler.core.config import Config
 from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.options import Availability, DecisionLogOptions
 from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.loop.sharding import Shard, pod_ordinal
 from autoscaler.records.audit import AuditSettings
-from kube.durations import DURATION
-from kube.election import ElectionSettings
-from kube.election_flags import election_options
-from kube.flags import FINITE, Parsed, option_group, parse_bool
-from kube.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
+from kube.controller.election import ElectionSettings
+from kube.process.flags import FINITE, Parsed, option_group, parse_bool
 from kube.serving.flags import review_flags, tls_flags, token_ttl_flag, trust_flags
 from kube.serving.options import AuthOptions
-from kube.sharding import Shard, pod_ordinal
+from kube.values.durations import DURATION
+from kube.values.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
 from kube.web.options import UIAddress
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -11,12 +11,12 @@ from autoscaler.core.model import HPA_APIS, KUBERNETES, MILLISCALE, HPAApi
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.migration import is_scaled_to_zero, move, render
 from autoscaler.objects.validation import validate_hpa
-from kube.client import KubeClient, KubeConfigError, KubeError
-from kube.config import default_kubeconfig
-from kube.flags import kubeconfig_options
-from kube.objects import ParseError
-from kube.process import run
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeConfigError, KubeError
+from kube.api.config import default_kubeconfig
+from kube.api.objects import ParseError
+from kube.api.status import StatusError
+from kube.process.flags import kubeconfig_options
+from kube.process.runtime import run
 
 _APIS: Final = {api.name: api for api in HPA_APIS}
 _NOT_FOUND: Final = 404

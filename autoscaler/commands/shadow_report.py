@@ -10,7 +10,7 @@ import msgspec
 
 from autoscaler.commands.debug_client import SERVER_URL, fetch_shadow_page
 from autoscaler.records.shadow import HPAEntry, ShadowPage, Verdict
-from kube.process import run
+from kube.process.runtime import run
 
 _MAX_DIFFERENCES: Final = 10
 _MAX_DIFFERENCES_PER_HPA: Final = 3

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from autoscaler.core.config import Config, Fallback, Mode, Pause, PodSelection
-from kube.durations import DurationError, format_duration, parse_duration
+from kube.values.durations import DurationError, format_duration, parse_duration
 
 PREFIX: Final = "milliscale.io/"
 MAX_STABILIZATION_WINDOW_MS: Final = 3600 * 1000

@@ -33,9 +33,9 @@ from autoscaler.core.observation import (
 )
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator
 from autoscaler.core.status import selector_text
-from kube.fields import quote
-from kube.quantity import canonical_quantity, quantity_text
-from kube.selectors import LabelSelector, SelectorError
+from kube.values.fields import quote
+from kube.values.quantity import canonical_quantity, quantity_text
+from kube.values.selectors import LabelSelector, SelectorError
 
 _NO_TARGET = {
     ResourceMetric: "invalid resource metric source: "

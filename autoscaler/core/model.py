@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Struct
 
 from autoscaler.core.annotations import AnnotationOverrides
-from kube.quantity import CanonicalQuantity
-from kube.selectors import LabelSelector
+from kube.values.quantity import CanonicalQuantity
+from kube.values.selectors import LabelSelector
 
 KIND: Final = "HorizontalPodAutoscaler"
 _RESOURCE: Final = "horizontalpodautoscalers"

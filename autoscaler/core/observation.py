@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA
-from kube.selectors import LabelSelector
+from kube.values.selectors import LabelSelector
 
 
 class Scale(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

@@ -15,7 +15,7 @@ from autoscaler.core.config import Config
 from autoscaler.core.metrics import validate_metric_source
 from autoscaler.core.model import HPA, ExternalMetric, ObjectMetric
 from autoscaler.core.observation import Observation, Pod, ReadError, Scale
-from kube.selectors import LabelSelector, SelectorError
+from kube.values.selectors import LabelSelector, SelectorError
 
 _LONGEST_CACHED_SELECTOR = 1024
 _ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"

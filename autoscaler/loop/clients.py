@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from kube.client import KubeClient
-from kube.fairness import FairSemaphore
-from kube.flowcontrol import ThrottledClient, TokenBucket
+from kube.aio.fairness import FairSemaphore
+from kube.api.client import KubeClient
+from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 
 # So many namespaces may have one request in flight each beyond the limit.
 _SPARE = 256

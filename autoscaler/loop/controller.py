@@ -37,6 +37,7 @@ from autoscaler.loop.reconcile import Reconciler, object_reference
 from autoscaler.loop.saved_history import SavedHistoryStore
 from autoscaler.loop.saved_history_format import LIMIT_BYTES
 from autoscaler.loop.scales import ScaleClient, Workloads
+from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.objects.workloads import PODS, track_pod
 from autoscaler.records.decision_log import DecisionLog, uncompressed
@@ -44,20 +45,19 @@ from autoscaler.records.record import DecisionRecord
 from autoscaler.records.shadow import ShadowComparer
 from autoscaler.ui.changes import Changes
 from autoscaler.ui.sources import Sources, WhatIf
-from kube.client import KubeClient
-from kube.election import LeaderElector, unique_identity
-from kube.error_log import ErrorLog
-from kube.events import EventRecorder
-from kube.fairness import enter_namespace
-from kube.label_index import SelectorIndex
-from kube.mapping import RestMapper
-from kube.process import freeze_gc, watch_loop
+from kube.aio.fairness import enter_namespace
+from kube.aio.tasks import done_before
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.cache.label_index import SelectorIndex
+from kube.cache.store import Store
+from kube.controller.election import LeaderElector, unique_identity
+from kube.controller.error_log import ErrorLog
+from kube.controller.events import EventRecorder
+from kube.controller.workqueue import WorkQueue, run_workers
+from kube.process.runtime import freeze_gc, watch_loop
 from kube.serving.health import Health
 from kube.serving.probes import probe_handler, serving
-from kube.sharding import ShardLeases
-from kube.store import Store
-from kube.tasks import done_before
-from kube.workqueue import WorkQueue, run_workers
 
 _log = logging.getLogger(__name__)
 

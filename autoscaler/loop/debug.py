@@ -27,9 +27,9 @@ from aiohttp import hdrs, web
 from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import ShadowComparer, ShadowPage, page_of
+from kube.api.status import bad_request
 from kube.security.request_info import Query, Target
 from kube.serving.probes import Page
-from kube.status import bad_request
 from kube.web.options import is_loopback_host
 
 INDEX_PATH: Final = "/debug/decisions"

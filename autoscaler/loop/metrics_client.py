@@ -31,17 +31,17 @@ from autoscaler.core.observation import (
 )
 from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer
 from autoscaler.loop.pod_owners import PodIndex
-from kube.client import KubeError
-from kube.durations import DurationError, parse_duration
-from kube.fairness import for_all_namespaces
-from kube.flowcontrol import ThrottledClient
-from kube.mapping import NoMatchError, RestMapper
-from kube.names import path_segment_errors
-from kube.objects import ParseError, time_ms
-from kube.quantity import QuantityError, milli_value
-from kube.selectors import LabelSelector
-from kube.single_flight import SingleFlight
-from kube.status import StatusError, generic_message
+from kube.aio.fairness import for_all_namespaces
+from kube.aio.single_flight import SingleFlight
+from kube.api.client import KubeError
+from kube.api.mapping import NoMatchError, RestMapper
+from kube.api.objects import ParseError, time_ms
+from kube.api.status import StatusError, generic_message
+from kube.controller.flowcontrol import ThrottledClient
+from kube.values.durations import DurationError, parse_duration
+from kube.values.names import path_segment_errors
+from kube.values.quantity import QuantityError, milli_value
+from kube.values.selectors import LabelSelector
 
 _RESOURCE = "metrics.k8s.io"
 _CUSTOM = "custom.metrics.k8s.io"

@@ -25,8 +25,8 @@ from cachetools import TTLCache
 
 from autoscaler.core.observation import MetricResponse, PodsResponse, ResourceResponse
 from autoscaler.loop.pod_owners import PodIndex, restrict_to_pods
-from kube.label_index import requires_value
-from kube.selectors import LabelSelector, Operator, Requirement
+from kube.cache.label_index import requires_value
+from kube.values.selectors import LabelSelector, Operator, Requirement
 
 _Fetch: TypeAlias = "Callable[[LabelSelector], Awaitable[MetricResponse]]"
 _Waiters: TypeAlias = "list[tuple[LabelSelector, asyncio.Future[MetricResponse | None]]]"

@@ -31,8 +31,8 @@ from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, nex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.pod_owners import PodIndex, restrict_to_pods, split_by_owner
 from autoscaler.loop.scales import ScaleClient, TargetScale
-from kube.label_index import SelectorIndex
-from kube.selectors import LabelSelector
+from kube.cache.label_index import SelectorIndex
+from kube.values.selectors import LabelSelector
 
 _HPAS = "horizontalpodautoscalers"
 _OWNERS_UNKNOWN = (
@@ -64,7 +64,7 @@ class Observer:
         selectors: the selectors of all HPAs' targets; each observation updates that of its HPA.
         controllers: returns {a ReplicaSet's uid: the uid of its controller, or ""}, for HPAs with the pod selection
             `owner`; None if that is not known yet.
-        stale: {resource: returns whether the watch that an HPA depends on may be out of date} (`kube.store`).
+        stale: {resource: returns whether the watch that an HPA depends on may be out of date} (`kube.cache.store`).
         config: the flags' settings, which the HPA's annotations override.
         clock: the current time in seconds; only differences matter.
     """

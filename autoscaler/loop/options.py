@@ -9,11 +9,11 @@ from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import KUBERNETES, MILLISCALE, HPAApi
 from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.loop.sharding import Shard
 from autoscaler.records.audit import AuditSettings
-from kube.client import BOOKMARK_SECONDS
-from kube.election import ElectionSettings
+from kube.api.client import BOOKMARK_SECONDS
+from kube.controller.election import ElectionSettings
 from kube.serving.options import AuthOptions
-from kube.sharding import Shard
 from kube.web.options import UIAddress
 
 _WORKERS, _HPAS_PER_WORKER = 5, 100

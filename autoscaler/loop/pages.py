@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
+from autoscaler.loop.leader_label import label_leader, own_pod_path
+from autoscaler.loop.sharding import Shard
 from autoscaler.ui.sources import Sources
-from kube.client import KubeClient
-from kube.leader_label import label_leader, own_pod_path
+from kube.api.client import KubeClient
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions
-from kube.sharding import Shard
 from kube.web.access import NamespaceAccess
 from kube.web.options import UIAddress
 from kube.web.server import PageServer

@@ -18,10 +18,10 @@ from typing import Any, Final, TypeAlias
 
 from autoscaler.core.observation import MetricResponse, Owned, Pod, PodsResponse, ResourceResponse
 from autoscaler.objects.workloads import parse_owned
-from kube.client import KubeClient
-from kube.label_index import LabelIndex
-from kube.objects import ParseError
-from kube.store import Key, Store
+from kube.api.client import KubeClient
+from kube.api.objects import ParseError
+from kube.cache.label_index import LabelIndex
+from kube.cache.store import Key, Store
 
 PodIndex: TypeAlias = LabelIndex[Pod]
 """The pods of a cluster by their labels."""

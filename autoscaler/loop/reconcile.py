@@ -31,10 +31,10 @@ from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.sentence import with_sentence
 from autoscaler.records.shadow import ShadowComparer
-from kube.client import KubeError
-from kube.events import EventRecorder, ObjectReference
-from kube.flowcontrol import ThrottledClient
-from kube.status import StatusError
+from kube.api.client import KubeError
+from kube.api.status import StatusError
+from kube.controller.events import EventRecorder, ObjectReference
+from kube.controller.flowcontrol import ThrottledClient
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from autoscaler.loop.telemetry import Telemetry
 from autoscaler.objects.hpa import FIELD_MANAGER
 from autoscaler.records.audit import audit_log
 from autoscaler.ui.sources import WhatIf
-from kube.client import KubeClient
-from kube.process import stopped_by_signals
+from kube.api.client import KubeClient
+from kube.process.runtime import stopped_by_signals
 
 
 async def run(options: Options, *, what_if: WhatIf | None = None) -> None:

@@ -27,14 +27,14 @@ from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.histories import Histories, HistoryEntry
 from autoscaler.loop.saved_history_format import LIMIT_BYTES, SavedHistoryError, decode, encode
+from autoscaler.loop.sharding import Shard
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.saved_decisions import decode_decisions, encode_decisions
-from kube.client import KubeError, KubeUnreachable
-from kube.flowcontrol import ThrottledClient
-from kube.objects import ParseError, convert
-from kube.retries import Backoff
-from kube.sharding import Shard
-from kube.status import StatusError
+from kube.api.client import KubeError, KubeUnreachable
+from kube.api.objects import ParseError, convert
+from kube.api.retries import Backoff
+from kube.api.status import StatusError
+from kube.controller.flowcontrol import ThrottledClient
 
 _log = logging.getLogger(__name__)
 

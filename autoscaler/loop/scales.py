@@ -21,13 +21,13 @@ from urllib.parse import quote
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import ReadError, Scale
 from autoscaler.objects.workloads import parse_scale, parse_workload
-from kube.client import KubeClient, KubeError
-from kube.flowcontrol import ThrottledClient
-from kube.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
-from kube.objects import ParseError
-from kube.retries import Backoff
-from kube.status import StatusError, generic_message
-from kube.store import Key, Store
+from kube.api.client import KubeClient, KubeError
+from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
+from kube.api.objects import ParseError
+from kube.api.retries import Backoff
+from kube.api.status import StatusError, generic_message
+from kube.cache.store import Key, Store
+from kube.controller.flowcontrol import ThrottledClient
 
 _CONFLICT = 409
 # client-go's retry.DefaultRetry: five attempts, 10 ms apart.

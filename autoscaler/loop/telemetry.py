@@ -22,9 +22,9 @@ from autoscaler.core.decision import Decision, Outcome
 from autoscaler.core.model import HPAKey, InvalidMetric
 from autoscaler.core.preconditions import api_version_error
 from autoscaler.records.shadow import Comparison, Verdict
-from kube.client import KubeClient
-from kube.client_metrics import ClientMetrics
-from kube.process import LOOP_LAG_BUCKETS
+from kube.api.client import KubeClient
+from kube.api.client_metrics import ClientMetrics
+from kube.process.runtime import LOOP_LAG_BUCKETS
 
 _PREFIX = "horizontal_pod_autoscaler_controller"
 # 1 ms doubled up to 16 s: kube-controller-manager's buckets.

@@ -29,8 +29,8 @@ from autoscaler.core.model import (
     Spec,
     Status,
 )
-from kube.objects import ParseError, intern, object_name, time_ms
-from kube.quantity import CanonicalQuantity, canonical_quantity
+from kube.api.objects import ParseError, intern, object_name, time_ms
+from kube.values.quantity import CanonicalQuantity, canonical_quantity
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -26,7 +26,7 @@ from autoscaler.core.model import (
     Spec,
 )
 from autoscaler.objects.hpa import ObjectMeta, decode_hpa
-from kube import fields, names
+from kube.values import fields, names
 
 _MAX_WINDOW_SECONDS = 3600
 _MAX_PERIOD_SECONDS = 1800

@@ -16,10 +16,10 @@ import msgspec
 
 from autoscaler.core.model import Int32, LabelSelectorSpec
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
-from kube import selectors
-from kube.objects import ParseError, TooLargeError, convert, intern, object_name, optional_time_ms
-from kube.quantity import QuantityError, milli_value
-from kube.selectors import Operator, Requirement, SelectorError
+from kube.api.objects import ParseError, TooLargeError, convert, intern, object_name, optional_time_ms
+from kube.values import selectors
+from kube.values.quantity import QuantityError, milli_value
+from kube.values.selectors import Operator, Requirement, SelectorError
 
 _log = logging.getLogger(__name__)
 

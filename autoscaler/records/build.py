@@ -50,7 +50,7 @@ from autoscaler.records.record import (
     Values,
     Written,
 )
-from kube.quantity import CanonicalQuantity
+from kube.values.quantity import CanonicalQuantity
 
 _MAX_SHOWN: Final = 10
 """Entries of a list."""

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from autoscaler.records.record import DecisionRecord, Measure, MetricRecord
 from autoscaler.records.sentence import metric_name, with_sentence
-from kube.objects import time_ms
-from kube.quantity import milli_value
+from kube.api.objects import time_ms
+from kube.values.quantity import milli_value
 
 _REPLICAS_HEIGHT: Final = 190
 _METRIC_HEIGHT: Final = 140

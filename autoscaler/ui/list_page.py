@@ -18,8 +18,8 @@ from markupsafe import Markup
 from autoscaler.ui.listing import COLUMNS, Entry, HPAIndex, ListQuery, Selection, select, slices
 from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.rows import STATES, row
+from kube.api.status import forbidden
 from kube.security.authentication import User
-from kube.status import forbidden
 from kube.web.access import GroupNamespace
 from kube.web.event_stream import ServerEvent
 from kube.web.requests import PageRequest

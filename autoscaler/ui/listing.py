@@ -20,8 +20,8 @@ from autoscaler.core.model import HPA, HPAKey
 from autoscaler.ui.changes import Subscription
 from autoscaler.ui.rows import STATES, State, highest_ratio, search_text, states_of
 from autoscaler.ui.sources import Sources
+from kube.api.status import bad_request
 from kube.security.request_info import Query
-from kube.status import bad_request
 from kube.web.access import GroupNamespace
 
 _T = TypeVar("_T")

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.ui.sources import Sources
+from kube.api.status import not_found
 from kube.security.authentication import User
-from kube.status import not_found
 from kube.web.access import NamespaceAccess
 from kube.web.templates import Templates
 from kube.web.throttle import Throttle

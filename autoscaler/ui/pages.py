@@ -22,7 +22,7 @@ from autoscaler.ui.list_page import ListPage
 from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import Sources
 from autoscaler.ui.what_if import WhatIfPage
-from kube.status import not_found
+from kube.api.status import not_found
 from kube.web.access import NamespaceAccess
 from kube.web.event_stream import EventStream
 from kube.web.requests import PageRequest

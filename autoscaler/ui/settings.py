@@ -7,7 +7,7 @@ from typing import Final
 
 from autoscaler.core.config import Config, Pause, PodSelection
 from autoscaler.core.model import HPA, ScalingRules
-from kube.durations import format_duration
+from kube.values.durations import format_duration
 
 _ANNOTATION: Final = "annotation"
 _FLAG: Final = "flag"

@@ -9,8 +9,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from autoscaler.core.model import InvalidMetric, MetricSpec, ObjectMetric, ResourceMetric, ScalingRules
-from kube.durations import DurationError, format_duration, parse_duration
-from kube.quantity import Quantity, QuantityError
+from kube.values.durations import DurationError, format_duration, parse_duration
+from kube.values.quantity import Quantity, QuantityError
 
 _MAX_STARTUP: Final = 3600.0
 _MAX_POLICIES: Final = 100

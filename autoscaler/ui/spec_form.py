@@ -26,9 +26,9 @@ from autoscaler.ui.spec_fields import (
     policies_text,
     target_of,
 )
-from kube.durations import format_duration
-from kube.objects import ParseError
+from kube.api.objects import ParseError
 from kube.security.request_info import Query
+from kube.values.durations import format_duration
 
 POD_STARTUP: Final = 30.0
 """The default, in seconds, as that of `replay`."""

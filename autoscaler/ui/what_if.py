@@ -19,10 +19,10 @@ from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from autoscaler.ui.spec_fields import metric_flag
 from autoscaler.ui.spec_form import POD_STARTUP, SpecForm, read_form
-from kube.durations import format_duration
-from kube.fairness import FairSemaphore, QueueFullError
+from kube.aio.fairness import FairSemaphore, QueueFullError
+from kube.api.status import conflict, service_unavailable
 from kube.security.authentication import User
-from kube.status import conflict, service_unavailable
+from kube.values.durations import format_duration
 from kube.web.requests import PageRequest
 
 _FLAG: Final = "--horizontal-pod-autoscaler"

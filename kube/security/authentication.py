@@ -24,10 +24,10 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from kube.client import KubeClient, KubeUnreachable
+from kube.aio.single_flight import SingleFlight
+from kube.api.client import KubeClient, KubeUnreachable
+from kube.api.status import StatusError, forbidden, service_unavailable, unauthorized
 from kube.security.trust import ClientTrust, FrontProxy
-from kube.single_flight import SingleFlight
-from kube.status import StatusError, forbidden, service_unavailable, unauthorized
 
 _ANONYMOUS = "system:anonymous"
 _AUTHENTICATED_GROUP = "system:authenticated"

@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 from cachetools import LRUCache
 
-from kube.client import KubeClient, KubeUnreachable
-from kube.fields import quote
+from kube.aio.single_flight import SingleFlight
+from kube.api.client import KubeClient, KubeUnreachable
+from kube.api.status import StatusError, forbidden, internal_error, service_unavailable
 from kube.security.authentication import User
 from kube.security.request_info import RequestInfo
-from kube.single_flight import SingleFlight
-from kube.status import StatusError, forbidden, internal_error, service_unavailable
+from kube.values.fields import quote
 
 _log = logging.getLogger(__name__)
 _WARN_EVERY_SECONDS = 10.0

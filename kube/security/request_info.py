@@ -17,8 +17,8 @@ from urllib.parse import unquote, unquote_plus
 
 import msgspec
 
-from kube.field_selectors import FieldSelector, FieldSelectorError
-from kube.status import bad_request
+from kube.api.status import bad_request
+from kube.values.field_selectors import FieldSelector, FieldSelectorError
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = ("list", "watch", "deletecollection")

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from cryptography import x509
 
-from kube.certs import self_signed
-from kube.files import FilesVersion
+from kube.process.files import FilesVersion
+from kube.security.certs import self_signed
 
 _log = logging.getLogger(__name__)
 

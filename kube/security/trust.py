@@ -26,10 +26,10 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from kube.client import KubeClient
-from kube.retries import Backoff
-from kube.status import StatusError
-from kube.store import Key, Store
+from kube.api.client import KubeClient
+from kube.api.retries import Backoff
+from kube.api.status import StatusError
+from kube.cache.store import Key, Store
 
 _log = logging.getLogger(__name__)
 

@@ -28,9 +28,9 @@ from typing import Final, cast
 from aiohttp import hdrs, web
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from kube.api.status import StatusError, internal_error
 from kube.serving.malformed import MAX_FIELD, MAX_HEAD, MAX_HEADERS, MAX_LINE, head_too_large, parser_error
 from kube.serving.options import ConnectionLimits, ServerLimits
-from kube.status import StatusError, internal_error
 
 _log = logging.getLogger(__name__)
 

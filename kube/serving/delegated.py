@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from kube.security.authentication import Authenticator, TokenReviewer
 from kube.security.authorization import Authorizer
 from kube.security.tls import ServingTLS, self_signed_files

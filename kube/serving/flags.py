@@ -1,7 +1,7 @@
 """Flags of HTTPS servers: the listener, certificates, authentication and authorization.
 
-Names and defaults are mostly those of Kubernetes' library for API servers. See kube.flags.option_group for groups. All
-groups but `serving_flags` have the names of the fields of AuthOptions.
+Names and defaults are mostly those of Kubernetes' library for API servers. See kube.process.flags.option_group for
+groups. All groups but `serving_flags` have the names of the fields of AuthOptions.
 
 Upstream: options.SecureServingOptions, options.DelegatingAuthenticationOptions, options.DelegatingAuthorizationOptions
 """
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-from kube.durations import DURATION, POSITIVE_DURATION
-from kube.flags import FILE, Parsed, bool_option, list_option, option_group
+from kube.process.flags import FILE, Parsed, bool_option, list_option, option_group
 from kube.security.authorization import AuthorizationOptions
 from kube.security.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles, NamedCertificate
 from kube.security.trust import TrustOptions
 from kube.serving.options import ServerLimits, ServingOptions, TLSOptions
+from kube.values.durations import DURATION, POSITIVE_DURATION
 
 _SERVING, _TLS, _TRUST, _AUTHORIZATION = ServingOptions(), TLSOptions(), TrustOptions(), AuthorizationOptions()
 

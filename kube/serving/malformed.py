@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
-from kube.status import StatusError, method_not_allowed
+from kube.api.status import StatusError, method_not_allowed
 
 # A request line holds a label selector, which may be long. The limits of a line and of a header differ, because an
 # error of aiohttp names only the limit that was exceeded.

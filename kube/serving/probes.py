@@ -17,12 +17,12 @@ from typing import Final
 from aiohttp import hdrs, web
 from prometheus_client import CollectorRegistry
 
+from kube.aio.single_flight import SingleFlight
+from kube.api.status import StatusError, method_not_allowed, not_found, too_many_requests
 from kube.security.request_info import Target
 from kube.serving.health import Health
 from kube.serving.listener import Handler, Listener, bind
 from kube.serving.options import ConnectionLimits, ServerLimits
-from kube.single_flight import SingleFlight
-from kube.status import StatusError, method_not_allowed, not_found, too_many_requests
 
 Page = Callable[[web.BaseRequest, Target], Awaitable[web.Response | None]]
 """Responds to a GET request for another path; None if there is no such page."""

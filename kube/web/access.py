@@ -10,11 +10,11 @@ from typing import Final, TypeAlias
 
 from cachetools import LRUCache
 
+from kube.aio.tasks import all_of
+from kube.api.status import forbidden
 from kube.security.authentication import User
 from kube.security.authorization import Authorizer
 from kube.security.request_info import RequestInfo
-from kube.status import forbidden
-from kube.tasks import all_of
 
 GroupNamespace: TypeAlias = tuple[str, str]
 """(API group, namespace)."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from kube.status import StatusError, service_unavailable
+from kube.api.status import StatusError, service_unavailable
 
 _log = logging.getLogger(__name__)
 

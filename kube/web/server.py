@@ -20,13 +20,8 @@ from typing import Final
 from aiohttp import hdrs, web
 from prometheus_client import CollectorRegistry
 
-from kube.fairness import FairSemaphore, QueueFullError
-from kube.security.authentication import ANONYMOUS, User
-from kube.security.request_info import Target
-from kube.serving.delegated import DelegatedAuth
-from kube.serving.listener import Listener, bind
-from kube.serving.options import ConnectionLimits, ServerLimits
-from kube.status import (
+from kube.aio.fairness import FairSemaphore, QueueFullError
+from kube.api.status import (
     StatusError,
     forbidden,
     internal_error,
@@ -36,6 +31,11 @@ from kube.status import (
     too_many_requests,
     unauthorized,
 )
+from kube.security.authentication import ANONYMOUS, User
+from kube.security.request_info import Target
+from kube.serving.delegated import DelegatedAuth
+from kube.serving.listener import Listener, bind
+from kube.serving.options import ConnectionLimits, ServerLimits
 from kube.web.event_stream import EventStream, EventStreams
 from kube.web.options import UIAddress, is_loopback_host
 from kube.web.requests import PageRequest, Pages

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from aiohttp import hdrs, web
 
-from kube.status import not_found
+from kube.api.status import not_found
 
 
 class StaticFiles:

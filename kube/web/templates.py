@@ -8,7 +8,7 @@ from typing import Any, Final
 import jinja2
 from aiohttp import web
 
-from kube.status import StatusError
+from kube.api.status import StatusError
 
 _WORDS: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
-from kube.objects import ParseError
-from kube.status import bad_request
+from kube.api.objects import ParseError
+from kube.api.status import bad_request
 from playground.apiserver.errors import invalid_object
 from playground.apiserver.objects import Object, child, name_of
 from playground.apiserver.resource_types import ResourceType

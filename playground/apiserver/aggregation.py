@@ -28,8 +28,8 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from kube.mapping import GroupResource
-from kube.status import StatusError
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError
 from playground.apiserver.discovery import API_SERVICES
 from playground.apiserver.forwarded import forwarded_headers, own_headers
 from playground.apiserver.identity import MASTERS, User

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 from playground.apiserver.objects import Object, child
 from playground.apiserver.resource_types import CREATE_ONLY, RESOURCE_TYPES, ResourceType, resource_types_of
 from playground.apiserver.storage import Storage

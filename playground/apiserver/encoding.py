@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from kube.status import bad_request, not_acceptable
+from kube.api.status import bad_request, not_acceptable
 from playground.apiserver.errors import unsupported_media_type
 from playground.apiserver.objects import Object
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kube import fields
-from kube.mapping import GroupResource
-from kube.status import StatusError, conflict, invalid, method_not_allowed, not_found
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError, conflict, invalid, method_not_allowed, not_found
+from kube.values import fields
 
 _CAUSES: Final = {
     "Duplicate value": "FieldValueDuplicate",
@@ -46,7 +46,7 @@ def modified(resource: GroupResource, name: str, why: str = "") -> StatusError:
 
 
 def invalid_object(group: str, kind: str, name: str, errors: list[str]) -> StatusError:
-    """Return 422 with every invalid field; `errors` are texts of `kube.fields`."""
+    """Return 422 with every invalid field; `errors` are texts of `kube.values.fields`."""
     return invalid(
         f'{GroupResource(group, kind)} "{name}" is invalid: {fields.aggregate(errors)}',
         details={**_details(GroupResource(group, kind), name), "causes": [_cause(error) for error in errors]},

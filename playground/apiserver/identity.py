@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kube.mapping import GroupResource
-from kube.status import unauthorized
+from kube.api.mapping import GroupResource
+from kube.api.status import unauthorized
 from playground.apiserver.objects import Object, name_of, namespace_of, uid_of
 from playground.apiserver.storage import Storage
 

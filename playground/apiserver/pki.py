@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from kube.certs import CertificateAuthority, KeyPair
+from kube.security.certs import CertificateAuthority, KeyPair
 from playground.apiserver.bootstrap import FRONT_PROXY_NAME
 
 _PROXY_NAMES = ("localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from kube.mapping import GroupResource
-from kube.selectors import LabelSelector
-from kube.status import StatusError, forbidden
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError, forbidden
+from kube.values.selectors import LabelSelector
 from playground.apiserver.identity import MASTERS, User
 from playground.apiserver.objects import Object, child, labels_of, name_of
 from playground.apiserver.requests import RequestInfo

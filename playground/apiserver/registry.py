@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
-from kube import fields, names
-from kube.mapping import GroupResource
-from kube.status import StatusError, bad_request
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError, bad_request
+from kube.values import fields, names
 from playground.apiserver.admission import admit
 from playground.apiserver.errors import already_exists, invalid_object, modified, no_such_object
 from playground.apiserver.objects import Object, child, copy_of, name_of, namespace_of, text_time, uid_of

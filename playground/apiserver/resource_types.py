@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.core.model import KIND, MILLISCALE
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 
 _ALL_VERBS: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 CREATE_ONLY: Final = ("create",)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from kube.status import bad_request
+from kube.api.status import bad_request
 from playground.apiserver.encoding import MERGE_PATCH, Form, decode_body, encode, merge_patch
 from playground.apiserver.errors import no_such_resource, unsupported_method
 from playground.apiserver.identity import User

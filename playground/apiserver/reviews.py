@@ -6,8 +6,8 @@ import datetime
 from collections.abc import Callable
 from typing import Final
 
-from kube.mapping import GroupResource
-from kube.status import StatusError, bad_request
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError, bad_request
 from playground.apiserver.errors import no_such_object
 from playground.apiserver.identity import ISSUER, TokenIssuer, User
 from playground.apiserver.objects import Object, child, text_time

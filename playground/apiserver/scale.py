@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kube import fields
-from kube.selectors import LabelSelector
+from kube.values import fields
+from kube.values.selectors import LabelSelector
 from playground.apiserver.errors import invalid_object
 from playground.apiserver.objects import Object, child, copy_of, name_of
 

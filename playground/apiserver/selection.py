@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kube.selectors import LabelSelector, SelectorError
-from kube.status import bad_request
+from kube.api.status import bad_request
+from kube.values.selectors import LabelSelector, SelectorError
 from playground.apiserver.objects import Object, labels_of
 
 

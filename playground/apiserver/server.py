@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 
 from aiohttp import web
 
-from kube.mapping import GroupResource
-from kube.status import StatusError, unauthorized
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError, unauthorized
 from playground.apiserver.aggregation import Aggregator
 from playground.apiserver.audit import RequestCounts
 from playground.apiserver.bootstrap import bootstrap_objects

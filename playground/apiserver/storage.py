@@ -11,8 +11,8 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Literal
 
-from kube.mapping import GroupResource
-from kube.status import StatusError, gone
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError, gone
 from playground.apiserver.objects import Object, name_of, namespace_of
 
 # With ten thousand HPAs that is half a minute, enough for a paginated list.

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal
 
-from kube.status import StatusError
+from kube.api.status import StatusError
 from playground.apiserver.objects import Object
 from playground.apiserver.resource_types import ResourceType
 from playground.apiserver.selection import Selection

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from autoscaler.core.model import HPA
-from kube.durations import format_duration
+from kube.values.durations import format_duration
 from replay.load import Load
 from replay.results import Replayed, Summary
 from replay.simulation import Settings

@@ -12,7 +12,7 @@ from prometheus_api_client import PrometheusConnect
 
 from adapter.prometheus import Destination, PrometheusOptions
 from adapter.prometheus.results import HISTOGRAMS, MAX_TIMESTAMP
-from kube.retries import Backoff
+from kube.api.retries import Backoff
 from replay.load import ReplayError
 from replay.prometheus.session import PrometheusSession, RetriableError
 

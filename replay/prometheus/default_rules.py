@@ -11,7 +11,7 @@ from msgspec import structs
 
 from adapter.rules import AnyRule, Rule, RulesError, RulesFile, parse_rules
 from autoscaler.core.model import ExternalMetric, MetricSource, ObjectMetric, PodsMetric
-from kube.fields import quote
+from kube.values.fields import quote
 from replay.load import ReplayError
 
 _CPU: Final = "rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>,%s}[3m])"

@@ -16,7 +16,7 @@ from typing import Final
 from adapter.catalog.values import to_milli
 from adapter.prometheus import DEFAULT_DESTINATION, Destination
 from adapter.rules import Policy
-from kube.selectors import LabelSelector
+from kube.values.selectors import LabelSelector
 from replay.load import ReplayError
 from replay.prometheus.cache import ChunkCache
 from replay.prometheus.client import RangeClient, Result

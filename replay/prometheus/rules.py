@@ -35,9 +35,9 @@ from autoscaler.core.model import (
     PodsMetric,
     ResourceMetric,
 )
-from kube.fields import quote
-from kube.mapping import GroupResource, NoMatchError, ResourceLookup
-from kube.selectors import LabelSelector, SelectorError
+from kube.api.mapping import GroupResource, NoMatchError, ResourceLookup
+from kube.values.fields import quote
+from kube.values.selectors import LabelSelector, SelectorError
 from replay.load import ReplayError, metric_name
 from replay.prometheus.ranges import RangeQuery
 

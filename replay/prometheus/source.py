@@ -22,12 +22,12 @@ from adapter.promql import PromqlError, matchers, parse, selectors, walk
 from adapter.rules import RulesFile
 from autoscaler.core.model import HPA, MetricSource, ResourceMetric
 from autoscaler.core.status import rfc3339
-from kube.client import KubeClient, KubeError
-from kube.durations import format_duration
-from kube.mapping import ResourceInfo, ResourceLookup, RestMapper
-from kube.process import run
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeError
+from kube.api.mapping import ResourceInfo, ResourceLookup, RestMapper
+from kube.api.status import StatusError
+from kube.process.runtime import run
+from kube.values.durations import format_duration
+from kube.values.selectors import LabelSelector
 from replay.load import Load, ReplayError, Series, check_length, check_not_counter, metric_key, metric_name
 from replay.prometheus.cache import ChunkCache, default_folder
 from replay.prometheus.client import RangeClient

@@ -6,7 +6,7 @@ from typing import Final
 
 from adapter.planning.rendering import alternation
 from autoscaler.core.model import HPA
-from kube.fields import quote
+from kube.values.fields import quote
 from replay.load import ReplayError
 from replay.prometheus.client import Result
 from replay.prometheus.ranges import RangeQuery

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from adapter.commands.flags import PrometheusAccess
 from autoscaler.core.config import Config
-from kube.flags import FILE, GoCommand
+from kube.process.flags import FILE, GoCommand
 from replay.commands import errors_of_users, read_inputs
 from replay.flags import HPAReference, LoadOptions, ModelOptions, hpa_option, input_flags
 from replay.hpa_files import HPAFile

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autoscaler.core.status import rfc3339
-from kube.durations import format_duration
+from kube.values.durations import format_duration
 from replay.tune.evaluation import Figures, total
 from replay.tune.goal import LEAST_GAIN, SURE, Objective, gain_interval
 from replay.tune.specs import describe, needs_tolerance, to_yaml

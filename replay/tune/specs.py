@@ -11,7 +11,7 @@ import yaml
 
 from autoscaler.core.model import HPA
 from autoscaler.objects.hpa import default_hpa
-from kube.quantity import Format, Quantity, milli_text
+from kube.values.quantity import Format, Quantity, milli_text
 from replay.load import Load, metric_key, metric_name
 from replay.simulation import Settings
 from replay.tune.space import DIRECTIONS, TARGET, TOLERANCE, Candidate, Policy, Value, number, target_percents

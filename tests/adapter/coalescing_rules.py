@@ -5,12 +5,12 @@ from __future__ import annotations
 import aiohttp
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, Scalar, Vector
 from adapter.prometheus.results import decode
 from adapter.rules import Rule, parse_rules
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.mapping import GroupResource
-from kube.selectors import LabelSelector
+from kube.api.mapping import GroupResource
+from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import series_rule
 
 EVERYTHING = LabelSelector()

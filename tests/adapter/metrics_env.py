@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
@@ -23,10 +24,9 @@ from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Series, Vector
 from adapter.rules import Rule, RulesFile, load_rules
-from kube.client import KubeClient
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.mapping import RestMapper
-from kube.selectors import LabelSelector
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.values.selectors import LabelSelector
 from tests.kube.scripted import ScriptedServer, connected, respond, scripted_server
 
 DATA = Path(__file__).parent.parent / "data"

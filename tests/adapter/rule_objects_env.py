@@ -18,10 +18,10 @@ from adapter.commands.serve import serve
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
 from adapter.rules.objects import Tenancy
-from kube.client import KubeClient
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
 from kube.security.trust import TrustOptions
 from kube.serving.options import AuthOptions, ServingOptions, TLSOptions
-from kube.status import StatusError
 from playground.apiserver.server import PlaygroundApiServer
 from playground.ports import LOOPBACK, free_port
 from tests.adapter.serving import ServedAdapter

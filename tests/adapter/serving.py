@@ -19,6 +19,7 @@ from yarl import URL
 
 from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis import Explanation, Report
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
 from adapter.metrics.usage import NodeUsage, PodUsage, Usage
@@ -28,20 +29,19 @@ from adapter.serving.requests import Request, RequestLines
 from adapter.serving.routes import Router
 from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
-from kube.certs import KeyPair
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
+from kube.api.status import not_found
 from kube.security.authorization import AuthorizationOptions
+from kube.security.certs import KeyPair
 from kube.security.request_info import Query
 from kube.security.tls import ServingTLS
 from kube.security.trust import TrustOptions, TrustReloader
-from kube.selectors import LabelSelector
 from kube.serving.connection import overload_check
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.health import Health
 from kube.serving.listener import Listener
 from kube.serving.options import AuthOptions, ServerLimits, TLSOptions
-from kube.status import not_found
+from kube.values.selectors import LabelSelector
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities, write_pair
 from tests.kube.scripted import connected, scripted_server

@@ -13,7 +13,7 @@ from adapter.prometheus.options import PrometheusOptions, Tenant
 from adapter.rule_objects.annotations import HPA, annotation_rules, relevant_part
 from adapter.rules import Policy, QueryRule
 from adapter.rules.objects import INVALID, RuleObject, Tenancy
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 
 MIMIR = PrometheusOptions(name="mimir", url="https://mimir.example.com/prometheus/", tenants=True)
 PRIVATE = PrometheusOptions(name="private", url="https://private.example.com")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
 from kube.security.authentication import User
 from kube.security.authorization import AuthorizationOptions, Authorizer
 from kube.security.request_info import RequestInfo, Target
-from kube.status import StatusError
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
 from tests.kube.access_api import AccessApi, Authorities
 from tests.kube.scripted import connected, respond, scripted_server

@@ -11,7 +11,7 @@ import pytest
 from adapter.catalog.catalog import Catalog
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusQueryError, PrometheusUnavailable, Series
 from adapter.rules import RulesFile, parse_rules
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 from tests.adapter.metrics_env import NOW, RESOURCES, CannedPrometheus, metrics_env, packets, series
 from tests.kube.scripted import raw
 

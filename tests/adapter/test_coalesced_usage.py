@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.deadlines import Deadline
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.usage import PodUsage
@@ -22,9 +23,8 @@ from adapter.planning.vector_cache import InstantQueries, VectorCache
 from adapter.planning.vector_index import IndexedVector, indexed
 from adapter.prometheus import DEFAULT_DESTINATION, PrometheusQueryError, Sample, Vector
 from adapter.rules import ResourceRules, load_rules, parse_rules
-from kube.deadlines import Deadline
-from kube.mapping import ResourceInfo
-from kube.selectors import LabelSelector
+from kube.api.mapping import ResourceInfo
+from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.adapter.coalescing_rules import AtOneMoment
 from tests.adapter.metrics_env import NOW, RULES

@@ -16,15 +16,15 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.deadlines import NO_DEADLINE
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import VectorCache
 from adapter.planning.vector_index import IndexedVector, matching
 from adapter.prometheus import Sample, Vector
-from kube.deadlines import NO_DEADLINE
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.status import StatusError
+from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.adapter.coalescing_rules import AtOneMoment, external, source
 

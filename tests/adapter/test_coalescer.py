@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.vector_cache import VectorCache
@@ -31,8 +32,7 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rules import RulesError
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.selectors import LabelSelector
+from kube.values.selectors import LabelSelector
 from tests.adapter.coalescing_rules import RAW, SUM, external, rule, source
 from tests.adapter.metrics_env import CannedPrometheus, vector
 

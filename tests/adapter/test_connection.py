@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kube.certs import KeyPair
+from kube.security.certs import KeyPair
 from kube.serving import connection
 from kube.serving.options import ConnectionLimits, ServerLimits
 from tests.adapter.raw_client import raw_client

@@ -30,8 +30,8 @@ from adapter.prometheus import (
     Scalar,
 )
 from adapter.rules import parse_rules
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.status import StatusError
+from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import (
     NOW,
     CannedPrometheus,

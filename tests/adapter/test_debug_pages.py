@@ -12,8 +12,8 @@ from adapter.diagnosis.report import (
 )
 from adapter.planning.coalescing_costs import Pause
 from adapter.serving.debug_pages import DebugPages
+from kube.api.status import StatusError
 from kube.security.request_info import Query
-from kube.status import StatusError
 from tests.adapter.diagnosis_env import (
     ALL_FOUND,
     POD,

@@ -8,7 +8,7 @@ import pytest
 
 from adapter.diagnosis.explain import Target, TargetError
 from adapter.prometheus import Vector
-from kube.selectors import LabelSelector
+from kube.values.selectors import LabelSelector
 from tests.adapter.diagnosis_env import (
     ALL_FOUND,
     POD,

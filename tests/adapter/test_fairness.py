@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapter.prometheus import PrometheusBusy, PrometheusClient, PrometheusOptions
-from kube.fairness import FairSemaphore, QueueFullError, current_namespace, enter_namespace, for_all_namespaces
+from kube.aio.fairness import FairSemaphore, QueueFullError, current_namespace, enter_namespace, for_all_namespaces
 from kube.serving.options import ServerLimits
 from tests.adapter.scripted_prometheus import ONE, responds, scripted
 from tests.adapter.serving import POD_PATH, served_adapter

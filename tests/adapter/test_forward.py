@@ -27,9 +27,9 @@ from adapter.metrics.forward import Forwarder
 from adapter.planning.rule_queries import RuleQueries
 from adapter.rules import ForwardOptions, RulesFile, parse_rules
 from adapter.serving.discovery import Discovery
-from kube.certs import CertificateAuthority
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.status import StatusError
+from kube.security.certs import CertificateAuthority
+from kube.values.selectors import LabelSelector
 from playground.ports import free_port
 from tests.adapter.metrics_env import NOW, CannedPrometheus, external_request, metrics_env, packets, vector
 from tests.eventually import eventually

@@ -13,7 +13,7 @@ from adapter.gil import releasing_gil
 from adapter.planning.vector_index import indexed, matching
 from adapter.prometheus import Sample, Vector
 from adapter.prometheus.results import VectorReader, decode
-from kube.selectors import LabelSelector
+from kube.values.selectors import LabelSelector
 
 COUNT = 10_000
 SAMPLES = tuple(Sample({"namespace": "a", "pod": f"web-{n:05}"}, 1.0, float(n)) for n in range(COUNT))

@@ -17,14 +17,14 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.cli import main
+from adapter.deadlines import Deadline
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import PrometheusOptions, PrometheusServers
 from adapter.rules import load_rules
-from kube.deadlines import Deadline
-from kube.mapping import ResourceInfo
-from kube.selectors import LabelSelector
+from kube.api.mapping import ResourceInfo
+from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.adapter.metrics_env import RULES
 

@@ -20,12 +20,12 @@ from adapter.serving.discovery import Discovery
 from adapter.serving.routes import Router
 from adapter.serving.server import RequestServer
 from adapter.serving.telemetry import Telemetry
+from kube.api.status import StatusError
 from kube.security.authentication import Authenticator, TokenReviewer
 from kube.security.authorization import AuthorizationOptions, Authorizer
 from kube.security.trust import ClientTrust
 from kube.serving.health import Health
 from kube.serving.options import ServerLimits
-from kube.status import StatusError
 from tests.adapter.metrics_env import MetricsEnv, metrics_env, objects, packets, vector
 from tests.adapter.serving import CannedMetrics, CannedNames, parsed_request
 from tests.kube.access_api import AccessApi, Authorities

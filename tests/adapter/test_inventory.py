@@ -11,8 +11,8 @@ import pytest
 from adapter.catalog.inventory import CustomSource, custom_uses, external_sources, label_meanings
 from adapter.prometheus import Series
 from adapter.rules import Rule, parse_rules
-from kube.client import KubeUnreachable
-from kube.mapping import RestMapper
+from kube.api.client import KubeUnreachable
+from kube.api.mapping import RestMapper
 from tests.adapter.metrics_env import RESOURCES, series, series_rule
 from tests.kube.scripted import connected, scripted_server
 

@@ -19,7 +19,7 @@ from adapter.content.encoding import Representation
 from adapter.prometheus import Series
 from adapter.rules import parse_rules
 from adapter.serving.discovery import Discovery
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 from tests.adapter.metrics_env import RESOURCES, CannedPrometheus, metrics_env, series
 from tests.adapter.serving import CannedNames, served_adapter
 from tests.kube.scripted import LoopIterations, respond

@@ -14,7 +14,7 @@ from adapter.diagnosis.lint import lint
 from adapter.diagnosis.report import Severity
 from adapter.diagnosis.series_names import SeriesNames
 from adapter.rules import Rule, parse_rules
-from kube.mapping import FixedResources
+from kube.api.mapping import FixedResources
 from tests.adapter.metrics_env import RULES
 
 GOOD = """

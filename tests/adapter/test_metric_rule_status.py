@@ -8,7 +8,7 @@ from typing import Any
 
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.rules.objects import Tenancy
-from kube.status import StatusError
+from kube.api.status import StatusError
 from tests.adapter.rule_objects_env import CLUSTER_METRIC_RULES, METRIC_RULES, Cluster, rule_objects_cluster
 from tests.eventually import eventually
 

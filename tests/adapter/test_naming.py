@@ -6,7 +6,7 @@ import pytest
 
 from adapter.gotemplate import TemplateError
 from adapter.rules.naming import LabelTemplate
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 
 
 @pytest.mark.parametrize(

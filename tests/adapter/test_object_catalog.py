@@ -12,8 +12,8 @@ from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSo
 from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.rules import QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
-from kube.mapping import GroupResource
-from kube.status import StatusError
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError
 
 PODS = GroupResource("", "pods")
 

@@ -22,7 +22,7 @@ from adapter.prometheus import (
 from adapter.rule_objects.reasons import problem_of
 from adapter.rule_objects.state import Reason
 from adapter.rules import RulesError, parse_rules
-from kube.status import StatusError
+from kube.api.status import StatusError
 from tests.adapter.metrics_env import external_request, metrics_env
 from tests.adapter.scripted_prometheus import ScriptedPrometheus, responds, scripted
 

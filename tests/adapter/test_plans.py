@@ -10,8 +10,8 @@ from adapter.catalog.inventory import CustomMetricInfo, CustomSource
 from adapter.planning.metric_queries import ObjectsQuery, Plan
 from adapter.planning.separable import is_separable
 from adapter.rules import Rule, parse_rules
-from kube.mapping import GroupResource
-from kube.selectors import LabelSelector
+from kube.api.mapping import GroupResource
+from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import series_rule
 
 EVERYTHING = LabelSelector()

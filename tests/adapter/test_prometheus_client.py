@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from aiohttp import web
 
+from adapter.deadlines import Deadline
 from adapter.prometheus import (
     PrometheusClient,
     PrometheusOptions,
@@ -20,7 +21,6 @@ from adapter.prometheus import (
     results,
 )
 from adapter.prometheus import client as client_module
-from kube.deadlines import Deadline
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, never, responds, scripted
 from tests.eventually import eventually
 

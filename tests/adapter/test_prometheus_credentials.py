@@ -18,7 +18,7 @@ from adapter.prometheus import (
     PrometheusUnavailable,
     Vector,
 )
-from kube.certs import CertificateAuthority
+from kube.security.certs import CertificateAuthority
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
 
 

@@ -10,8 +10,8 @@ from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectRefer
 from adapter.content import protobuf
 from adapter.content.documents import CustomMetricList, ExternalMetricList
 from adapter.content.protobuf import encode, encode_error, message
-from kube.selectors import LabelSelector
-from kube.status import forbidden, internal_error, not_found, too_many_requests
+from kube.api.status import forbidden, internal_error, not_found, too_many_requests
+from kube.values.selectors import LabelSelector
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"

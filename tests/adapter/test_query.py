@@ -17,9 +17,9 @@ from adapter.planning.rendering import QueryError, SelectorNotSupported, alterna
 from adapter.rules import parse_rules
 from adapter.rules.field_types import QUERY_FIELDS
 from adapter.rules.goregex import GoRegex
-from kube.mapping import GroupResource
-from kube.selectors import LabelSelector, SelectorError
-from kube.status import StatusError
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError
+from kube.values.selectors import LabelSelector, SelectorError
 from tests.adapter.metrics_env import DATA, custom_request, external_request, metrics_env, packets
 
 RECORDED = [json.loads(line) for line in (DATA / "queries.jsonl").read_text().splitlines()]

@@ -13,7 +13,7 @@ from adapter.prometheus.options import Tenant
 from adapter.rules import Policy, QueryRule, Rule
 from adapter.rules.model import Merge
 from adapter.rules.objects import ObjectName, RuleObject, Tenancy, read_object
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 
 TENANCY = Tenancy(label="namespace", query_seconds=3.0, max_samples=50, own_namespace="milliscale")
 TENANT = Tenant(namespace="shop", label="namespace", query_seconds=3.0, max_samples=50)

@@ -21,8 +21,8 @@ from adapter.planning.rendering import alternation
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Destination, PrometheusOptions, PrometheusServers, Vector
 from adapter.rules import parse_rules
-from kube.mapping import RestMapper
-from kube.selectors import LabelSelector
+from kube.api.mapping import RestMapper
+from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.adapter.metrics_env import RESOURCES, custom_request, external_request, objects
 from tests.kube.scripted import connected, scripted_server

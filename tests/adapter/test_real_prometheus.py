@@ -24,8 +24,8 @@ from adapter.prometheus import (
     Scalar,
 )
 from adapter.rules import parse_rules
-from kube.mapping import RestMapper
-from kube.selectors import LabelSelector
+from kube.api.mapping import RestMapper
+from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.adapter.metrics_env import RESOURCES, custom_request, objects
 from tests.kube.scripted import connected, scripted_server

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.refresh_ahead import RefreshAheadCache
-from kube.deadlines import NO_DEADLINE, Deadline
 
 # The event loop's time moves to the next timer when there is nothing else to do: no sleep takes long, or too long.
 pytestmark = pytest.mark.looptime

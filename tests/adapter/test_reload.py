@@ -17,7 +17,7 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.commands.reload import RulesReloader
 from adapter.prometheus import PrometheusUnavailable
 from adapter.rules import RulesFile, load_rules, parse_rules
-from kube.mapping import GroupResource, ResourceInfo
+from kube.api.mapping import GroupResource, ResourceInfo
 from kube.security.request_info import Target
 from kube.serving.health import Health
 from tests.adapter.metrics_env import CannedPrometheus, MetricsEnv, metrics_env, series

@@ -17,6 +17,7 @@ import pytest
 from adapter.serving import requests
 from adapter.serving.requests import RequestLines
 from bench.recorded_heads import RecordedRequest, recorded_requests
+from kube.api.status import StatusError
 from kube.security.authentication import (
     Authenticator,
     FrontProxyUsers,
@@ -26,7 +27,6 @@ from kube.security.authentication import (
 )
 from kube.security.authorization import AuthorizationOptions, Authorizer
 from kube.security.request_info import RequestInfo, Target
-from kube.status import StatusError
 from tests.adapter.front_proxy import front_proxy
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
 from tests.adapter.test_authentication import der, trusting

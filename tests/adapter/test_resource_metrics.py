@@ -16,6 +16,7 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.content import protobuf
 from adapter.content.documents import UsageDocument
 from adapter.content.encoding import Representation
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
@@ -32,11 +33,10 @@ from adapter.prometheus import (
 )
 from adapter.rules import ResourceRules, load_rules, parse_rules
 from adapter.serving.discovery import Discovery
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.field_selectors import FieldSelector, FieldSelectorError
-from kube.mapping import ResourceInfo
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.mapping import ResourceInfo
+from kube.api.status import StatusError
+from kube.values.field_selectors import FieldSelector, FieldSelectorError
+from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import NOW, RULES
 from tests.adapter.serving import CannedNames
 

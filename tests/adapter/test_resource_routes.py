@@ -7,12 +7,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from adapter.deadlines import Deadline
 from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
 from adapter.serving.requests import Response
 from adapter.serving.resource_routes import ResourceRoutes
-from kube.deadlines import Deadline
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.status import StatusError
+from kube.values.selectors import LabelSelector
 from tests.adapter.serving import SAMPLED_AT, SAMPLED_TEXT, parsed_request
 
 MEBI_MILLI = 1000 * 2**20

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from kube.status import service_unavailable
+from kube.api.status import service_unavailable
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, SAMPLED_TEXT, served_adapter
 
 G1 = "/apis/custom.metrics.k8s.io/v1beta1"

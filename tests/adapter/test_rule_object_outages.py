@@ -20,8 +20,8 @@ from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.sources import METRIC_RULES
 from adapter.rule_objects.state import Reason
 from adapter.rules.objects import ObjectName, Tenancy
-from kube.mapping import FixedResources, ResourceInfo
-from kube.status import StatusError
+from kube.api.mapping import FixedResources, ResourceInfo
+from kube.api.status import StatusError
 from tests.adapter.metrics_env import CannedPrometheus, series
 from tests.eventually import eventually
 from tests.kube.scripted import Collection, ScriptedServer, connected, respond, scripted_server

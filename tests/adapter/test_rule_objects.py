@@ -13,7 +13,7 @@ from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.rule_objects import watches
 from adapter.rule_objects.pace import Pace
 from adapter.rules.objects import Tenancy
-from kube.store import Store
+from kube.cache.store import Store
 from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, OWN, Cluster, rule_objects_cluster
 from tests.eventually import eventually
 

@@ -12,8 +12,8 @@ import pytest
 from adapter.catalog.values import ExternalMetricValue, MetricValue
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import RulesFile, parse_rules
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.status import StatusError
+from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import (
     NOW,
     CannedPrometheus,

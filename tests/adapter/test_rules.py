@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.rules import QueryRule, Rule, RulesError, RulesFile, load_rules, parse_rules
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 from tests.adapter.metrics_env import RULES, series_rule
 
 RULE = """rules:

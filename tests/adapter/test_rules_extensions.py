@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.rules import Policy, QueryRule, Rule, RulesError, RulesFile, parse_rules
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 
 SERIES_RULE = "seriesQuery: up, metricsQuery: sum(up)"
 

@@ -8,7 +8,7 @@ import pytest
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery, coalesced_query
-from kube.selectors import LabelSelector
+from kube.values.selectors import LabelSelector
 from tests.adapter.coalescing_rules import EVERYTHING, RAW, SUM, external, source
 
 

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from adapter.content.encoding import compress
 from adapter.serving import server
-from kube.certs import KeyPair
 from kube.security.authorization import AuthorizationOptions
+from kube.security.certs import KeyPair
 from kube.serving import connection
 from kube.serving.options import ConnectionLimits, ServerLimits
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter, served_adapter

@@ -19,7 +19,7 @@ from adapter.cli import main
 from adapter.content.encoding import Representation
 from adapter.metrics.forward import Forwarder
 from adapter.rules import ForwardOptions, parse_rules
-from kube.status import StatusError
+from kube.api.status import StatusError
 from tests.adapter.test_forward import API, VALUES, fetch, forwarding, other_adapter
 from tests.eventually import eventually
 from tests.kube.scripted import Held, ScriptedServer, respond

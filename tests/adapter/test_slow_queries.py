@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.slow_queries import SlowQueries
 from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import (
@@ -26,8 +27,7 @@ from adapter.prometheus import (
     Scalar,
     Vector,
 )
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.fairness import for_namespace
+from kube.aio.fairness import for_namespace
 
 pytestmark = pytest.mark.looptime
 

@@ -18,9 +18,9 @@ from adapter.rule_objects.status import Verdict
 from adapter.rule_objects.status_writer import LEASE, StatusWriter
 from adapter.rules import AnyRule, QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
-from kube.client import KubeClient
-from kube.election import ElectionSettings, LeaderElector
-from kube.status import forbidden
+from kube.api.client import KubeClient
+from kube.api.status import forbidden
+from kube.controller.election import ElectionSettings, LeaderElector
 from playground.apiserver.server import PlaygroundApiServer
 from tests.eventually import eventually
 

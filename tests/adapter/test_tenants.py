@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from adapter.deadlines import Deadline
 from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import (
     Destination,
@@ -28,7 +29,6 @@ from adapter.prometheus import (
 from adapter.promql import restrict_query, restrict_selector
 from adapter.rules import RulesError, parse_rules
 from adapter.rules.objects import Tenancy, read_object
-from kube.deadlines import Deadline
 from tests.adapter.promql_queries import REFUSED, RESTRICTED
 from tests.adapter.scripted_prometheus import ScriptedPrometheus, never, responds, scripted
 

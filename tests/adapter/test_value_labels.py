@@ -8,14 +8,14 @@ from prometheus_client import CollectorRegistry
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, external_query_source
 from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.deadlines import NO_DEADLINE
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
-from kube.deadlines import NO_DEADLINE
-from kube.mapping import GroupResource
-from kube.selectors import LabelSelector
+from kube.api.mapping import GroupResource
+from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import NOW, CannedPrometheus, vector
 
 RULE = QueryRule(metric="rps", query="sum(rps)", value_labels=(("type", "prometheus"),), key="hpa", external=True)

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
@@ -29,10 +30,9 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rules import parse_rules
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.fairness import current_namespace, enter_namespace
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.aio.fairness import current_namespace, enter_namespace
+from kube.api.status import StatusError
+from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import (
     NOW,
     CannedPrometheus,

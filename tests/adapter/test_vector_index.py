@@ -13,7 +13,7 @@ from adapter.planning.vector_cache import VectorCache
 from adapter.planning.vector_index import IndexedVector, as_sequence, indexed, matching
 from adapter.prometheus import DEFAULT_DESTINATION, Sample, Vector
 from adapter.prometheus.results import sample_order
-from kube.selectors import LabelSelector
+from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import CannedPrometheus
 
 COUNT = 20_000

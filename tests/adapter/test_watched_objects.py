@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from adapter.metrics.watched_objects import WatchedObjects
-from kube.mapping import ResourceInfo
-from kube.selectors import LabelSelector
-from kube.store import Store
+from kube.api.mapping import ResourceInfo
+from kube.cache.store import Store
+from kube.values.selectors import LabelSelector
 from tests.eventually import eventually
 from tests.kube.scripted import Collection, ScriptedServer, connected, respond, scripted_server, thing
 

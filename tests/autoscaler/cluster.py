@@ -12,10 +12,10 @@ from typing import Any
 from aiohttp import web
 
 from autoscaler.core.model import KIND, KUBERNETES, HPAApi
-from kube.certs import CertificateAuthority
-from kube.client import KubeClient
-from kube.mapping import GroupResource
-from kube.selectors import LabelSelector
+from kube.api.client import KubeClient
+from kube.api.mapping import GroupResource
+from kube.security.certs import CertificateAuthority
+from kube.values.selectors import LabelSelector
 from playground.apiserver import PlaygroundApiServer
 
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"

@@ -48,8 +48,8 @@ from autoscaler.core.stabilization import (
     normalize_desired_replicas,
     normalize_desired_replicas_with_behaviors,
 )
-from kube.quantity import CanonicalQuantity, canonical_quantity
-from kube.selectors import LabelSelector
+from kube.values.quantity import CanonicalQuantity, canonical_quantity
+from kube.values.selectors import LabelSelector
 
 NOW = 1_000_000_000_000
 """Milliseconds since the epoch; a whole second."""

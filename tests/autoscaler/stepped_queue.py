@@ -7,7 +7,7 @@ import pytest
 
 from autoscaler.core.model import HPAKey
 from autoscaler.loop import controller
-from kube.workqueue import WorkQueue
+from kube.controller.workqueue import WorkQueue
 from tests.eventually import eventually
 
 

@@ -15,8 +15,8 @@ import pytest
 from autoscaler.loop import clients, controller
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
-from kube.client import KubeClient
-from kube.flowcontrol import TokenBucket
+from kube.api.client import KubeClient
+from kube.controller.flowcontrol import TokenBucket
 from playground.apiserver.identity import User
 from playground.apiserver.requests import RequestInfo
 from tests.autoscaler.cluster import METRIC, Cluster, running_cluster

@@ -10,12 +10,12 @@ from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import KUBERNETES, MILLISCALE
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.loop.sharding import Shard
 from autoscaler.ui.sources import WhatIf
-from kube.election import ElectionSettings
+from kube.controller.election import ElectionSettings
 from kube.security.authorization import AuthorizationOptions
 from kube.security.trust import TrustOptions
 from kube.serving.options import AuthOptions, TLSOptions
-from kube.sharding import Shard
 from kube.web.options import UIAddress
 from replay.what_if import what_if
 

@@ -26,13 +26,13 @@ from autoscaler.loop.controller import Controller
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
+from autoscaler.loop.sharding import Shard
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.objects.hpa import track_hpa
-from kube.client import KubeClient
-from kube.election import ElectionSettings
-from kube.flowcontrol import ThrottledClient, TokenBucket
-from kube.sharding import Shard
-from kube.workqueue import WorkQueue
+from kube.api.client import KubeClient
+from kube.controller.election import ElectionSettings
+from kube.controller.flowcontrol import ThrottledClient, TokenBucket
+from kube.controller.workqueue import WorkQueue
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
 from tests.eventually import eventually
 
@@ -417,8 +417,8 @@ async def test_a_disconnected_api_server_is_logged_once(cluster: Cluster, caplog
         await until(lambda: len(caplog.records) >= 2)
         await asyncio.sleep(0.5)  # ten sync periods in which nothing more may be logged
         assert sorted(record.name for record in caplog.records if record.levelno >= logging.WARNING) == [
-            "kube.store",
-            "kube.store",
+            "kube.cache.store",
+            "kube.cache.store",
         ]
         await cluster.server.listen()
         cluster.metrics.value = "20"

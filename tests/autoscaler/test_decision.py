@@ -25,7 +25,7 @@ from autoscaler.core.observation import (
     ValuesResponse,
 )
 from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
-from kube.selectors import LabelSelector
+from kube.values.selectors import LabelSelector
 from tests.autoscaler.simulated_cluster import (
     NOW,
     SimulatedCluster,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autoscaler.objects.hpa import default_hpa
-from kube.objects import ParseError
+from kube.api.objects import ParseError
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 

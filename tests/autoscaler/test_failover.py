@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.process import SAVES_OFTEN, Autoscaler, autoscaler
 from tests.eventually import eventually
@@ -301,4 +301,4 @@ async def test_two_candidates_never_act_at_the_same_time(cluster: Cluster) -> No
 
 def stands_by(process: Autoscaler) -> bool:
     """Return True if its last log line about the Lease reports another holder."""
-    return "held by" in next((line for line in reversed(process.log_lines) if "kube.election" in line), "")
+    return "held by" in next((line for line in reversed(process.log_lines) if "kube.controller.election" in line), "")

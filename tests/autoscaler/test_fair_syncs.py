@@ -13,12 +13,12 @@ from autoscaler.core.model import HPAKey
 from autoscaler.loop.clients import ThrottledClients
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.options import Options
-from kube.client import KubeClient
-from kube.fairness import FairSemaphore, enter_namespace, for_namespace
-from kube.flowcontrol import ThrottledClient, TokenBucket
-from kube.mapping import RestMapper
-from kube.selectors import LabelSelector
-from kube.workqueue import WorkQueue, run_workers
+from kube.aio.fairness import FairSemaphore, enter_namespace, for_namespace
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.controller.flowcontrol import ThrottledClient, TokenBucket
+from kube.controller.workqueue import WorkQueue, run_workers
+from kube.values.selectors import LabelSelector
 
 OPTIONS = Options()
 QUICK = 0.05

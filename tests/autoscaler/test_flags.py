@@ -10,10 +10,10 @@ from autoscaler.commands.flags import availability_options, decision_log_options
 from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.options import Availability, DecisionLogOptions
 from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.loop.sharding import Shard
 from autoscaler.records.audit import AuditSettings
-from kube.config import own_namespace
-from kube.election import ElectionSettings
-from kube.sharding import Shard
+from kube.api.config import own_namespace
+from kube.controller.election import ElectionSettings
 
 
 @click.command()

@@ -11,7 +11,7 @@ from autoscaler.core.config import Mode
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.foreign_writer import EVENT_REASON, ForeignWriterDetector, event_message
 from autoscaler.objects.hpa import track_hpa
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.test_modes import ACTING, SOON, Running, _reached, autoscaler, until
 from tests.eventually import eventually

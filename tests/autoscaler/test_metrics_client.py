@@ -19,10 +19,10 @@ from autoscaler.core.observation import (
 )
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.pod_owners import PodIndex
-from kube.client import KubeClient
-from kube.flowcontrol import ThrottledClient
-from kube.mapping import RestMapper
-from kube.selectors import LabelSelector
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.controller.flowcontrol import ThrottledClient
+from kube.values.selectors import LabelSelector
 from tests.kube.scripted_api import RecordedRequest, ScriptedApi, busy
 
 GROUP = "/apis/custom.metrics.k8s.io"

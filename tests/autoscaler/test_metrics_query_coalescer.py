@@ -11,7 +11,7 @@ from autoscaler.core.observation import MetricError, MetricResponse, Pod, PodSam
 from autoscaler.loop import metrics_query_coalescer
 from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer, merge
 from autoscaler.loop.pod_owners import PodIndex
-from kube.selectors import LabelSelector
+from kube.values.selectors import LabelSelector
 
 QUERY = MetricsQuery("default", "packets")
 APPS = [f"app-{number}" for number in range(6)]

@@ -11,7 +11,7 @@ import yaml
 
 from autoscaler.core.model import KUBERNETES, MILLISCALE
 from autoscaler.objects.migration import move, render
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 from tests.autoscaler.cluster import Cluster, running_cluster
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

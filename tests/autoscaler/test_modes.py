@@ -13,7 +13,7 @@ import pytest
 from autoscaler.core.config import Config, Mode
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from tests.autoscaler.cluster import AUTOSCALER, METRIC, Cluster, running_cluster
 from tests.eventually import eventually
 

@@ -39,11 +39,11 @@ from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.loop.scales import ScaleClient
-from kube.client import KubeClient
-from kube.flowcontrol import ThrottledClient
-from kube.label_index import SelectorIndex
-from kube.mapping import RestMapper
-from kube.selectors import LabelSelector
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.cache.label_index import SelectorIndex
+from kube.controller.flowcontrol import ThrottledClient
+from kube.values.selectors import LabelSelector
 from tests.autoscaler.simulated_cluster import average_target, quantity
 from tests.kube.scripted_api import RecordedRequest, ScriptedApi
 

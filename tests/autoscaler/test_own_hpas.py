@@ -15,8 +15,8 @@ from autoscaler.core.model import HPA, KUBERNETES, MILLISCALE, HPAKey
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.options import Options
-from kube.client import KubeClient
-from kube.mapping import GroupResource
+from kube.api.client import KubeClient
+from kube.api.mapping import GroupResource
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
 from tests.eventually import eventually
 from tests.kube.scripted_api import ScriptedApi

@@ -33,8 +33,8 @@ from autoscaler.core.model import (
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
 from autoscaler.objects.hpa import parse_hpa, track_hpa
 from autoscaler.objects.workloads import parse_owned, parse_pod, parse_scale, parse_workload, track_pod
-from kube.objects import ParseError, TooLargeError, time_ms
-from kube.quantity import canonical_quantity, milli_value
+from kube.api.objects import ParseError, TooLargeError, time_ms
+from kube.values.quantity import canonical_quantity, milli_value
 from tests.autoscaler.simulated_cluster import quantity
 
 JSON = dict[str, Any]

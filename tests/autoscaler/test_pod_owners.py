@@ -16,7 +16,7 @@ from autoscaler.core.observation import (
     ValuesResponse,
 )
 from autoscaler.loop.pod_owners import PodsByOwner, ReplicaSets, restrict_to_pods, split_by_owner
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from tests.autoscaler.simulated_cluster import NOW, samples
 from tests.eventually import eventually
 from tests.kube.scripted_api import ScriptedApi

@@ -20,11 +20,11 @@ from autoscaler.objects.hpa import track_hpa
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import Written
 from autoscaler.records.shadow import Comparison, ShadowComparer, Verdict
-from kube.client import KubeClient
-from kube.events import EventRecorder
-from kube.flowcontrol import ThrottledClient
-from kube.label_index import SelectorIndex
-from kube.mapping import RestMapper
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.cache.label_index import SelectorIndex
+from kube.controller.events import EventRecorder
+from kube.controller.flowcontrol import ThrottledClient
 from tests.kube.scripted_api import ScriptedApi
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"

@@ -31,7 +31,7 @@ from autoscaler.records.record import (
     Written,
 )
 from autoscaler.records.sentence import decimal_text, measure_text, with_sentence
-from kube.quantity import Quantity
+from kube.values.quantity import Quantity
 from tests.autoscaler.simulated_cluster import (
     NOW,
     SimulatedCluster,

@@ -9,7 +9,7 @@ import pytest
 from autoscaler.core.model import KUBERNETES
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.stepped_queue import SteppedQueue
 

@@ -19,10 +19,10 @@ from autoscaler.loop import saved_history
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.saved_history_format import decode, encode
-from kube.client import KubeClient
-from kube.flowcontrol import ThrottledClient, TokenBucket
-from kube.mapping import GroupResource
-from kube.sharding import Shard
+from autoscaler.loop.sharding import Shard
+from kube.api.client import KubeClient
+from kube.api.mapping import GroupResource
+from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from playground.apiserver import PlaygroundApiServer
 from tests.autoscaler.simulated_cluster import NOW, hpa
 from tests.eventually import eventually

@@ -7,9 +7,9 @@ import pytest
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import ReadError, Scale
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError, TargetScale
-from kube.client import KubeClient
-from kube.flowcontrol import ThrottledClient
-from kube.mapping import RestMapper
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.controller.flowcontrol import ThrottledClient
 from tests.kube.scripted_api import ScriptedApi, busy, status_body
 
 WEB = CrossVersionObjectReference("Deployment", "web", "apps/v1")

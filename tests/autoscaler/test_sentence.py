@@ -20,7 +20,7 @@ from autoscaler.core.observation import Observation, PodsResponse, ReadError, Sc
 from autoscaler.core.reconcile import conclude, decide
 from autoscaler.records.build import build_record
 from autoscaler.records.sentence import decimal_text, with_sentence
-from kube.selectors import LabelSelector
+from kube.values.selectors import LabelSelector
 from tests.autoscaler.simulated_cluster import (
     NOW,
     SimulatedCluster,

@@ -15,10 +15,10 @@ from autoscaler.core.config import Config
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation
-from kube.client import KubeClient
-from kube.election import ElectionSettings
-from kube.mapping import GroupResource
-from kube.sharding import Shard, shard_number
+from autoscaler.loop.sharding import Shard, shard_number
+from kube.api.client import KubeClient
+from kube.api.mapping import GroupResource
+from kube.controller.election import ElectionSettings
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.stepped_queue import SteppedQueue
 from tests.eventually import eventually

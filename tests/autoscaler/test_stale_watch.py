@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from kube.config import load_config
+from kube.api.config import load_config
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.process import ALONE, Autoscaler, autoscaler
 from tests.eventually import PATIENCE, eventually

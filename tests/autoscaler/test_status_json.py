@@ -25,7 +25,7 @@ from autoscaler.core.model import (
 )
 from autoscaler.core.status import status_json
 from autoscaler.objects.hpa import parse_hpa
-from kube.quantity import canonical_quantity
+from kube.values.quantity import canonical_quantity
 from tests.autoscaler.simulated_cluster import NOW, quantity
 
 

@@ -11,10 +11,10 @@ from autoscaler.core.model import KUBERNETES, CrossVersionObjectReference
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from autoscaler.loop.scales import ScaleClient, TargetScale, Workloads
-from kube.client import KubeClient
-from kube.flowcontrol import ThrottledClient, TokenBucket
-from kube.mapping import RestMapper
-from kube.store import Store
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.cache.store import Store
+from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.eventually import eventually
 

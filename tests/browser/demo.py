@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from kube.store import Key, Store
+from kube.cache.store import Key, Store
 from playground.bundle import Bundle, Timing
 from playground.scenario import NAMESPACE
 from playground.tasks import background

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Locator, expect
 
-from kube.durations import format_duration
+from kube.values.durations import format_duration
 from playground.bundle import Bundle
 from tests.browser.demo import TIMING, Scales, delays, record_replicas
 from tests.browser.tabs import Tab, open_tab

@@ -9,7 +9,7 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import Browser, expect
 
-from kube.status import not_found
+from kube.api.status import not_found
 from kube.web.event_stream import EventStream, ServerEvent
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles

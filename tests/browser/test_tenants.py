@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Response, expect
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.cluster import Cluster, start_cluster
 from playground.install import apply
 from playground.ports import LOOPBACK, free_port

@@ -7,7 +7,7 @@ import resource
 import signal
 import ssl
 
-from kube.certs import CertificateAuthority
+from kube.security.certs import CertificateAuthority
 from playground.apiserver.pki import KeyPairFiles, client_tls
 from playground.ports import LOOPBACK
 from tests.chaos.adapter_load import adapter_load

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from kube.process import run
+from kube.process.runtime import run
 from tests.chaos.environment import Environment, run_environment
 from tests.chaos.promises import Before, broken_promises
 from tests.chaos.scenario import Run, Scenario

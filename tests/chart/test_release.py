@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.cluster import Cluster, start_cluster
 from tests.chart.choices import CHOICES
 from tests.chart.record import FOLDER, NAMESPACE, RELEASE, load, rendered_file

@@ -4,7 +4,7 @@ from typing import Any
 
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
-from kube.objects import ParseError
+from kube.api.objects import ParseError
 from tests.conformance.comparison import difference
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kube.selectors import LabelSelector, SelectorError
+from kube.values.selectors import LabelSelector, SelectorError
 from tests.conformance.comparison import difference
 
 

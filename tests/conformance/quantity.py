@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from kube.quantity import Format, Quantity, QuantityError
+from kube.values.quantity import Format, Quantity, QuantityError
 from tests.conformance.comparison import difference
 
 

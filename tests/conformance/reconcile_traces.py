@@ -39,8 +39,8 @@ from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, nex
 from autoscaler.core.reconcile import conclude, decide
 from autoscaler.core.status import status_json
 from autoscaler.objects.hpa import parse_hpa
-from kube.objects import time_ms
-from kube.selectors import LabelSelector
+from kube.api.objects import time_ms
+from kube.values.selectors import LabelSelector
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
 

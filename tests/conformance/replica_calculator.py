@@ -11,7 +11,7 @@ from autoscaler.core.metrics import external_metric_text, object_metric_text
 from autoscaler.core.model import CrossVersionObjectReference, LabelSelectorSpec, MetricIdentifier
 from autoscaler.core.observation import MetricError, Pod, PodSample, ReadError
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator, Tolerances
-from kube.selectors import LabelSelector, SelectorError
+from kube.values.selectors import LabelSelector, SelectorError
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod
 

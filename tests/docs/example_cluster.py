@@ -16,8 +16,8 @@ import yaml
 from autoscaler.commands.decide_once import decide_once
 from autoscaler.core.config import Config
 from autoscaler.records.record import DecisionRecord
-from kube.client import KubeClient
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
 from playground.apiserver import PlaygroundApiServer
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess

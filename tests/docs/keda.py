@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from kube.certs import CertificateAuthority
+from kube.security.certs import CertificateAuthority
 
 _LABEL = "scaledobject.keda.sh/name"
 _COMPOSITE = "composite-metric"

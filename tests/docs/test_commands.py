@@ -15,7 +15,7 @@ import yaml
 
 from adapter.cli import main as adapter
 from autoscaler.cli import main as autoscaler
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from kubectl_milliscale.cli import main as plugin
 from playground.apiserver import PlaygroundApiServer
 from playground.binaries import find

@@ -24,8 +24,8 @@ from adapter.rules.model import ScheduleRule
 from adapter.rules.objects import Tenancy, read_object
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
-from kube.quantity import Quantity
-from kube.status import StatusError
+from kube.api.status import StatusError
+from kube.values.quantity import Quantity
 from tests.docs.blocks import blocks, commands
 from tests.docs.example_cluster import ExampleCluster, running_cluster, running_prometheus
 from tests.docs.example_pages import DOCS, sections, series_of

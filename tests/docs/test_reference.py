@@ -9,7 +9,7 @@ import pytest
 from adapter.cli import main as adapter
 from adapter.commands.ignored_flags import IGNORED
 from autoscaler.cli import main as autoscaler
-from kube.flags import FlagSection
+from kube.process.flags import FlagSection
 from kubectl_milliscale.cli import main as plugin
 from tools.reference.pages import FOLDER, PAGES, text
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kube.client import KubeClient, KubeError
-from kube.mapping import RestMapper
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeError
+from kube.api.mapping import RestMapper
+from kube.api.status import StatusError
 from playground.cluster import Cluster, start_cluster
 from playground.install import Account, Manifests, Object, apply, read_objects, write_account_kubeconfig
 from playground.ports import LOOPBACK, free_port

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.apiserver.rbac import Access, PolicyRule
 from playground.install import Account
 from tests.eventually import eventually

@@ -16,8 +16,8 @@ from typing import Final
 
 from aiohttp import web
 
-from kube.client import KubeClient, KubeError
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeError
+from kube.api.status import StatusError
 from playground.cluster import start_cluster
 from playground.install import Manifests, Object, apply, read_objects, write_account_kubeconfig
 from playground.ports import LOOPBACK, free_port

@@ -21,9 +21,9 @@ from typing import Any
 
 from aiohttp import web
 
-from kube.certs import CertificateAuthority
-from kube.client import KubeClient
-from kube.store import Store
+from kube.api.client import KubeClient
+from kube.cache.store import Store
+from kube.security.certs import CertificateAuthority
 from playground.tasks import background
 
 METRIC = "load"

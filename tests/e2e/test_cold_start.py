@@ -77,7 +77,8 @@ async def test_start_imports_only_what_every_process_of_its_kind_needs(kind: str
 def test_sigterm_ends_a_process_that_is_importing() -> None:
     """The kernel ignores a SIGTERM to the first process of a container that has no handler."""
     program = (
-        "import signal; from kube.starting import importing\nwith importing(): signal.raise_signal(signal.SIGTERM)"
+        "import signal; from kube.process.starting import importing\n"
+        "with importing(): signal.raise_signal(signal.SIGTERM)"
     )
     ended = subprocess.run([sys.executable, "-c", program], check=False, cwd=ROOT)
     assert ended.returncode == 128 + signal.SIGTERM

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from kube.status import StatusError
+from kube.api.status import StatusError
 from playground.install import Object, apply
 from tests.docs.example_cluster import has_result
 from tests.e2e.controllers import needs_controller_manager

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from autoscaler.cli import main as autoscaler
-from kube.quantity import Quantity
-from kube.status import StatusError
+from kube.api.status import StatusError
+from kube.values.quantity import Quantity
 from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
 from playground.install import apply
 from playground.recording import replay_recording

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kube.status import StatusError
+from kube.api.status import StatusError
 from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
 from playground.load import Backlog, Load, Traffic, Wave
 from playground.scenario import NAMESPACE

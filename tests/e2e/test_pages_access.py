@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.apiserver.pki import client_tls
 from playground.cluster import Cluster, start_cluster
 from playground.install import Account, apply, read_objects, write_account_kubeconfig

@@ -20,9 +20,9 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from kube.client import KubeClient, KubeError
-from kube.leader_label import LEADER_LABEL, SHARD_LABEL
-from kube.status import StatusError
+from autoscaler.loop.leader_label import LEADER_LABEL, SHARD_LABEL
+from kube.api.client import KubeClient, KubeError
+from kube.api.status import StatusError
 from playground.install import Account
 from playground.ports import free_port
 from tests.autoscaler.process import Autoscaler

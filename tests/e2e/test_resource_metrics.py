@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube.client import KubeClient, KubeError
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeError
+from kube.api.status import StatusError
 from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.install import Manifests, apply, read_objects, write_account_kubeconfig

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.cluster import start_cluster
 from playground.ports import free_port
 from tests.e2e.controllers import ROOT, autoscaler, controller_manager, needs_controller_manager, started

@@ -17,8 +17,8 @@ import pytest
 
 from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE, HPAApi
 from autoscaler.objects.migration import move
-from kube.client import KubeClient
-from kube.store import Store
+from kube.api.client import KubeClient
+from kube.cache.store import Store
 from playground.cluster import start_cluster
 from playground.install import apply, read_objects
 from playground.tasks import background

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.apiserver import PlaygroundApiServer
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess

@@ -11,7 +11,7 @@ import pytest
 from autoscaler.core.config import Config
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.cluster import Cluster, start_cluster
 from playground.tasks import background
 from tests.e2e.scripted_metrics import Load, ScriptedMetrics, scripted_metrics

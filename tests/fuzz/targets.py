@@ -34,15 +34,15 @@ from autoscaler.loop import saved_history_format
 from autoscaler.objects.hpa import default_hpa, track_hpa
 from autoscaler.objects.validation import validate_hpa
 from autoscaler.objects.workloads import parse_owned, parse_scale, parse_workload, track_pod
-from kube.durations import DurationError, format_duration, parse_duration
-from kube.field_selectors import FieldSelector, FieldSelectorError
-from kube.objects import ParseError
-from kube.quantity import Quantity, QuantityError, canonical_quantity
+from kube.api.objects import ParseError
+from kube.api.status import StatusError
 from kube.security.authentication import ANONYMOUS, Authenticator, FrontProxyUsers, RawHeaders, User
 from kube.security.request_info import RequestInfo, Target
 from kube.security.trust import CertificateBundle, ClientTrust, FrontProxy
-from kube.selectors import LabelSelector, SelectorError
-from kube.status import StatusError
+from kube.values.durations import DurationError, format_duration, parse_duration
+from kube.values.field_selectors import FieldSelector, FieldSelectorError
+from kube.values.quantity import Quantity, QuantityError, canonical_quantity
+from kube.values.selectors import LabelSelector, SelectorError
 from tests.golden.protobuf import decode_protobuf
 from tests.restricted_queries import assert_restricted
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.quantity import Quantity
+from kube.values.quantity import Quantity
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
 

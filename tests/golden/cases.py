@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from kube.selectors import LabelSelector, SelectorError
+from kube.values.selectors import LabelSelector, SelectorError
 
 _DATA = Path(__file__).parent.parent / "data" / "golden"
 

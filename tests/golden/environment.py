@@ -23,7 +23,7 @@ from typing import Any, Final
 import aiohttp
 from yarl import URL
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.pki import KeyPairFiles, Pki
 from playground.binaries import find_async

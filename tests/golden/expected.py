@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kube.selectors import Operator
+from kube.values.selectors import Operator
 from tests.golden.bodies import recorded_document
 from tests.golden.cases import RECORDED, Case, read_cases
 from tests.golden.measured import METRICS, SUMMED, UNAGGREGATED, MetricRequest, metric_items, quantity, selected

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kube.quantity import Quantity
-from kube.selectors import LabelSelector, Operator
+from kube.values.quantity import Quantity
+from kube.values.selectors import LabelSelector, Operator
 from tests.golden.application import GAUGES, Gauge
 from tests.golden.cases import Case
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kube.quantity import Quantity, QuantityError
+from kube.values.quantity import Quantity, QuantityError
 from tests.conformance.comparison import difference
 from tests.golden.bodies import BodyError, read_body
 from tests.golden.cases import Case

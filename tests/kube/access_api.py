@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kube.certs import CertificateAuthority, KeyPair
+from kube.security.certs import CertificateAuthority, KeyPair
 from kube.security.tls import CertificateFiles
 from tests.kube.scripted import ScriptedServer
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Event = dict[str, Any] | list[dict[str, Any]] | int | None

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube.client import KubeClient
-from kube.flowcontrol import ThrottledClient, TokenBucket
+from kube.api.client import KubeClient
+from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from tests.kube.scripted import ScriptedServer
 
 

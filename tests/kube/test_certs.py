@@ -3,7 +3,7 @@
 import pytest
 from cryptography import x509
 
-from kube.certs import CertificateAuthority, self_signed
+from kube.security.certs import CertificateAuthority, self_signed
 
 
 def test_issued_certificate_names_user_and_groups_and_is_signed_by_the_ca() -> None:

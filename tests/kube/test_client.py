@@ -14,10 +14,10 @@ import pytest
 import yaml
 from aiohttp import web
 
-from kube import config as config_module
-from kube.certs import CertificateAuthority
-from kube.client import KubeClient, KubeConfigError, KubeUnreachable, ResponseTooLarge, WatchSilent
-from kube.status import StatusError
+from kube.api import config as config_module
+from kube.api.client import KubeClient, KubeConfigError, KubeUnreachable, ResponseTooLarge, WatchSilent
+from kube.api.status import StatusError
+from kube.security.certs import CertificateAuthority
 from tests.eventually import eventually
 from tests.kube.scripted import Handler, ScriptedServer, connected, raw, respond, scripted_server
 
@@ -275,7 +275,7 @@ async def test_invalid_kubeconfig_keeps_the_old_credentials(
             "Bearer first",
             "Bearer second",
         ]
-    assert [record.levelname for record in caplog.records if record.name == "kube.config"] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if record.name == "kube.api.config"] == ["WARNING"]
 
 
 async def test_inline_keys_leave_no_copies_in_the_temporary_directory(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kube.client_metrics import ClientMetrics
+from kube.api.client_metrics import ClientMetrics
 from tests.kube.scripted import connected, scripted_server
 
 

@@ -4,7 +4,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.durations import DURATION, POSITIVE_DURATION, DurationError, format_duration, parse_duration
+from kube.values.durations import DURATION, POSITIVE_DURATION, DurationError, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

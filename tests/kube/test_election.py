@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube.client import KubeClient
-from kube.election import ElectionSettings, LeaderElector, unique_identity
-from kube.mapping import GroupResource
+from kube.api.client import KubeClient
+from kube.api.mapping import GroupResource
+from kube.controller.election import ElectionSettings, LeaderElector, unique_identity
 from playground.apiserver import PlaygroundApiServer
 from tests.eventually import eventually
 from tests.kube.scripted import connected, respond, scripted_server

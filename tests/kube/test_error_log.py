@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from kube.error_log import ErrorLog
+from kube.controller.error_log import ErrorLog
 
 WEB, API = "default/web", "default/api"
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from kube.client import KubeUnreachable
-from kube.events import EventRecorder, ObjectReference
-from kube.flowcontrol import NotLeaderError, ThrottledClient
-from kube.status import StatusError
+from kube.api.client import KubeUnreachable
+from kube.api.status import StatusError
+from kube.controller.events import EventRecorder, ObjectReference
+from kube.controller.flowcontrol import NotLeaderError, ThrottledClient
 from tests.kube.scripted_api import RecordedRequest, ScriptedApi
 
 EVENTS = "/api/v1/namespaces/default/events"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kube.files import FilesVersion
+from kube.process.files import FilesVersion
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kube.flags import GoCommand, bool_option, flag_section, ignored_options, list_option, verbosity_option
+from kube.process.flags import GoCommand, bool_option, flag_section, ignored_options, list_option, verbosity_option
 
 
 @click.command(cls=GoCommand)

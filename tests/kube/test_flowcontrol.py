@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kube.client import KubeClient, KubeError
-from kube.fairness import for_namespace
-from kube.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
-from kube.status import StatusError
+from kube.aio.fairness import for_namespace
+from kube.api.client import KubeClient, KubeError
+from kube.api.status import StatusError
+from kube.controller.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
 from tests.kube.scripted_api import ScriptedApi, busy
 
 

@@ -27,8 +27,8 @@ await client.close()
 PROGRAM = """
 import asyncio, resource, sys
 from pathlib import Path
-from kube.client import KubeClient, KubeError
-from kube.process import run
+from kube.api.client import KubeClient, KubeError
+from kube.process.runtime import run
 import kubernetes_asyncio.client
 
 async def main():
@@ -71,7 +71,7 @@ async def test_interim_responses_without_end_take_little_memory(tmp_path: Path) 
     assert int(output) < 80, "MiB more than before the request"
 
 
-@pytest.mark.parametrize("name", ["adapter/upstream/client.py", "adapter/commands/serve.py", "kube/client.py"])
+@pytest.mark.parametrize("name", ["adapter/upstream/client.py", "adapter/commands/serve.py", "kube/api/client.py"])
 def test_connections_to_servers_use_the_limited_socket(name: str) -> None:
     text = (ROOT / name).read_text()
     assert text.count("TCPConnector(") == text.count("socket_factory=client_socket")

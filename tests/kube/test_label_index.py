@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.label_index import LabelIndex, SelectorIndex
-from kube.selectors import LabelSelector
+from kube.cache.label_index import LabelIndex, SelectorIndex
+from kube.values.selectors import LabelSelector
 
 SELECTORS = [
     "app=web",

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kube import listing as listing_module
-from kube.client import KubeUnreachable, ResponseTooLarge
-from kube.listing import list_objects
-from kube.status import StatusError
+from kube.api import listing as listing_module
+from kube.api.client import KubeUnreachable, ResponseTooLarge
+from kube.api.listing import list_objects
+from kube.api.status import StatusError
 from tests.kube.scripted import Collection, LoopIterations, connected, raw, respond, scripted_server, thing
 
 PATH = "/api/v1/things"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kube.client import ResponseTooLarge
-from kube.mapping import GroupResource, NoMatchError, RestMapper
+from kube.api.client import ResponseTooLarge
+from kube.api.mapping import GroupResource, NoMatchError, RestMapper
 from tests.eventually import eventually
 from tests.kube.scripted import Handler, Held, ScriptedServer, connected, raw, respond, scripted_server
 

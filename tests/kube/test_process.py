@@ -1,4 +1,4 @@
-"""kube.process."""
+"""kube.process.runtime."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from kube.election import LeaderElector
-from kube.process import boot_clock, installed_version, setup_logging
-from kube.store import Store
+from kube.cache.store import Store
+from kube.controller.election import LeaderElector
+from kube.process.runtime import boot_clock, installed_version, setup_logging
 
 PROGRAM = """
 import resource
-from kube.process import run
+from kube.process.runtime import run
 
 async def main():
     print(*resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -51,7 +51,7 @@ def test_run_raises_the_limit_on_open_files() -> None:
 def test_run_freezes_imported_modules() -> None:
     program = """
 import gc
-from kube.process import run
+from kube.process.runtime import run
 
 async def main():
     print(gc.get_freeze_count() > 10 * len(gc.get_objects()))
@@ -66,7 +66,7 @@ run(main())
 def test_error_of_a_connection_that_is_being_closed_is_not_logged_but_others_are() -> None:
     program = """
 import asyncio
-from kube.process import run
+from kube.process.runtime import run
 
 async def main():
     for message, error in (

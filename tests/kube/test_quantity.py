@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.quantity import Format, Quantity, QuantityError, milli_text
+from kube.values.quantity import Format, Quantity, QuantityError, milli_text
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import ReadError
 from autoscaler.loop.scales import ScaleClient
-from kube.client import KubeClient
-from kube.flowcontrol import ThrottledClient, TokenBucket
-from kube.mapping import NoMatchError, RestMapper
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.mapping import NoMatchError, RestMapper
+from kube.api.status import StatusError
+from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from playground.cluster import start_cluster
 from tests.eventually import eventually
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from autoscaler.core.model import KIND, MILLISCALE
-from kube.client import KubeClient
-from kube.status import StatusError
-from kube.store import Store
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
+from kube.cache.store import Store
 from playground.cluster import start_cluster
 from playground.install import apply, read_objects
 from tests.eventually import eventually

@@ -17,10 +17,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from kube.client import KubeClient, KubeError, KubeUnreachable
-from kube.election import ElectionSettings, LeaderElector
-from kube.retries import Backoff, Response, Retries
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeError, KubeUnreachable
+from kube.api.retries import Backoff, Response, Retries
+from kube.api.status import StatusError
+from kube.controller.election import ElectionSettings, LeaderElector
 from tests.kube.scripted import Handler, ScriptedServer, connected, respond, scripted_server
 
 BUSY = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "busy"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.selectors import LabelSelector, Operator, Requirement, SelectorError
+from kube.values.selectors import LabelSelector, Operator, Requirement, SelectorError
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from kube.certs import CertificateAuthority, KeyPair
+from kube.security.certs import CertificateAuthority, KeyPair
 from kube.security.tls import (
     CIPHER_SUITES,
     CertificateFiles,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kube import status
-from kube.status import StatusError, generic_message
+from kube.api import status
+from kube.api.status import StatusError, generic_message
 
 STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "it is so"}
 

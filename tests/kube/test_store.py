@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube import listing as listing_module
-from kube import store as store_module
-from kube.retries import Backoff
-from kube.store import Key, Store
+from kube.api import listing as listing_module
+from kube.api.retries import Backoff
+from kube.cache import store as store_module
+from kube.cache.store import Key, Store
 from tests.eventually import eventually
 from tests.kube.scripted import Collection, LoopIterations, ScriptedServer, Watch, connected, scripted_server, thing
 
@@ -266,7 +266,7 @@ async def test_list_without_a_version_is_an_error(tmp_path: Path, caplog: pytest
 
 
 async def test_outage_is_logged_once_and_objects_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "kube.store")
+    caplog.set_level(logging.INFO, "kube.cache.store")
     async with follow(tmp_path, thing("a", "1", colour="red")) as f:
         for _ in range(3):
             (await f.watch()).refuse(503)
@@ -277,7 +277,7 @@ async def test_outage_is_logged_once_and_objects_stay(tmp_path: Path, caplog: py
         assert [await f.change(), await f.change()] == [("a", None, "red"), ("a", "red", "green")]
         assert not f.disconnected()
         assert f.collection.lists == 1
-    assert [record.levelname for record in caplog.records if record.name == "kube.store"] == ["WARNING", "INFO"]
+    assert [record.levelname for record in caplog.records if record.name == "kube.cache.store"] == ["WARNING", "INFO"]
 
 
 async def test_store_is_connected_when_the_watch_opens(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kube.tasks import all_of
+from kube.aio.tasks import all_of
 
 
 async def number(value: int) -> int:

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from aiohttp import web
 
-from kube.certs import CertificateAuthority
-from kube.client import KubeClient, KubeUnreachable
+from kube.api.client import KubeClient, KubeUnreachable
+from kube.security.certs import CertificateAuthority
 
 NAME = "api.internal"
 

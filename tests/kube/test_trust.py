@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
 
-from kube.certs import CertificateAuthority, KeyPair
-from kube.client import KubeClient
+from kube.api.client import KubeClient
+from kube.security.certs import CertificateAuthority, KeyPair
 from kube.security.trust import CertificateBundle, ClientTrust, TrustError, TrustOptions, TrustReloader
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities
@@ -291,7 +291,7 @@ async def test_api_server_that_comes_late(
 ) -> None:
     """The adapter waits for it, logs the reason once and shows it, and loads its CAs once it exists."""
     monkeypatch.setattr("kube.security.trust._RETRY_SECONDS", (0.005, 0.01))
-    caplog.set_level(logging.INFO, logger="kube.store")
+    caplog.set_level(logging.INFO, logger="kube.cache.store")
     async with scripted_server() as server:
         kubeconfig = server.kubeconfig(tmp_path)
         port = int(server.url.rpartition(":")[2])

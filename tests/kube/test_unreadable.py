@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube import client as client_module
-from kube import listing as listing_module
-from kube.client import KubeClient, KubeUnreachable, ResponseTooLarge
-from kube.listing import collection_version, list_objects
-from kube.objects import TooLargeError
-from kube.retries import Backoff
-from kube.store import Key, Store
-from kube.unreadable import UNREADABLE
+from kube.api import client as client_module
+from kube.api import listing as listing_module
+from kube.api.client import KubeClient, KubeUnreachable, ResponseTooLarge
+from kube.api.listing import collection_version, list_objects
+from kube.api.objects import TooLargeError
+from kube.api.retries import Backoff
+from kube.api.unreadable import UNREADABLE
+from kube.cache.store import Key, Store
 from tests.eventually import eventually
 from tests.kube.scripted import Collection, Handler, connected, scripted_server, thing
 

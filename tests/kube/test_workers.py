@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kube.workqueue import WorkQueue, run_workers
+from kube.controller.workqueue import WorkQueue, run_workers
 
 A, B, OTHER = "default/a", "default/b", "other/a"
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kube.workqueue import WorkQueue
+from kube.controller.workqueue import WorkQueue
 
 A, B, C = "default/a", "default/b", "other/a"
 

@@ -13,9 +13,9 @@ import pytest
 from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
-from kube.client import KubeClient
-from kube.objects import ParseError
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.objects import ParseError
+from kube.api.status import StatusError
 from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.install import apply, read_objects

@@ -18,8 +18,8 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from kube.client import KubeClient
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
 from playground.bundle import Bundle, Timing, run_bundle
 from playground.install import apply
 from playground.prometheus import PrometheusServer

@@ -17,7 +17,7 @@ from adapter.rules import load_rules
 from autoscaler.cli import main as autoscaler_main
 from autoscaler.core.config import Mode
 from autoscaler.loop.options import Options
-from kube.sharding import Shard
+from autoscaler.loop.sharding import Shard
 from playground.binaries import find
 from tests.manifests.rendering import render_with
 

@@ -17,8 +17,8 @@ from adapter.keda import Servers, migrate, read_manifests
 from adapter.keda.scaled import Names
 from adapter.rule_objects.state import Reason
 from adapter.rules.objects import Tenancy, read_object
-from kube.client import KubeClient
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
 from playground.apiserver.encoding import Form
 from playground.apiserver.resource_types import resource_type_of_kind
 from playground.apiserver.tables import table_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.apiserver.pki import KeyPairFiles, Pki, client_tls
 from playground.kube_apiserver import KubeApiServer
 from playground.processes import ChildProcess

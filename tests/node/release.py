@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import yaml
 
-from kube.client import KubeUnreachable
-from kube.status import StatusError
+from kube.api.client import KubeUnreachable
+from kube.api.status import StatusError
 from tests.eventually import eventually
 from tests.manifests.rendering import MANIFESTS
 from tests.node.images import REPOSITORY, TAGS

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kube.client import KubeClient
-from kube.mapping import RestMapper
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.api.status import StatusError
 from playground.cluster import Cluster, start_cluster
 from playground.kube_apiserver import ClusterError, find_assets
 from tests.eventually import eventually

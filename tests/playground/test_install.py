@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kube.client import KubeClient
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
 from playground.apiserver import PlaygroundApiServer
 from playground.binaries import find_async
 from playground.install import InstallError, Manifests, apply, write_account_kubeconfig

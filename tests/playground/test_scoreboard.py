@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.apiserver import PlaygroundApiServer
 from playground.install import apply, read_objects
 from playground.scenario import APPLICATIONS, HPAS, NAMESPACE

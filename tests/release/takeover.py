@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kube.mapping import GroupResource
+from kube.api.mapping import GroupResource
 from tests.adapter.test_process import running_adapter
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.process import SAVES_OFTEN, Autoscaler, autoscaler

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.commands.builtin_resources import builtin_resources
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ObjectMetadata
@@ -27,10 +28,9 @@ from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptio
 from adapter.prometheus.results import decode
 from adapter.rules import parse_rules
 from autoscaler.core.model import HPA
-from kube.deadlines import NO_DEADLINE, Deadline
-from kube.mapping import ResourceInfo
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.mapping import ResourceInfo
+from kube.api.status import StatusError
+from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer
 from replay.csv_source import read_csv
 from replay.load import Load, ReplayError, metric_key

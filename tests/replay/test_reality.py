@@ -23,8 +23,8 @@ import pytest
 
 from autoscaler.core.config import Config
 from autoscaler.core.model import KUBERNETES
-from kube.client import KubeClient
-from kube.store import Store
+from kube.api.client import KubeClient
+from kube.cache.store import Store
 from playground.cluster import start_cluster
 from playground.tasks import background
 from replay.csv_source import read_csv

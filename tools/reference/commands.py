@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
-from kube.flags import FlagSection
+from kube.process.flags import FlagSection
 from tools.reference.markdown import prose, table
 
 

@@ -18,7 +18,7 @@ from adapter.rule_objects.telemetry import condition_counts, rule_object_counts
 from adapter.serving.telemetry import Telemetry as AdapterTelemetry
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.telemetry import Telemetry as AutoscalerTelemetry
-from kube.client_metrics import ClientMetrics
+from kube.api.client_metrics import ClientMetrics
 from kube.security.request_info import RequestInfo, Target
 from kube.serving.connection import Connections
 from kube.serving.health import Health

@@ -11,8 +11,8 @@ import pytest
 from adapter.rules import RulesError, ScheduleRule, load_rules, parse_rules
 from adapter.rules.reading import parse_rule
 from adapter.schedules.schedule import Schedule
-from kube.selectors import LabelSelector
-from kube.status import StatusError
+from kube.api.status import StatusError
+from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import CannedPrometheus, external_request, metrics_env
 
 BERLIN = ZoneInfo("Europe/Berlin")

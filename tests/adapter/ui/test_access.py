@@ -13,12 +13,12 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kube.certs import KeyPair
+from kube.api.status import StatusError
 from kube.security.authentication import User
 from kube.security.authorization import AuthorizationOptions, Authorizer
+from kube.security.certs import KeyPair
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions, TLSOptions
-from kube.status import StatusError
 from kube.web.options import UIAddress
 from kube.web.server import PageServer
 from tests.adapter.diagnosis_env import RULES

@@ -14,9 +14,9 @@ from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.sources import CLUSTER_METRIC_RULES, CONFIG_MAPS, METRIC_RULES
 from adapter.rules.objects import Tenancy
 from adapter.ui.formatting import rule_url
-from kube.client import KubeClient
-from kube.mapping import RestMapper
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.api.status import StatusError
 from playground.apiserver.server import PlaygroundApiServer
 from tests.adapter.metrics_env import CannedPrometheus, vector
 from tests.adapter.ui.env import PagesEnv, element, pages_env, text_of

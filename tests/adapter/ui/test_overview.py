@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from adapter.deadlines import NO_DEADLINE
 from adapter.diagnosis.check import check
 from adapter.diagnosis.report import Report
 from adapter.prometheus import PrometheusError, PrometheusUnavailable, Series
@@ -16,9 +17,8 @@ from adapter.rules import parse_rules
 from adapter.ui import reports
 from adapter.ui.formatting import age_text, rounded_age
 from adapter.ui.pages import AdapterPages
-from kube.client import KubeUnreachable
-from kube.deadlines import NO_DEADLINE
-from kube.mapping import ResourceInfo
+from kube.api.client import KubeUnreachable
+from kube.api.mapping import ResourceInfo
 from kube.web.event_stream import ServerEvent
 from tests.adapter.diagnosis_env import ALL_FOUND, POD, RULES, SELECTORS
 from tests.adapter.metrics_env import CannedPrometheus, series, vector

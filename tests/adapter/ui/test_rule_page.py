@@ -12,8 +12,8 @@ from adapter.diagnosis.report import MetricReport, RuleReport, SeriesReport
 from adapter.prometheus import PrometheusError, Series
 from adapter.ui.formatting import rule_yaml
 from adapter.ui.rule_page import series_view
+from kube.api.status import StatusError
 from kube.security.request_info import Target
-from kube.status import StatusError
 from tests.adapter.diagnosis_env import ALL_FOUND, POD, RULES, SELECTORS
 from tests.adapter.metrics_env import CannedPrometheus, series, vector
 from tests.adapter.ui.env import element, pages_env, text_of

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
@@ -19,7 +20,6 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.ui.trial import MAX_CHARACTERS, TrialError, Trials
-from kube.deadlines import NO_DEADLINE, Deadline
 from tests.adapter.diagnosis_env import ALL_FOUND, POD, RULES, SELECTORS
 from tests.adapter.metrics_env import CannedPrometheus, series, vector
 from tests.adapter.ui.env import PagesEnv, element, pages_env, text_of

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from adapter.prometheus import PrometheusClient, PrometheusOptions, PrometheusUnavailable
 from adapter.upstream import without_credentials
-from kube.status import StatusError
+from kube.api.status import StatusError
 from tests.adapter.scripted_prometheus import ScriptedPrometheus, scripted
 from tests.adapter.test_forward import API, fetch, forwarding, other_adapter
 from tests.kube.scripted import respond

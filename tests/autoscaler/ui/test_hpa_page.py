@@ -14,8 +14,8 @@ from autoscaler.core.model import HPAKey
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.changes import Changes
 from autoscaler.ui.decisions import PAGE_SIZE
+from kube.api.status import StatusError, forbidden
 from kube.security.authentication import User
-from kube.status import StatusError, forbidden
 from kube.web.access import NamespaceAccess
 from kube.web.event_stream import ServerEvent
 from tests.autoscaler.simulated_cluster import (

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from autoscaler.core.model import HPAKey, Status
 from autoscaler.ui.listing import ROWS
+from kube.api.status import StatusError
 from kube.security.authentication import User
-from kube.status import StatusError
 from kube.web.access import GroupNamespace, NamespaceAccess
 from kube.web.event_stream import ServerEvent
 from tests.autoscaler.simulated_cluster import NOW

@@ -11,8 +11,8 @@ from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.config import Mode, Pause
 from autoscaler.core.model import HPA, HPAKey, Status
 from autoscaler.ui.listing import ROWS, Entry, HPAIndex, ListQuery, Selection, select
+from kube.api.status import StatusError
 from kube.security.request_info import Query
-from kube.status import StatusError
 from kube.web.access import GroupNamespace
 from tests.autoscaler.simulated_cluster import average_target, hpa, pods_metric
 from tests.autoscaler.ui.pages import Controller

@@ -16,8 +16,8 @@ from autoscaler.core.model import HPA, HPAKey
 from autoscaler.objects.hpa import parse_hpa
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
+from kube.api.status import StatusError
 from kube.security.authentication import User
-from kube.status import StatusError
 from kube.web.access import NamespaceAccess
 from replay.what_if import what_if
 from tests.autoscaler.ui.pages import Controller

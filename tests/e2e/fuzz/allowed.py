@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kube.quantity import Quantity, QuantityError
+from kube.values.quantity import Quantity, QuantityError
 from tests.e2e.fuzz.cases import Phase, Pod
 from tests.e2e.fuzz.responses import Response
 

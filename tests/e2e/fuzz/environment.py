@@ -14,9 +14,9 @@ from typing import Any
 from aiohttp import web
 
 from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE, HPAApi
-from kube.client import KubeClient
-from kube.status import StatusError
-from kube.store import Key, Store
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
+from kube.cache.store import Key, Store
 from playground.apiserver.pki import Pki
 from playground.cluster import Cluster
 from playground.install import apply, read_objects

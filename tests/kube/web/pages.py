@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
 
-from kube.status import not_found
+from kube.api.status import not_found
 from kube.web.event_stream import EventStream, ServerEvent
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles

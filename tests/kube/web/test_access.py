@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kube.api.status import StatusError
 from kube.security.authentication import User
 from kube.security.authorization import AuthorizationOptions, Authorizer
 from kube.security.request_info import RequestInfo
-from kube.status import StatusError
 from kube.web.access import NamespaceAccess
 from tests.kube.access_api import AccessApi, Authorities
 from tests.kube.scripted import connected, scripted_server

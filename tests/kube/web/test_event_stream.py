@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from kube.api.status import StatusError, forbidden, service_unavailable
 from kube.serving.options import ConnectionLimits, ServerLimits
-from kube.status import StatusError, forbidden, service_unavailable
 from kube.web.event_stream import EventStream, EventStreams, ServerEvent
 from tests.kube.web.pages import ScriptedPages
 from tests.kube.web.serving import served

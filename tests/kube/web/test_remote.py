@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from kube.certs import CertificateAuthority, KeyPair
-from kube.client import KubeClient
+from kube.api.client import KubeClient
+from kube.security.certs import CertificateAuthority, KeyPair
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions, TLSOptions
 from kube.web.access import NamespaceAccess

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 from playground.apiserver import PlaygroundApiServer
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kube.client import KubeClient
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
 from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.identity import User
 from playground.apiserver.rbac import Access, RbacAuthorizer

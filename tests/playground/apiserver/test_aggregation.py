@@ -16,9 +16,9 @@ from aiohttp import web
 from yarl import URL
 
 from bench.recorded_heads import recorded_requests
-from kube.certs import CertificateAuthority
-from kube.client import KubeClient
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
+from kube.security.certs import CertificateAuthority
 from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.forwarded import identity_headers
 from playground.apiserver.identity import User

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kube.client import KubeClient
-from kube.mapping import RestMapper
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.api.status import StatusError
 from playground.apiserver import PlaygroundApiServer
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kube.client import KubeClient
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
 from playground.apiserver import PlaygroundApiServer
 from tests.playground.apiserver.objects import config_map
 

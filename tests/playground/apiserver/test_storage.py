@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kube.mapping import GroupResource
-from kube.status import StatusError
+from kube.api.mapping import GroupResource
+from kube.api.status import StatusError
 from playground.apiserver.storage import Storage
 
 THINGS = GroupResource("", "things")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kube.client import KubeClient
-from kube.status import StatusError
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
 from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.encoding import Form
 from playground.apiserver.resource_types import find_resource_type

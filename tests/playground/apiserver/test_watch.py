@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kube.client import KubeClient
-from kube.status import StatusError
-from kube.store import Store
+from kube.api.client import KubeClient
+from kube.api.status import StatusError
+from kube.cache.store import Store
 from playground.apiserver import PlaygroundApiServer
 from tests.playground.apiserver.objects import config_map
 

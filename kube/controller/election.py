@@ -35,11 +35,11 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from kube.client import KubeClient, KubeError
-from kube.process import boot_clock
-from kube.retries import Backoff
-from kube.status import StatusError
-from kube.tasks import done_before
+from kube.aio.tasks import done_before
+from kube.api.client import KubeClient, KubeError
+from kube.api.retries import Backoff
+from kube.api.status import StatusError
+from kube.process.runtime import boot_clock
 
 _log = logging.getLogger(__name__)
 

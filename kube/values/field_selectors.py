@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kube.fields import quote
+from kube.values.fields import quote
 
 _OPERATORS = ("!=", "==", "=")
 _ESCAPABLE = "\\,="

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kube.deadlines import Deadline, DeadlineExceeded, within
+from adapter.deadlines import Deadline, DeadlineExceeded, within
 
 pytestmark = pytest.mark.looptime
 

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from kube.process import boot_clock
+from kube.process.runtime import boot_clock
 
 _log = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ async def _load(path: Path | None, context: str | None, directory: Path) -> Any:
     from kubernetes_asyncio.client import Configuration
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
-    gc.freeze()  # `kube.process.run` does the same for earlier imports.
+    gc.freeze()  # `kube.process.runtime.run` does the same for earlier imports.
     loaded = Configuration()
     config = await asyncio.to_thread(_read_kubeconfig, path, directory)
     await KubeConfigLoader(config, context, config_base_path=str(path.parent)).load_and_set(loaded)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kube import fields
+from kube.values import fields
 
 # Of responses without a reason, such as a proxy's error page.
 _REASONS = {

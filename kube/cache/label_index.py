@@ -11,8 +11,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from kube.selectors import LabelSelector, Operator, Requirement
-from kube.store import Key
+from kube.cache.store import Key
+from kube.values.selectors import LabelSelector, Operator, Requirement
 
 _MAX_PAIRS = 64
 
@@ -54,7 +54,7 @@ class LabelIndex(Generic[T]):
         self._by_pair: dict[Pair, dict[str, T]] = {}
 
     def apply(self, key: Key, old: T | None, new: T | None) -> None:
-        """Apply the change of one object; see `on_change` of kube.store.Store."""
+        """Apply the change of one object; see `on_change` of kube.cache.store.Store."""
         namespace, name = key
         if new is None:
             discard(self._by_namespace, namespace, name)

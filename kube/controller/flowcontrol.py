@@ -15,9 +15,9 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from kube.client import KubeClient, KubeError, Query
-from kube.fairness import FairSemaphore, FairSlots, current_namespace
-from kube.status import StatusError
+from kube.aio.fairness import FairSemaphore, FairSlots, current_namespace
+from kube.api.client import KubeClient, KubeError, Query
+from kube.api.status import StatusError
 
 
 class NotLeaderError(KubeError):

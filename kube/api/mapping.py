@@ -23,10 +23,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from kube.client import KubeClient, KubeError, ResponseTooLarge
-from kube.single_flight import SingleFlight
-from kube.status import StatusError
-from kube.tasks import all_of
+from kube.aio.single_flight import SingleFlight
+from kube.aio.tasks import all_of
+from kube.api.client import KubeClient, KubeError, ResponseTooLarge
+from kube.api.status import StatusError
 
 _log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.client import KubeClient, KubeUnreachable
-from kube.election import ElectionSettings, LeaderElector
-from kube.sharding import SHARDS_ANNOTATION, Shard, ShardLeases
-from kube.status import StatusError
+from autoscaler.loop.sharding import SHARDS_ANNOTATION, Shard, ShardLeases
+from kube.api.client import KubeClient, KubeUnreachable
+from kube.api.status import StatusError
+from kube.controller.election import ElectionSettings, LeaderElector
 from tests.kube.scripted_api import ScriptedApi
 
 BASE = "scaler"

@@ -3,7 +3,7 @@
 It lists once, then watches from the list's version. When a watch ends, the next one continues from the last version
 (bookmarks keep it recent); when that version has expired (410), it lists again and computes the differences. It keeps
 what `select` returns for an object, a small typed view, so that ten thousand pods need little memory. It decodes a page
-of a list at a time (kube.listing), and applies a list when it is complete.
+of a list at a time (kube.api.listing), and applies a list when it is complete.
 
 If etcd is restored from a backup, the API server's version becomes lower, and a watch from the last version receives
 nothing, and no error. So after each failed or silent watch the collection's version is read; if it is lower, the store
@@ -19,8 +19,8 @@ makes a store stale, and a server without bookmarks does not (kube-apiserver sen
 objects has changed). A stale store whose watch is reopened first receives all missed changes: it stays stale for
 another twelfth of an interval, or until it is listed again.
 
-An object that cannot be read is *unknown*: it is too large (`kube.unreadable`, or `select` raises TooLargeError), or
-`select` fails. The store keeps what it knew of it, and the other objects are up to date. If its name cannot be read
+An object that cannot be read is *unknown*: it is too large (`kube.api.unreadable`, or `select` raises TooLargeError),
+or `select` fails. The store keeps what it knew of it, and the other objects are up to date. If its name cannot be read
 either, the collection is listed again.
 """
 
@@ -34,13 +34,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kube.client import KubeClient, KubeError, KubeUnreachable, WatchSilent
-from kube.listing import collection_version, list_objects
-from kube.objects import TooLargeError
-from kube.process import boot_clock
-from kube.retries import Backoff
-from kube.status import StatusError
-from kube.unreadable import UNREADABLE
+from kube.api.client import KubeClient, KubeError, KubeUnreachable, WatchSilent
+from kube.api.listing import collection_version, list_objects
+from kube.api.objects import TooLargeError
+from kube.api.retries import Backoff
+from kube.api.status import StatusError
+from kube.api.unreadable import UNREADABLE
+from kube.process.runtime import boot_clock
 
 _log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kube.client import KubeClient, KubeUnreachable
-from kube.config import own_namespace
-from kube.retries import Backoff
-from kube.sharding import Shard
-from kube.status import StatusError
+from autoscaler.loop.sharding import Shard
+from kube.api.client import KubeClient, KubeUnreachable
+from kube.api.config import own_namespace
+from kube.api.retries import Backoff
+from kube.api.status import StatusError
 
 _log = logging.getLogger(__name__)
 

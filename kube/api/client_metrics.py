@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kube.client import KubeClient
+from kube.api.client import KubeClient
 
 
 class ClientMetrics(Collector):

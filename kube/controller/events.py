@@ -30,10 +30,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
-from kube.client import KubeError
-from kube.fairness import FairSlots
-from kube.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
-from kube.status import StatusError
+from kube.aio.fairness import FairSlots
+from kube.api.client import KubeError
+from kube.api.status import StatusError
+from kube.controller.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
 
 _log = logging.getLogger(__name__)
 

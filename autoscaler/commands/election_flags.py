@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import click
 
-from kube.config import own_namespace
-from kube.durations import POSITIVE_DURATION, format_duration
-from kube.election import JITTER, ElectionSettings
-from kube.flags import bool_option, option_group
-from kube.names import rfc1123_label_errors, rfc1123_subdomain_errors
+from kube.api.config import own_namespace
+from kube.controller.election import JITTER, ElectionSettings
+from kube.process.flags import bool_option, option_group
+from kube.values.durations import POSITIVE_DURATION, format_duration
+from kube.values.names import rfc1123_label_errors, rfc1123_subdomain_errors
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,7 +1,7 @@
 """Validation of names and labels. Upstream: k8s.io/apimachinery/pkg/util/validation.
 
-Each function returns a list of errors, empty for a valid text; `kube.fields` adds the path. The messages are those of
-Kubernetes 1.36; `LabelWords` has the wording of older releases where it differs.
+Each function returns a list of errors, empty for a valid text; `kube.values.fields` adds the path. The messages are
+those of Kubernetes 1.36; `LabelWords` has the wording of older releases where it differs.
 """
 
 import re

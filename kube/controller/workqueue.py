@@ -3,7 +3,7 @@
 A key is handed out once at a time; a key that is added meanwhile is handed out again afterwards. If a key is scheduled
 for several times, the earliest counts. Delayed keys are due at the end of a tick, so keys that are due at about the
 same time are handed out together. If more keys are due than may be handed out, namespaces share the slots fairly
-(`kube.fairness`): slow or many objects of a namespace delay those of no other.
+(`kube.aio.fairness`): slow or many objects of a namespace delay those of no other.
 
 Upstream: workqueue.TypedDelayingInterface.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from kube.fairness import FairSlots
+from kube.aio.fairness import FairSlots
 
 _SPARE = 256
 """Beyond the limit this many namespaces may have one key handed out each; bounds connections and memory."""

@@ -21,11 +21,11 @@ from typing import Any, Final
 
 import msgspec
 
-from kube.client import KubeClient, KubeUnreachable
-from kube.election import ElectionSettings
-from kube.objects import ParseError, convert
-from kube.process import boot_clock
-from kube.status import StatusError
+from kube.api.client import KubeClient, KubeUnreachable
+from kube.api.objects import ParseError, convert
+from kube.api.status import StatusError
+from kube.controller.election import ElectionSettings
+from kube.process.runtime import boot_clock
 
 _log = logging.getLogger(__name__)
 

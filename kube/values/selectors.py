@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from kube import fields, names
-from kube.names import LABEL_WORDS, LabelWords
+from kube.values import fields, names
+from kube.values.names import LABEL_WORDS, LabelWords
 
 _TOKEN = re.compile(r"[ \t\r\n]*(?:(!=|==|[=!(),<>])|([^ \t\r\n=!(),<>]+)|\Z)")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")

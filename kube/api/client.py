@@ -1,18 +1,18 @@
-"""The API client: plain JSON over aiohttp, with kubernetes-asyncio's configuration (kube.config).
+"""The API client: plain JSON over aiohttp, with kubernetes-asyncio's configuration (kube.api.config).
 
 kubernetes-asyncio's models are not used, because decoding into them takes many times as long as decoding JSON. Nor is
 its transport: it makes aiohttp look up proxies and passwords on another thread for every request. This client works
 with paths and dicts, and raises one of two errors:
 
-    StatusError       the server responded with 400 or more (kube.status)
+    StatusError       the server responded with 400 or more (kube.api.status)
     KubeError
       KubeConfigError   there is no usable configuration; the message says what to give
       KubeUnreachable   no response: refused, reset, timed out, not TLS, not JSON, a redirect
         WatchSilent       an open watch received nothing for longer than bookmarks take
         ResponseTooLarge  the response is larger than this client reads
 
-Requests are retried as client-go retries them (kube.retries), within their timeout. TCP notices a peer that vanished
-after 45 seconds; a watch ends after one and a quarter bookmark intervals without a line in any case.
+Requests are retried as client-go retries them (kube.api.retries), within their timeout. TCP notices a peer that
+vanished after 45 seconds; a watch ends after one and a quarter bookmark intervals without a line in any case.
 
 The lines of watches may be as long as an API server sends them: etcd takes objects of up to 1.5 MiB, and "<" has six
 bytes in JSON. At most four lines and pages of lists of more than a mebibyte are in memory at a time. A watch goes on
@@ -34,10 +34,10 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from kube.config import RestConfig, RestConfigError, client_socket, load_config
-from kube.retries import BeforeRetry, Response, Retries
-from kube.status import StatusError
-from kube.unreadable import UNREADABLE, event_of
+from kube.api.config import RestConfig, RestConfigError, client_socket, load_config
+from kube.api.retries import BeforeRetry, Response, Retries
+from kube.api.status import StatusError
+from kube.api.unreadable import UNREADABLE, event_of
 
 Query = Mapping[str, str | int | bool]
 
@@ -203,7 +203,7 @@ class KubeClient:
     async def get_bytes(
         self, path: str, query: Query | None = None, *, accept: str = _JSON, max_bytes: int = _MAX_BYTES
     ) -> bytes:
-        """GET a body of at most `max_bytes` without decoding it; `kube.listing` reads lists with it."""
+        """GET a body of at most `max_bytes` without decoding it; `kube.api.listing` reads lists with it."""
         request = _Request(method="GET", path=path, query=query, accept=accept)
         return await self._call(request, max_bytes=max_bytes, large=self._large_lists)
 
@@ -263,8 +263,8 @@ class KubeClient:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events of a collection, `{"type": ..., "object": {...}}`, until the server ends the watch.
 
-        The event of an object that cannot be read is one of `kube.unreadable.event_of`, or `{"type": "UNREADABLE"}` if
-        its name cannot be read either.
+        The event of an object that cannot be read is one of `kube.api.unreadable.event_of`, or `{"type": "UNREADABLE"}`
+        if its name cannot be read either.
 
         Args:
             path: the collection's path.

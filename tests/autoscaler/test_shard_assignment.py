@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from kube.sharding import Shard, pod_ordinal, shard_number
+from autoscaler.loop.sharding import Shard, pod_ordinal, shard_number
 
 
 @pytest.mark.parametrize(

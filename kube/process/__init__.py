@@ -1,0 +1,1 @@
+"""A process: its start, event loop, signals, log, command line and files."""

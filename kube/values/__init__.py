@@ -1,0 +1,1 @@
+"""Values of the Kubernetes API, and the messages of their validation."""
