@@ -16,7 +16,7 @@ import runpy, sys
 from kube.process.starting import importing
 with importing():
     from pathlib import Path
-    from kube import config
+    from kube.api import config
 module, folder, *arguments = sys.argv[1:]
 config._SERVICE_ACCOUNT = Path(folder)
 sys.argv[1:] = arguments

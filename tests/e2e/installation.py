@@ -46,7 +46,7 @@ externalRules:
 _PROGRAM: Final = """
 import runpy
 from autoscaler.loop import saved_history
-from kube import leader_label
+from autoscaler.loop import leader_label
 saved_history.SAVE_SECONDS = 0.1
 leader_label.own_namespace = lambda *, default: "milliscale"
 runpy.run_module("autoscaler", run_name="__main__", alter_sys=True)
