@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from adapter.commands.flags import ServeOptions
 from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
-from adapter.rule_objects.status_check import RuleChecker
+from adapter.diagnosis.checker import RuleChecker
 from adapter.ui.sources import RulesFileState, Sources
 from kube.serving.delegated import DelegatedAuth
 
@@ -50,14 +50,11 @@ async def pages_served(
         active=lambda: rule_sets.current,
         rules_file=lambda: _state(options.config, rule_sets, rules_file),
         telemetry=shared.rule_telemetry,
-        prometheus=shared.prometheus,
         default_server=options.prometheus.options,
         lookup=shared.mapper,
-        objects=shared.objects,
         rule_objects=shared.rule_objects,
         rule_checker=RuleChecker(shared.prometheus, shared.mapper, shared.objects, max_age=options.catalog.max_age),
         relist_interval=options.catalog.relist_interval,
-        max_age=options.catalog.max_age,
         freshness=options.catalog.freshness,
     )
     used_auth = None if options.ui_address.is_loopback else auth

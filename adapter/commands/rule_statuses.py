@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry
 
 from adapter.commands.flags import ServeOptions
 from adapter.commands.rule_sets import RuleSets, Shared
-from adapter.rule_objects.status_check import RuleChecker
+from adapter.diagnosis.checker import RuleChecker
+from adapter.rule_objects.status_check import checked_verdict
 from adapter.rule_objects.status_writer import LEASE, StatusWriter
 from adapter.rule_objects.telemetry import condition_counts
 from kube.api.client import KubeClient
@@ -36,7 +39,7 @@ def status_writer(
     writer = StatusWriter(
         client,
         shared.rule_objects,
-        checker.check,
+        partial(checked_verdict, checker=checker),
         election=ElectionSettings(namespace=options.rule_objects.tenancy.own_namespace, name=LEASE),
         statuses=options.rule_objects.metric_rules,
         file_version=file_version,

@@ -3,6 +3,7 @@
     check, explain   the two reports, also served below /debug
     lint, query_lint, series_names   findings about the rules file alone, and about its PromQL
     rule_results     the metrics of each rule and series
+    checker          one rule that is not trusted, within limits
     probe            the values of example objects
     report           the reports as data, encoded as JSON with -o json
 

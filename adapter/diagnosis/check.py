@@ -73,6 +73,12 @@ async def check_rule(
     return report, (*result.findings, *merges, *_example_findings(report))
 
 
+def unknown(findings: Iterable[Finding], known: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield those findings of which no known one has the code and the place."""
+    keys = {(one.code, one.where) for one in known}
+    return (one for one in findings if (one.code, one.where) not in keys)
+
+
 def paused_findings(paused: Iterable[tuple[str, Pause]]) -> list[Finding]:
     """Return a finding per rule whose requests a running adapter does not coalesce at the moment."""
     return [

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from adapter.diagnosis.checker import QueryRecord
 from adapter.diagnosis.report import Example, Finding, RuleReport, Severity
-from adapter.prometheus import PrometheusError, PrometheusQueryError
+from adapter.prometheus import PrometheusQueryError
 from adapter.rule_objects.reasons import message_of, without_addresses
 from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rules import AnyRule, Rule
@@ -50,23 +51,6 @@ class Verdict:
     def settled(self) -> bool:
         """False if the next check probably has another result."""
         return self.ready is not None and self.reason not in ("NoValue", "NoSeries")
-
-
-@dataclass(slots=True, kw_only=True)
-class QueryRecord:
-    """The requests to Prometheus of one check.
-
-    Attributes:
-        series: how many names of series the last list had.
-        samples: how many samples the result of the last query had.
-        seconds: the duration of that query.
-        error: the last error.
-    """
-
-    series: int | None = None
-    samples: int | None = None
-    seconds: float | None = None
-    error: PrometheusError | None = None
 
 
 def not_served(state: ObjectState) -> Verdict:

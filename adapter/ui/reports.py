@@ -12,9 +12,11 @@ from typing import Any, Final, TypeVar, cast
 
 from cachetools import TTLCache
 
-from adapter.diagnosis.check import check, check_rule, paused_findings, resource_reports
+from adapter.diagnosis.check import check, check_rule, paused_findings, resource_reports, unknown
+from adapter.diagnosis.checker import CheckError
 from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.lint import in_order
+from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.probe import Selection
 from adapter.diagnosis.report import Explanation, Finding, RuleReport
 from adapter.rule_objects.reports import object_rules
@@ -67,9 +69,7 @@ class Reports:
             (active.rules.digest, rule.key), lambda: check_rule(active.catalog, rule, active.probe, examples=_EXAMPLES)
         )
         found = [finding for finding in await self.findings() if finding.rule == rule.key]
-        known = {(finding.code, finding.where) for finding in found}
-        found += [finding for finding in online if (finding.code, finding.where) not in known]
-        return report, tuple(found)
+        return report, (*found, *unknown(online, found))
 
     async def object_rule(self, one: RuleObject, rule: AnyRule) -> tuple[RuleReport, tuple[Finding, ...]]:
         """Return what `check` says about a rule of an object.
@@ -77,7 +77,16 @@ class Reports:
         Raises:
             StatusError: 503, the API server or Prometheus did not respond in time.
         """
-        return await self._valid((one.uid, one.generation, rule.key), lambda: self._sources.rule_checker.report(rule))
+
+        async def checked() -> tuple[RuleReport, tuple[Finding, ...]]:
+            """Check the rule."""
+            try:
+                found = await self._sources.rule_checker.check(rule)
+            except CheckError as error:
+                raise service_unavailable(str(error)) from error
+            return found.report, object_findings(rule, found.findings)
+
+        return await self._valid((one.uid, one.generation, rule.key), checked)
 
     async def resource_rules(self) -> list[RuleReport]:
         """Return the queries of resourceRules, with an example of each."""

@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from adapter.catalog.catalog import Catalog, SeriesSource
+from adapter.catalog.catalog import Catalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.diagnosis.checker import RuleChecker
 from adapter.diagnosis.probe import Probe
 from adapter.metrics.forward import Forwarder
-from adapter.metrics.objects import ObjectNames
 from adapter.planning.coalescer import MetricsQueryCoalescer
-from adapter.planning.vector_cache import InstantQueries, VectorCache
+from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.controller import RuleObjects
-from adapter.rule_objects.status_check import RuleChecker
 from adapter.rules import RulesFile
 from kube.api.mapping import ResourceLookup
 
@@ -49,10 +48,6 @@ class ActiveRules(Protocol):
         """Queries example values for reports."""
 
 
-class Prometheus(SeriesSource, InstantQueries, Protocol):
-    """The Prometheus servers; see PrometheusServers."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesFileState:
     """The rules file.
@@ -78,26 +73,21 @@ class Sources:
         active: returns the active rules.
         rules_file: returns the state of the rules file.
         telemetry: the metrics of rules.
-        prometheus: for rules that are tried; active rules have their own access.
         default_server: the Prometheus of --prometheus-url.
         lookup: the cluster's resources.
-        objects: the cluster's objects.
         rule_objects: the objects with rules.
-        rule_checker: checks rules of objects.
-        relist_interval, max_age, freshness: see CatalogOptions.
+        rule_checker: checks rules of objects, and those that are tried.
+        relist_interval, freshness: see CatalogOptions.
         clock: returns seconds since the epoch.
     """
 
     active: Callable[[], ActiveRules]
     rules_file: Callable[[], RulesFileState]
     telemetry: RuleTelemetry
-    prometheus: Prometheus
     default_server: PrometheusOptions
     lookup: ResourceLookup
-    objects: ObjectNames
     rule_objects: RuleObjects
     rule_checker: RuleChecker
     relist_interval: float
-    max_age: float
     freshness: float
     clock: Callable[[], float] = time.time

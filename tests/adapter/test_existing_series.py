@@ -10,11 +10,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from adapter.diagnosis.checker import RuleChecker
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import Destination, PrometheusOptions, PrometheusServers, Tenant
 from adapter.rule_objects.status import Verdict
-from adapter.rule_objects.status_check import RuleChecker
+from adapter.rule_objects.status_check import checked_verdict
 from adapter.rules import AnyRule, RulesFile, parse_rules
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.adapter.metrics_env import metrics_env
@@ -51,7 +52,8 @@ async def verdict_on(folder: Path, url: str, rule: AnyRule) -> Verdict:
         PrometheusServers(PrometheusOptions(url=url)) as prometheus,
         metrics_env(folder, RulesFile(), prometheus) as env,  # type: ignore[arg-type]
     ):
-        return await RuleChecker(prometheus, env.mapper, ListedObjects(env.client), max_age=120.0).check(rule)
+        checker = RuleChecker(prometheus, env.mapper, ListedObjects(env.client), max_age=120.0)
+        return await checked_verdict(rule, checker)
 
 
 async def message(folder: Path, url: str, query: str, destination: Destination = SHOP) -> str:

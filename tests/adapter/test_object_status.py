@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from adapter.diagnosis.checker import RuleChecker
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import (
     PrometheusAccessError,
@@ -20,7 +21,7 @@ from adapter.prometheus import (
 from adapter.rule_objects.reasons import problem_of
 from adapter.rule_objects.state import ObjectState, Reason
 from adapter.rule_objects.status import Verdict, duration_text, must_write, not_served, status_of
-from adapter.rule_objects.status_check import RuleChecker
+from adapter.rule_objects.status_check import checked_verdict
 from adapter.rules import AnyRule, RulesFile, parse_rules
 from adapter.rules.objects import ObjectName, RuleObject
 from tests.adapter.metrics_env import CannedPrometheus, metrics_env, series, vector
@@ -51,7 +52,7 @@ def rule_of(text: str) -> AnyRule:
 async def verdict_on(folder: Path, rule: str, prometheus: CannedPrometheus, *, seconds: float = 20.0) -> Verdict:
     async with metrics_env(folder, RulesFile(), prometheus) as env:
         checker = RuleChecker(prometheus, env.mapper, ListedObjects(env.client), max_age=120.0, seconds=seconds)
-        return await checker.check(rule_of(rule))
+        return await checked_verdict(rule_of(rule), checker)
 
 
 async def test_rule_with_a_value_is_ready(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ async def test_without_the_api_server_nothing_is_known_about_resources(tmp_path:
     async with metrics_env(tmp_path, RulesFile(), CannedPrometheus()) as env:
         env.api.handlers.clear()
         checker = RuleChecker(env.prometheus, env.mapper, ListedObjects(env.client), max_age=120.0)
-        verdict = await checker.check(rule_of(PODS))
+        verdict = await checked_verdict(rule_of(PODS), checker)
     assert (verdict.ready, verdict.reason) == (None, "APIServerUnavailable")
 
 

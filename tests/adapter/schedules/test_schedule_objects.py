@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from adapter.diagnosis.checker import RuleChecker
 from adapter.metrics.objects import ListedObjects
-from adapter.rule_objects.status_check import RuleChecker
+from adapter.rule_objects.status_check import checked_verdict
 from adapter.rules import QueryRule, RulesFile, ScheduleRule, parse_rules
 from adapter.rules.objects import RuleObject, Tenancy, read_object
 from adapter.schedules.schedule import Schedule
@@ -62,7 +63,7 @@ async def test_status_of_an_activation_counts_the_samples_of_the_rules_own_query
     prometheus = TwoQueries(now=queues(a=1, b=2))
     async with metrics_env(tmp_path, RulesFile(), prometheus) as env:
         checker = RuleChecker(prometheus, env.mapper, ListedObjects(env.client), max_age=120.0)
-        verdict = await checker.check(rule)
+        verdict = await checked_verdict(rule, checker)
     assert (verdict.reason, verdict.series, verdict.value) == ("Ready", 2, "0")
 
 
@@ -71,7 +72,7 @@ async def test_status_of_a_schedule_is_ready_with_its_value(tmp_path: Path) -> N
     prometheus = CannedPrometheus()
     async with metrics_env(tmp_path, RulesFile(), prometheus) as env:
         checker = RuleChecker(prometheus, env.mapper, ListedObjects(env.client), max_age=120.0)
-        verdict = await checker.check(rule)
+        verdict = await checked_verdict(rule, checker)
     assert (verdict.ready, verdict.reason, verdict.value) == (True, "Ready", "2")
     assert not prometheus.queries
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from adapter.catalog.catalog import Catalog
+from adapter.diagnosis.checker import RuleChecker
 from adapter.diagnosis.probe import Probe
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ListedObjects
@@ -20,7 +21,6 @@ from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.controller import RuleObjects
-from adapter.rule_objects.status_check import RuleChecker
 from adapter.rules import RulesFile, parse_rules
 from adapter.rules.objects import Tenancy
 from adapter.ui.pages import AdapterPages
@@ -121,10 +121,8 @@ async def pages_env(
                 path="/etc/adapter/rules.yaml", applied_at=NOW - 100, problem=env.problem, gone=env.gone
             ),
             telemetry=metrics.telemetry,
-            prometheus=prometheus,
             default_server=PrometheusOptions(url="http://user:secret@prometheus:9090"),
             lookup=metrics.mapper,
-            objects=objects,
             rule_objects=rule_objects
             or RuleObjects(
                 (),
@@ -137,7 +135,6 @@ async def pages_env(
             ),
             rule_checker=RuleChecker(prometheus, metrics.mapper, objects, max_age=120.0),
             relist_interval=60.0,
-            max_age=120.0,
             freshness=60.0,
             clock=lambda: env.now,
         )

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from adapter.diagnosis.checker import RuleChecker
+from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import PrometheusOptions, PrometheusServers
 from adapter.ui.trial import TrialError, Trials
 from playground.prometheus import PrometheusServer, Series, openmetrics
@@ -47,9 +49,15 @@ class Live:
     prometheus: PrometheusServers
 
     def trials(self, *, seconds: float = 20.0, query_seconds: float = 5.0) -> Trials:
-        return Trials(
-            replace(self.env.sources, prometheus=self.prometheus), seconds=seconds, query_seconds=query_seconds
+        checker = RuleChecker(
+            self.prometheus,
+            self.env.metrics.mapper,
+            ListedObjects(self.env.metrics.client),
+            max_age=120.0,
+            seconds=seconds,
+            query_seconds=query_seconds,
         )
+        return Trials(replace(self.env.sources, rule_checker=checker))
 
 
 @pytest.fixture(scope="module")

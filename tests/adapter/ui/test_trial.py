@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
 from adapter.deadlines import NO_DEADLINE, Deadline
+from adapter.diagnosis.checker import RuleChecker
+from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
@@ -215,8 +218,11 @@ async def test_series_beyond_the_limit_are_left_out(tmp_path: Path) -> None:
 async def test_trial_ends_at_its_time_limit(tmp_path: Path) -> None:
     prometheus = SlowPrometheus()
     async with pages_env(tmp_path, RULES, prometheus) as env:
+        checker = RuleChecker(
+            prometheus, env.metrics.mapper, ListedObjects(env.metrics.client), max_age=60, seconds=0.1
+        )
         with pytest.raises(TrialError, match=r"no result within 0\.1 s: a query is too expensive"):
-            await Trials(env.sources, seconds=0.1).check(LONG, "rules")
+            await Trials(replace(env.sources, rule_checker=checker)).check(LONG, "rules")
         assert prometheus.cancelled.is_set() is prometheus.waiting.is_set()
 
 

@@ -1,0 +1,171 @@
+"""Check one rule that is not trusted against the live Prometheus and cluster.
+
+Authors of objects, and of rules that are tried on a page, are not trusted: a rule may find every series, or have a
+query that takes minutes. So a check has a time limit, and the number of its series is limited. Its queries have the
+rule's destination, so the restrictions of its namespace hold for them, too. It has a catalog of its own: the active
+rules, the metrics and the log are not affected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from adapter.catalog.catalog import Catalog, SeriesSource
+from adapter.deadlines import NO_DEADLINE, Deadline
+from adapter.diagnosis.check import check_rule, unknown
+from adapter.diagnosis.lint import in_order, lint
+from adapter.diagnosis.probe import Probe
+from adapter.diagnosis.report import Finding, RuleReport
+from adapter.metrics.objects import ObjectNames
+from adapter.planning.vector_cache import InstantQueries
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Scalar, Series, Vector
+from adapter.rules import AnyRule, RulesFile
+from kube.api.client import KubeError
+from kube.api.mapping import ResourceLookup
+from kube.api.status import StatusError
+
+_SECONDS: Final = 20.0
+_QUERY_SECONDS: Final = 5.0
+_MAX_SERIES: Final = 1_000
+
+
+class Prometheus(SeriesSource, InstantQueries, Protocol):
+    """The Prometheus servers; see PrometheusServers."""
+
+
+class CheckError(Exception):
+    """There is no result. `reason` is that of a condition: PrometheusUnavailable or APIServerUnavailable."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryRecord:
+    """The requests to Prometheus of one check.
+
+    Attributes:
+        series: how many names of series the last list had; those beyond the limit are not looked at.
+        samples: how many samples the result of the last query had.
+        seconds: the duration of that query.
+        error: the last error.
+    """
+
+    series: int | None = None
+    samples: int | None = None
+    seconds: float | None = None
+    error: PrometheusError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRule:
+    """A rule's series, metrics and example values, the findings about it, and the requests that were sent for it."""
+
+    report: RuleReport
+    findings: tuple[Finding, ...]
+    record: QueryRecord
+
+    @property
+    def series_left_out(self) -> int:
+        """How many names of series were not looked at."""
+        return max((self.record.series or 0) - _MAX_SERIES, 0)
+
+
+class RuleChecker:
+    """Checks rules; see `check`.
+
+    Args:
+        prometheus: the servers.
+        lookup: the cluster's resources.
+        objects: the cluster's objects.
+        max_age: how old a series may be, in seconds, unless the rule has its own maxAge.
+        seconds: the time limit of a check.
+        query_seconds: the time limit of one query.
+    """
+
+    def __init__(
+        self,
+        prometheus: Prometheus,
+        lookup: ResourceLookup,
+        objects: ObjectNames,
+        *,
+        max_age: float,
+        seconds: float = _SECONDS,
+        query_seconds: float = _QUERY_SECONDS,
+    ) -> None:
+        self._prometheus = prometheus
+        self._lookup = lookup
+        self._objects = objects
+        self._max_age = max_age
+        self._seconds = seconds
+        self._query_seconds = query_seconds
+
+    async def check(self, rule: AnyRule, *, examples: int = 1) -> CheckedRule:
+        """List the rule's series, query the values of some metrics, and return what `check` finds.
+
+        Raises:
+            CheckError: the API server or Prometheus did not respond in time.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._check(rule, examples)
+        except TimeoutError as error:
+            message = f"there was no result within {self._seconds:g} s: a query is too expensive, or Prometheus is slow"
+            raise CheckError("PrometheusUnavailable", message) from error
+        except (KubeError, StatusError) as error:
+            message = "the API server, which knows the resources, does not respond"
+            raise CheckError("APIServerUnavailable", message) from error
+
+    async def _check(self, rule: AnyRule, examples: int) -> CheckedRule:
+        record = QueryRecord()
+        recorder = _Recorder(self._prometheus, record)
+        rules = RulesFile(external=(rule,)) if rule.external else RulesFile(custom=(rule,))
+        catalog = Catalog(rules, recorder, self._lookup, relist_interval=0.0, max_age=self._max_age, logs=False)
+        probe = Probe(
+            catalog,
+            recorder,
+            self._objects,
+            self._lookup,
+            seconds=self._query_seconds,
+            logs=False,
+            existing=self._prometheus,
+        )
+        await catalog.relist()
+        found = await lint(rules, self._lookup, knows_cluster=True)
+        report, more = await check_rule(catalog, rule, probe, examples=examples)
+        return CheckedRule(report, in_order((*found, *unknown(more, found)), rules), record)
+
+
+class _Recorder:
+    """Passes requests on, and records their results; leaves out series beyond the limit."""
+
+    def __init__(self, prometheus: Prometheus, record: QueryRecord) -> None:
+        self._prometheus = prometheus
+        self._record = record
+
+    async def series(
+        self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
+    ) -> tuple[Series, ...]:
+        try:
+            found = await self._prometheus.series(selector, start=start, end=end, destination=destination)
+        except PrometheusError as error:
+            self._record.error = error
+            raise
+        self._record.series = len(found)
+        return found[:_MAX_SERIES]
+
+    async def instant(
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector | Scalar:
+        try:
+            result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
+        except PrometheusError as error:
+            self._record.error = error
+            raise
+        count = len(result.samples) if isinstance(result, Vector) else 1
+        self._record.samples = max(count, self._record.samples or 0)  # the second query of an activation finds fewer
+        self._record.seconds = result.seconds
+        return result
