@@ -1,6 +1,6 @@
 """Replay an HPA on recorded load: the controller's decisions, one reconciliation after the other.
 
-Each step is an `Observation` of the model's pods and the recorded values, decided by `autoscaler.core.reconcile` with
+Each step is an `Observation` of the model's pods and the recorded values, decided by `autoscaler.core.decide` with
 the history and the status of the step before. The scale is applied at once. Recorded reconciliations are repeated as
 they were, for as long as the replicas are the real ones (`replay.recorded`).
 """
@@ -18,10 +18,11 @@ from msgspec.structs import replace
 
 from autoscaler.core.conditions import SCALED_TO_ZERO, Conditions
 from autoscaler.core.config import Config
+from autoscaler.core.decide import decide
 from autoscaler.core.model import HPA, MetricSpec, ResourceMetric, Status
 from autoscaler.core.observation import Observation
 from autoscaler.core.observation import Scale as ObservedScale
-from autoscaler.core.reconcile import conclude, decide
+from autoscaler.core.outcome import conclude
 from replay.load import Load, ReplayError, Series, check_length, metric_key, metric_name
 from replay.recorded import Recording
 from replay.responses import responder

@@ -18,8 +18,8 @@ import click
 from msgspec.structs import replace
 
 from autoscaler.core.config import Config, PodSelection
+from autoscaler.core.decide import decide
 from autoscaler.core.model import HPA, HPA_APIS, KIND, HPAApi
-from autoscaler.core.reconcile import decide
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer

@@ -76,9 +76,11 @@ class Conditions:
         self.set(ABLE_TO_SCALE, True, normalized.stabilization)
         self.set(SCALING_LIMITED, normalized.limited, normalized.limit)
 
-    def remove(self, type_: str) -> None:
-        """Remove one condition, if present. Upstream: podautoscaler.removeCondition."""
-        self._conditions = [each for each in self._conditions if each.type != type_]
+    def remove(self, type_: str, *reasons: str) -> None:
+        """Remove one condition, if present (with one of the reasons). Upstream: podautoscaler.removeCondition."""
+        self._conditions = [
+            each for each in self._conditions if each.type != type_ or (reasons and each.reason not in reasons)
+        ]
 
     @property
     def all(self) -> tuple[Condition, ...]:

@@ -1,4 +1,4 @@
-"""A decision on one HPA with the reasons for it, and the outcome of its reconciliation.
+"""A decision on one HPA with the reasons for it.
 
 Three features are not in Kubernetes: the pause annotation blocks scaling, stale watches block scaling down, and a
 fallback replaces metrics that keep failing. A fallback never lowers the replica count, and is stabilized and limited
@@ -9,13 +9,12 @@ history, so the stabilization window restarts when the watches are current again
 from __future__ import annotations
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from autoscaler.core.annotations import PREFIX
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
 from autoscaler.core.history import History
 from autoscaler.core.metrics import Evaluation
-from autoscaler.core.model import HPA, Status
+from autoscaler.core.model import Status
 from autoscaler.core.observation import Observation
 from autoscaler.core.replica_calculator import Tolerances
 from autoscaler.core.stabilization import Normalized
@@ -88,7 +87,7 @@ class Event(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """The decision on one HPA and its reasons; `autoscaler.core.reconcile.conclude` completes it."""
+    """The decision on one HPA and its reasons; `autoscaler.core.outcome.conclude` completes it."""
 
     observation: Observation
     now_ms: int
@@ -146,25 +145,3 @@ class Decision(Struct, frozen=True, kw_only=True):
             return "TooManyReplicas" if self.scale_to < (self.current_replicas or 0) else "TooFewReplicas"
         failed = ABLE_TO_SCALE if self.current_replicas is None else SCALING_ACTIVE
         return next(each.reason for each in self.status.conditions if each.type == failed)
-
-
-class Outcome(Struct, frozen=True, kw_only=True):
-    """The end of one reconciliation."""
-
-    status: Status | None
-    """The status to write; None: it did not change."""
-    events: tuple[Event, ...]
-    """To emit before the status is written, in order."""
-    late_events: tuple[Event, ...]
-    """To emit after the status is written, in order."""
-    error: str | None
-    history: History
-    """The history for the next reconciliation."""
-    failed: bool
-    """The reconciliation ended early with `error`; a failed status write does not replace that error."""
-
-    def status_not_stored(self, hpa: HPA, message: str) -> Outcome:
-        """Return this outcome after the status write failed with `message`."""
-        event = Event("Warning", "FailedUpdateStatus", message)
-        error = self.error if self.failed else f"failed to update status for {hpa.name}: {message}"
-        return replace(self, status=None, late_events=(event, *self.late_events), error=error)

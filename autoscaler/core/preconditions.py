@@ -6,9 +6,10 @@ If one of them decides, the metrics are not fetched. `next_read` and `decide` us
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from autoscaler.core.conditions import SCALED_TO_ZERO
 from autoscaler.core.config import Config
@@ -22,8 +23,16 @@ _ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class NoScale(Struct, frozen=True):
+    """The scale of the target could not be read."""
+
+    cause: str
+    """The message of the event, and the end of the condition's message."""
+    error: str
+    """The reconciliation's error."""
+
+
+class Bound(Struct, frozen=True, kw_only=True):
     """The current replica count alone decides."""
 
     replicas: int
@@ -32,8 +41,7 @@ class Bound:
     """The event's reason; empty: scaling is disabled and the count stays."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectorProblem:
+class SelectorProblem(Struct, frozen=True, kw_only=True):
     """The reason why the scale's selector cannot be used, with Kubernetes' message."""
 
     event_reason: str
@@ -41,6 +49,26 @@ class SelectorProblem:
     condition_message: str
     error: str
     """The message of the condition and of the event."""
+
+
+def find_obstacle(observation: Observation) -> NoScale | Bound | SelectorProblem | None:
+    """Return why the metrics do not matter, as far as it is known; None: they do.
+
+    Raises:
+        ValueError: the scale has not been read yet.
+    """
+    hpa, scale = observation.hpa, observation.scale
+    match scale:
+        case ReadError(cause, unknown_kind=True):
+            return NoScale(cause, f"unable to determine resource for scale target reference: {cause}")
+        case ReadError(cause):
+            return NoScale(cause, f"failed to query scale subresource for {hpa.target}: {cause}")
+        case Scale():
+            return check_bounds(hpa, scale, observation.config) or validate_selector(observation, scale)
+    version_error = api_version_error(hpa)
+    if version_error is None:
+        raise ValueError("the scale has not been read yet")
+    return NoScale(version_error, f"invalid API version in scale target reference: {version_error}")
 
 
 def api_version_error(hpa: HPA) -> str | None:
@@ -135,13 +163,11 @@ def _problem(reason: str, text: str) -> SelectorProblem:
 # --- reads -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReadScale:
+class ReadScale(Struct, frozen=True):
     """Read the target's scale."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListPods:
+class ListPods(Struct, frozen=True):
     """List the pods of `selector` in the HPA's namespace, and the other HPAs' selectors there.
 
     Here Kubernetes also records that this HPA controls the pods of `selector`.
@@ -150,8 +176,7 @@ class ListPods:
     selector: LabelSelector
 
 
-@dataclass(frozen=True, slots=True)
-class FetchMetrics:
+class FetchMetrics(Struct, frozen=True):
     """Query the metrics APIs: one flag per `spec.metrics` entry, in order; entries without it stay None."""
 
     wanted: tuple[bool, ...]
@@ -168,16 +193,14 @@ def next_read(observation: Observation) -> NextRead | None:
     bounds, or has an unusable selector.
     """
     hpa, scale = observation.hpa, observation.scale
-    if scale is None:
-        return None if api_version_error(hpa) else ReadScale()
-    if not isinstance(scale, Scale) or check_bounds(hpa, scale, observation.config) is not None:
+    if scale is None and api_version_error(hpa) is None:
+        return ReadScale()
+    if observation.responses is not None or find_obstacle(observation) is not None:
         return None
+    assert isinstance(scale, Scale)
     selector = parse_selector(scale.selector)
-    if isinstance(selector, SelectorProblem):
-        return None
+    assert isinstance(selector, LabelSelector)
     if observation.pods is None:
         return ListPods(selector)
-    if observation.responses is not None or validate_selector(observation, scale) is not None:
-        return None
     wanted = tuple(validate_metric_source(spec) is None for spec in hpa.spec.metrics)
     return FetchMetrics(wanted, selector) if any(wanted) else None

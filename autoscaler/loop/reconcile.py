@@ -18,10 +18,11 @@ import msgspec
 from autoscaler.core.annotations import PREFIX
 from autoscaler.core.conditions import INVALID_SPEC, report_invalid_spec
 from autoscaler.core.config import Mode
+from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision, Event
 from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
 from autoscaler.core.model import HPA, KIND, HPAKey, Status
-from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
+from autoscaler.core.outcome import conclude
 from autoscaler.core.status import status_json, targets_line
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.observe import Observed, Observer
@@ -96,12 +97,9 @@ class Reconciler:
         # After all reads, during which another controller may have been detected.
         mode = self.mode_of(hpa)
 
-        scale_error = status_error = None
-        if mode is Mode.ACT:
-            scale_error = await self._write_scale(observed, decision)
-            outcome = conclude(decision, scale_error=scale_error)
-        else:
-            outcome = conclude_without_writing(decision)
+        status_error = None
+        scale_error = await self._write_scale(observed, decision) if mode is Mode.ACT else None
+        outcome = conclude(decision, act=mode is Mode.ACT, scale_error=scale_error)
         # First, before anything can fail or be cancelled, since the scale may have been written.
         self._histories.replace(hpa, outcome.history)
         if mode is Mode.SHADOW:

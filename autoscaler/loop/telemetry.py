@@ -18,8 +18,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from autoscaler.core.conditions import INVALID_SPEC
-from autoscaler.core.decision import Decision, Outcome
+from autoscaler.core.decision import Decision
 from autoscaler.core.model import HPAKey, InvalidMetric
+from autoscaler.core.outcome import Outcome
 from autoscaler.core.preconditions import api_version_error
 from autoscaler.records.shadow import Comparison, Verdict
 from kube.api.client import KubeClient

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeVar
 
 from msgspec.structs import asdict, replace
 
-from autoscaler.core.decision import Decision, Outcome
+from autoscaler.core.decision import Decision
 from autoscaler.core.metrics import Evaluation, metric_quantity, pod_samples
 from autoscaler.core.model import (
     InvalidMetric,
@@ -33,6 +33,7 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
+from autoscaler.core.outcome import Outcome
 from autoscaler.core.stabilization import Normalized
 from autoscaler.records.record import (
     VERSION,

@@ -7,7 +7,8 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from autoscaler.core.config import Config
-from autoscaler.core.decision import Decision, Outcome
+from autoscaler.core.decide import decide
+from autoscaler.core.decision import Decision
 from autoscaler.core.history import History
 from autoscaler.core.model import (
     HPA,
@@ -40,8 +41,8 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
+from autoscaler.core.outcome import Outcome, conclude
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
-from autoscaler.core.reconcile import conclude, decide
 from autoscaler.core.stabilization import (
     NormalizationArg,
     Normalized,

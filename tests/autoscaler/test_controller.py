@@ -16,11 +16,11 @@ import aiohttp
 import pytest
 
 from autoscaler.core.config import Config
+from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision
 from autoscaler.core.history import History, Recommendation
 from autoscaler.core.model import KUBERNETES, MILLISCALE, HPAKey
 from autoscaler.core.observation import Observation
-from autoscaler.core.reconcile import decide
 from autoscaler.loop import controller
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.histories import Histories

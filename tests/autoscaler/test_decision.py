@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from autoscaler.core.config import Config
+from autoscaler.core.decide import decide
 from autoscaler.core.decision import Event
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import (
@@ -24,7 +25,7 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
-from autoscaler.core.reconcile import conclude, conclude_without_writing, decide
+from autoscaler.core.outcome import conclude
 from kube.values.selectors import LabelSelector
 from tests.autoscaler.simulated_cluster import (
     NOW,
@@ -486,7 +487,7 @@ def test_without_writing_an_event_reports_the_scale_and_history_has_none() -> No
     simulated = SimulatedCluster(hpa(pods_metric(100), behavior=AT_ONCE), replicas=2)
     acted = simulated.reconcile(150)
     assert simulated.decision is not None
-    outcome = conclude_without_writing(simulated.decision)
+    outcome = conclude(simulated.decision, act=False)
     assert outcome.status is None
     assert outcome.events == (
         Event("Normal", "WouldRescale", "New size would be: 3; reason: pods metric packets above target"),
@@ -500,7 +501,7 @@ def test_without_writing_failed_metrics_keep_events_and_error() -> None:
     simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
     acted = simulated.reconcile("prometheus is away")
     assert simulated.decision is not None
-    outcome = conclude_without_writing(simulated.decision)
+    outcome = conclude(simulated.decision, act=False)
     assert outcome.status is None
     assert (outcome.events, outcome.late_events, outcome.error) == (acted.events, acted.late_events, acted.error)
     assert outcome.error is not None

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from autoscaler.core.decide import decide
 from autoscaler.core.history import (
     History,
     Recommendation,
@@ -11,7 +12,7 @@ from autoscaler.core.history import (
     record_initial_recommendation,
 )
 from autoscaler.core.model import Behavior, Status
-from autoscaler.core.reconcile import conclude_without_writing, decide
+from autoscaler.core.outcome import conclude
 from tests.autoscaler.simulated_cluster import (
     NOW,
     SimulatedCluster,
@@ -85,7 +86,7 @@ def test_following_controller_has_the_history_of_the_acting_one() -> None:
         assert acting.decision is not None
         own = decide(acting.decision.observation, following, acting.now_ms)
         assert own.scale_to == acting.decision.scale_to
-        following = conclude_without_writing(own).history
+        following = conclude(own, act=False).history
         following = record_foreign_scale(
             following, old=old, new=acting.hpa.status, behavior=acting.hpa.spec.behavior, now_ms=acting.now_ms
         )

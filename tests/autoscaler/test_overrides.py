@@ -3,8 +3,9 @@
 import pytest
 
 from autoscaler.core.config import Config, Fallback, Pause
-from autoscaler.core.decision import BlockedScale, Event, FallbackReplicas, Outcome
+from autoscaler.core.decision import BlockedScale, Event, FallbackReplicas
 from autoscaler.core.model import Status
+from autoscaler.core.outcome import Outcome
 from tests.autoscaler.simulated_cluster import (
     SimulatedCluster,
     behavior,

@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from autoscaler.core.config import Config, Fallback, Pause
+from autoscaler.core.decide import decide
 from autoscaler.core.history import History, Recommendation
 from autoscaler.core.integers import clamp_int32
 from autoscaler.core.model import MetricSpec, MetricTarget, ResourceMetric, ScalingPolicy
 from autoscaler.core.observation import PodsResponse
-from autoscaler.core.reconcile import decide
 from autoscaler.core.stabilization import RateLimit
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog

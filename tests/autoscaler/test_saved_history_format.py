@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
+from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision
 from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent, store_scale_event
 from autoscaler.core.model import Behavior, HPAKey
 from autoscaler.core.observation import Observation
-from autoscaler.core.reconcile import decide
 from autoscaler.core.stabilization import Normalized
 from autoscaler.loop.histories import HistoryEntry
 from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode

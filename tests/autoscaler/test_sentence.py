@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 
-from autoscaler.core.decision import Decision, Outcome
+from autoscaler.core.decide import decide
+from autoscaler.core.decision import Decision
 from autoscaler.core.history import History
 from autoscaler.core.model import (
     ContainerResourceMetric,
@@ -17,7 +18,7 @@ from autoscaler.core.model import (
     ScalingRules,
 )
 from autoscaler.core.observation import Observation, PodsResponse, ReadError, Scale, ValuesResponse
-from autoscaler.core.reconcile import conclude, decide
+from autoscaler.core.outcome import Outcome, conclude
 from autoscaler.records.build import build_record
 from autoscaler.records.sentence import decimal_text, with_sentence
 from kube.values.selectors import LabelSelector

@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from autoscaler.core.config import Config
+from autoscaler.core.decide import decide
 from autoscaler.core.history import History
 from autoscaler.core.model import Behavior, Condition, HPAKey, Status
 from autoscaler.core.observation import Observation, ReadError, Scale
-from autoscaler.core.reconcile import decide
 from autoscaler.records.shadow import Comparison, DesiredReplicas, ShadowComparer, Verdict, compare, desired_replicas
 from tests.autoscaler.simulated_cluster import NOW, behavior, hpa, percent, rules, some_pods, with_spec
 

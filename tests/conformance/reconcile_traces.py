@@ -13,7 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from autoscaler.core.config import Config
-from autoscaler.core.decision import Decision, Outcome
+from autoscaler.core.decide import decide
+from autoscaler.core.decision import Decision
 from autoscaler.core.history import History
 from autoscaler.core.model import (
     ExternalMetric,
@@ -35,8 +36,8 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
+from autoscaler.core.outcome import Outcome, conclude
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
-from autoscaler.core.reconcile import conclude, decide
 from autoscaler.core.status import status_json
 from autoscaler.objects.hpa import parse_hpa
 from kube.api.objects import time_ms

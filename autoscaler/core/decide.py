@@ -1,0 +1,258 @@
+"""The decision on an HPA, in the order of Kubernetes 1.36: target, bounds, selector, metrics, stabilization, limits.
+
+`autoscaler.core.preconditions.next_read` returns the next read before a decision. `autoscaler.core.outcome.conclude`
+returns its outcome, after the scale was written or could not be written.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from autoscaler.core.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, SCALING_ACTIVE, SCALING_LIMITED, Conditions
+from autoscaler.core.decision import PAUSED, STALE, BlockedScale, Decision, Event, FallbackReplicas
+from autoscaler.core.history import History, record_initial_recommendation
+from autoscaler.core.metrics import Evaluation, compute_replicas_for_metric
+from autoscaler.core.model import Status
+from autoscaler.core.observation import MetricError, Observation, Scale
+from autoscaler.core.preconditions import BELOW_MIN, Bound, NoScale, SelectorProblem, find_obstacle
+from autoscaler.core.replica_calculator import ReplicaCalculator, Tolerances
+from autoscaler.core.stabilization import (
+    NormalizationArg,
+    Normalized,
+    normalize_desired_replicas,
+    normalize_desired_replicas_with_behaviors,
+)
+
+
+def decide(observation: Observation, history: History, now_ms: int, *, monotonic_ms: int | None = None) -> Decision:
+    """Decide, once `next_read` returns None. Upstream: podautoscaler.reconcileAutoscaler.
+
+    Args:
+        observation: what was read.
+        history: the HPA's history; empty for a new one.
+        now_ms: the time of the reconciliation, in milliseconds since the Unix epoch: for conditions, `lastScaleTime`,
+            and comparisons with times from the API.
+        monotonic_ms: the same time on the history's monotonic clock, for windows and rate limits. None: `now_ms`, for
+            recordings with a single clock.
+
+    Raises:
+        ValueError: a read that `next_read` returns is missing.
+    """
+    monotonic_ms = now_ms if monotonic_ms is None else monotonic_ms
+    hpa, scale, config = observation.hpa, observation.scale, observation.config
+    conditions = Conditions(hpa.status.conditions, now_ms)
+    decision = Decision(
+        observation=observation, now_ms=now_ms, monotonic_ms=monotonic_ms, status=hpa.status, history=history
+    )
+    obstacle = find_obstacle(observation)
+    if isinstance(obstacle, NoScale):
+        message = f"the HPA controller was unable to get the target's current scale: {obstacle.cause}"
+        conditions.set(ABLE_TO_SCALE, False, "FailedGetScale", message)
+        conditions.remove(SCALING_LIMITED, PAUSED, STALE)
+        return replace(
+            decision,
+            status=replace(hpa.status, conditions=conditions.all),
+            events=(Event("Warning", "FailedGetScale", obstacle.cause),),
+            error=obstacle.error,
+            failed=True,
+        )
+    assert isinstance(scale, Scale)
+    conditions.set(ABLE_TO_SCALE, True, "SucceededGetScale")
+    current = scale.spec_replicas
+    history = record_initial_recommendation(
+        history,
+        current_replicas=current,
+        status=hpa.status,
+        behavior=hpa.spec.behavior,
+        now_ms=now_ms,
+        monotonic_ms=monotonic_ms,
+    )
+    decision = replace(decision, current_replicas=current, history=history)
+
+    proposed: int | None
+    if isinstance(obstacle, Bound):
+        proposed, reason = obstacle.replicas, obstacle.reason
+        if not reason:
+            conditions.set(SCALING_ACTIVE, False, "ScalingDisabled")
+            if not config.scale_to_zero:
+                conditions.remove(SCALED_TO_ZERO)
+    else:
+        decision, proposed, reason = _compute_replicas_for_metrics(decision, scale, obstacle, conditions)
+        if proposed is None:
+            conditions.remove(SCALING_LIMITED, PAUSED, STALE)
+            problem = decision.error or ""
+            error = f"failed to compute desired number of replicas based on listed metrics for {hpa.target}: {problem}"
+            return replace(
+                decision,
+                status=_status(decision, scale, conditions, desired_replicas=hpa.status.desired_replicas),
+                late_events=(Event("Warning", "FailedComputeMetricsReplicas", problem),),
+                error=error,
+                failed=True,
+            )
+
+    blocked: BlockedScale | None = None
+    if observation.stale and proposed < current:  # missing pods look like missing load
+        blocked = BlockedScale(paused="", stale=observation.stale, replicas=proposed, reason=reason)
+        proposed = current
+    desired = proposed
+    if not isinstance(obstacle, Bound):
+        normalized = _normalize(decision, scale, proposed)
+        conditions.set_normalized(normalized)
+        history = replace(decision.history, recommendations=normalized.recommendations)
+        decision = replace(decision, normalized=normalized, history=history)
+        desired = normalized.desired_replicas
+        if current == 0 and desired < hpa.spec.min_replicas:
+            # The minimum was raised while the target was scaled to zero.
+            desired, reason = hpa.spec.min_replicas, reason or BELOW_MIN
+    if config.paused.forbids(current=current, desired=desired):
+        blocked = BlockedScale(paused=config.paused.value, replicas=desired, reason=reason)
+        desired, reason = current, ""
+    if blocked is None:
+        # If the metrics were not fetched, the condition is from an earlier reconciliation.
+        conditions.remove(SCALING_LIMITED, PAUSED, STALE)
+    else:
+        stored = hpa.status.conditions
+        conditions.set(SCALING_LIMITED, True, blocked.condition, blocked.message, stored=stored)
+    return replace(
+        decision,
+        blocked=blocked,
+        scale_to=None if desired == current else desired,
+        rescale_reason=reason,
+        status=_status(decision, scale, conditions, desired_replicas=desired),
+    )
+
+
+def _compute_replicas_for_metrics(
+    decision: Decision, scale: Scale, problem: SelectorProblem | None, conditions: Conditions
+) -> tuple[Decision, int | None, str]:
+    """Evaluate the metrics: the highest proposal decides, unless a failed metric might propose more.
+
+    Upstream: podautoscaler.computeReplicasForMetrics.
+
+    Returns:
+        The decision with the evaluations, the proposed count (None: there is none), and the reason for a scale.
+    """
+    if problem is not None:
+        conditions.set(SCALING_ACTIVE, False, problem.condition_reason, problem.condition_message)
+        event = Event("Warning", problem.event_reason, problem.error)
+        return replace(decision, events=(event,), error=problem.error), None, ""
+    current, history = scale.spec_replicas, decision.history
+    tolerance = _tolerances(decision.observation)
+    evaluations = _evaluate(decision.observation, scale, tolerance, decision.now_ms)
+    failures = [each.failure for each in evaluations if each.failure is not None]
+    winner, proposed = _highest_proposal(evaluations)
+    count = f"{len(failures)} invalid out of {len(evaluations)}"
+    failure_count = history.metric_failures + 1 if failures else 0
+    if failure_count != history.metric_failures:
+        history = replace(history, metric_failures=failure_count)
+    decision = replace(
+        decision,
+        tolerance=tolerance,
+        evaluations=evaluations,
+        events=tuple(Event("Warning", failure.reason, failure.message) for failure in failures),
+        error=f"invalid metrics ({count}), first error is: {failures[0].error}" if failures else None,
+        history=history,
+    )
+    fallback = _fallback(decision.observation, failure_count)
+    if fallback is not None and proposed < max(fallback.replicas, current):
+        _set_compute_failed(conditions, failures[0], f"; {fallback.message}")
+        reason = fallback.rescale_reason if fallback.replicas > current else ""
+        return replace(decision, fallback=fallback), max(fallback.replicas, current), reason
+    if winner is None or (failures and proposed < current):
+        _set_compute_failed(conditions, failures[0])
+        return decision, None, ""
+
+    message = f"the HPA was able to successfully calculate a replica count from {winner.name}"
+    conditions.set(SCALING_ACTIVE, True, "ValidMetricFound", message)
+    # The reason follows the metrics' proposal, even if stabilization reverses the direction.
+    proposed, reason = max(proposed, 0), ""
+    if proposed > current:
+        reason = f"{winner.name} above target"
+    elif proposed < current:
+        reason = "All metrics below target"
+    return replace(decision, winner=winner), proposed, reason
+
+
+def _normalize(decision: Decision, scale: Scale, proposed: int) -> Normalized:
+    """Stabilize and limit a proposal."""
+    spec = decision.observation.hpa.spec
+    arg = NormalizationArg(
+        proposed_replicas=proposed,
+        current_replicas=scale.spec_replicas,
+        min_replicas=spec.min_replicas,
+        max_replicas=spec.max_replicas,
+        downscale_stabilization_ms=decision.observation.config.downscale_stabilization_ms,
+        history=decision.history,
+        now_ms=decision.monotonic_ms,
+    )
+    if spec.behavior is None:
+        return normalize_desired_replicas(arg)
+    return normalize_desired_replicas_with_behaviors(arg, spec.behavior)
+
+
+def _evaluate(observation: Observation, scale: Scale, tolerances: Tolerances, now_ms: int) -> tuple[Evaluation, ...]:
+    hpa, config = observation.hpa, observation.config
+    if observation.pods is None:
+        raise ValueError("the pods have not been listed yet")
+    calculator = ReplicaCalculator(
+        pods=observation.pods,
+        spec_replicas=scale.spec_replicas,
+        status_replicas=scale.status_replicas,
+        tolerances=tolerances,
+        now_ms=now_ms,
+        cpu_initialization_period_ms=config.cpu_initialization_period_ms,
+        initial_readiness_delay_ms=config.initial_readiness_delay_ms,
+    )
+    metrics = hpa.spec.metrics
+    responses = (None,) * len(metrics) if observation.responses is None else observation.responses
+    return tuple(
+        compute_replicas_for_metric(spec, response, calculator, namespace=hpa.namespace)
+        for spec, response in zip(metrics, responses, strict=True)
+    )
+
+
+def _highest_proposal(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation | None, int]:
+    """Return the valid metric with the highest proposal, the first of equals, and its count."""
+    winner, most = None, 0
+    for each in evaluations:
+        if each.proposal is not None and (most == 0 or each.proposal.replicas > most):
+            winner, most = each, each.proposal.replicas
+    return winner, most
+
+
+def _tolerances(observation: Observation) -> Tolerances:
+    """Upstream: podautoscaler.tolerancesForHpa."""
+    behavior, default = observation.hpa.spec.behavior, observation.config.tolerance
+    down = behavior.scale_down.tolerance if behavior else None
+    up = behavior.scale_up.tolerance if behavior else None
+    return Tolerances(
+        scale_down=default if down is None else down.quantity.as_float(),
+        scale_up=default if up is None else up.quantity.as_float(),
+    )
+
+
+def _fallback(observation: Observation, failures: int) -> FallbackReplicas | None:
+    """Return the fallback's proposal after enough failures in a row."""
+    fallback = observation.config.fallback
+    if fallback is None or failures < fallback.failure_threshold:
+        return None
+    return FallbackReplicas(replicas=fallback.replicas, failure_threshold=fallback.failure_threshold, failures=failures)
+
+
+def _set_compute_failed(conditions: Conditions, failure: MetricError, suffix: str = "") -> None:
+    """Upstream: podautoscaler.getUnableComputeReplicaCountCondition."""
+    message = f"the HPA was unable to compute the replica count: {failure.message}{suffix}"
+    conditions.set(SCALING_ACTIVE, False, failure.reason, message)
+
+
+def _status(start: Decision, scale: Scale, conditions: Conditions, *, desired_replicas: int) -> Status:
+    """Upstream: podautoscaler.setStatus."""
+    return replace(
+        start.observation.hpa.status,
+        current_replicas=scale.spec_replicas,
+        desired_replicas=desired_replicas,
+        current_metrics=tuple(each.current for each in start.evaluations),
+        conditions=conditions.all,
+        # If the API does not count generations, Kubernetes 1.36 removes an observedGeneration from the status.
+        observed_generation=None,
+    )
