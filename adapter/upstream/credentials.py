@@ -165,7 +165,8 @@ class Credentials:
 
 def _context(access: ServerAccess) -> ssl.SSLContext:
     try:
-        context = access.cluster.tls if access.cluster else ssl.create_default_context(cafile=access.ca_file)
+        tls = access.cluster.tls if access.cluster else True
+        context = ssl.create_default_context(cafile=access.ca_file) if tls is True else tls
     except (OSError, ssl.SSLError) as error:
         raise access.error(f"CA file for {access.what} {access.ca_file}: {_reason(error)}") from error
     if access.insecure_skip_tls_verify:

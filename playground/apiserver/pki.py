@@ -30,7 +30,7 @@ class KeyPairFiles:
 
 def client_tls(pair: KeyPairFiles | None = None) -> ssl.SSLContext:
     """Return the TLS of a client, with a certificate if one is given; the server's certificate is not verified."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if pair is not None:
         context.load_cert_chain(pair.certificate, pair.key)
