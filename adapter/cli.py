@@ -1,4 +1,4 @@
-"""The adapter's command line: `serve`, `check`, `explain`, `schedule` and `migrate-keda`.
+"""The adapter's command line: `serve`, `check`, `explain` and `schedule`.
 
 Everything is validated before anything starts. Invalid flags exit with status 2; an invalid rules file, and any later
 failure, exits with status 1 and one line on stderr.
@@ -64,7 +64,7 @@ _LAZY = {
     "check": "adapter.commands.diagnose:check",
     "explain": "adapter.commands.diagnose:explain",
     "schedule": "adapter.commands.schedule:schedule",
-    "migrate-keda": "adapter.commands.migrate_keda:migrate_keda",
+    "migrate-keda": "kubectl_milliscale.keda.command:migrate_keda",  # its first name
 }
 
 

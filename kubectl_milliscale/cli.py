@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
 from types import FrameType
@@ -19,19 +18,18 @@ _LAZY: Final = {
     "replay": "kubectl_milliscale.replay:replay",
     "tune": "kubectl_milliscale.replay:tune",
     "check": "kubectl_milliscale.check:check",
+    "migrate-keda": "kubectl_milliscale.keda.command:migrate_keda",
 }
 
 
 @click.group(cls=LazyGroup, lazy=_LAZY, context_settings={**CONTEXT_SETTINGS, "show_default": True})
 @click.version_option(installed_version() or "unknown")
 def main() -> None:
-    """Look at the autoscaler's HPAs and decisions, and at the adapter's rules.
+    """Look at the autoscaler's HPAs and decisions, and at the adapter's rules; move from KEDA.
 
     Reads the cluster with kubectl, so it needs no other rights than the user has: to read HPAs, and pods and Leases in
     the autoscaler's namespace, and to create pods/portforward there.
     """
-    if shutil.which("kubectl") is None:
-        raise click.ClickException("kubectl is not on PATH")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit)
 

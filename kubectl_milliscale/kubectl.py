@@ -135,7 +135,8 @@ class Kubectl:
         try:
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, errors="replace")
         except OSError as error:
-            raise KubectlError(f"error: {self.program} cannot be run: {error.strerror}") from error
+            reason = "is not on PATH" if isinstance(error, FileNotFoundError) else f"cannot be run: {error.strerror}"
+            raise KubectlError(f"error: {self.program} {reason}") from error
         with child:
             try:
                 yield child

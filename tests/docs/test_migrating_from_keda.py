@@ -19,11 +19,11 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
-from adapter.cli import main
-from adapter.keda import Servers, migrate, read_manifests
-from adapter.keda.scaled import Names
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
+from kubectl_milliscale.cli import main
+from kubectl_milliscale.keda import Servers, migrate, read_manifests
+from kubectl_milliscale.keda.scaled import Names
 from tests.docs.blocks import blocks, commands
 from tests.docs.example_cluster import ExampleCluster, running_cluster, running_prometheus
 from tests.docs.example_pages import DOCS, merged, sections, series_of
@@ -175,7 +175,7 @@ def test_command_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.
     [(command, output)] = [(command, output) for command, output in shown if "migrate-keda" in command and output]
     (tmp_path / "web.yaml").write_text(json.dumps(scaled_object("shop", "web")))
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(main, shlex.split(command)[3:])
+    result = CliRunner().invoke(main, shlex.split(command)[2:])
     assert result.output.splitlines() == output.splitlines()
 
 

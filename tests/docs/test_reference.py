@@ -43,7 +43,8 @@ def documented_flags(name: str) -> dict[str, set[str]]:
 def test_every_command_has_every_flag(name: str) -> None:
     group = FLAG_PAGES[name]
     context = click.Context(group)
-    sections = documented_flags("replay-flags.md") | documented_flags(name)
+    with_its_other_commands = "kubectl-flags.md" if group is adapter else "replay-flags.md"
+    sections = documented_flags(with_its_other_commands) | documented_flags(name)
     documented = {title.split()[-1]: flags for title, flags in sections.items()}
     for command_name in group.list_commands(context):
         command = group.get_command(context, command_name)

@@ -30,7 +30,7 @@ def invoke(*arguments: str) -> Result:
 
 def test_help_lists_the_commands() -> None:
     output = invoke("--help").output
-    for command in ("status", "explain", "replay", "tune", "check"):
+    for command in ("status", "explain", "replay", "tune", "check", "migrate-keda"):
         assert f"\n  {command} " in output
 
 
@@ -44,7 +44,7 @@ def test_commands_have_kubectls_flags(command: str) -> None:
 def test_missing_kubectl_is_named(commands: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(commands))
     result = invoke("status")
-    assert (result.exit_code, result.output) == (1, "Error: kubectl is not on PATH\n")
+    assert (result.exit_code, result.output) == (1, "error: kubectl is not on PATH\n")
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,6 @@ def test_error_without_a_message_has_the_exit_status(tmp_path: Path) -> None:
         kubectl(tmp_path, "exit 3").run("get")
 
 
-def test_missing_program_is_an_error() -> None:
-    with pytest.raises(KubectlError, match="/absent/kubectl cannot be run: No such file or directory"):
-        Kubectl(program="/absent/kubectl").run("get")
-
-
 def test_forwarded_port_is_yielded_and_kubectl_ends_with_the_context(tmp_path: Path) -> None:
     script = "echo $$ > $(dirname $0)/pid; echo 'Forwarding from 127.0.0.1:4567 -> 8080'; exec sleep 60"
     with kubectl(tmp_path, script).port_forward("shop", "pod/web", 8080) as port:

@@ -13,12 +13,12 @@ import pytest_asyncio
 import yaml
 from msgspec import structs
 
-from adapter.keda import Servers, migrate, read_manifests
-from adapter.keda.scaled import Names
 from adapter.rule_objects.state import Reason
 from adapter.rules.objects import Tenancy, read_object
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
+from kubectl_milliscale.keda import Servers, migrate, read_manifests
+from kubectl_milliscale.keda.scaled import Names
 from playground.apiserver.encoding import Form
 from playground.apiserver.resource_types import resource_type_of_kind
 from playground.apiserver.tables import table_of

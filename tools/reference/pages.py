@@ -23,7 +23,8 @@ def _adapter_flags() -> str:
         f"# Flags of the adapter\n\n{_GENERATED}"
         "`milliscale-adapter` in the image, `python -m adapter` in a clone. Arguments that begin with a flag are "
         "those of `serve`. How the flags differ from prometheus-adapter's: [migrating.md](../migrating.md#flags).\n\n"
-        + command_sections(adapter, "milliscale-adapter", ("serve", "check", "explain", "schedule", "migrate-keda"))
+        + command_sections(adapter, "milliscale-adapter", ("serve", "check", "explain", "schedule"))
+        + "`migrate-keda` works here, too: [kubectl-flags.md](kubectl-flags.md#kubectl-milliscale-migrate-keda).\n\n"
         + "## Flags without effect\n\n"
         "These flags of prometheus-adapter are accepted, so that its arguments work unchanged. Each that is given is "
         "logged at the start, with the reason.\n\n" + ignored_table(IGNORED)
@@ -50,7 +51,9 @@ def _replay_flags() -> str:
 def _plugin_flags() -> str:
     return (
         f"# Flags of kubectl milliscale\n\n{_GENERATED}The kubectl plugin: [kubectl.md](../kubectl.md).\n\n"
-        + command_sections(plugin, "kubectl milliscale", ("status", "explain", "replay", "tune", "check"))
+        + command_sections(
+            plugin, "kubectl milliscale", ("status", "explain", "replay", "tune", "check", "migrate-keda")
+        )
     )
 
 

@@ -9,8 +9,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from adapter.cli import main
+from adapter.cli import main as adapter
 from adapter.rules import load_rules
+from kubectl_milliscale.cli import main
 
 DATA = Path("tests/data/keda")
 FINE = """
@@ -104,7 +105,12 @@ def test_query_that_the_tenant_label_may_empty_is_named_and_the_status_is_1(quer
 
 def test_commands_of_the_help_have_a_line_each() -> None:
     help_text = CliRunner().invoke(main, ["migrate-keda", "--help"]).output
-    assert "    python -m adapter migrate-keda keda.yaml > milliscale.yaml" in help_text.splitlines()
+    assert "    kubectl milliscale migrate-keda keda.yaml > milliscale.yaml" in help_text.splitlines()
+
+
+def test_first_name_of_the_command_still_works() -> None:
+    result = CliRunner().invoke(adapter, ["migrate-keda", "-"], input=FINE)
+    assert (result.exit_code, result.output) == (0, migrate("-", text=FINE).output)
 
 
 def test_query_of_several_lines_is_a_block() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapter.keda.manifests import Object, Trigger
+from kubectl_milliscale.keda.manifests import Object, Trigger
 
 _CLUSTER_KIND = "ClusterTriggerAuthentication"
 # The parameters of a TriggerAuthentication for each mode, with the keys of the server.

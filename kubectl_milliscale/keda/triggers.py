@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapter.keda.authentication import Authentications
-from adapter.keda.cron import debian_cron, repeats
-from adapter.keda.manifests import Trigger
 from kube.values.quantity import Quantity, QuantityError
+from kubectl_milliscale.keda.authentication import Authentications
+from kubectl_milliscale.keda.cron import debian_cron, repeats
+from kubectl_milliscale.keda.manifests import Trigger
 
 MOVED = ("prometheus", "cron", "cpu", "memory")
 """The types of triggers that can be moved."""

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from promql_parser import BinaryExpr
 
-from adapter.keda import KedaManifests, ManifestError, Migrated, Servers, migrate, read_manifests
-from adapter.keda.scaled import Names
 from adapter.promql import bare, operator, parse
 from adapter.rules import parse_rules
 from adapter.rules.objects import Tenancy, read_object
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
+from kubectl_milliscale.keda import KedaManifests, ManifestError, Migrated, Servers, migrate, read_manifests
+from kubectl_milliscale.keda.scaled import Names
 
 DATA = Path("tests/data/keda")
 PROMETHEUS = "http://prometheus.monitoring:9090"

@@ -11,8 +11,8 @@ What cannot be moved is said, never guessed: an HPA without one of its triggers 
 
 from __future__ import annotations
 
-from adapter.keda.manifests import KedaManifests, ManifestError, read_manifests
-from adapter.keda.scaled import Migrated, migrate
-from adapter.keda.servers import Servers
+from kubectl_milliscale.keda.manifests import KedaManifests, ManifestError, read_manifests
+from kubectl_milliscale.keda.scaled import Migrated, migrate
+from kubectl_milliscale.keda.servers import Servers
 
 __all__ = ["KedaManifests", "ManifestError", "Migrated", "Servers", "migrate", "read_manifests"]

@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from cronsim import CronSim
 
-from adapter.keda.cron import debian_cron
 from adapter.rules.model import ScheduleRule
 from adapter.rules.objects import Tenancy, read_object
-from tests.adapter.keda.test_migrate import cron, one
+from kubectl_milliscale.keda.cron import debian_cron
+from tests.kubectl_milliscale.keda.test_migrate import cron, one
 
 
 def keda_value(start: str, end: str, zone: str, replicas: int, now: datetime) -> int:

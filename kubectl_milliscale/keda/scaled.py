@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapter.keda.authentication import Authentications
-from adapter.keda.manifests import Fallback, Object, ScaledObject, Trigger
-from adapter.keda.servers import Servers
-from adapter.keda.triggers import Activation, Metric, TriggerError, moved_trigger
 from adapter.promql import PromqlError, matcher_sign, matchers, parse, selectors
 from adapter.rules.objects import Tenancy, read_object
+from kubectl_milliscale.keda.authentication import Authentications
+from kubectl_milliscale.keda.manifests import Fallback, Object, ScaledObject, Trigger
+from kubectl_milliscale.keda.servers import Servers
+from kubectl_milliscale.keda.triggers import Activation, Metric, TriggerError, moved_trigger
 
 HPA_VERSIONS = ("autoscaling/v2", "milliscale.io/v1")
 """Kubernetes' HPAs, and those of our own kind, which may always have minReplicas 0."""

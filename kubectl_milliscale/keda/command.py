@@ -10,11 +10,11 @@ from typing import Any
 import click
 import yaml
 
-from adapter.keda import Migrated, Servers, migrate, read_manifests
-from adapter.keda.manifests import KedaManifests
-from adapter.keda.scaled import HPA_VERSIONS, Names
 from adapter.rules import load_rules
 from adapter.rules.reading import read_text
+from kubectl_milliscale.keda import Migrated, Servers, migrate, read_manifests
+from kubectl_milliscale.keda.manifests import KedaManifests
+from kubectl_milliscale.keda.scaled import HPA_VERSIONS, Names
 
 _WIDTH = 120
 
@@ -50,7 +50,7 @@ def migrate_keda(
 
     \b
       kubectl get scaledobjects,triggerauthentications -A -o yaml > keda.yaml
-      python -m adapter migrate-keda keda.yaml > milliscale.yaml
+      kubectl milliscale migrate-keda keda.yaml > milliscale.yaml
 
     Triggers of the types prometheus, cron, cpu and memory are moved. A ScaledObject with another one is left out. What
     is not moved, or is to be done by hand, is on stderr, and as comments in the output; the exit status is then 1.
