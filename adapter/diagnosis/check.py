@@ -15,13 +15,15 @@ from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, error, warning
 from adapter.diagnosis.rule_results import RuleResult, rule_result, rule_results
 from adapter.metrics.resource_metrics import resource_sources
-from adapter.planning.coalescing_costs import BENEFIT_OF_THE_DOUBT, Pause
+from adapter.planning.coalescer import Pause
 from adapter.planning.metric_queries import coalesced_query
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import AnyRule, Merge, ResourceRules, Rule
 from kube.api.mapping import GroupResource, ResourceLookup
 
 _CONCURRENT_EXAMPLES = 8
+# A query for all objects may cost as much as this many others, whose number is not known.
+_FEW_VALUES = 50
 _NAMESPACES = GroupResource("", "namespaces")
 
 
@@ -167,7 +169,7 @@ async def _merge_finding(source: Source, metric: str, alone: str, probe: Probe) 
         return None
     count = len(merged.samples) if isinstance(merged, Vector) else 1
     always = isinstance(source.rule, Rule) and source.rule.merge is Merge.ALWAYS
-    if always or merged.seconds <= own.seconds * max(count, BENEFIT_OF_THE_DOUBT):
+    if always or merged.seconds <= own.seconds * max(count, _FEW_VALUES):
         return None
     message = (
         f"{metric}: the query for all objects took {merged.seconds:.3g} s for {count} values, one object's"

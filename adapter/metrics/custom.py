@@ -6,6 +6,7 @@ and outages are the exception: prometheus-adapter returns 500 for them.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -19,8 +20,8 @@ from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest
 from adapter.planning.metric_queries import ObjectsQuery
 from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries, by_name
-from adapter.planning.vector_index import IndexedVector, ObjectSamples
-from adapter.prometheus import Sample
+from adapter.planning.vector_index import IndexedVector
+from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import AnyRule, Policy, QueryRule, Rule
 from kube.api.client import KubeError
 from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
@@ -63,10 +64,16 @@ class CustomMetrics:
         info, source, names = await self._find(request)
         all_objects = request.name == ALL_OBJECTS and request.selector.empty
         query = ObjectsQuery(source, request.namespace, names, all_objects, request.metric_selector)
-        vector = self._queries.coalesced(query)
-        values = self._coalesced_values(request, info, query, vector) if vector is not None else None
-        if values is None:
-            values = self._values(request, info, query, await self._execute(request, query))
+        try:
+            values = await self._queries.evaluate(
+                query,
+                request.deadline,
+                coalesced=functools.partial(self._coalesced_values, request, info, query),
+                alone=functools.partial(self._values, request, info, query),
+            )
+        except QueryError as error:
+            self._queries.warn_once(source.rule, str(error))
+            raise _not_found(request) from error
         if not values and request.name != ALL_OBJECTS:
             raise _not_found(request, request.name)
         now = self._clock()
@@ -104,7 +111,7 @@ class CustomMetrics:
             raise _not_found(request)
         return info, source, names
 
-    def _coalesced_values(
+    async def _coalesced_values(
         self, request: CustomMetricRequest, info: ResourceInfo, query: ObjectsQuery, vector: IndexedVector
     ) -> list[MetricValue] | None:
         """Return the values from a coalesced result; None if an object has several values there, or none are indexed.
@@ -134,24 +141,14 @@ class CustomMetrics:
             values.append(value)
         return values
 
-    async def _execute(self, request: CustomMetricRequest, query: ObjectsQuery) -> ObjectSamples:
-        source = query.source
-        try:
-            result = await self._queries.execute(query, request.deadline)
-        except QueryError as error:
-            self._queries.warn_once(source.rule, str(error))
-            raise _not_found(request) from error
-        samples = by_name(source, query.namespace, result)
-        if samples is None:
-            self._queries.warn_once(source.rule, "the query must make a vector, with a value for each object")
-            raise internal_error("unable to fetch metrics")
-        return samples
-
-    def _values(
-        self, request: CustomMetricRequest, info: ResourceInfo, query: ObjectsQuery, samples: ObjectSamples
+    async def _values(
+        self, request: CustomMetricRequest, info: ResourceInfo, query: ObjectsQuery, result: Vector | Scalar | None
     ) -> list[MetricValue]:
         """Return the objects' values; of several values of one object, the first in the order of labels."""
-        rule = query.source.rule
+        rule, samples = query.source.rule, by_name(query.source, query.namespace, result)
+        if samples is None:
+            self._queries.warn_once(rule, "the query must make a vector, with a value for each object")
+            raise internal_error("unable to fetch metrics")
         if any(isinstance(sample, list) for sample in samples.values()):
             self._queries.warn_once(
                 rule,

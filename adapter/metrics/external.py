@@ -6,6 +6,7 @@ As in adapter.metrics.custom, statuses and messages that clients can rely on are
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Sequence
 
@@ -111,13 +112,13 @@ class ExternalMetrics:
         return values
 
     async def _queried(self, query: ExternalQuery, deadline: Deadline) -> list[ExternalMetricValue]:
-        vector = self._queries.coalesced(query)
-        if vector is not None:
-            return await self._coalesced_values(query, vector)
-        result = await self._queries.execute(query, deadline)
-        if result is None:
-            raise StatusError(500, "", "encountered an unexpected query result type")
-        return await self._converted(query.source, result)
+        async def alone(result: Vector | Scalar | None) -> list[ExternalMetricValue]:
+            if result is None:
+                raise StatusError(500, "", "encountered an unexpected query result type")
+            return await self._converted(query.source, result)
+
+        coalesced = functools.partial(self._coalesced_values, query)
+        return await self._queries.evaluate(query, deadline, coalesced=coalesced, alone=alone)
 
     async def _activated(
         self, query: ExternalQuery, activation: Activation, values: list[ExternalMetricValue], deadline: Deadline

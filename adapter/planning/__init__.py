@@ -2,9 +2,7 @@
 
 metric_queries     the query of a request: its plan, and the coalesced query, if there is one
 rendering          PromQL from a rule's template
-separable          checks whether one query can return the values of all objects
 coalescer          sends coalesced queries in the background, and serves requests from their results
-coalescing_costs   compares the cost of a coalesced query with what it saves
 refresh_ahead      a TTL cache with single flight and refresh-ahead
 vector_cache       the cache of Prometheus' results
 slow_queries       limits how long the requests of a namespace wait

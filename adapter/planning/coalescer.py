@@ -4,12 +4,13 @@ If a rule gets two different requests within a minute, one query serves them all
 matchers of objects and namespaces, and is grouped by both. The query for an external metric is grouped by its namespace
 label and by the labels that selectors compare. Every request gets the same value as from its own query:
 
-- only queries whose value for an object depends on that object's series alone are coalesced; see `separable`
+- only queries whose value for an object depends on that object's series alone are coalesced; see `metric_queries`
 - an object with several values in the coalesced result is queried alone
 
 No request waits for a coalesced query. It is sent in the background, requests are sent alone until its result is
-cached, and it is refreshed ahead for as long as it has hits. If it fails, its result is too large for the cache, or it
-costs Prometheus more than it saves (`coalescing_costs`), requests are sent alone for a while.
+cached, and it is refreshed ahead for as long as it has hits. Requests are sent alone for five minutes if it fails, if
+its result is too large for the cache, or if it costs more than it saves: its results of a minute took Prometheus longer
+than the requests that they served would have taken alone.
 
 With a rule's `merge: always`, coalescing starts with the first request, includes queries that are not known to be
 separable, and is never paused for its cost. `merge: never` disables it.
@@ -17,18 +18,20 @@ separable, and is never paused for its cost. `merge: never` disables it.
 
 from __future__ import annotations
 
+import enum
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.planning.coalescing_costs import CoalescingGroup, Pause
-from adapter.planning.metric_queries import MetricQuery
+from adapter.planning.metric_queries import CoalescedQuery, MetricQuery, may_be_coalesced
 from adapter.planning.vector_cache import Outcome, VectorCache
 from adapter.planning.vector_index import IndexedVector
 from adapter.prometheus import PrometheusError, Vector
-from adapter.rules import Rule
+from adapter.rules import Merge, Rule
 from kube.aio.fairness import for_all_namespaces
 
 _log = logging.getLogger(__name__)
@@ -36,6 +39,105 @@ _log = logging.getLogger(__name__)
 _MAX_GROUPS = 1_000
 # Clients choose selectors, which can be as long as a URL, and each group stores its own.
 _MAX_SELECTOR = 1_000
+# Two different requests within this time start coalescing. By default HPAs are reconciled every 15 seconds.
+_WINDOW_SECONDS = 60.0
+_PAUSE_SECONDS = 300.0
+# The maximum count of different requests that one result serves.
+_MAX_SERVED = 10_000
+# The weight of the last query in the moving average of the seconds that queries for one request take.
+_LAST = 0.2
+
+
+class Pause(enum.Enum):
+    """Why the requests of a group are sent alone for a while."""
+
+    COST = "cost"
+    FAILURE = "failure"
+    TOO_LONG = "too-long"
+
+    @property
+    def text(self) -> str:
+        """The reason in words."""
+        return _REASONS[self]
+
+
+_REASONS = {
+    Pause.COST: "the coalesced query costs more than it saves",
+    Pause.FAILURE: "the coalesced query fails",
+    Pause.TOO_LONG: "the coalesced query's result is too large for the cache",
+}
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """The requests that one coalesced query of a rule can serve.
+
+    Attributes:
+        rule: the rule.
+        query: the coalesced query, made when it is first needed; None if there can be none.
+        is_made: it has been made.
+        paused: why requests are sent alone for a while, or None.
+        logged: the reasons that were logged.
+    """
+
+    rule: Rule
+    query: CoalescedQuery | None = None
+    is_made: bool = False
+    paused: Pause | None = None
+    logged: set[Pause] = field(default_factory=set)
+    _paused_until: float = -math.inf
+    # Of this minute: two different requests (their hashes), the requests that results served, the seconds of queries.
+    _since: float = -math.inf
+    _requests: set[int] = field(default_factory=set)
+    _served: int = 0
+    _seconds: float = 0.0
+    _were_different: bool = False  # the requests of the minute before
+    _served_by_last: set[int] = field(default_factory=set)
+    _alone_seconds: float = math.inf
+
+    def note(self, request: str, *, now: float) -> bool:
+        """Count a request; return whether to coalesce it. `now` is in seconds, and monotonic."""
+        if now - self._since > _WINDOW_SECONDS:
+            self._end_window(now)
+        if len(self._requests) < 2:
+            self._requests.add(hash(request))
+        if self.paused is not None and now >= self._paused_until:
+            self.paused = None
+        different = len(self._requests) > 1 or self._were_different
+        return self.paused is None and (different or self.rule.merge is Merge.ALWAYS)
+
+    def hit(self, request: str) -> None:
+        """Count a request that was served from the cached result."""
+        if len(self._served_by_last) < _MAX_SERVED:
+            self._served_by_last.add(hash(request))
+
+    def sent_alone(self, seconds: float) -> None:
+        """Record the duration of a query for one request."""
+        before = self._alone_seconds
+        self._alone_seconds = seconds if before == math.inf else before + _LAST * (seconds - before)
+
+    def fetched(self, seconds: float) -> None:
+        """Record the duration of the coalesced query."""
+        self._count_served()
+        self._seconds += seconds
+
+    def pause(self, why: Pause, *, now: float) -> None:
+        """Send every request alone for a while."""
+        self.paused, self._paused_until = why, now + _PAUSE_SECONDS
+
+    def _count_served(self) -> None:
+        self._served += len(self._served_by_last)
+        self._served_by_last.clear()
+
+    def _end_window(self, now: float) -> None:
+        """Compare what coalescing cost and saved in the last minute, and begin another one."""
+        self._count_served()
+        costs_more = self._seconds > self._served * self._alone_seconds  # not if no request was sent alone
+        if costs_more and self.paused is None and self.rule.merge is not Merge.ALWAYS:
+            self.pause(Pause.COST, now=now)
+        self._were_different = len(self._requests) > 1 and now - self._since < 2 * _WINDOW_SECONDS
+        self._served, self._seconds, self._since = 0, 0.0, now
+        self._requests.clear()
 
 
 class MetricsQueryCoalescer:
@@ -52,12 +154,11 @@ class MetricsQueryCoalescer:
         self._cache = cache
         self._telemetry = telemetry
         self._clock = clock
-        # The least recently used first; None: the requests have no coalesced query.
-        self._groups: OrderedDict[Hashable, CoalescingGroup | None] = OrderedDict()
+        self._groups: OrderedDict[Hashable, _Group] = OrderedDict()  # the least recently used first
 
     def paused(self) -> Iterable[tuple[str, Pause]]:
         """Yield the rule's key and the reason of each group whose requests are sent alone for a while."""
-        for group in {id(group): group for group in self._groups.values() if group is not None}.values():
+        for group in self._groups.values():
             if group.paused is not None:
                 yield group.rule.key, group.paused
 
@@ -74,20 +175,25 @@ class MetricsQueryCoalescer:
         coalesces = group.note(request, now=self._clock())
         if group.paused is not before:
             self._log_pause(group)
-        result = self._cache.cached((group.query, rule.destination)) if coalesces else None
+        if coalesces and not group.is_made:
+            group.query, group.is_made = query.coalesced(), True
+        coalesced = group.query
+        if group.is_made and (coalesced is None or not query.is_served_by(coalesced)):
+            return None
+        result = self._cache.cached((coalesced.text, rule.destination)) if coalesces and coalesced is not None else None
         hit = isinstance(result, IndexedVector)
         if self._telemetry is not None:
             self._telemetry.requests.labels(rule.key, "merged" if hit else "alone").inc()
         if isinstance(result, IndexedVector):
             group.hit(request)
             return result
-        if coalesces:
+        if coalesces and coalesced is not None:
             with for_all_namespaces():
                 self._cache.prefetch_query(
-                    group.query,
+                    coalesced.text,
                     rule.destination,
                     index=query.index,
-                    observe=lambda outcome: self._fetched(group, outcome),
+                    observe=lambda outcome: self._fetched(group, coalesced, outcome),
                 )
         return None
 
@@ -97,53 +203,42 @@ class MetricsQueryCoalescer:
         if group is not None:
             group.sent_alone(seconds)
 
-    def _group(self, query: MetricQuery) -> CoalescingGroup | None:
-        if len(str(query.selector)) > _MAX_SELECTOR:
+    def _group(self, query: MetricQuery) -> _Group | None:
+        rule = query.source.rule
+        if not may_be_coalesced(rule) or len(str(query.selector)) > _MAX_SELECTOR:
             return None
         key = query.group
-        try:
-            group = self._groups[key]
-        except KeyError:
-            group = self._groups[key] = self._new_group(query)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(rule)
             if len(self._groups) > _MAX_GROUPS:
                 self._groups.popitem(last=False)
         else:
             self._groups.move_to_end(key)
         return group
 
-    def _new_group(self, query: MetricQuery) -> CoalescingGroup | None:
-        rule, series = query.source.rule, query.source.series
-        text = query.coalesced()
-        if not text or not isinstance(rule, Rule):
-            return None
-        # All selectors of an external metric share one coalesced query, and therefore one group.
-        for group in self._groups.values():
-            if group is not None and (group.rule.key, group.series, group.query) == (rule.key, series, text):
-                return group
-        return CoalescingGroup(rule, series, text)
-
-    def _fetched(self, group: CoalescingGroup, outcome: Outcome) -> None:
+    def _fetched(self, group: _Group, query: CoalescedQuery, outcome: Outcome) -> None:
         """Record the result of a coalesced query."""
         now, before = self._clock(), group.paused
         if not isinstance(outcome, Vector):
             group.pause(Pause.FAILURE, now=now)
-        elif not self._cache.fits((group.query, group.rule.destination), outcome):
+        elif not self._cache.fits((query.text, group.rule.destination), outcome):
             group.pause(Pause.TOO_LONG, now=now)
         else:
-            group.fetched(outcome.seconds, now=now)
+            group.fetched(outcome.seconds)
         if self._telemetry is not None:
             outcome_label = "failure" if group.paused is Pause.FAILURE else "success"
             self._telemetry.coalesced_queries.labels(group.rule.key, outcome_label).inc()
         if isinstance(outcome, PrometheusError):
-            _log.debug("%s: the coalesced query %s: %s", group.rule, group.query, outcome)
+            _log.debug("%s: the coalesced query %s: %s", group.rule, query.text, outcome)
         if group.paused is not before:
             self._log_pause(group)
 
     @staticmethod
-    def _log_pause(group: CoalescingGroup) -> None:
+    def _log_pause(group: _Group) -> None:
         """Log why requests are sent alone, once for each reason."""
-        why = group.paused
-        if why is not None:
+        why, query = group.paused, group.query
+        if why is not None and query is not None:
             level = logging.DEBUG if why in group.logged else logging.INFO
             group.logged.add(why)
-            _log.log(level, "%s: requests are sent alone for a while: %s (%s)", group.rule, why.text, group.query)
+            _log.log(level, "%s: requests are sent alone for a while: %s (%s)", group.rule, why.text, query.text)

@@ -14,8 +14,9 @@ so:
 
 A short rule's query is always sent unchanged, and the result filtered.
 
-Whether a query is separable is checked on the text for one object. The result also holds for the coalesced query: the
-template may only insert the matchers, so the two texts differ in the matchers alone. `merge: always` skips both checks.
+Whether a query is separable (adapter.promql.labels) is checked on the text for one object. The result also holds for
+the coalesced query: the template may only insert the matchers, so the two texts differ in the matchers alone. `merge:
+always` skips both checks.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import msgspec
 
@@ -33,15 +35,18 @@ from adapter.planning.rendering import (
     custom_query,
     external_query,
 )
-from adapter.planning.separable import groups_alike, is_separable
 from adapter.planning.vector_index import ObjectLabels
-from adapter.rules import Merge, QueryRule, Rule
+from adapter.promql import Labels, groups_alike, separable_labels
+from adapter.rules import AnyRule, Merge, QueryRule, Rule
 from kube.values.selectors import LabelSelector, Operator, Requirement
 
 _COMPACT_FROM = 8 * 1024
 _EVERYTHING = LabelSelector()
 _NAME = "x"
 _NO_QUERY = "a schedule has no query"
+# Of a query for one namespace or object, to see in which selectors the matchers stand.
+_ONE = LabelSelector((Requirement(_NAME, Operator.EQUALS, (_NAME,)),))
+_NO_LABELS = Labels()
 _NOT_LOCAL = (Operator.GREATER_THAN, Operator.LESS_THAN)
 _LISTS = (Operator.IN, Operator.NOT_IN)
 
@@ -64,6 +69,14 @@ class Plan:
     selector: LabelSelector = _EVERYTHING
     value_labels: tuple[tuple[str, str], ...] | None = None
     too_long: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CoalescedQuery:
+    """PromQL for many requests; metric selectors can select from its result by these labels."""
+
+    text: str
+    labels: Labels
 
 
 class ObjectsQuery(msgspec.Struct, frozen=True):
@@ -109,6 +122,10 @@ class ObjectsQuery(msgspec.Struct, frozen=True):
         """The labels that index the coalesced result."""
         return (self.source.namespace_label if self.namespace else "", self.source.resource_label)
 
+    def is_served_by(self, _: CoalescedQuery) -> bool:
+        """Return whether the result of the group's coalesced query has the values of this request."""
+        return True
+
     def plan(self) -> Plan:
         """Plan the request alone.
 
@@ -138,38 +155,36 @@ class ObjectsQuery(msgspec.Struct, frozen=True):
         compact = query(names=self.names)
         if len(compact.encode()) <= limit:
             return Plan((compact,))
-        if not _only_writes_matchers(rule) or not is_separable(
-            query(names=[_NAME]), label=source.resource_label, name=_NAME
-        ):
+        label = source.resource_label
+        separable = separable_labels(query(names=[_NAME]), label=label, value=_NAME)
+        if not _only_writes_matchers(rule) or not separable.can_have(label):
             return Plan((compact,), too_long=True)
         return Plan((query(names=None),) if self.all_objects else tuple(split(self.names)))
 
-    def coalesced(self) -> str:
-        """Return the query for all objects in all namespaces; "" if it cannot be coalesced.
+    def coalesced(self) -> CoalescedQuery | None:
+        """Return the query for all objects in all namespaces; None if it cannot be coalesced.
 
         The metric selector is the same in all requests that are coalesced.
         """
         source, rule, namespaced = self.source, self.source.rule, bool(self.namespace)
-        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER or "LabelValuesByName" in rule.query.source:
-            return ""
-        if namespaced and source.namespace_label in ("", source.resource_label):
-            return ""
+        if not may_be_coalesced(rule) or (namespaced and source.namespace_label in ("", source.resource_label)):
+            return None
         query = functools.partial(custom_query, rule.query, source, selector=self.selector)
-        namespace = _NAME if namespaced else ""
+        one = functools.partial(query, names=[_NAME], namespace=_NAME if namespaced else "")
         try:
-            sample = query(names=[_NAME], namespace=namespace, by_namespace=namespaced)
-            labels = [source.resource_label, source.namespace_label] if namespaced else [source.resource_label]
-            safe = _only_writes_matchers(rule)
-            safe = safe and all(is_separable(sample, label=label, name=_NAME) for label in labels)
-            if namespaced and "GroupBy" in rule.query.source:
-                safe = safe and rule.query.only_writes("GroupBy") and rule.query.only_writes("GroupBySlice")
-                plain = query(names=[_NAME], namespace=namespace)
-                safe = safe and groups_alike(plain, label=source.namespace_label)
-            if not safe and rule.merge is not Merge.ALWAYS:
-                return ""
-            return query(names=None, namespace=None if namespaced else "", by_namespace=namespaced)
+            if rule.merge is not Merge.ALWAYS:
+                labels = separable_labels(one(by_namespace=namespaced), label=source.resource_label, value=_NAME)
+                needed = [source.resource_label, source.namespace_label] if namespaced else [source.resource_label]
+                if not (_only_writes_matchers(rule) and all(map(labels.can_have, needed))):
+                    return None
+                if namespaced and "GroupBy" in rule.query.source:
+                    only_writes = rule.query.only_writes("GroupBy") and rule.query.only_writes("GroupBySlice")
+                    if not (only_writes and groups_alike(one(), label=source.namespace_label)):
+                        return None
+            text = query(names=None, namespace=None if namespaced else "", by_namespace=namespaced)
+            return CoalescedQuery(text, _NO_LABELS)
         except (QueryError, SelectorNotSupported):
-            return ""  # the query for the request alone fails, too, and reports it
+            return None  # the query for the request alone fails, too, and reports it
 
 
 class ExternalQuery(msgspec.Struct, frozen=True):
@@ -184,9 +199,8 @@ class ExternalQuery(msgspec.Struct, frozen=True):
 
     @property
     def group(self) -> Hashable:
-        """Queries of one group have the same coalesced query, and select from its result by the same labels."""
-        source = self.source
-        return (source.rule.key, source.series, source.namespace_label, str(self.selector))
+        """Queries of one group have the same coalesced query, and select from its result."""
+        return (self.source.rule.key, self.source.series, self.source.namespace_label)
 
     @property
     def requester(self) -> str:
@@ -199,6 +213,10 @@ class ExternalQuery(msgspec.Struct, frozen=True):
         rule = self.source.rule
         namespaced = isinstance(rule, Rule) and rule.resources.namespaced
         return ((self.source.namespace_label, self.namespace),) if namespaced else ()
+
+    def is_served_by(self, coalesced: CoalescedQuery) -> bool:
+        """Return whether the selector selects the same series from the result as Prometheus would."""
+        return all(_is_local(one) and coalesced.labels.can_have(one.key) for one in self.selector.requirements)
 
     def plan(self) -> Plan:
         """Plan the request alone.
@@ -213,32 +231,22 @@ class ExternalQuery(msgspec.Struct, frozen=True):
         namespace = self.namespace if rule.resources.namespaced else ""
         return Plan((external_query(rule.query, self.source, namespace=namespace, selector=self.selector),))
 
-    def coalesced(self) -> str:
-        """Return the query for all namespaces and all values of the selector's labels; "" if there can be none.
-
-        It is the same query for every selector; the caller selects from its result.
-        """
+    def coalesced(self) -> CoalescedQuery | None:
+        """Return the query for all namespaces and all values of the selector's labels; None if there can be none."""
         source, rule = self.source, self.source.rule
-        if not isinstance(rule, Rule) or rule.merge is Merge.NEVER or "LabelValuesByName" in rule.query.source:
-            return ""
+        if not may_be_coalesced(rule):
+            return None
         namespaced, label = rule.resources.namespaced, source.namespace_label
-        if (namespaced and not label) or not all(map(_is_local, self.selector.requirements)):
-            return ""
         query = functools.partial(external_query, rule.query, source)
-        one = _NAME if namespaced else ""
         try:
-            for key in {requirement.key for requirement in self.selector.requirements}:
-                only = LabelSelector((Requirement(key, Operator.EQUALS, (_NAME,)),))
-                if not is_separable(query(namespace=one, selector=only), label=key, name=_NAME):
-                    return ""
-            safe = rule.query.only_writes("LabelMatchers")
-            if namespaced:
-                safe = safe and is_separable(query(namespace=one), label=label, name=_NAME)
-            if not safe and rule.merge is not Merge.ALWAYS:
-                return ""
-            return query(namespace=None if namespaced else "")
+            one = query(namespace=_NAME if namespaced else "", selector=_ONE)
+            labels = separable_labels(one, label=_NAME, value=_NAME)
+            safe = rule.query.only_writes("LabelMatchers") and (not namespaced or labels.can_have(label))
+            if (namespaced and not label) or (not safe and rule.merge is not Merge.ALWAYS):
+                return None
+            return CoalescedQuery(query(namespace=None if namespaced else ""), labels)
         except (QueryError, SelectorNotSupported):
-            return ""
+            return None
 
 
 MetricQuery = ObjectsQuery | ExternalQuery
@@ -246,9 +254,18 @@ MetricQuery = ObjectsQuery | ExternalQuery
 
 def coalesced_query(source: Source) -> str:
     """Return the query for all objects or namespaces of a metric; "" if it cannot be coalesced."""
+    query: MetricQuery
     if isinstance(source, ExternalSource):
-        return ExternalQuery(source, "", _EVERYTHING).coalesced()
-    return ObjectsQuery(source, _NAME if source.info.namespaced else "", [_NAME], False, _EVERYTHING).coalesced()
+        query = ExternalQuery(source, "", _EVERYTHING)
+    else:
+        query = ObjectsQuery(source, _NAME if source.info.namespaced else "", [_NAME], False, _EVERYTHING)
+    found = query.coalesced()
+    return found.text if found is not None else ""
+
+
+def may_be_coalesced(rule: AnyRule) -> TypeGuard[Rule]:
+    """Return whether a rule allows to coalesce requests; whether its queries are fit for it is found out later."""
+    return isinstance(rule, Rule) and rule.merge is not Merge.NEVER and "LabelValuesByName" not in rule.query.source
 
 
 def _filtered(rule: QueryRule, namespace_label: str, namespace: str, selector: LabelSelector) -> Plan:

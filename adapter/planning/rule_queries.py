@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from adapter.catalog.inventory import CustomSource
 from adapter.catalog.rule_telemetry import RuleTelemetry
@@ -41,6 +42,7 @@ from kube.aio.tasks import all_of
 from kube.api import status
 from kube.api.status import StatusError, bad_request
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 _SHOWN_QUERY = 500
@@ -72,28 +74,50 @@ class RuleQueries:
         self._failing: set[str] = set()
         self._warned: dict[str, set[str]] = {}
 
-    def coalesced(self, query: MetricQuery) -> IndexedVector | None:
-        """Return the cached result of the coalesced query; None if the request has to be executed alone."""
-        return None if self._coalescer is None else self._coalescer.cached(query)
+    async def evaluate(
+        self,
+        query: MetricQuery,
+        deadline: Deadline,
+        *,
+        coalesced: Callable[[IndexedVector], Awaitable[_T | None]],
+        alone: Callable[[Vector | Scalar | None], Awaitable[_T]],
+    ) -> _T:
+        """Evaluate the query of a request: from the cached coalesced result, or else planned and executed alone.
+
+        Args:
+            query: the query.
+            deadline: of the request.
+            coalesced: reads what the request needs from the coalesced result; returns None if it is not there.
+            alone: reads it from the request's own result, None if that has no single values.
+
+        Raises:
+            QueryError: the rule can make no query for the request.
+            StatusError: 400 for a selector that PromQL cannot express; others as for `query`.
+        """
+        vector = None if self._coalescer is None else self._coalescer.cached(query)
+        found = None if vector is None else await coalesced(vector)
+        return await alone(await self.execute(query, deadline)) if found is None else found
 
     async def objects(self, query: ObjectsQuery, deadline: Deadline) -> ObjectSamples | None:
         """Return the samples of objects by name, in the order of labels; None if the result is no vector.
 
         Raises:
-            QueryError, StatusError: as for `execute`.
+            QueryError, StatusError: as for `evaluate`.
         """
-        vector = self.coalesced(query)
-        found = None if vector is None else vector.index.objects(query.index, query.namespace)
-        if found is None:
-            return by_name(query.source, query.namespace, await self.execute(query, deadline))
-        return found
+
+        async def coalesced(vector: IndexedVector) -> ObjectSamples | None:
+            return vector.index.objects(query.index, query.namespace)
+
+        async def alone(result: Vector | Scalar | None) -> ObjectSamples | None:
+            return by_name(query.source, query.namespace, result)
+
+        return await self.evaluate(query, deadline, coalesced=coalesced, alone=alone)
 
     async def execute(self, query: MetricQuery, deadline: Deadline) -> Vector | Scalar | None:
-        """Plan a request, execute its queries, and return the samples; None if they have no single values.
+        """Plan a request, execute its queries, and return the samples, None if they have no single values.
 
         Raises:
-            QueryError: the rule can make no query for the request.
-            StatusError: 400 for a selector that PromQL cannot express; others as for `query`.
+            QueryError, StatusError: as for `evaluate`.
         """
         try:
             plan = query.plan()
@@ -108,7 +132,7 @@ class RuleQueries:
         """Return the samples that were at the threshold of the rule's activation, or above it, during its `for`.
 
         Raises:
-            QueryError, StatusError: as for `execute`.
+            QueryError, StatusError: as for `evaluate`.
         """
         plan = query.plan()
         queries = tuple(recently_active_query(text, activation) for text in plan.queries)

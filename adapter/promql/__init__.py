@@ -1,14 +1,14 @@
-"""PromQL: the syntax tree of a query, which labels its result can have, and the restriction to one label value.
+"""PromQL: the syntax tree of a query, what it does with labels, and the restriction to one label value.
 
 literals   strings, and the tokens around them
 tree       parses a query
-labels     the labels that a result can have
+labels     the labels that a result can have, and by which a query can be coalesced
 restrict   adds a label matcher to every selector of a query
 """
 
 from __future__ import annotations
 
-from adapter.promql.labels import Labels, can_be_nan, result_labels
+from adapter.promql.labels import Labels, can_be_nan, groups_alike, result_labels, separable_labels
 from adapter.promql.literals import PromqlError, label_text
 from adapter.promql.restrict import restrict_query, restrict_selector
 from adapter.promql.tree import (
@@ -29,6 +29,7 @@ __all__ = [
     "bare",
     "can_be_nan",
     "children",
+    "groups_alike",
     "is_scalar",
     "label_text",
     "matcher_sign",
@@ -39,5 +40,6 @@ __all__ = [
     "restrict_selector",
     "result_labels",
     "selectors",
+    "separable_labels",
     "walk",
 ]

@@ -1,12 +1,19 @@
-"""Which labels the result of a query can have, and whether its values can be NaN."""
+"""What a query does with labels: which its result can have, and by which it can be coalesced; and if it can be NaN.
+
+`sum(rate(x{pod=~"a|b"}[1m])) by (pod)` has the same value for pod a whether or not b is selected; a quotient with
+`scalar(sum(x))` does not. A query is separable by a label if every selector has a matcher of it, every aggregation
+keeps it, and no operator or function combines series that differ in it. Anything else counts as not separable.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from promql_parser import (
     AggModifierType,
     AggregateExpr,
+    AtModifierType,
     BinaryExpr,
     Call,
     Expr,
@@ -22,10 +29,21 @@ from promql_parser import (
     VectorSelector,
 )
 
-from adapter.promql.tree import bare, children, is_scalar, operator
+from adapter.promql.literals import PromqlError
+from adapter.promql.tree import bare, children, is_scalar, operator, parse, selectors, walk
 
 _SET_OPERATORS = frozenset({"and", "unless"})
-_BUCKETS = "le"
+_BUCKETS = frozenset({"le"})  # the results of functions of histograms do not have it
+_SEPARABLE_AGGREGATIONS = frozenset({"sum", "min", "max", "avg", "count", "stddev", "stdvar", "group", "quantile"})
+_SEPARABLE_FUNCTIONS = frozenset(
+    {
+        *("rate", "irate", "increase", "delta", "idelta", "deriv", "predict_linear", "changes", "resets"),
+        *("avg_over_time", "min_over_time", "max_over_time", "sum_over_time", "count_over_time", "quantile_over_time"),
+        *("stddev_over_time", "stdvar_over_time", "last_over_time", "present_over_time"),
+        *("abs", "ceil", "floor", "round", "clamp", "clamp_min", "clamp_max", "exp", "ln", "log2", "log10", "sqrt"),
+        *("sgn", "histogram_quantile", "timestamp", "time"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +107,12 @@ def _of_aggregation(expr: AggregateExpr) -> Labels:
     kind = operator(expr)
     if kind in ("topk", "bottomk", "limitk", "limit_ratio"):
         return inner
-    modifier = expr.modifier
-    if modifier is None:
+    if expr.modifier is None:
         labels = _NONE
-    elif modifier.type == AggModifierType.By:
-        labels = inner.only(frozenset(modifier.labels))
+    elif _is_by(expr):
+        labels = inner.only(_grouping(expr))
     else:
-        labels = inner.without(frozenset(modifier.labels))
+        labels = inner.without(_grouping(expr))
     if kind == "count_values" and isinstance(expr.param, StringLiteral):
         labels = labels.union(Labels(frozenset({expr.param.val})))
     return labels
@@ -135,10 +152,99 @@ def _of_function(expr: Call) -> Labels:
         case "label_replace" | "label_join":
             return labels.union(Labels(frozenset(texts[:1])))
         case "histogram_quantile" | "histogram_fraction":
-            return labels.without(frozenset({_BUCKETS}))
+            return labels.without(_BUCKETS)
         case "absent" | "absent_over_time" | "info":
             return _ANY
     return labels
+
+
+def separable_labels(query: str, *, label: str, value: str) -> Labels:
+    """Return the labels of the matchers by which a query is separable: none for MetricsQL.
+
+    The query is for one object or namespace: the matchers in its selectors include `label="value"`, where `value` is of
+    letters. They stand in all selectors or are missing in all, so one of them is enough to see where.
+    """
+    try:
+        tree = parse(query)
+    except PromqlError:
+        return _NONE
+    labels = _ANY if selectors(tree) else _NONE
+    for expr in walk(tree):
+        match expr:
+            case AggregateExpr() if operator(expr) in _SEPARABLE_AGGREGATIONS and _is_by(expr):
+                labels = labels.only(_grouping(expr))
+            case Call() if expr.func.name == "histogram_quantile":
+                labels = labels.without(_BUCKETS)
+            case _ if not _keeps_apart(expr, label, value):
+                return _NONE
+    return labels
+
+
+def _keeps_apart(expr: Expr, label: str, value: str) -> bool:
+    """Return whether an expression combines no series that differ in a label if its operands do not."""
+    match expr:
+        case VectorSelector():
+            found = ((one.name, one.op, one.value) for one in expr.matchers.matchers)
+            return _has_fixed_time(expr) and (label, MatchOp.Equal, value) in found
+        case SubqueryExpr():
+            return _has_fixed_time(expr)
+        case AggregateExpr():
+            return False
+        case BinaryExpr():
+            modifier = expr.modifier
+            return modifier is None or (
+                modifier.matching is None and modifier.fill_values.lhs is None and modifier.fill_values.rhs is None
+            )
+        case Call():
+            return expr.func.name in _SEPARABLE_FUNCTIONS
+        case _:
+            return True
+
+
+def _has_fixed_time(expr: VectorSelector | SubqueryExpr) -> bool:
+    """Return whether there is no `@ start()` or `@ end()`, which instant queries do not have."""
+    return expr.at is None or expr.at.type == AtModifierType.At
+
+
+def groups_alike(query: str, *, label: str) -> bool:
+    """Return whether a query's values stay the same if all aggregations also group by another label of the matchers.
+
+    Operators match series on all labels, so either both sides gain the label or both have it already: no selector is
+    aggregated, or each one is aggregated separately, and none by that label.
+    """
+    try:
+        tree = parse(query)
+    except PromqlError:
+        return False
+    aggregations = [one for one in walk(tree) if isinstance(one, AggregateExpr)]
+    if any(label in _grouping(one) for one in aggregations):
+        return False
+    total = len(selectors(tree))
+    alone = sum(isinstance(one, VectorSelector) for one in _outermost(tree))
+    by_itself = all(len(list(_outermost(one.expr))) <= 1 or not _selects(one.expr) for one in aggregations)
+    return total <= 1 or alone == total or (alone == 0 and by_itself)
+
+
+def _outermost(expr: Expr) -> Iterator[Expr]:
+    """Yield an expression's outermost aggregations, and the selectors outside of aggregations."""
+    if isinstance(expr, AggregateExpr | VectorSelector):
+        yield expr
+        return
+    for child in children(expr):
+        yield from _outermost(child)
+
+
+def _selects(expr: Expr) -> bool:
+    """Return whether an expression has a selector outside its aggregations."""
+    return any(isinstance(one, VectorSelector) for one in _outermost(expr))
+
+
+def _is_by(expr: AggregateExpr) -> bool:
+    return expr.modifier is not None and expr.modifier.type == AggModifierType.By
+
+
+def _grouping(expr: AggregateExpr) -> frozenset[str]:
+    return frozenset(expr.modifier.labels if expr.modifier is not None else ())
 
 
 def can_be_nan(expr: Expr) -> bool:

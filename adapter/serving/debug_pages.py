@@ -22,7 +22,7 @@ from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Explanation, Report
-from adapter.planning.coalescing_costs import Pause
+from adapter.planning.coalescer import Pause
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.reports import object_reports, object_rules
 from kube.api.client import KubeError

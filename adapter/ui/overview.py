@@ -11,7 +11,7 @@ from typing import Any, Final
 from adapter.catalog.inventory import CustomSource
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, Severity
-from adapter.planning.coalescing_costs import Pause
+from adapter.planning.coalescer import Pause
 from adapter.rules import AnyRule, Rule, ScheduleRule
 from adapter.rules.model import shortened
 from adapter.ui.figures import RuleFigures, rule_figures, server_figures

@@ -297,13 +297,13 @@ async def test_different_external_metrics_are_never_coalesced() -> None:
     assert prometheus.requests == [(query, metric.rule.destination) for metric, query in different]
 
 
-async def test_failure_pauses_coalescing_for_a_minute() -> None:
+async def test_failure_pauses_coalescing_for_five_minutes() -> None:
     async with opened(PrometheusQueryError("too many samples")) as env:
         metric = source(SUM, "always")
         assert await fetched(env, metric, "web-0") is None
         env.prometheus.result = result("web-0")
         await env.expire()
-        env.now += 59.0
+        env.now += 299.0
         assert await fetched(env, metric, "web-0") is None
         assert len(env.prometheus.queries) == 1
         env.now += 1.0
@@ -317,7 +317,7 @@ async def test_failure_pauses_coalescing_of_an_external_metric_for_all_selectors
         assert await env.external(metric, "b") is None
         env.prometheus.result = vector(({"namespace": "a", "queue": "q"}, 7.0))
         await env.expire()
-        env.now += 59.0
+        env.now += 299.0
         for selector in ("", "queue=q"):
             assert await env.external(metric, "a", selector) is None
         assert len(env.prometheus.queries) == 1
@@ -346,13 +346,13 @@ async def test_result_that_is_too_large_for_the_cache_pauses_coalescing(
     labels = [{"namespace": "shop", "pod": f"web-{n}"} for n in range(200)]
     with caplog.at_level(logging.INFO, "adapter.planning.coalescer"):
         async with opened(vector(*((one, 1.0) for one in labels))) as env:
-            for _ in range(4):  # it is tried again after a minute, then after two
+            for _ in range(10):
                 for n in range(10):
                     assert await fetched(env, source(SUM, "always"), f"web-{n}") is None
                     assert await env.external(external(RAW, "always"), "shop", f"pod=web-{n}") is None
                 env.now += 61.0
             assert env.seen("merging_paused", rule="rules[0]", reason="too-long") == 2
-    assert len(env.prometheus.queries) == 3 * 2
+    assert len(env.prometheus.queries) == 2 * 2, "they are tried again after five minutes"
     logged = [record.getMessage() for record in caplog.records]
     assert len(logged) == 2, "once for each group of requests"
     assert all(
@@ -451,12 +451,49 @@ async def test_coalescing_that_costs_more_than_it_saves_is_paused(caplog: pytest
                 assert env.coalescer.cached(query) is None
                 env.coalescer.sent_alone(query, 0.02)
             await env.cache.prefetches()
+            for n in range(10):
+                assert cached(env, metric, f"web-{n}"), "what it costs and saves is compared once a minute"
+            env.now += 61.0
             assert cached(env, metric, "web-0") is None
         assert len(env.prometheus.queries) == 1
         assert env.seen("merging_paused", rule="rules[0]", reason="cost") == 1
         assert "requests are sent alone for a while: the coalesced query costs more than it saves" in caplog.text
         other = dataclasses.replace(metric, rule=msgspec.structs.replace(rule(SUM, "always"), key="rules[1]"))
         assert await fetched(env, other, "web-0"), "what the rule demands is merged whatever it costs"
+        env.coalescer.sent_alone(objects_query(other, "web-0"), 0.02)
+        env.now += 61.0
+        assert await fetched(env, other, "web-0")
+
+
+async def test_coalescing_that_saves_more_than_it_costs_goes_on() -> None:
+    """The merged query takes 50 ms, and serves ten requests of 10 ms."""
+    quick = dataclasses.replace(result(*(f"web-{n}" for n in range(10))), seconds=0.05)
+    async with opened(quick) as env:
+        for minute in range(10):
+            for n in range(10):
+                query = objects_query(source(SUM), f"web-{n}")
+                found = env.coalescer.cached(query)
+                if minute:
+                    assert found is not None
+                else:
+                    env.coalescer.sent_alone(query, 0.01)
+                await env.cache.prefetches()
+            env.now += 61.0
+
+
+async def test_coalescing_without_hits_is_paused_after_a_minute() -> None:
+    """As with three HPAs every 15 s, each time when the result has just expired."""
+    async with opened(dataclasses.replace(result("web-0"), seconds=0.012)) as env:
+        for _ in range(5):
+            for n in range(3):
+                query = objects_query(source(SUM), f"web-{n}")
+                if env.coalescer.cached(query) is None:
+                    env.coalescer.sent_alone(query, 0.01)
+            await env.expire()
+            env.now += 15.0
+        assert env.seen("merging_paused", rule="rules[0]", reason="cost") is None
+        env.coalescer.cached(objects_query(source(SUM), "web-0"))
+        assert env.seen("merging_paused", rule="rules[0]", reason="cost") == 1
 
 
 async def test_failures_are_counted() -> None:
@@ -466,6 +503,6 @@ async def test_failures_are_counted() -> None:
         assert env.seen("merging_paused", rule="rules[0]", reason="failure") == 1
         env.prometheus.result = result("web-0")
         await env.expire()
-        env.now += 61.0
+        env.now += 301.0
         assert await fetched(env, source(SUM, "always"), "web-0")
         assert env.seen("merging_paused", rule="rules[0]", reason="failure") is None

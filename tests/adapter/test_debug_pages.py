@@ -10,7 +10,7 @@ from adapter.diagnosis.report import (
     Explanation,
     Report,
 )
-from adapter.planning.coalescing_costs import Pause
+from adapter.planning.coalescer import Pause
 from adapter.serving.debug_pages import DebugPages
 from kube.api.status import StatusError
 from kube.security.request_info import Query

@@ -8,7 +8,7 @@ import pytest
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
 from adapter.planning.metric_queries import ObjectsQuery, Plan
-from adapter.planning.separable import is_separable
+from adapter.promql import separable_labels
 from adapter.rules import Rule, parse_rules
 from kube.api.mapping import GroupResource
 from kube.values.selectors import LabelSelector
@@ -110,7 +110,7 @@ def test_query_that_transforms_the_matchers_is_not_split() -> None:
     ],
 )
 def test_separable_queries(query: str) -> None:
-    assert is_separable(query, label="pod", name="x")
+    assert separable_labels(query, label="pod", value="x").can_have("pod")
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_separable_queries(query: str) -> None:
     ],
 )
 def test_inseparable_queries(query: str) -> None:
-    assert not is_separable(query, label="pod", name="x")
+    assert not separable_labels(query, label="pod", value="x").can_have("pod")

@@ -7,17 +7,23 @@ import dataclasses
 import pytest
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
-from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery, coalesced_query
+from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery, coalesced_query
 from kube.values.selectors import LabelSelector
 from tests.adapter.coalescing_rules import EVERYTHING, RAW, SUM, external, source
 
 
 def for_objects(made_of: CustomSource, namespace: str, selector: LabelSelector) -> str:
-    return ObjectsQuery(made_of, namespace, ["web-0"], False, selector).coalesced()
+    return text_for(ObjectsQuery(made_of, namespace, ["web-0"], False, selector))
 
 
 def for_external(made_of: ExternalSource, selector: LabelSelector) -> str:
-    return ExternalQuery(made_of, "shop", selector).coalesced()
+    return text_for(ExternalQuery(made_of, "shop", selector))
+
+
+def text_for(query: MetricQuery) -> str:
+    """The coalesced query that can serve this request; "" if there is none."""
+    found = query.coalesced()
+    return found.text if found is not None and query.is_served_by(found) else ""
 
 
 @pytest.mark.parametrize(
