@@ -6,6 +6,6 @@ default_rules   the rules where there is no rules file
 workload        the target's pods, replicas and requests
 ranges          range queries in chunks, of which the past is cached
 cache           the chunks on disk
-client          prometheus-api-client, with one deadline for a query and its retries
-session         its HTTP: the adapter's credentials, and errors in one sentence
+client          prometheus-api-client over the adapter's HTTP, with one deadline for a query and its retries
+errors          what is wrong with a server, in one sentence
 """

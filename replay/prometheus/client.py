@@ -1,25 +1,38 @@
-"""Queries to one Prometheus with prometheus-api-client, each with one deadline for all its retries."""
+"""Queries to one Prometheus with prometheus-api-client, which knows its API and asks a session of requests.
+
+The session sends by the adapter's client of upstream servers, so credentials, TLS and proxies are those of the adapter.
+A query has one deadline for all its retries, also if a response comes in drops, and a limit of its size.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Final, TypeVar
+from urllib.parse import urlencode
 
+import aiohttp
 import msgspec
+import requests
 from prometheus_api_client import PrometheusConnect
+from yarl import URL
 
 from adapter.prometheus import Destination, PrometheusOptions
 from adapter.prometheus.results import HISTOGRAMS, MAX_TIMESTAMP
+from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to
 from kube.api.retries import Backoff
 from replay.load import ReplayError
-from replay.prometheus.session import PrometheusSession, RetriableError
+from replay.prometheus.errors import RetriableError, ServerErrors, TooLargeError
 
 _T = TypeVar("_T")
 
+_MAX_URL: Final = 8 * 1024
+_MAX_BYTES: Final = 256 * 1024 * 1024
 # With less time left, a retry would end in a timeout that says less than the error before it.
-_SHORTEST_SECONDS = 1.0
+_SHORTEST_SECONDS: Final = 1.0
 
 _Point = tuple[Annotated[float, msgspec.Meta(ge=0, le=MAX_TIMESTAMP)], str]
 """Seconds since the epoch, and the value's text."""
@@ -61,18 +74,25 @@ class RangeClient:
             sleep: waits.
             backoff: returns the delays between retries.
         """
+        self._options = options
+        self._headers = destination.headers
         self._seconds = seconds
         self._clock = clock
         self._sleep = sleep
         self._backoff = backoff
-        self._session = PrometheusSession(options, destination, clock=clock)
-        self._prometheus = PrometheusConnect(url=options.base, session=self._session)
+        self._deadline = 0.0
+        self._errors = ServerErrors(options)
+        self._upstream = UpstreamClient(options, connections=1, max_waiting=1)
+        # One loop for all requests, because connections are kept, and a refresh of a token may outlast its request.
+        self._runner = asyncio.Runner()
+        self._prometheus = PrometheusConnect(url=options.base, session=_Session(self._fetch))
 
     def __enter__(self) -> RangeClient:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._session.close()
+        self._runner.run(self._upstream.close())
+        self._runner.close()
 
     def server_time(self) -> float:
         """Return the server's clock, in seconds since the epoch.
@@ -80,7 +100,6 @@ class RangeClient:
         Raises:
             ReplayError: the server cannot be reached, or is no Prometheus. It is not retried.
         """
-        self._session.deadline = self._clock() + self._seconds
 
         def time() -> float:
             found = self._prometheus.custom_query("time()")
@@ -89,6 +108,7 @@ class RangeClient:
             seconds, _ = msgspec.convert(found, _Point)  # the value is 30 s older in VictoriaMetrics
             return float(seconds)
 
+        self._deadline = self._clock() + self._seconds
         return self._checked(time)
 
     def instant(self, query: str, *, time_ms: int) -> Result:
@@ -140,14 +160,14 @@ class RangeClient:
 
     def _retried(self, send: Callable[[], _T]) -> _T:
         """Send until there is a response or a final error, or the time is over."""
-        self._session.deadline = self._clock() + self._seconds
+        self._deadline = self._clock() + self._seconds
         backoff = self._backoff()
         while True:
             try:
                 return self._checked(send)
             except RetriableError:
                 delay = backoff.next()
-                if self._clock() + delay + _SHORTEST_SECONDS >= self._session.deadline:
+                if self._clock() + delay + _SHORTEST_SECONDS >= self._deadline:
                     raise
                 self._sleep(delay)
 
@@ -155,7 +175,49 @@ class RangeClient:
         try:
             return send()
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise self._session.not_prometheus("its response is not that of Prometheus' API") from error
+            raise self._errors.malformed() from error
+
+    def _fetch(self, url: str, parameters: Mapping[str, str]) -> bytes:
+        """Return the body of a response before the deadline. Raise ReplayError if it is no success, or only partial."""
+        target, form = URL(url).with_query(self._options.query_parameters), None
+        if parameters and (self._options.verb == "POST" or len(urlencode(parameters)) > _MAX_URL):
+            form = parameters
+        else:
+            target = target.extend_query(parameters)
+        try:
+            status, headers, body = self._runner.run(self._send(target, form))
+        except (CredentialsError, UpstreamConfigError, aiohttp.ClientError, OSError) as error:
+            raise self._errors.unreachable(error) from error
+        if len(body) > _MAX_BYTES:
+            raise TooLargeError(f"the response of {self._errors.url} is longer than {_MAX_BYTES >> 20} MiB")
+        if status != 200:
+            raise self._errors.refused(status, headers, body, target.path, parameters.get("query", ""))
+        self._errors.check_complete(body)
+        return body
+
+    async def _send(self, url: URL, form: Mapping[str, str] | None) -> tuple[int, Mapping[str, str], bytes]:
+        async with (
+            asyncio.timeout(max(self._deadline - self._clock(), 0.001)),
+            self._upstream.send(url, form=form, headers=self._headers) as response,
+        ):
+            return response.status, response.headers, await read_up_to(response, _MAX_BYTES)
+
+
+class _Session(requests.Session):
+    """Has responses that `fetch` has read."""
+
+    def __init__(self, fetch: Callable[[str, Mapping[str, str]], bytes]) -> None:
+        super().__init__()
+        self._fetch = fetch
+
+    def request(self, method: str | bytes, url: str | bytes, *_: Any, **options: Any) -> requests.Response:
+        """Return a successful response; see requests."""
+        del method  # of a query it is the options'
+        response = requests.Response()
+        response.status_code = 200
+        response.encoding = "utf-8"
+        response.raw = io.BytesIO(self._fetch(str(url), options.get("params") or {}))
+        return response
 
 
 def _seconds(milliseconds: int) -> str:

@@ -20,7 +20,7 @@ from kube.values.selectors import LabelSelector
 from replay.load import ReplayError
 from replay.prometheus.cache import ChunkCache
 from replay.prometheus.client import RangeClient, Result
-from replay.prometheus.session import RefusedError, TooLargeError, shown
+from replay.prometheus.errors import RefusedError, TooLargeError, shown
 
 _CHUNK_POINTS: Final = 1_440
 """Six hours of reconciliations; servers allow 11,000 points, but limit the samples that are read, too."""

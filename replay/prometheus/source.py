@@ -32,9 +32,9 @@ from replay.load import Load, ReplayError, Series, check_length, check_not_count
 from replay.prometheus.cache import ChunkCache, default_folder
 from replay.prometheus.client import RangeClient
 from replay.prometheus.default_rules import complete_rules
+from replay.prometheus.errors import shown
 from replay.prometheus.ranges import RangeQuery, RangeReader, Times, progress
 from replay.prometheus.rules import RuleQueries
-from replay.prometheus.session import shown
 from replay.prometheus.workload import pods_pattern, replicas_query, requests_of, requests_query
 
 _CLOCK_SKEW_SECONDS: Final = 30.0

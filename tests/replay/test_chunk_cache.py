@@ -15,8 +15,8 @@ from adapter.prometheus import DEFAULT_DESTINATION, Destination
 from replay.load import ReplayError
 from replay.prometheus.cache import ChunkCache, default_folder
 from replay.prometheus.client import RangeClient, Result, ResultSeries
+from replay.prometheus.errors import TooLargeError
 from replay.prometheus.ranges import RangeQuery, RangeReader, Times, progress
-from replay.prometheus.session import TooLargeError
 
 DAY = 86_400_000
 NOW = 20_000 * DAY

@@ -17,7 +17,7 @@ from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptio
 from kube.security.certs import CertificateAuthority
 from replay.load import ReplayError
 from replay.prometheus.client import RangeClient
-from replay.prometheus.session import TooLargeError
+from replay.prometheus.errors import TooLargeError
 from tests.replay.prometheus_environment import stub_server
 
 JSON = "application/json"
@@ -258,6 +258,15 @@ def test_message_of_a_server_is_printable_and_has_its_end() -> None:
     with stub_server(lambda _: (503, JSON, error("", text))) as url, pytest.raises(ReplayError) as raised:
         request(url)
     assert str(raised.value).endswith('x"\N{REPLACEMENT CHARACTER}[2J: the reason; try again later')
+
+
+def test_response_that_is_too_long_asks_for_a_shorter_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replay.prometheus.client._MAX_BYTES", 2**20)
+    with (
+        stub_server(lambda _: (200, JSON, MATRIX + b" " * 2**20)) as url,
+        pytest.raises(TooLargeError, match="is longer than 1 MiB"),
+    ):
+        request(url)
 
 
 def test_times_are_exact() -> None:
