@@ -7,7 +7,6 @@ resource requests are read from a Deployment or StatefulSet in the same file. Ot
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
-import yaml
 
 from autoscaler.core.model import (
     HPA,
@@ -37,13 +35,13 @@ from autoscaler.objects.validation import validate_hpa
 from autoscaler.objects.workloads import parse_pod
 from kube.api.objects import ParseError
 from replay.load import ReplayError, metric_key, metric_name
+from replay.yaml_files import read_yaml, unknown_field
 
 _V1: Final = "autoscaling/v1"
 _READ: Final = (KUBERNETES.api_version, _V1, MILLISCALE.api_version)
 _WORKLOADS: Final = ("Deployment", "StatefulSet")
 _V1_ANNOTATIONS: Final = ("autoscaling.alpha.kubernetes.io/metrics", "autoscaling.alpha.kubernetes.io/behavior")
 _V1_CPU: Final = "targetCPUUtilizationPercentage"
-_MAX_BYTES: Final = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,15 +182,7 @@ def _kind(source: MetricSource) -> str:
 
 def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the objects of a file, those of Lists one by one."""
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ReplayError(f"{path}: this is no HPA: it has more than {_MAX_BYTES >> 20} MiB")
-        documents = list(yaml.load_all(path.read_text("utf-8"), yaml.CSafeLoader))
-    except OSError as error:
-        raise ReplayError(f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ReplayError(f"{path}: this is not YAML: {' '.join(str(error).split())}") from error
-    for document in documents:
+    for document in read_yaml(path, what="HPA"):
         if document is None:
             continue
         if not isinstance(document, dict):
@@ -265,9 +255,7 @@ def _check_fields(value: object, form: Any, path: str) -> None:
             fields = {field.encode_name: field.type for field in msgspec.structs.fields(each)}
             for name, inner in value.items():
                 if name not in fields:
-                    similar = difflib.get_close_matches(str(name), fields, 1)
-                    hint = f": did you mean {similar[0]}?" if similar else f"; there are: {', '.join(fields)}"
-                    raise ReplayError(f"{path}.{name}: unknown field{hint}")
+                    raise unknown_field(name, fields, prefix=f"{path}.")
                 _check_fields(inner, fields[name], f"{path}.{name}")
 
 

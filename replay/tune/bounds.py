@@ -7,17 +7,17 @@ ranges of `replay.tune.space`.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
-import yaml
 
 from replay.load import ReplayError
+from replay.yaml_files import read_yaml, unknown_field
 
 GIVEN: Final = "given"
 
@@ -36,7 +36,7 @@ class Range(msgspec.Struct, frozen=True):
     high: float
 
 
-class PolicyRanges(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyRanges(msgspec.Struct, frozen=True):
     """The scaling policies of a direction that are searched as alternatives to the given ones, one at a time."""
 
     percent: Range | None = None
@@ -47,26 +47,12 @@ class PolicyRanges(msgspec.Struct, frozen=True, kw_only=True):
 
 Bound: TypeAlias = Range | Given
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """The bounds of all fields; None: the default range."""
-
-    target: Bound | None = None
-    """Percent of the capacity of a pod."""
-    min_replicas: Bound | None = None
-    max_replicas: Bound | None = None
-    scale_up_window: Bound | None = None
-    scale_down_window: Bound | None = None
-    scale_up_tolerance: Bound | None = None
-    scale_down_tolerance: Bound | None = None
-    scale_up_policies: PolicyRanges | Given | None = None
-    scale_down_policies: PolicyRanges | Given | None = None
+Bounds: TypeAlias = Mapping[str, Bound | PolicyRanges]
+"""{field of the file: its bound}. A field that is absent has its default range; targets are in percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    attribute: str
     low: float
     high: float
     whole: bool = True
@@ -74,19 +60,19 @@ class _Field:
 
 
 _FIELDS: Final = {
-    "target": _Field("target", 1, 100, whole=False, percent=True),
-    "minReplicas": _Field("min_replicas", 0, _MAX_REPLICAS),
-    "maxReplicas": _Field("max_replicas", 1, _MAX_REPLICAS),
-    "scaleUp.stabilizationWindowSeconds": _Field("scale_up_window", 0, 3600),
-    "scaleDown.stabilizationWindowSeconds": _Field("scale_down_window", 0, 3600),
-    "scaleUp.tolerance": _Field("scale_up_tolerance", 0, 1, whole=False),
-    "scaleDown.tolerance": _Field("scale_down_tolerance", 0, 1, whole=False),
+    "target": _Field(1, 100, whole=False, percent=True),
+    "minReplicas": _Field(0, _MAX_REPLICAS),
+    "maxReplicas": _Field(1, _MAX_REPLICAS),
+    "scaleUp.stabilizationWindowSeconds": _Field(0, 3600),
+    "scaleDown.stabilizationWindowSeconds": _Field(0, 3600),
+    "scaleUp.tolerance": _Field(0, 1, whole=False),
+    "scaleDown.tolerance": _Field(0, 1, whole=False),
 }
-_POLICIES: Final = {"scaleUp.policies": "scale_up_policies", "scaleDown.policies": "scale_down_policies"}
+_POLICIES: Final = ("scaleUp.policies", "scaleDown.policies")
 _POLICY_FIELDS: Final = {
-    "Percent": _Field("percent", 1, 1000),
-    "Pods": _Field("pods", 1, _MAX_REPLICAS),
-    "periodSeconds": _Field("period_seconds", 1, 1800),
+    "Percent": _Field(1, 1000),
+    "Pods": _Field(1, _MAX_REPLICAS),
+    "periodSeconds": _Field(1, 1800),
 }
 
 
@@ -96,14 +82,11 @@ def read_bounds(path: Path) -> Bounds:
     Raises:
         ReplayError: it cannot be read, or a field of it is wrong; the message names file and field.
     """
+    documents = read_yaml(path, what="bounds file")
+    if len(documents) > 1:
+        raise ReplayError(f"{path}: write one YAML document, not {len(documents)}")
     try:
-        document = yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
-    except OSError as error:
-        raise ReplayError(f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ReplayError(f"{path}: this is not YAML: {' '.join(str(error).split())}") from error
-    try:
-        return parse_bounds(document)
+        return parse_bounds(documents[0] if documents else None)
     except ReplayError as error:
         raise ReplayError(f"{path}: {error}") from None
 
@@ -115,19 +98,18 @@ def parse_bounds(document: Any) -> Bounds:
         ReplayError: a field is wrong; the message names it.
     """
     if document is None:
-        return Bounds()
+        return {}
     if not isinstance(document, dict):
         raise ReplayError("write fields and their ranges, such as minReplicas: [2, 10]")
-    parsed: dict[str, Any] = {}
+    bounds: dict[str, Bound | PolicyRanges] = {}
     for name, value in document.items():
         if name in _FIELDS:
-            parsed[_FIELDS[name].attribute] = _bound(value, _FIELDS[name], name)
+            bounds[name] = _bound(value, _FIELDS[name], name)
         elif name in _POLICIES:
-            parsed[_POLICIES[name]] = _policies(value, name)
+            bounds[name] = _policies(value, name)
         else:
-            raise _unknown(name, [*_FIELDS, *_POLICIES])
-    bounds = Bounds(**parsed)
-    least, most = bounds.min_replicas, bounds.max_replicas
+            raise unknown_field(name, [*_FIELDS, *_POLICIES])
+    least, most = bounds.get("minReplicas"), bounds.get("maxReplicas")
     if isinstance(least, Range) and isinstance(most, Range) and least.high > most.low:
         raise ReplayError("minReplicas: its highest value must not be above the least maxReplicas")
     return bounds
@@ -138,15 +120,15 @@ def _policies(value: Any, name: str) -> PolicyRanges | Given:
         return Given()
     if not isinstance(value, dict):
         raise ReplayError(f"{name}: write {GIVEN}, or ranges of Percent, Pods and periodSeconds")
-    ranges: dict[str, Any] = {}
+    ranges: dict[str, Range] = {}
     for key, inner in value.items():
         if key not in _POLICY_FIELDS:
-            raise _unknown(key, _POLICY_FIELDS, f"{name}.")
+            raise unknown_field(key, _POLICY_FIELDS, prefix=f"{name}.")
         bound = _bound(inner, _POLICY_FIELDS[key], f"{name}.{key}")
         if isinstance(bound, Given):
             raise ReplayError(f"{name}.{key}: write a range, or {name}: {GIVEN}")
-        ranges[_POLICY_FIELDS[key].attribute] = bound
-    policies = PolicyRanges(**ranges)
+        ranges[key] = bound
+    policies = PolicyRanges(ranges.get("Percent"), ranges.get("Pods"), ranges.get("periodSeconds"))
     if policies.percent is None and policies.pods is None:
         raise ReplayError(f"{name}: give a range of Percent or Pods, or write {GIVEN}")
     return policies
@@ -183,9 +165,3 @@ def _number(value: Any, field: _Field, name: str) -> float:
 
 def _example(field: _Field) -> str:
     return "[60%, 90%]" if field.percent else "[2, 10]" if field.whole else "[0, 0.1]"
-
-
-def _unknown(name: object, known: Any, prefix: str = "") -> ReplayError:
-    similar = difflib.get_close_matches(str(name), list(known), 1)
-    hint = f": did you mean {similar[0]}?" if similar else f"; there are: {', '.join(known)}"
-    return ReplayError(f"{prefix}{name}: unknown field{hint}")

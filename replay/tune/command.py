@@ -116,7 +116,7 @@ def tune(
     with errors_of_users():
         try:
             from replay.tune import report
-            from replay.tune.bounds import Bounds, read_bounds
+            from replay.tune.bounds import read_bounds
             from replay.tune.goal import Goal, Objective
             from replay.tune.tuning import TuneOptions
             from replay.tune.tuning import tune as tune_hpa
@@ -124,7 +124,7 @@ def tune(
             raise ReplayError("tune needs optuna: pip install 'milliscale[replay]'") from error
         options = TuneOptions(
             goal=Goal(objective=Objective(objective), max_overload=max_overload),
-            bounds=Bounds() if bounds is None else read_bounds(bounds),
+            bounds={} if bounds is None else read_bounds(bounds),
             train=train,
             trials=trials,
             jobs=jobs,

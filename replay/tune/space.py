@@ -151,39 +151,47 @@ def make_space(hpa: HPA, load: Load, settings: Settings, bounds: Bounds, *, mean
     """
     spec, config = hpa.spec, hpa.overrides.apply_to(settings.config)
     fields: list[Field | None] = []
+
+    def field(name: str, default: Bound, given: float, values: _Values) -> Field | None:
+        return _field(name, _bound(bounds, name) or default, given, values)
+
     target = None
     if percents := target_percents(hpa, load, settings):
         first = next(iter(percents.values()))
-        target = _field(TARGET, _target_bound(bounds.target, first, max(percents.values())), first, _percents)
+        target = _field(TARGET, _target_bound(_bound(bounds, TARGET), first, max(percents.values())), first, _percents)
     least = spec.min_replicas
     default_min = Range(least, max(least, round(mean_replicas))) if least else Given()
-    fields.append(_field(MIN_REPLICAS, bounds.min_replicas or default_min, least, _counts))
-    fields.append(_field(MAX_REPLICAS, bounds.max_replicas or Given(), spec.max_replicas, _counts))
+    fields.append(field(MIN_REPLICAS, default_min, least, _counts))
+    fields.append(field(MAX_REPLICAS, Given(), spec.max_replicas, _counts))
     policies: list[PolicyField] = []
-    windows = (bounds.scale_up_window, bounds.scale_down_window)
-    tolerances = (bounds.scale_up_tolerance, bounds.scale_down_tolerance)
-    wanted_policies = (bounds.scale_up_policies, bounds.scale_down_policies)
-    for direction, window, tolerance, wanted in zip(DIRECTIONS, windows, tolerances, wanted_policies, strict=True):
+    for direction in DIRECTIONS:
         rules = _rules(spec.behavior, direction)
         if rules is not None and rules.select_policy == "Disabled":
             # This direction never scales, which the user wants.
-            named = {WINDOW: window, TOLERANCE: tolerance, POLICIES: wanted}
-            for name, bound in named.items():
-                if bound is not None and not isinstance(bound, Given):
+            for name, bound in bounds.items():
+                if name.startswith(f"{direction}.") and not isinstance(bound, Given):
                     raise ReplayError(
-                        f"bounds: {direction}.{name}: {direction} has selectPolicy Disabled, so it changes nothing: "
-                        f"remove the bound, or write {GIVEN}"
+                        f"bounds: {name}: {direction} has selectPolicy Disabled, so it changes nothing: remove the "
+                        f"bound, or write {GIVEN}"
                     )
             continue
-        window = window or _WINDOW_BOUNDS[direction]
-        fields.append(_field(f"{direction}.{WINDOW}", window, _given_window(rules, direction, config), _windows))
-        given_tolerance = rules.tolerance.quantity.as_float() if rules and rules.tolerance else config.tolerance
-        fields.append(_field(f"{direction}.{TOLERANCE}", tolerance or _TOLERANCE, given_tolerance, _tolerances))
-        if not isinstance(wanted, Given):
+        window = _given_window(rules, direction, config)
+        fields.append(field(f"{direction}.{WINDOW}", _WINDOW_BOUNDS[direction], window, _windows))
+        tolerance = rules.tolerance.quantity.as_float() if rules and rules.tolerance else config.tolerance
+        fields.append(field(f"{direction}.{TOLERANCE}", _TOLERANCE, tolerance, _tolerances))
+        wanted = bounds.get(f"{direction}.{POLICIES}")
+        if wanted is None or isinstance(wanted, PolicyRanges):
             policies.append(_policy_field(direction, wanted, mean_replicas))
     found = tuple(field for field in fields if field is not None)
     _check_replicas(found, bounds, spec)
     return Space(target=target, fields=found, policies=tuple(policies))
+
+
+def _bound(bounds: Bounds, name: str) -> Bound | None:
+    """Return the user's bound of a field that is a number."""
+    bound = bounds.get(name)
+    assert not isinstance(bound, PolicyRanges)
+    return bound
 
 
 def _target_bound(wanted: Bound | None, first: float, highest: float) -> Bound:
@@ -208,7 +216,7 @@ def _check_replicas(fields: Sequence[Field], bounds: Bounds, spec: Spec) -> None
     most = choices.get(MAX_REPLICAS, (spec.max_replicas,))[-1]
     if least > most:
         name, other = (MIN_REPLICAS, MAX_REPLICAS)
-        if not isinstance(bounds.min_replicas, Range):
+        if not isinstance(bounds.get(MIN_REPLICAS), Range):
             name, other, least, most = other, name, most, least
         relation = "above" if name == MIN_REPLICAS else "below"
         raise ReplayError(f"bounds: {name}: {least:g} is {relation} {other}, which is {most:g}")

@@ -41,7 +41,7 @@ class TuneOptions:
     """The options of `tune`."""
 
     goal: Goal = field(default_factory=Goal)
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: Bounds = field(default_factory=dict)
     train: float = 0.7
     """The share of the history to search on."""
     trials: int = 100
@@ -207,7 +207,7 @@ def _space(
     space = make_space(file.hpa, load, settings, bounds, mean_replicas=mean)
     if space.is_empty:
         raise ReplayError("the bounds leave nothing to search: give a range to a field")
-    if bounds.target is not None and not target_percents(file.hpa, load, settings):
+    if TARGET in bounds and not target_percents(file.hpa, load, settings):
         raise ReplayError("the bounds name target, but no metric has a target per pod and a capacity")
     for candidate in space.extremes():
         if space.is_valid(candidate, file.hpa.spec):
