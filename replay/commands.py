@@ -17,19 +17,17 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from adapter.commands.flags import PrometheusAccess
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, RulesFile
 from adapter.rules.manifests import load_manifest_rules
 from autoscaler.commands.debug_client import fetch_decisions
-from autoscaler.core.config import Config
 from kube.api.client import KubeClient
 from kube.process.flags import GoCommand
 from kube.process.runtime import run
 from replay.cluster import connected, read_cluster_hpa
 from replay.compare import compare
 from replay.csv_source import read_csv
-from replay.flags import HPAReference, LoadOptions, ModelOptions, Moment, hpa_option, input_flags
+from replay.flags import HPAReference, InputFlags, LoadFlags, Moment, hpa_option, input_flags
 from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
 from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
@@ -38,6 +36,7 @@ from replay.output.documents import CSVDocument, Document, JSONDocument
 from replay.output.table import print_table, printable
 from replay.simulation import Settings, capacity_of
 
+NEEDS_PLOTLY: Final = "--html needs plotly: pip install 'milliscale[replay]'"
 _DEFAULT_FROM: Final = Moment(ago_ms=24 * 3_600_000)
 
 
@@ -68,12 +67,7 @@ class Inputs:
 def replay(
     *,
     hpas: tuple[HPAReference, ...],
-    source: LoadOptions,
-    model: ModelOptions,
-    prometheus: PrometheusAccess,
-    kubeconfig: Path | None,
-    context: str | None,
-    config: Config,
+    inputs: InputFlags,
     output: str,
     html: Path | None,
 ) -> None:
@@ -98,11 +92,9 @@ def replay(
       python -m autoscaler replay --hpa new.yaml --server http://127.0.0.1:8080
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
     with errors_of_users():
-        inputs = read_inputs(
-            hpas, source, model, prometheus=prometheus, kubeconfig=kubeconfig, context=context, config=config
-        )
-        document = _document(output, inputs.files)
-        comparison = compare(inputs.files, inputs.load, inputs.settings, document=document, sentences=html is not None)
+        found = read_inputs(hpas, inputs)
+        document = _document(output, found.files)
+        comparison = compare(found.files, found.load, found.settings, document=document, sentences=html is not None)
         if document is None:
             print_table(comparison, sys.stdout)
         else:
@@ -110,58 +102,50 @@ def replay(
                 click.echo(f"note: {note}", err=True)
         if html is not None:
             write_html(comparison, html)
-            click.echo(f"wrote {html}", err=True)
 
 
-def read_inputs(
-    hpas: Sequence[HPAReference],
-    source: LoadOptions,
-    model: ModelOptions,
-    *,
-    prometheus: PrometheusAccess,
-    kubeconfig: Path | None,
-    context: str | None,
-    config: Config,
-) -> Inputs:
+def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
     """Read the HPAs and the load that the flags name.
 
     Raises:
         click.UsageError: flags contradict each other.
         ReplayError: something cannot be read, or is not valid.
     """
-    _check_sources(source)
-    files: list[HPAFile] = []
-    for reference in hpas:
-        if reference.cluster is not None:
-            namespace, name = reference.cluster
-            files.append(
-                read_cluster_hpa(
-                    namespace, name, kubeconfig=kubeconfig, context=context, scale_to_zero=config.scale_to_zero
-                )
-            )
-        elif reference.path is not None:
-            files += read_hpa_file(reference.path, scale_to_zero=config.scale_to_zero)
+    model = flags.model
+    _check_sources(flags.source)
+    files = [file for reference in hpas for file in _read_hpas(reference, flags)]
     check_together(files)
-    requests = {**_requests(files), **model.requests}
-    if source.csv is not None:
-        load = _csv_load(source, source.csv, files)
-    elif source.server is not None:
-        load = _kept_load(source, source.server, files)
+    requests = {**_requests(files), **{name: quantity.milli_value() for name, quantity in model.request}}
+    if flags.source.csv is not None:
+        load = _csv_load(flags.source, flags.source.csv, files)
+    elif flags.source.server is not None:
+        load = _kept_load(flags.source, flags.source.server, files)
     else:
-        uses_cluster = kubeconfig is not None or context is not None or any(one.cluster for one in hpas)
-        connect = functools.partial(connected, kubeconfig, context) if uses_cluster else None
-        load = _prometheus_load(source, model, prometheus, files, requests, connect)
+        uses_cluster = flags.kubeconfig is not None or flags.context is not None or any(one.cluster for one in hpas)
+        connect = functools.partial(connected, flags.kubeconfig, flags.context) if uses_cluster else None
+        load = _prometheus_load(flags, files, requests, connect)
     load = dataclasses.replace(load, requests={**load.requests, **requests})
     check_requests(files, load.requests)
+    capacity = {name: quantity.as_float() for name, quantity in model.capacity}
     settings = Settings(
-        config=config,
+        config=flags.config,
         step_ms=model.step_ms,
         offset_ms=model.offset_ms,
-        pod_startup_ms=model.pod_startup_ms,
+        pod_startup_ms=round(model.pod_startup * 1000),
         initial_replicas=model.initial_replicas,
-        capacity=capacity_of([file.hpa for file in files], load, model.capacity),
+        capacity=capacity_of([file.hpa for file in files], load, capacity),
     )
     return Inputs(files=files, load=load, settings=settings)
+
+
+def _read_hpas(reference: HPAReference, flags: InputFlags) -> list[HPAFile]:
+    scale_to_zero = flags.config.scale_to_zero
+    if reference.path is not None:
+        return read_hpa_file(reference.path, scale_to_zero=scale_to_zero)
+    assert reference.cluster is not None
+    namespace, name = reference.cluster
+    context, kubeconfig = flags.context, flags.kubeconfig
+    return [read_cluster_hpa(namespace, name, kubeconfig=kubeconfig, context=context, scale_to_zero=scale_to_zero)]
 
 
 @contextlib.contextmanager
@@ -201,11 +185,17 @@ def write_html(comparison: Comparison, path: Path) -> None:
     try:
         from replay.output.page import page
     except ImportError as error:
-        raise ReplayError("--html needs plotly: pip install 'milliscale[replay]'") from error
+        raise ReplayError(NEEDS_PLOTLY) from error
+    write_page(page(comparison), path)
+
+
+def write_page(text: str, path: Path) -> None:
+    """Write a page; raise ReplayError if the file cannot be written."""
     try:
-        path.write_text(page(comparison), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ReplayError(f"{path} cannot be written: {error.strerror or error}") from error
+    click.echo(f"wrote {path}", err=True)
 
 
 def _document(output: str, files: Sequence[HPAFile]) -> Document | None:
@@ -217,10 +207,10 @@ def _document(output: str, files: Sequence[HPAFile]) -> Document | None:
     return None
 
 
-def _check_sources(source: LoadOptions) -> None:
+def _check_sources(source: LoadFlags) -> None:
     if [source.csv is not None, source.server is not None, _is_given("prometheus_url")].count(True) != 1:
         raise click.UsageError("give the load: one of --prometheus-url, --csv and --server")
-    if source.csv is not None and source.config is not None:
+    if source.csv is not None and source.config_file is not None:
         raise click.UsageError("--config has no effect with --csv; leave one out")
     for name in ("config_file", "step", "offset"):
         if source.server is not None and _is_given(name):
@@ -239,7 +229,7 @@ def _requests(files: Sequence[HPAFile]) -> dict[str, int]:
     return found
 
 
-def _csv_load(source: LoadOptions, path: Path, files: Sequence[HPAFile]) -> Load:
+def _csv_load(source: LoadFlags, path: Path, files: Sequence[HPAFile]) -> Load:
     metrics = [spec.source for file in files for spec in file.hpa.spec.metrics]
     end = None if source.end == Moment() else source.end.resolve(_now_ms())
     if source.start is None or source.start.time_ms is not None:
@@ -249,7 +239,7 @@ def _csv_load(source: LoadOptions, path: Path, files: Sequence[HPAFile]) -> Load
     return read_csv(path, metrics, from_ms=source.start.resolve(end), to_ms=end)
 
 
-def _kept_load(source: LoadOptions, server: str, files: Sequence[HPAFile]) -> Load:
+def _kept_load(source: LoadFlags, server: str, files: Sequence[HPAFile]) -> Load:
     """Return the load of an autoscaler's kept decisions on the first HPA; the others have the same target."""
     hpa = files[0].hpa
     page = run(fetch_decisions(server, namespace=hpa.namespace, name=hpa.name))
@@ -264,9 +254,7 @@ def _kept_load(source: LoadOptions, server: str, files: Sequence[HPAFile]) -> Lo
 
 
 def _prometheus_load(
-    source: LoadOptions,
-    model: ModelOptions,
-    prometheus: PrometheusAccess,
+    flags: InputFlags,
     files: Sequence[HPAFile],
     requests: Mapping[str, int],
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None,
@@ -276,17 +264,18 @@ def _prometheus_load(
         from replay.prometheus.source import PrometheusSettings, read_prometheus
     except ImportError as error:
         raise ReplayError("--prometheus-url needs prometheus-api-client: pip install 'milliscale[replay]'") from error
+    source = flags.source
     end_ms = source.end.resolve(_now_ms())
     settings = PrometheusSettings(
-        options=run(prometheus.authorized()),
-        rules=_rules(source.config),
+        options=run(flags.prometheus.authorized()),
+        rules=_rules(source.config_file),
         start_ms=(source.start or _DEFAULT_FROM).resolve(end_ms),
         end_ms=end_ms,
-        step_ms=model.step_ms,
-        offset_ms=model.offset_ms,
+        step_ms=flags.model.step_ms,
+        offset_ms=flags.model.offset_ms,
         pods=source.pods,
         requests=requests,
-        cache=source.cache or default_folder(),
+        cache=source.cache_dir or default_folder(),
         connect=connect,
         show_progress=sys.stderr.isatty(),
     )

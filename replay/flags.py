@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from adapter.commands.flags import prometheus_flags
+from adapter.commands.flags import PrometheusAccess, prometheus_flags
 from adapter.rules.goregex import GoRegex, GoRegexError
 from autoscaler.commands.debug_client import SERVER_URL
 from autoscaler.commands.flags import config_options
+from autoscaler.core.config import Config
 from kube.process.flags import flag_section, kubeconfig_options, option_group
 from kube.values.durations import DURATION, POSITIVE_DURATION, DurationError, parse_duration
 from kube.values.quantity import Quantity, QuantityError
@@ -140,65 +141,57 @@ class HPAReference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOptions:
-    """Where the load comes from.
-
-    Attributes:
-        csv: the CSV file.
-        server: the URL of a running autoscaler. Without both, the load is Prometheus'.
-        config: the rules file.
-        start: `--from`.
-        end: `--to`.
-        pods: a regular expression of the pods' names.
-        cache: the folder of cached chunks.
-    """
+class LoadFlags:
+    """Where the load comes from; without `csv` and `server` from Prometheus. See the flags."""
 
     csv: Path | None
     server: str | None
-    config: Path | None
+    config_file: Path | None
     start: Moment | None
     end: Moment
     pods: str | None
-    cache: Path | None
+    cache_dir: Path | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions:
-    """Assumptions about the workload and the controller.
+class ModelFlags:
+    """Assumptions about the workload and the controller, in seconds; see the flags."""
 
-    Attributes:
-        step_ms: the time between two reconciliations.
-        offset_ms: their phase.
-        pod_startup_ms: how long a new pod takes to be ready.
-        initial_replicas: the replicas at the beginning.
-        requests: {resource or CONTAINER/RESOURCE: milli-values}.
-        capacity: {metric, or "" for the first one: the load that one pod can serve}.
-    """
-
-    step_ms: int
-    offset_ms: int
-    pod_startup_ms: int
+    step: float
+    offset: float
+    pod_startup: float
     initial_replicas: int | None
-    requests: Mapping[str, int]
-    capacity: Mapping[str, float]
+    request: tuple[tuple[str, Quantity], ...]
+    """(resource or CONTAINER/RESOURCE, what a pod requests)."""
+    capacity: tuple[tuple[str, Quantity], ...]
+    """(metric, or "" for the first one; the load that one pod can serve)."""
+
+    @property
+    def step_ms(self) -> int:
+        """The time between two reconciliations, in milliseconds."""
+        return round(self.step * 1000)
+
+    @property
+    def offset_ms(self) -> int:
+        """Their phase, in milliseconds."""
+        return round(self.offset * 1000)
 
 
-def _load_options(
-    *,
-    csv: Path | None,
-    server: str | None,
-    config_file: Path | None,
-    start: Moment | None,
-    end: Moment,
-    pods: str | None,
-    cache_dir: Path | None,
-) -> LoadOptions:
-    return LoadOptions(csv=csv, server=server, config=config_file, start=start, end=end, pods=pods, cache=cache_dir)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFlags:
+    """The values of all flags of `input_flags`."""
+
+    source: LoadFlags
+    model: ModelFlags
+    prometheus: PrometheusAccess
+    config: Config
+    kubeconfig: Path | None
+    context: str | None
 
 
 _load_flags = option_group(
     "source",
-    _load_options,
+    LoadFlags,
     click.option("--csv", type=_FILE, help="Recorded load as CSV, gzipped or not: timestamp, and a column per metric."),
     click.option(
         "--server",
@@ -236,28 +229,9 @@ _load_flags = option_group(
 )
 
 
-def _model_options(
-    *,
-    step: float,
-    offset: float,
-    pod_startup: float,
-    initial_replicas: int | None,
-    request: tuple[tuple[str, Quantity], ...],
-    capacity: tuple[tuple[str, Quantity], ...],
-) -> ModelOptions:
-    return ModelOptions(
-        step_ms=round(step * 1000),
-        offset_ms=round(offset * 1000),
-        pod_startup_ms=round(pod_startup * 1000),
-        initial_replicas=initial_replicas,
-        requests={name: quantity.milli_value() for name, quantity in request},
-        capacity={name: quantity.as_float() for name, quantity in capacity},
-    )
-
-
 _model_flags = option_group(
     "model",
-    _model_options,
+    ModelFlags,
     click.option("--step", type=POSITIVE_DURATION, default="15s", help="Sync period of the controller."),
     click.option("--offset", type=DURATION, default="0s", help="Time of the first reconciliation after --from."),
     click.option("--pod-startup", type=DURATION, default="30s", help="Time that a new pod takes to become ready."),
@@ -287,7 +261,7 @@ _model_flags = option_group(
 
 
 def input_flags(command: _F) -> _F:
-    """Add the flags of HPAs, load, model and controller, in the sections of a GoCommand."""
+    """Add the flags of load, model and controller, in the sections of a GoCommand; passed on as `inputs`."""
     groups = (
         ("Load flags", _load_flags),
         ("Prometheus flags", prometheus_flags),
@@ -295,6 +269,7 @@ def input_flags(command: _F) -> _F:
         ("Controller flags", config_options),
         ("Kubernetes client flags", kubeconfig_options),
     )
+    command = option_group("inputs", InputFlags)(command)
     for title, flags in reversed(groups):  # --help lists the option that is applied last first
         command = flag_section(title)(flags(command))
     return command

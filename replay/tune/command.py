@@ -15,12 +15,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from adapter.commands.flags import PrometheusAccess
-from autoscaler.core.config import Config
 from kube.process.flags import FILE, GoCommand
-from replay.commands import errors_of_users, read_inputs
-from replay.flags import HPAReference, LoadOptions, ModelOptions, hpa_option, input_flags
-from replay.hpa_files import HPAFile
+from replay.commands import NEEDS_PLOTLY, errors_of_users, read_inputs, write_page
+from replay.flags import HPAReference, InputFlags, hpa_option, input_flags
 from replay.load import ReplayError
 
 _PERCENT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)%")
@@ -91,12 +88,7 @@ def tune(
     seed: int,
     output: str,
     html: Path | None,
-    source: LoadOptions,
-    model: ModelOptions,
-    prometheus: PrometheusAccess,
-    kubeconfig: Path | None,
-    context: str | None,
-    config: Config,
+    inputs: InputFlags,
 ) -> None:
     """Look for a better HPA on recorded load.
 
@@ -130,24 +122,23 @@ def tune(
             jobs=jobs,
             seed=seed,
         )
-        inputs = read_inputs(
-            hpas, source, model, prometheus=prometheus, kubeconfig=kubeconfig, context=context, config=config
-        )
-        if len(inputs.files) != 1:
-            names = ", ".join(str(file.hpa.key) for file in inputs.files)
-            raise ReplayError(f"one HPA is tuned at a time, and these are {len(inputs.files)}: {names}")
+        found = read_inputs(hpas, inputs)
+        if len(found.files) != 1:
+            names = ", ".join(str(file.hpa.key) for file in found.files)
+            raise ReplayError(f"one HPA is tuned at a time, and these are {len(found.files)}: {names}")
         if html is not None:
             _check_html(html)
         try:
             with _progress(trials) as on_progress:
-                tuned = tune_hpa(inputs.files[0], inputs.load, inputs.settings, options, on_progress=on_progress)
+                tuned = tune_hpa(found.files[0], found.load, found.settings, options, on_progress=on_progress)
         except KeyboardInterrupt:
             click.echo("interrupted before there was anything to report", err=True)
             sys.exit(_INTERRUPTED)
         click.echo(report.json(tuned) if output == "json" else report.text(tuned), nl=False)
         if html is not None:
-            _write_html(tuned, inputs.files[0], html)
-            click.echo(f"wrote {html}", err=True)
+            from replay.tune.page import page
+
+            write_page(page(tuned, found.files[0]), html)
 
 
 def _check_html(path: Path) -> None:
@@ -155,20 +146,11 @@ def _check_html(path: Path) -> None:
     try:
         import replay.tune.page  # noqa: F401
     except ImportError as error:
-        raise ReplayError("--html needs plotly: pip install 'milliscale[replay]'") from error
+        raise ReplayError(NEEDS_PLOTLY) from error
     if not path.parent.is_dir():
         raise ReplayError(f"{path} cannot be written: {path.parent} is not a directory")
     if not os.access(path.parent, os.W_OK):
         raise ReplayError(f"{path} cannot be written: Permission denied")
-
-
-def _write_html(tuned: Any, file: HPAFile, path: Path) -> None:
-    from replay.tune.page import page
-
-    try:
-        path.write_text(page(tuned, file), encoding="utf-8")
-    except OSError as error:
-        raise ReplayError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
