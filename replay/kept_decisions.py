@@ -1,7 +1,8 @@
 """Recorded load from the decisions that a running autoscaler keeps (`--server`, and the what-if of its pages).
 
-Each record is one reconciliation, with its time, the replicas, and the value of each metric. Values of pods are
-averages there; the total is the average x the pods that counted. Reconciliations are replayed at their recorded times.
+Each record is one reconciliation, with its time, the replicas, and the value of each metric. Reconciliations are
+replayed at their recorded times. Records of release 0.1 have neither totals of pods nor requests nor scale events:
+there totals are averages x the ready pods, and requests are calculated from usage and utilization.
 """
 
 from __future__ import annotations
@@ -29,10 +30,8 @@ from autoscaler.core.model import (
 )
 from autoscaler.records.record import DecisionRecord, MetricRecord
 from kube.values.quantity import milli_value, quantity_text
-from replay.earlier_scales import earlier_scales
 from replay.load import Load, ReplayError, Series, metric_key
 from replay.recorded import PodCounts, Reconciliation, RecordedMetric
-from replay.recorded_usage import calculate_requests, total_usage
 
 _HOLD: Final = 1.5
 _MIN_HOLD_MS: Final = 30_000
@@ -72,7 +71,7 @@ def kept_load(
     times = array("q", [time for time, _ in used])
     distance = round(statistics.median(after - before for before, after in itertools.pairwise(times)))
     hold_ms = max(math.ceil(distance * _HOLD), _MIN_HOLD_MS)
-    requests = calculate_requests(metric for _, record in used for metric in record.metrics)
+    requests = _requests(record for _, record in used)
     reconciliations = [_reconciliation(time, record, requests) for time, record in used]
     return Load(
         start_ms=times[0],
@@ -91,7 +90,7 @@ def _ascending(records: Iterable[DecisionRecord]) -> Iterator[tuple[int, Decisio
     """Yield (time in milliseconds, record) without those from before the wall clock was set back."""
     kept: list[tuple[int, DecisionRecord]] = []
     for record in records:
-        time = round(datetime.fromisoformat(record.time).timestamp() * _MILLI)
+        time = _time_ms(record.time)
         while kept and kept[-1][0] >= time:
             kept.pop()
         kept.append((time, record))
@@ -143,7 +142,37 @@ def _metric(metric: MetricRecord, requests: Mapping[str, int]) -> RecordedMetric
         )
     if metric.total is not None:
         return RecordedMetric(total=milli_value(metric.total), pods=pods)
-    return RecordedMetric(total=None if pods is None else total_usage(metric, pods, requests), pods=pods)
+    return RecordedMetric(total=None if pods is None else _total_usage(metric, pods, requests), pods=pods)
+
+
+def _requests(records: Iterable[DecisionRecord]) -> dict[str, int]:
+    """Return {resource or CONTAINER/resource: milli-value} of one pod, from the last record that shows it."""
+    requests: dict[str, int] = {}
+    for metric in (metric for record in records for metric in record.metrics):
+        percent = None if metric.current is None else metric.current.average_utilization
+        if metric.pods_requests is not None and metric.pods is not None and metric.pods.ready.count:
+            requests[metric_key(_source(metric))] = milli_value(metric.pods_requests) // metric.pods.ready.count
+        elif percent and metric.current is not None and metric.current.average_value is not None:
+            requests[metric_key(_source(metric))] = 100 * milli_value(metric.current.average_value) // percent
+    return requests
+
+
+def _total_usage(metric: MetricRecord, pods: PodCounts, requests: Mapping[str, int]) -> int | None:
+    """Return the total of the ready pods in thousandths; None if the record has no average.
+
+    Like the record, it has the recorded utilization of what the pods request, and else the recorded average.
+    """
+    if metric.current is None or metric.current.average_value is None:
+        return None
+    average = milli_value(metric.current.average_value)
+    total = average * pods.ready if metric.pods_total is None else milli_value(metric.pods_total)
+    request, percent = requests.get(metric_key(_source(metric))), metric.current.average_utilization
+    if percent is not None and request is not None:
+        if metric.pods_requests is not None:
+            return total * request * pods.ready // max(1, milli_value(metric.pods_requests))
+        return max(total, math.ceil(percent * request * pods.ready / 100))
+    # Values of pods that were deleted meanwhile are part of the average, not of the total.
+    return total if total // max(1, pods.ready) == average else average * pods.ready
 
 
 # --- the load ------------------------------------------------------------------------------------------------------
@@ -202,10 +231,10 @@ def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:
     for _, record in used:
         earlier = None if record.stabilization is None else record.stabilization.recommendation
         if earlier is not None:
-            time = round(datetime.fromisoformat(earlier.time).timestamp() * _MILLI)
+            time = _time_ms(earlier.time)
             if time <= start_ms:
                 found.append(Recommendation(earlier.replicas, time))
-    scales = earlier_scales(used)
+    scales = [ScaleEvent(each.change, _time_ms(each.time)) for each in first.scale_events]
     return History(
         recommendations=tuple(dict.fromkeys(found)),
         scale_up_events=tuple([each for each in scales if each.change > 0]),
@@ -218,7 +247,7 @@ def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:
 
 def _notes(used: Sequence[tuple[int, DecisionRecord]], requests: Mapping[str, int]) -> Iterator[str]:
     """Yield a sentence about each thing that the records do not show exactly."""
-    if requests:
+    if requests and not any(metric.pods_requests for _, record in used for metric in record.metrics):
         found = ", ".join(f"{name} {_quantity(name, milli)}" for name, milli in requests.items())
         yield f"What a pod requests is calculated from the recorded usage and utilization: {found}."
     latest = _spec_of(used[-1][1], None)
@@ -233,6 +262,10 @@ def _spec_of(record: DecisionRecord, latest: Mapping[str, object] | None) -> dic
     metrics = [(metric_key(_source(metric)), metric.target) for metric in record.metrics]
     shown = {"bounds": record.bounds, "metrics": metrics or None, "tolerance": record.tolerance}
     return {name: latest[name] if value is None and latest is not None else value for name, value in shown.items()}
+
+
+def _time_ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * _MILLI)
 
 
 def _quantity(name: str, milli: int) -> str:

@@ -45,6 +45,10 @@ class Proposal(Struct, frozen=True, kw_only=True):
     """Milli-value for the HPA's status: the average for per-pod targets, else the total. None: not a number."""
     total: int | None = None
     """Milli-value of the total; None for metrics of pods."""
+    pods_total: int | None = None
+    """Milli-value of the sum over the ready pods; None if the metric is not one of pods."""
+    pods_requests: int | None = None
+    """Milli-value of what the ready pods request together (utilization targets only)."""
     ratio: float
     """Usage to target, of the pods with usable values."""
     utilization: int | None = None
@@ -88,12 +92,13 @@ class ReplicaCalculator(Struct, frozen=True, kw_only=True):
         # Of all pods, even ignored ones: a pod without a request fails the metric.
         requests = calculate_requests(self._listed_pods(), resource, container)
         fallback = max(100, target_utilization)
-        return self._propose(
+        proposal = self._propose(
             values,
             groups,
             lambda usage: _resource_utilization_ratio(usage, requests, target_utilization),
             missing={name: divide(int64(requests[name] * fallback), 100) for name in groups.missing},
         )
+        return replace(proposal, pods_requests=total(requests[name] for name in groups.ready))
 
     def get_raw_resource_replicas(
         self, metrics: Samples | MetricError, *, resource: str, target_usage: int
@@ -152,7 +157,14 @@ class ReplicaCalculator(Struct, frozen=True, kw_only=True):
             missing: the values to assume for missing pods when scaling down; 0 when scaling up.
         """
         ratio, utilization, usage = usage_ratio(values)
-        proposal = Proposal(replicas=self.spec_replicas, usage=usage, utilization=utilization, ratio=ratio, pods=groups)
+        proposal = Proposal(
+            replicas=self.spec_replicas,
+            usage=usage,
+            pods_total=total(values[name] for name in groups.ready),
+            utilization=utilization,
+            ratio=ratio,
+            pods=groups,
+        )
         scale_up_with_unready = bool(groups.unready) and ratio > 1.0
         if not groups.missing and not scale_up_with_unready:
             if self.tolerances.is_within(ratio):

@@ -46,6 +46,7 @@ from autoscaler.records.record import (
     PodGroupsRecord,
     PodNames,
     RecommendationRecord,
+    ScaleEventRecord,
     StabilizationRecord,
     Value,
     Values,
@@ -82,10 +83,6 @@ def build_record(
     """
     observation, normalized = decision.observation, decision.normalized
     hpa, scale = observation.hpa, observation.scale
-    stabilization = up_limit = down_limit = None
-    if normalized is not None:
-        stabilization = _stabilization(normalized, wall_clock_offset_ms=decision.now_ms - decision.monotonic_ms)
-        up_limit, down_limit = normalized.scale_up_limit, normalized.scale_down_limit
     responses = (observation.responses if with_values else ()) or (None,) * len(decision.evaluations)
     end = decision if outcome is None else outcome
     return DecisionRecord(
@@ -108,9 +105,10 @@ def build_record(
         metrics=tuple(map(_metric, decision.evaluations, responses)),
         winner=next((index for index, each in enumerate(decision.evaluations) if each is decision.winner), None),
         fallback=decision.fallback,
-        stabilization=stabilization,
-        scale_up_limit=up_limit,
-        scale_down_limit=down_limit,
+        stabilization=None if normalized is None else _stabilization(decision, normalized),
+        scale_events=_scale_events(decision),
+        scale_up_limit=None if normalized is None else normalized.scale_up_limit,
+        scale_down_limit=None if normalized is None else normalized.scale_down_limit,
         limited_replicas=None if normalized is None else normalized.desired_replicas,
         limit="" if normalized is None else normalized.limit,
         blocked=decision.blocked,
@@ -187,7 +185,9 @@ def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRe
     groups = proposal.pods
     return replace(
         record,
-        total=None if proposal.total is None else metric_quantity(spec, proposal.total),
+        total=_milli_quantity(proposal.total, spec),
+        pods_total=_milli_quantity(proposal.pods_total, spec),
+        pods_requests=_milli_quantity(proposal.pods_requests, spec),
         pods=groups and PodGroupsRecord(**{group: _names(pods) for group, pods in asdict(groups).items()}),
         ratio=_finite(proposal.ratio),
         rebalanced_ratio=_finite(proposal.rebalanced_ratio),
@@ -252,6 +252,10 @@ def _quantity(quantity: CanonicalQuantity | None, spec: MetricSpec) -> str | Non
     return None if quantity is None else metric_quantity(spec, quantity.milli)
 
 
+def _milli_quantity(milli: int | None, spec: MetricSpec) -> str | None:
+    return None if milli is None else metric_quantity(spec, milli)
+
+
 def _finite(ratio: float | None) -> float | None:
     return ratio if ratio is not None and math.isfinite(ratio) else None
 
@@ -259,8 +263,7 @@ def _finite(ratio: float | None) -> float | None:
 # --- limits --------------------------------------------------------------------------------------------------------
 
 
-def _stabilization(normalized: Normalized, *, wall_clock_offset_ms: int) -> StabilizationRecord:
-    """`wall_clock_offset_ms`: how far the wall clock is ahead of the clock of the history."""
+def _stabilization(decision: Decision, normalized: Normalized) -> StabilizationRecord:
     earlier = normalized.stabilized_by
     return StabilizationRecord(
         proposed_replicas=normalized.proposed_replicas,
@@ -269,8 +272,27 @@ def _stabilization(normalized: Normalized, *, wall_clock_offset_ms: int) -> Stab
         window_seconds=normalized.window_ms / 1000,
         recommendation=None
         if earlier is None
-        else RecommendationRecord(replicas=earlier.replicas, time=time_text(earlier.time_ms + wall_clock_offset_ms)),
+        else RecommendationRecord(replicas=earlier.replicas, time=_history_time(decision, earlier.time_ms)),
     )
+
+
+def _scale_events(decision: Decision) -> tuple[ScaleEventRecord, ...]:
+    behavior, history = decision.observation.hpa.spec.behavior, decision.history
+    if behavior is None:
+        return ()
+    policies = (*behavior.scale_up.policies, *behavior.scale_down.policies)
+    oldest_ms = decision.monotonic_ms - 1000 * max((each.period_seconds for each in policies), default=0)
+    changes = [(each.time_ms, each.change) for each in history.scale_up_events if each.time_ms > oldest_ms]
+    changes += [(each.time_ms, -each.change) for each in history.scale_down_events if each.time_ms > oldest_ms]
+    return tuple(
+        ScaleEventRecord(change=change, time=_history_time(decision, time_ms))
+        for time_ms, change in sorted(changes)[-_MAX_SHOWN:]
+    )
+
+
+def _history_time(decision: Decision, time_ms: int) -> str:
+    """Return a time of the history's clock as text."""
+    return time_text(time_ms + decision.now_ms - decision.monotonic_ms)
 
 
 def time_text(time_ms: int) -> str:

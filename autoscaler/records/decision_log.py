@@ -28,6 +28,7 @@ _WINDOW_BITS: Final = -12
 """A raw deflate stream, with a window of 4 KiB."""
 _TYPICAL_RECORD: Final = b"".join(
     (
+        b'"scaleEvents":[{"change":1,"time":"20"}],"podsRequests":"1",',
         b'"failure":{"reason":"FailedGet","message":"unable to get metric "}}],"events":[{"type":"Warning","reason":"',
         b'"rebalancedRatio":0.,"counted":,"periodStartReplicas":1,"policy":{"type":"Percent","value":100,"periodSeconds"',
         b'"resource":"memory","type":"External","name":"","selector":{"matchLabels":{"":""}},"total":"1","fallback":{',
@@ -36,7 +37,8 @@ _TYPICAL_RECORD: Final = b"".join(
         b'Deployment/default/","decidedBy":"metrics","currentReplicas":1,"desiredReplicas":1,"scale":{"specReplicas":1,',
         b'"statusReplicas":1,"selector":"app="},"bounds":{"minReplicas":1,"maxReplicas":10},"tolerance":{"scaleDown":0.1,',
         b'"scaleUp":0.1},"metrics":[{"type":"Resource","name":"cpu","target":{"averageUtilization":80},"type":"Pods",',
-        b'"target":{"averageValue":"100"},"current":{"averageUtilization":,"averageValue":"100m"},"values":{"count":1,',
+        b'"target":{"averageValue":"100"},"current":{"averageUtilization":,"averageValue":"100m"},"podsTotal":"1",',
+        b'"values":{"count":1,',
         b'"shown":[{"pod":"","value":"100m"},{"pod":"","value":"100m"}]},"pods":{"ready":{"count":1,"shown":["","",""]},',
         b'"unready":{"count":0},"missing":{"count":0},"ignored":{"count":0}},"ratio":1.0,"withinTolerance":true,',
         b'"proposedReplicas":1}],"winner":0,"stabilization":{"proposedReplicas":1,"replicas":1,"reason":"',

@@ -95,6 +95,10 @@ class MetricRecord(_Record, frozen=True, kw_only=True):
     """As in the HPA's status."""
     total: str | None = None
     """The total, if the metric is not one of pods."""
+    pods_total: str | None = None
+    """The sum over the ready pods, if the metric is one of pods."""
+    pods_requests: str | None = None
+    """What the ready pods request together, if the target is a utilization."""
     values: Values | None = None
     pods: PodGroupsRecord | None = None
     """Absent if the metric does not depend on the pods."""
@@ -115,6 +119,14 @@ class RecommendationRecord(_Record, frozen=True, kw_only=True):
     """An earlier recommendation."""
 
     replicas: int
+    time: str
+
+
+class ScaleEventRecord(_Record, frozen=True, kw_only=True):
+    """An earlier scale."""
+
+    change: int
+    """Replicas; negative: scaled down."""
     time: str
 
 
@@ -185,6 +197,8 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     """The index of the metric with the highest proposal."""
     fallback: FallbackReplicas | None = None
     stabilization: StabilizationRecord | None = None
+    scale_events: tuple[ScaleEventRecord, ...] = ()
+    """The latest scales within the longest period of the scaling policies, oldest first."""
     scale_up_limit: RateLimit | None = None
     scale_down_limit: RateLimit | None = None
     limited_replicas: int | None = None

@@ -26,6 +26,7 @@ from autoscaler.records.record import (
     PodGroupsRecord,
     PodNames,
     RecommendationRecord,
+    ScaleEventRecord,
     Value,
     Values,
     Written,
@@ -244,6 +245,7 @@ def test_pods_metric_has_values_and_pod_groups() -> None:
         name="packets",
         target=Measure(average_value="100m"),
         current=Measure(average_value="300m"),
+        pods_total="600m",
         values=Values(count=2, shown=(Value(pod="web-1", value="400m"), Value(pod="web-0", value="200m"))),
         pods=PodGroupsRecord(
             ready=PodNames(count=2, shown=("web-0", "web-1")),
@@ -283,6 +285,21 @@ def test_stabilization_and_policy_are_recorded() -> None:
     assert (down.stabilization.proposed_replicas, down.stabilization.replicas) == (2, 4)
     assert down.stabilization.window_seconds == 60.0
     assert down.stabilization.recommendation == RecommendationRecord(replicas=6, time=up.time)
+
+
+def test_scale_events_that_a_policy_counts_are_recorded() -> None:
+    policies = behavior(up=rules(some_pods(1, 45), window=0), down=rules(some_pods(2, 30), window=0))
+    simulated = SimulatedCluster(hpa(behavior=policies), replicas=4)
+    records = [reconcile(simulated, value) for value in (100, 50, 200, 100, 100, 100)]
+    scaled = [ScaleEventRecord(change=-2, time=records[1].time), ScaleEventRecord(change=2, time=records[2].time)]
+    assert [list(each.scale_events) for each in records] == [[], [], scaled[:1], scaled, scaled[1:], []]
+
+
+def test_only_the_latest_scale_events_are_recorded() -> None:
+    policies = behavior(up=rules(some_pods(1, 1800), some_pods(1, 15), window=0))
+    simulated = SimulatedCluster(hpa(behavior=policies, maximum=100), replicas=1)
+    records = [reconcile(simulated, 10_000) for _ in range(14)]
+    assert [each.time for each in records[-1].scale_events] == [each.time for each in records[-11:-1]]
 
 
 def test_winner_and_failed_metric_are_recorded() -> None:

@@ -16,6 +16,7 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import HPA
 from autoscaler.records.decision_log import DecisionsPage
 from autoscaler.records.record import DecisionRecord
+from kube.values.quantity import milli_value, quantity_text
 from playground.scenario import HPAS
 from replay.hpa_files import read_hpa_file
 from replay.kept_decisions import kept_load
@@ -24,7 +25,7 @@ from replay.output.comparison import Comparison, notes
 from replay.results import Replayed
 from replay.simulation import Settings, replay, replay_reality
 from tests.replay.builders import cpu_metric, external_metric, make_hpa, object_metric, pods_metric
-from tests.replay.live import REQUESTS, Live
+from tests.replay.live import REQUESTS, Live, without_totals
 
 DEMO = Path(__file__).parent.parent / "data" / "demo_decisions.jsonl.gz"
 BEHAVIOR = {
@@ -109,7 +110,10 @@ def test_same_spec_makes_the_same_decisions(metrics: list[dict[str, Any]], behav
 
 @pytest.mark.parametrize("name", ["router", "shop", "worker"])
 def test_decisions_of_the_demo_are_repeated(name: str) -> None:
-    """They were recorded in the playground, where pods start and metrics are scraped at times of their own."""
+    """They were recorded in the playground, where pods start and metrics are scraped at times of their own.
+
+    The form of the records is that of release 0.1: without totals of pods, requests and scale events.
+    """
     with gzip.open(DEMO) as lines:
         pages = [msgspec.json.decode(line, type=DecisionsPage) for line in lines]
     records = next(page.decisions for page in pages if page.name == name)
@@ -222,17 +226,35 @@ def test_metric_keeps_its_value_while_the_bounds_decide() -> None:
     assert replayed(live, load).scales[0].desired_replicas == 5
 
 
-def test_request_is_the_roundest_number_that_fits_usage_and_utilization() -> None:
+def test_requests_are_those_of_the_pods() -> None:
     target = {"type": "Utilization", "averageUtilization": 50}
     memory = {"type": "Resource", "resource": {"name": "memory", "target": target}}
     live = Live(make_hpa(cpu_metric(50), memory), seed=10)
     live.run([each * 2**20 for each in wave(80, low=100, high=1500)])
-    with_cpu = Live(make_hpa(cpu_metric(50)), seed=10)
-    with_cpu.run(wave(80, low=100, high=1500))
-    assert load_of(live).requests["memory"] == REQUESTS["memory"]
-    load = load_of(with_cpu)
-    assert load.requests == {"cpu": REQUESTS["cpu"]}
-    assert load.notes == ["What a pod requests is calculated from the recorded usage and utilization: cpu 250m."]
+    load = load_of(live)
+    assert load.requests == REQUESTS
+    assert load.notes == []
+
+
+def test_requests_of_earlier_releases_are_calculated_from_usage_and_utilization() -> None:
+    live = Live(make_hpa(cpu_metric(50)), seed=10)
+    live.run(wave(80, low=100, high=1500))
+    load = load_of(live, [without_totals(each) for each in live.records])
+    assert load.requests["cpu"] == pytest.approx(REQUESTS["cpu"], rel=0.03)
+    cpu = load.requests["cpu"]
+    assert load.notes == [f"What a pod requests is calculated from the recorded usage and utilization: cpu {cpu}m."]
+
+
+def test_latest_requests_keep_the_utilization_of_earlier_pods() -> None:
+    live = Live(make_hpa(cpu_metric(50)), seed=10)
+    live.run(wave(40, low=100, high=1500))
+    (metric,) = live.records[-1].metrics
+    assert metric.pods_requests is not None
+    doubled = replace(metric, pods_requests=quantity_text(2 * milli_value(metric.pods_requests), binary=False))
+    load = load_of(live, [*live.records[:-1], replace(live.records[-1], metrics=(doubled,))])
+    assert load.requests == {"cpu": 2 * REQUESTS["cpu"]}
+    again = [each for each in scales(replayed(live, load), live.records) if each[0] != live.records[-1].time]
+    assert again == [each for each in real_scales(live.records) if each[0] != live.records[-1].time]
 
 
 # --- notes and errors
