@@ -2,10 +2,9 @@
 
 access              the address of a server, and how the adapter authenticates
 auth                the forms of `auth`: sigv4, google, azure, oauth2
-credentials         TLS files, secrets in files, and the headers that they make
+credentials         TLS files, secrets in files, and `auth`: authenticates each request
 client              sends requests
 redaction           removes the credentials of a request from a server's error
-authenticators      authenticates requests as `auth` says
 credential_cache    keeps a credential that expires, and refreshes it ahead of time
 sigv4, google, azure, oauth2
                     where the credentials come from

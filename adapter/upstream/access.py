@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
 
+from multidict import CIMultiDict
+from yarl import URL
+
 from adapter.upstream.auth import Auth, check_proxy
 from kube.api.config import RestConfig
+
+Headers = CIMultiDict[str]
 
 
 class UpstreamConfigError(ValueError):
@@ -30,6 +35,23 @@ def header(name: str, value: str) -> tuple[str, str]:
     if not value.isprintable():
         raise UpstreamConfigError(f"the value of {name} cannot be sent in a header")
     return name, value
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingRequest:
+    """A request that is about to be sent.
+
+    Attributes:
+        method: GET or POST.
+        url: with its query, as it is sent.
+        headers: those that are set by the adapter.
+        body: the bytes of the body; None for none.
+    """
+
+    method: str
+    url: URL
+    headers: Headers = field(repr=False)
+    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

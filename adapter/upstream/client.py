@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 import aiohttp
 from yarl import URL
 
-from adapter.upstream.access import ServerAccess
-from adapter.upstream.authenticators import OutgoingRequest
+from adapter.upstream.access import OutgoingRequest, ServerAccess
 from adapter.upstream.credentials import Credentials
 from kube.aio.fairness import FairSemaphore, current_namespace
 from kube.api.config import client_socket
@@ -87,14 +86,13 @@ class UpstreamClient:
             connector = aiohttp.TCPConnector(limit=self._connections, socket_factory=client_socket)
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         method = "GET" if form is None else "POST"
-        request = await self._credentials.request(method, url, form=form, headers=headers)
-        async with self._open(self._session, request) as response:
-            if not await self._credentials.renewed(request, response.status):
-                yield response
-                return
-        request = await self._credentials.request(method, url, form=form, headers=headers)
-        async with self._open(self._session, request) as response:
-            yield response
+        async with contextlib.aclosing(self._credentials.flow(method, url, form=form, headers=headers)) as flow:
+            request: OutgoingRequest | None = await anext(flow)
+            while request is not None:
+                async with self._open(self._session, request) as response:
+                    request = await _following(flow, response.status)
+                    if request is None:
+                        yield response
 
     def _open(
         self, session: aiohttp.ClientSession, request: OutgoingRequest
@@ -110,6 +108,14 @@ class UpstreamClient:
             allow_redirects=False,
             timeout=_TIMEOUT,
         )
+
+
+async def _following(flow: AsyncGenerator[OutgoingRequest, int], status: int) -> OutgoingRequest | None:
+    """Return the request to send after a response with this status; None: that was the last one."""
+    try:
+        return await flow.asend(status)
+    except StopAsyncIteration:
+        return None
 
 
 async def read_up_to(response: aiohttp.ClientResponse, size: int) -> bytes:

@@ -143,6 +143,20 @@ class CredentialCache(Generic[T]):
         return issued.value
 
 
+def in_thread(issue: Callable[[bool], Issued[T]], provider: str, what: str) -> Callable[[bool], Awaitable[Issued[T]]]:
+    """Return a function that calls a library in a thread, and reports its errors without tokens."""
+
+    async def issue_in_thread(renew: bool) -> Issued[T]:
+        try:
+            return await asyncio.to_thread(issue, renew)
+        except CredentialsError:
+            raise
+        except Exception as error:  # noqa: BLE001  (a malformed response may cause any error in a library)
+            raise CredentialsError(f"{provider} gives no credentials for {what}: {reason(error)}") from None
+
+    return issue_in_thread
+
+
 def reason(error: BaseException) -> str:
     """Return an error of a library on one line that is not too long and has no token in it."""
     text = _OPAQUE.sub("...", " ".join(str(error).split()))

@@ -1,4 +1,4 @@
-"""The credentials for a server: TLS files, secrets in files, and `auth`.
+"""The credentials for a server: TLS files, secrets in files, and what `auth` says.
 
 Files are checked before each request and reloaded when they have changed, because kubelets and certificate managers
 replace them while the process runs. The old content stays in use while the new one is invalid, because files may be
@@ -8,21 +8,45 @@ read while they are written.
 from __future__ import annotations
 
 import base64
+import functools
 import logging
 import ssl
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapter.upstream.access import CredentialsError, ServerAccess, UpstreamConfigError
-from adapter.upstream.authenticators import Authenticator, OutgoingRequest, make_authenticator
+from adapter.upstream.access import CredentialsError, Headers, OutgoingRequest, ServerAccess, UpstreamConfigError
+from adapter.upstream.auth import Auth
+from adapter.upstream.credential_cache import CredentialCache, in_thread
 from kube.process.files import FilesVersion
 
 _log = logging.getLogger(__name__)
+
+_LIBRARIES: Final = {
+    "sigv4": ("botocore", "aws"),
+    "google": ("google-auth", "google"),
+    "azure": ("azure-identity", "azure"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    """A form of `auth`: a credential that expires, and how it authenticates requests.
+
+    Attributes:
+        cache: keeps the credential.
+        authenticated: returns a request with the credential.
+        refusals: the statuses with which servers refuse it.
+    """
+
+    cache: CredentialCache[Any]
+    authenticated: Callable[[OutgoingRequest, Any], OutgoingRequest]
+    refusals: frozenset[int] = frozenset({401})
 
 
 class Credentials:
@@ -37,14 +61,14 @@ class Credentials:
         self._tls_version = FilesVersion.of()
         self._uses_tls = "https" in (urlsplit(access.url).scheme, urlsplit(access.proxy_url).scheme)
         self._context: ssl.SSLContext | None = None
-        self._authenticator: Authenticator | None = None
+        self._scheme: _Scheme | None = None
         self._logged = ""
 
     @property
     def loaded(self) -> bool:
         """The TLS files have been read, or there is no TLS; the library of `auth` has been imported."""
         has_context = self._context is not None or not self._uses_tls
-        return has_context and (self._access.auth is None or self._authenticator is not None)
+        return has_context and (self._access.auth is None or self._scheme is not None)
 
     def load(self) -> None:
         """Read the TLS files, and import the library of `auth`, for the first time.
@@ -52,9 +76,9 @@ class Credentials:
         Raises:
             UpstreamConfigError: one cannot be used.
         """
-        if self._access.auth is not None and self._authenticator is None:
+        if self._access.auth is not None and self._scheme is None:
             try:
-                self._authenticator = make_authenticator(self._access.auth, what=self._access.title)
+                self._scheme = _scheme(self._access.auth, self._access.title)
             except UpstreamConfigError as error:
                 raise self._access.error(str(error)) from error
         if self.loaded:
@@ -85,10 +109,12 @@ class Credentials:
                     _log.warning("a TLS file has changed and cannot be used; the old one stays: %s", error)
         return self._context
 
-    async def request(
-        self, method: str, url: URL, *, form: Mapping[str, str] | None = None, headers: tuple[tuple[str, str], ...] = ()
-    ) -> OutgoingRequest:
-        """Return a request as it is sent, after `load`.
+    async def flow(
+        self, method: str, url: URL, *, form: Mapping[str, str] | None, headers: tuple[tuple[str, str], ...]
+    ) -> AsyncGenerator[OutgoingRequest, int]:
+        """Yield the requests to send one after another, after `load`; send in the status of each response.
+
+        The second one, if there is one, has another credential, since the server refused the first.
 
         Args:
             method: GET or POST.
@@ -103,27 +129,21 @@ class Credentials:
         if form is not None:
             request.headers["Content-Type"] = "application/x-www-form-urlencoded"
             request = replace(request, body=urlencode(form).encode())
-        return await self.authenticate(request)
-
-    async def authenticate(self, request: OutgoingRequest) -> OutgoingRequest:
-        """Return a request authenticated as `auth` says; other credentials are among `headers`.
-
-        Raises:
-            CredentialsError: there is no credential.
-        """
-        return await self._authenticator.authenticate(request) if self._authenticator is not None else request
-
-    async def renewed(self, request: OutgoingRequest, status: int) -> bool:
-        """Return whether a request that got this status can be sent again with another credential."""
-        authenticator = self._authenticator
-        return authenticator is not None and status in authenticator.refusals and await authenticator.renew(request)
+        scheme = self._scheme
+        if scheme is None:
+            yield request
+            return
+        credential = await scheme.cache.get()
+        status = yield scheme.authenticated(request, credential)
+        if status in scheme.refusals and await scheme.cache.renew(credential):
+            yield scheme.authenticated(request, await scheme.cache.get())
 
     async def close(self) -> None:
         """Cancel what is in progress."""
-        if self._authenticator is not None:
-            await self._authenticator.close()
+        if self._scheme is not None:
+            await self._scheme.cache.close()
 
-    async def headers(self, *others: tuple[str, str]) -> CIMultiDict[str]:
+    async def headers(self, *others: tuple[str, str]) -> Headers:
         """Return the server's headers, the Authorization header of a file or kubeconfig if there is one, and others.
 
         A later header replaces an earlier one of the same name, whatever the case of the names.
@@ -131,7 +151,7 @@ class Credentials:
         Raises:
             CredentialsError: the file with the secret cannot be read, or has none.
         """
-        headers: CIMultiDict[str] = CIMultiDict()
+        headers: Headers = CIMultiDict()
         for name, value in (*self._access.headers, *(await self._authorization()).items(), *others):
             headers[name] = value
         return headers
@@ -161,6 +181,49 @@ class Credentials:
         if not self._secret or not self._secret.isprintable():
             raise CredentialsError(f"{name} holds no {kind}")
         return self._secret
+
+
+def _scheme(auth: Auth, what: str) -> _Scheme:
+    """Return the scheme of a form of `auth`, after importing its library, which may take a second.
+
+    Raises:
+        UpstreamConfigError: the library is not installed, or a file cannot be used.
+    """
+    name = next(name for name in auth.__struct_fields__ if getattr(auth, name) is not None)
+    try:
+        if auth.sigv4 is not None:
+            from adapter.upstream.sigv4 import AwsCredentials, signed
+
+            keys = in_thread(AwsCredentials(auth.sigv4).issue, "AWS", what)
+            cache = CredentialCache(keys, what=f"AWS credentials for {what}")
+            # AWS refuses expired credentials with 403, too.
+            return _Scheme(cache, functools.partial(signed, auth.sigv4), frozenset({401, 403}))
+        if auth.google is not None:
+            from adapter.upstream.google import GoogleTokens
+
+            issue = in_thread(GoogleTokens().issue, "Google", what)
+        elif auth.azure is not None:
+            from adapter.upstream.azure import AzureTokens
+
+            issue = in_thread(AzureTokens(auth.azure).issue, "Azure", what)
+        else:
+            from adapter.upstream.oauth2 import OAuth2Tokens
+
+            assert auth.oauth2 is not None, "Auth has exactly one form"
+            issue = OAuth2Tokens(auth.oauth2, what=what).issue
+    except ImportError as error:
+        library, extra = _LIBRARIES.get(name, (name, name))
+        raise UpstreamConfigError(
+            f"{name} for {what} needs {library}: install milliscale[{extra}], or build the image with"
+            " LOCK=requirements-clouds.lock"
+        ) from error
+    return _Scheme(CredentialCache(issue, what=f"token for {what}"), _with_headers)
+
+
+def _with_headers(request: OutgoingRequest, more: tuple[tuple[str, str], ...]) -> OutgoingRequest:
+    headers = request.headers.copy()
+    headers.update(more)
+    return replace(request, headers=headers)
 
 
 def _context(access: ServerAccess) -> ssl.SSLContext:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from botocore.auth import SigV4Auth as Signer
@@ -14,10 +14,9 @@ from botocore.config import Config
 from botocore.session import Session
 from yarl import URL
 
-from adapter.upstream.access import CredentialsError
+from adapter.upstream.access import CredentialsError, OutgoingRequest
 from adapter.upstream.auth import SigV4Auth
-from adapter.upstream.authenticators import OutgoingRequest, in_thread
-from adapter.upstream.credential_cache import CredentialCache, Issued
+from adapter.upstream.credential_cache import Issued
 
 # botocore refreshes the pod's credentials itself when it is asked for them, which blocks. What it returns is valid for
 # ten minutes or more; otherwise it raises an error.
@@ -28,44 +27,28 @@ _CLIENTS: Final = Config(connect_timeout=5, read_timeout=10, retries={"total_max
 _UNRESERVED: Final = "-_.~"
 
 
-class SigV4Authenticator:
-    """Signs requests with the credentials that botocore finds, or with those of a role that they may assume."""
+def signed(auth: SigV4Auth, request: OutgoingRequest, credentials: Any) -> OutgoingRequest:
+    """Sign the method, URL, Host, Content-Type and body of a request. Other headers may be changed by proxies."""
+    url, headers = _encoded(request.url), request.headers.copy()
+    headers["Host"] = _host(url)
+    aws = AWSRequest(method=request.method, url=str(url), data=request.body)
+    for name in ("Host", "Content-Type"):
+        if name in headers:
+            aws.headers[name] = headers[name]
+    Signer(credentials, auth.service, auth.region).add_auth(aws)
+    headers.update(aws.headers.items())
+    return replace(request, url=url, headers=headers)
 
-    # AWS refuses expired credentials with 403, too.
-    refusals: ClassVar = frozenset({401, 403})
 
-    def __init__(self, auth: SigV4Auth, *, what: str, clock: Callable[[], float] = time.time) -> None:
+class AwsCredentials:
+    """Finds the credentials that botocore finds, or those of a role that they may assume."""
+
+    def __init__(self, auth: SigV4Auth, *, clock: Callable[[], float] = time.time) -> None:
         self._auth = auth
         self._clock = clock
         self._session: Any = None
-        self._cache: CredentialCache[Any] = CredentialCache(
-            in_thread(self._issue, "AWS", what), what=f"AWS credentials for {what}"
-        )
 
-    async def authenticate(self, request: OutgoingRequest) -> OutgoingRequest:
-        """Sign the method, URL, Host, Content-Type and body. Other headers may be changed by proxies."""
-        credentials = await self._cache.get()
-        url = _encoded(request.url)
-        headers = request.headers.copy()
-        headers["Host"] = _host(url)
-        signed = AWSRequest(method=request.method, url=str(url), data=request.body)
-        for name in ("Host", "Content-Type"):
-            if name in headers:
-                signed.headers[name] = headers[name]
-        Signer(credentials, self._auth.service, self._auth.region).add_auth(signed)
-        for name, value in signed.headers.items():
-            headers[name] = value
-        return replace(request, url=url, headers=headers, credential=credentials)
-
-    async def renew(self, request: OutgoingRequest) -> bool:
-        """See Authenticator."""
-        return await self._cache.renew(request.credential)
-
-    async def close(self) -> None:
-        """See Authenticator."""
-        await self._cache.close()
-
-    def _issue(self, renew: bool) -> Issued[Any]:
+    def issue(self, renew: bool) -> Issued[Any]:
         """Return credentials. Blocks: it reads files, and sends requests to the metadata service and to STS."""
         if self._session is None or renew:
             self._session = Session()

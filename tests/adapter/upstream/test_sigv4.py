@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from botocore.credentials import ReadOnlyCredentials
 from multidict import CIMultiDict
 from yarl import URL
 
 from adapter.prometheus import PrometheusClient, PrometheusOptions, PrometheusUnavailable
 from adapter.upstream import Auth, SigV4Auth
-from adapter.upstream.authenticators import OutgoingRequest
-from adapter.upstream.sigv4 import SigV4Authenticator
+from adapter.upstream.access import OutgoingRequest
+from adapter.upstream.sigv4 import signed
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
 from tests.adapter.upstream.aws_services import FakeAws, Key, ReceivedRequest, RefusedError, SignatureVerifier
 from tests.adapter.upstream.web_servers import served
@@ -237,9 +238,8 @@ def test_verifier_agrees_with_aws_test_suite(case: str) -> None:
         SUITE.verify(changed)
 
 
-async def test_host_is_signed_without_a_default_port() -> None:
-    authenticator = SigV4Authenticator(SigV4Auth(region="eu-west-1"), what="Prometheus")
+def test_host_is_signed_without_a_default_port() -> None:
     for url, host in (("https://aps.example/x", "aps.example"), ("https://aps.example:8443/x", "aps.example:8443")):
-        request = await authenticator.authenticate(OutgoingRequest("GET", URL(url), CIMultiDict()))
-        assert request.headers["Host"] == host
-    await authenticator.close()
+        credentials = ReadOnlyCredentials("AKID", "secret", None)
+        request = OutgoingRequest("GET", URL(url), CIMultiDict())
+        assert signed(SigV4Auth(region="eu-west-1"), request, credentials).headers["Host"] == host
