@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from adapter.gil import releasing_gil
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
-from adapter.rules.naming import ResourceNaming
+from adapter.rules.naming import NAMESPACES, ResourceNaming
 from kube.api.mapping import GroupResource, NoMatchError, ResourceLookup
 
 _log = logging.getLogger(__name__)
 
-NAMESPACES = GroupResource("", "namespaces")
 # prometheus-adapter counts metrics of these as not namespaced, whatever other labels a series has.
 _CLUSTER_SCOPED = frozenset({NAMESPACES, GroupResource("", "nodes"), GroupResource("", "persistentvolumes")})
 

@@ -27,11 +27,10 @@ from adapter.rules import QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
 from kube.api.mapping import GroupResource
 from kube.api.status import service_unavailable
-from kube.values.selectors import LabelSelector
+from kube.values.selectors import EVERYTHING, LabelSelector
 
 # Fewer metrics are sorted within a millisecond, without a thread.
 _FEW = 500
-_EVERYTHING = LabelSelector()
 # After all times of creation.
 _NEVER = "~"
 
@@ -138,9 +137,7 @@ class ObjectCatalog:
         if problem is not None:
             raise service_unavailable(f"it is not known yet which metrics there are: {problem}")
 
-    def find_external(
-        self, namespace: str, metric: str, selector: LabelSelector = _EVERYTHING
-    ) -> ExternalSource | None:
+    def find_external(self, namespace: str, metric: str, selector: LabelSelector = EVERYTHING) -> ExternalSource | None:
         """Return the source of an external metric in a namespace; None if there is no such metric."""
         found = self._external.first(namespace, metric)
         if found is None or _value_labels(found.source) is None:
@@ -154,7 +151,7 @@ class ObjectCatalog:
         metric: str,
         *,
         name: str = "",
-        selector: LabelSelector = _EVERYTHING,
+        selector: LabelSelector = EVERYTHING,
     ) -> CustomSource | None:
         """Return the source of a metric of a resource (in the plural); None if there is no such metric.
 

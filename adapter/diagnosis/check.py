@@ -19,12 +19,12 @@ from adapter.planning.coalescer import Pause
 from adapter.planning.metric_queries import coalesced_query
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import AnyRule, Merge, ResourceRules, Rule
+from adapter.rules.naming import NAMESPACES
 from kube.api.mapping import GroupResource, ResourceLookup
 
 _CONCURRENT_EXAMPLES = 8
 # A query for all objects may cost as much as this many others, whose number is not known.
 _FEW_VALUES = 50
-_NAMESPACES = GroupResource("", "namespaces")
 
 
 async def check(
@@ -109,7 +109,7 @@ def _example_metrics(result: RuleResult, count: int) -> Sequence[int]:
         if not metric.hidden_by:
             key = source.info.resource if isinstance(source, CustomSource) else None
             by_resource.setdefault(key, []).append(index)
-    ordered = [by_resource[key] for key in sorted(by_resource, key=lambda resource: resource == _NAMESPACES)]
+    ordered = [by_resource[key] for key in sorted(by_resource, key=lambda resource: resource == NAMESPACES)]
     round_robin = [index for indexes in zip_longest(*ordered) for index in indexes if index is not None]
     return sorted(round_robin[:count])
 
@@ -131,7 +131,7 @@ def _example_findings(rule: RuleReport) -> Iterator[Finding]:
     impossible = [(metric, example) for metric, example in examples if example.impossible]
     failed = [(metric, example) for metric, example in examples if example.problem]
     if any(example.values for _, example in examples):
-        failed = [(metric, example) for metric, example in failed if not metric.startswith(f"{_NAMESPACES}/")]
+        failed = [(metric, example) for metric, example in failed if not metric.startswith(f"{NAMESPACES}/")]
     if impossible:
         metric, example = impossible[0]
         yield error("no-object-name", rule.rule, f"{metric}: {example.problem}")

@@ -19,9 +19,8 @@ from adapter.diagnosis.series_names import SeriesNames
 from adapter.gil import releasing_gil
 from adapter.metrics.resource_metrics import missing_resource_labels
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile, ScheduleRule
+from adapter.rules.naming import NAMESPACES
 from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
-
-_NAMESPACES = GroupResource("", "namespaces")
 
 _Resources = Mapping[GroupResource, ResourceInfo | None]
 """The resources that rules name; None for those that do not exist or are unknown."""
@@ -157,7 +156,7 @@ def _lint_namespace_label(rule: Rule | QueryRule, resources: _Resources) -> Iter
             )
             yield error("no-namespace-label", f"{rule.key}.resources", message)
         return
-    if rule.resources.template is not None or any(info.group_resource == _NAMESPACES for info in infos):
+    if rule.resources.template is not None or any(info.group_resource == NAMESPACES for info in infos):
         return
     if rule.external:
         if rule.resources.namespaced:

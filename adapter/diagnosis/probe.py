@@ -30,22 +30,20 @@ from adapter.planning.vector_cache import InstantQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector, sent_query
 from adapter.prometheus.errors import server_text
 from adapter.prometheus.results import HISTOGRAMS
-from adapter.promql import label_text
+from adapter.promql import is_plain_name, label_text
 from adapter.rules import QueryRule, Rule, ScheduleRule
 from adapter.schedules.schedule import next_change
 from kube.api.mapping import GroupResource, ResourceLookup
 from kube.api.status import StatusError
 from kube.values.fields import quote
 from kube.values.quantity import Quantity, milli_text
-from kube.values.selectors import LabelSelector
+from kube.values.selectors import EVERYTHING, LabelSelector
 
-_EVERYTHING = LabelSelector()
 _NODES = GroupResource("", "nodes")
 # Kubernetes' pattern for node names; an address with a port does not match.
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _NOT_FOUND = 404
 _EXISTING_SECONDS = 2.0
-_SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +56,7 @@ class Selection:
     namespace: str = ""
     name: str = ""
     selector: LabelSelector | None = None
-    metric_selector: LabelSelector = _EVERYTHING
+    metric_selector: LabelSelector = EVERYTHING
 
 
 @dataclass(slots=True)
@@ -176,7 +174,7 @@ class Probe:
             namespace=namespace,
             name=name if selector is None else ALL_OBJECTS,
             metric=source.info.metric,
-            selector=selector or _EVERYTHING,
+            selector=selector or EVERYTHING,
             metric_selector=selection.metric_selector,
             deadline=self._deadline(),
         )
@@ -302,7 +300,7 @@ class Probe:
             query = source.rule.query
         else:
             name, text = source.series, ",".join(matchers)
-            if not _SERIES_NAME.fullmatch(name):
+            if not is_plain_name(name):
                 name, text = "", ",".join((f"__name__={quote(name)}", *matchers))
             query = f"topk(1,{name}{{{text}}})"
         try:

@@ -17,7 +17,7 @@ from adapter.diagnosis.report import Finding, error, warning
 from adapter.gotemplate import Template
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.rendering import QueryError, custom_query, external_query
-from adapter.promql import Labels, PromqlError, can_be_nan, is_scalar, parse, result_labels, selectors
+from adapter.promql import Labels, PromqlError, can_be_nan, is_plain_name, is_scalar, parse, result_labels, selectors
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule
 from adapter.rules.field_types import QUERY_FIELDS
 from adapter.rules.model import on_one_line
@@ -26,7 +26,6 @@ from kube.api.mapping import GroupResource
 _NAME = "x"
 _SERIES = "series"
 _MAX_LABELS = 4
-_PLAIN_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _NAMESPACE_WORDS = frozenset({"namespace", "namespaces"})
 # The delimiters of Helm and most other templates.
 _OTHER_DELIMITERS = re.compile(rf"\{{\{{-?\s*\.(?:{'|'.join(QUERY_FIELDS)})\b[^}}]*\}}\}}")
@@ -200,7 +199,7 @@ def _source(rule: Rule, series: str, label: str, namespace_label: str = "") -> C
 
 def _unquoted(series: str) -> str:
     """Return a series' name, or a placeholder if it needs quotes in PromQL; such series make no metrics."""
-    return series if _PLAIN_NAME.fullmatch(series) else _SERIES
+    return series if is_plain_name(series) else _SERIES
 
 
 def _no_object_label(path: str, tree: Expr, label: str) -> Finding:

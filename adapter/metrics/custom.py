@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP
-from adapter.catalog.inventory import NAMESPACES, CustomSource
+from adapter.catalog.inventory import CustomSource
 from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.objects import ObjectNames
@@ -23,6 +23,7 @@ from adapter.planning.rule_queries import RuleQueries, by_name
 from adapter.planning.vector_index import IndexedVector
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import AnyRule, Policy, QueryRule, Rule
+from adapter.rules.naming import NAMESPACES
 from kube.api.client import KubeError
 from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.api.status import StatusError, internal_error, not_found, service_unavailable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from adapter.deadlines import NO_DEADLINE, Deadline
-from kube.values.selectors import LabelSelector
+from kube.values.selectors import EVERYTHING, LabelSelector
 
 ALL_OBJECTS = "*"
 """The name in a request for all objects that the selector matches."""
@@ -30,8 +30,8 @@ class CustomMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     metric: str
-    selector: LabelSelector = LabelSelector()
-    metric_selector: LabelSelector = LabelSelector()
+    selector: LabelSelector = EVERYTHING
+    metric_selector: LabelSelector = EVERYTHING
     deadline: Deadline = NO_DEADLINE
 
 
@@ -40,5 +40,5 @@ class ExternalMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     metric: str
-    selector: LabelSelector = LabelSelector()
+    selector: LabelSelector = EVERYTHING
     deadline: Deadline = NO_DEADLINE

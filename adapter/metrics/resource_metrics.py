@@ -32,14 +32,13 @@ from kube.aio.tasks import all_of
 from kube.api import status
 from kube.api.mapping import GroupResource, ResourceInfo
 from kube.api.status import internal_error
-from kube.values.selectors import LabelSelector
+from kube.values.selectors import EVERYTHING, LabelSelector
 
 _PODS = ResourceInfo(group="", version="v1", kind="Pod", plural="pods", singular="pod", namespaced=True)
 _NODES = ResourceInfo(group="", version="v1", kind="Node", plural="nodes", singular="node", namespaced=False)
 _NAMESPACES = ResourceInfo(
     group="", version="v1", kind="Namespace", plural="namespaces", singular="namespace", namespaced=False
 )
-_EVERYTHING = LabelSelector()
 # Namespaces queried concurrently, with two queries each; more could overflow the queue of a namespace.
 _NAMESPACES_AT_ONCE = 8
 
@@ -179,7 +178,7 @@ class ResourceMetrics:
         all_objects: bool,
     ) -> tuple[ObjectSamples, ObjectSamples]:
         """Return the samples of CPU and those of memory."""
-        queries = [ObjectsQuery(source, namespace, names, all_objects, _EVERYTHING) for source in sources]
+        queries = [ObjectsQuery(source, namespace, names, all_objects, EVERYTHING) for source in sources]
         cpu, memory = await all_of(self._samples(query, deadline) for query in queries)
         return cpu, memory
 

@@ -38,10 +38,9 @@ from adapter.planning.rendering import (
 from adapter.planning.vector_index import ObjectLabels
 from adapter.promql import Labels, groups_alike, separable_labels
 from adapter.rules import AnyRule, Merge, QueryRule, Rule
-from kube.values.selectors import LabelSelector, Operator, Requirement
+from kube.values.selectors import EVERYTHING, LabelSelector, Operator, Requirement
 
 _COMPACT_FROM = 8 * 1024
-_EVERYTHING = LabelSelector()
 _NAME = "x"
 _NO_QUERY = "a schedule has no query"
 # Of a query for one namespace or object, to see in which selectors the matchers stand.
@@ -66,7 +65,7 @@ class Plan:
 
     queries: tuple[str, ...]
     labels: tuple[tuple[str, str], ...] = ()
-    selector: LabelSelector = _EVERYTHING
+    selector: LabelSelector = EVERYTHING
     value_labels: tuple[tuple[str, str], ...] | None = None
     too_long: bool = False
 
@@ -256,9 +255,9 @@ def coalesced_query(source: Source) -> str:
     """Return the query for all objects or namespaces of a metric; "" if it cannot be coalesced."""
     query: MetricQuery
     if isinstance(source, ExternalSource):
-        query = ExternalQuery(source, "", _EVERYTHING)
+        query = ExternalQuery(source, "", EVERYTHING)
     else:
-        query = ObjectsQuery(source, _NAME if source.info.namespaced else "", [_NAME], False, _EVERYTHING)
+        query = ObjectsQuery(source, _NAME if source.info.namespaced else "", [_NAME], False, EVERYTHING)
     found = query.coalesced()
     return found.text if found is not None else ""
 

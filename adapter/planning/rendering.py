@@ -15,10 +15,9 @@ from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.gotemplate import Template, TemplateError
 from adapter.promql import label_text
 from kube.values.fields import quote
-from kube.values.selectors import LabelSelector, Operator, Requirement
+from kube.values.selectors import EVERYTHING, LabelSelector, Operator, Requirement
 
 _ANY = ".+"
-_EVERYTHING = LabelSelector()
 # Most values need no escaping; this check is faster than a replacement for each value.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:|/ -]*")
 _METACHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
@@ -50,7 +49,7 @@ def custom_query(
     *,
     names: Sequence[str] | None,
     namespace: str | None,
-    selector: LabelSelector = _EVERYTHING,
+    selector: LabelSelector = EVERYTHING,
     compact: bool = False,
     by_namespace: bool = False,
     pattern: str = _ANY,
@@ -84,7 +83,7 @@ def custom_query(
 
 
 def external_query(
-    template: Template, source: ExternalSource, *, namespace: str | None, selector: LabelSelector = _EVERYTHING
+    template: Template, source: ExternalSource, *, namespace: str | None, selector: LabelSelector = EVERYTHING
 ) -> str:
     """Return the query for an external metric; `namespace` is "" for a rule that is not namespaced, None for all.
 

@@ -9,7 +9,7 @@ restrict   adds a label matcher to every selector of a query
 from __future__ import annotations
 
 from adapter.promql.labels import Labels, can_be_nan, groups_alike, result_labels, separable_labels
-from adapter.promql.literals import PromqlError, label_text
+from adapter.promql.literals import PromqlError, is_plain_name, label_text
 from adapter.promql.restrict import restrict_query, restrict_selector
 from adapter.promql.tree import (
     bare,
@@ -30,6 +30,7 @@ __all__ = [
     "can_be_nan",
     "children",
     "groups_alike",
+    "is_plain_name",
     "is_scalar",
     "label_text",
     "matcher_sign",

@@ -19,6 +19,7 @@ _ESCAPES = re.compile(
     rb"""\\(?:(?P<one>[abfnrtv\\'"])|(?P<octal>[0-3][0-7]{2})|x(?P<byte>[0-9a-fA-F]{2})"""
     rb"""|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})|)"""
 )
+_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _UNSAFE = re.compile(r"[^ -!#-\[\]-~]")
 
@@ -102,6 +103,11 @@ def quote(value: str) -> str:
 def label_text(name: str) -> str:
     """Return a label's name as PromQL has it: in quotes if it needs them, which Prometheus reads since version 3."""
     return name if _LABEL.fullmatch(name) else quote(name)
+
+
+def is_plain_name(metric: str) -> bool:
+    """Return whether the name of a metric needs no quotes: names of other forms exist since Prometheus 3."""
+    return _METRIC.fullmatch(metric) is not None
 
 
 def _escape(found: re.Match[str]) -> str:

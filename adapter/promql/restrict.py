@@ -13,7 +13,6 @@ finds no selector without the matcher.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -39,10 +38,9 @@ from promql_parser import (
     VectorSelector,
 )
 
-from adapter.promql.literals import PromqlError, label_text, quote
+from adapter.promql.literals import PromqlError, is_plain_name, label_text, quote
 from adapter.promql.tree import SHIFT_SECONDS, matcher_sign, matchers, operator, parse, parser_errors, selectors
 
-_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
 _NAME = "__name__"
 _RESERVED = "__"
 # Labels that series can have. Other names with two underscores are instructions: Mimir and Cortex execute the query
@@ -167,7 +165,7 @@ class _Writer:
 
     def _selector(self, selector: VectorSelector) -> str:
         name = selector.name or ""
-        named = _METRIC.fullmatch(name) is not None and name.lower() not in _NO_NAMES
+        named = is_plain_name(name) and name.lower() not in _NO_NAMES
         rest = selector.matchers.matchers if named else matchers(selector)
         written = [_matcher(self._matcher), *(_matcher(one) for one in rest if not _same(one, self._matcher))]
         if name.startswith(_RESERVED):

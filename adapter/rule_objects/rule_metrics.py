@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from adapter.catalog.inventory import NAMESPACES, CustomSource, Source
+from adapter.catalog.inventory import CustomSource, Source
 from adapter.catalog.snapshot import part_of
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule
+from adapter.rules.naming import NAMESPACES
 from kube.api.mapping import ResourceLookup
 
 # Each metric takes memory here, and a line in the discovery of every client of the cluster. Those of one rule are

@@ -20,6 +20,7 @@ import msgspec
 from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from adapter.prometheus.notices import PartialResponses
+from adapter.promql import is_plain_name
 from adapter.rules.field_types import Boolean, Duration, Headers, RequiredText, Section, ShortOverrides, Window
 from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter
 from adapter.rules.schedule_spec import Activation, ScheduleSpec
@@ -30,7 +31,6 @@ from kube.api.mapping import GroupResource
 
 _SHOWN_QUERY = 80
 # Other names are in quotes in PromQL.
-_SERIES_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _QUOTES = frozenset("\"'`\\")
 _UNQUOTED = re.compile(r"""(?<!["'`])<<-?\s*\.Series\b""")
 _THE_OTHER_ADAPTER = "the adapter that external metrics are forwarded to"
@@ -119,7 +119,7 @@ class Rule(_MetricRule, frozen=True, kw_only=True):
 
     def can_query(self, series: str) -> bool:
         """Return whether the query can have a series' name: one that needs quotes only if the template has them."""
-        if _SERIES_NAME.fullmatch(series):
+        if is_plain_name(series):
             return True
         return series.isprintable() and not _QUOTES.intersection(series) and not _UNQUOTED.search(self.query.source)
 

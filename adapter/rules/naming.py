@@ -14,6 +14,10 @@ from adapter.rules.field_types import Boolean, Overrides, Section
 from adapter.rules.goregex import GoRegex, GoRegexError
 from kube.api.mapping import GroupResource
 
+NAMESPACES = GroupResource("", "namespaces")
+NAMESPACE_NAMES = (GroupResource("", "namespace"), NAMESPACES)
+"""How rules name the resource of namespaces."""
+
 ANY_SERIES = GoRegex(".*")
 """The default of name.matches."""
 

@@ -19,6 +19,7 @@ from adapter.prometheus.options import PrometheusOptions, Tenant
 from adapter.rules.decoding import Part
 from adapter.rules.field_types import Boolean
 from adapter.rules.model import AnyRule, Merge, QueryRule, Rule
+from adapter.rules.naming import NAMESPACE_NAMES
 from adapter.rules.reading import parse_rules_only, read_rule
 from adapter.rules.strictyaml import RulesError, Tree
 from kube.api.mapping import GroupResource
@@ -37,7 +38,6 @@ _SHOWN_KEY = 80
 _MAX_FILTERS = 16  # as in the CustomResourceDefinition
 _SECTIONS = {"External": "externalRules", "Pods": "rules", "Object": "rules"}
 _PODS = (GroupResource("", "pod"), GroupResource("", "pods"))
-_NAMESPACES = (GroupResource("", "namespace"), GroupResource("", "namespaces"))
 _Servers = Mapping[str, PrometheusOptions]
 
 
@@ -183,7 +183,7 @@ def restricted(rule: AnyRule, *, key: str, namespace: str, tenancy: Tenancy) -> 
     # Requests for other namespaces never come, so a query for all of them would be waste.
     rule = structs.replace(rule, merge=Merge.NEVER)
     resources = rule.resources
-    has_label = resources.template is not None or any(named in _NAMESPACES for _, named in resources.overrides)
+    has_label = resources.template is not None or any(named in NAMESPACE_NAMES for _, named in resources.overrides)
     if rule.external and not has_label:
         rule = structs.replace(rule, resources=structs.replace(resources, namespaced=Boolean(False)))
     return rule

@@ -27,17 +27,15 @@ from adapter.rules.model import (
     ServerSpec,
     shortened,
 )
-from adapter.rules.naming import is_metric_name
+from adapter.rules.naming import NAMESPACE_NAMES, NAMESPACES, is_metric_name
 from adapter.rules.schedule_spec import ReadFile, SpecError, made_schedule
 from adapter.rules.strictyaml import RulesError
 from adapter.upstream import Auth
-from kube.api.mapping import GroupResource
 
 CHART_KEYS = frozenset({"default", "custom", "existing", "external", "resource"})
 """Keys below `rules` in the values of prometheus-adapter's chart."""
 
 _MAX_OTHER_ADAPTERS = 10
-_NAMESPACES = (GroupResource("", "namespace"), GroupResource("", "namespaces"))
 _Servers = Mapping[str, PrometheusOptions]
 _log = logging.getLogger(__name__)
 
@@ -274,7 +272,7 @@ def _with_labels(part: Part, rule: QueryRule, *, external: bool) -> QueryRule:
         key = f".resources.{label}"
         if not label.isprintable() or not label.strip():  # since Prometheus 3 almost any name is valid: k8s.pod.name
             raise part.error("no Prometheus label has such a name", key=key)
-        if named in _NAMESPACES:
+        if named in NAMESPACE_NAMES:
             if namespace_label:
                 raise part.error(f"{namespace_label} names the namespace already", key=key)
             namespace_label = label
@@ -289,7 +287,7 @@ def _with_labels(part: Part, rule: QueryRule, *, external: bool) -> QueryRule:
         if not namespace_label:
             raise part.error("say which label names which resource, such as {pod: pod}", key=".resources")
         # A metric of namespaces themselves, which are in no namespace.
-        namespace_label, resource_label, resource = "", namespace_label, _NAMESPACES[1]
+        namespace_label, resource_label, resource = "", namespace_label, NAMESPACES
     return structs.replace(rule, resource=resource, resource_label=resource_label, namespace_label=namespace_label)
 
 

@@ -21,7 +21,7 @@ from adapter.serving.requests import Request, Response, encode_list, method_not_
 from kube.api import status
 from kube.api.status import StatusError
 from kube.values.field_selectors import FieldSelector
-from kube.values.selectors import LabelSelector
+from kube.values.selectors import EVERYTHING, LabelSelector
 
 _KINDS = {"pods": "PodMetrics", "nodes": "NodeMetrics"}
 _TABLE_FORMS = tuple(Conversion("Table", "meta.k8s.io", version) for version in ("v1", "v1beta1"))
@@ -86,7 +86,7 @@ def _negotiate(request: Request) -> tuple[Representation, tuple[str, str] | None
 def _selectors(request: Request, name: str) -> tuple[LabelSelector, FieldSelector]:
     """Return the selectors of a list; they are ignored for a single object."""
     if name:
-        return LabelSelector(), FieldSelector.parse("")
+        return EVERYTHING, FieldSelector.parse("")
     check_numbers(request.target.query)
     return request.label_selector("labelSelector"), field_selector(request.target.query)
 

@@ -155,6 +155,10 @@ class LabelSelector:
         return ",".join(map(str, self.requirements))
 
 
+EVERYTHING = LabelSelector()
+"""Selects all objects."""
+
+
 class _Parser:
     """Recursive descent over the tokens; `""` is the end of the text.
 

@@ -10,10 +10,8 @@ from adapter.prometheus import DEFAULT_DESTINATION, Destination, Scalar, Vector
 from adapter.prometheus.results import decode
 from adapter.rules import Rule, parse_rules
 from kube.api.mapping import GroupResource
-from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import series_rule
 
-EVERYTHING = LabelSelector()
 SUM = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (<<.GroupBy>>)"
 RAW = "<<.Series>>{<<.LabelMatchers>>}"
 PODS = GroupResource("", "pods")

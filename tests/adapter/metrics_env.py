@@ -26,12 +26,11 @@ from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError
 from adapter.rules import Rule, RulesFile, load_rules
 from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
-from kube.values.selectors import LabelSelector
+from kube.values.selectors import EVERYTHING, LabelSelector
 from tests.kube.scripted import ScriptedServer, connected, respond, scripted_server
 
 DATA = Path(__file__).parent.parent / "data"
 RULES = DATA / "rules"
-EVERYTHING = LabelSelector()
 NOW = 1_700_000_000.0
 
 

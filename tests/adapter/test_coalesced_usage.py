@@ -24,13 +24,12 @@ from adapter.planning.vector_index import IndexedVector, indexed
 from adapter.prometheus import DEFAULT_DESTINATION, PrometheusQueryError, Sample, Vector
 from adapter.rules import ResourceRules, load_rules, parse_rules
 from kube.api.mapping import ResourceInfo
-from kube.values.selectors import LabelSelector
+from kube.values.selectors import EVERYTHING, LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.adapter.coalescing_rules import AtOneMoment
 from tests.adapter.metrics_env import NOW, RULES
 from tests.adapter.test_resource_metrics import Prometheus
 
-EVERYTHING = LabelSelector()
 MATCHERS = 'container!="",namespace=~".+",pod=~".+"'
 CPU = f"sum by (pod,container,namespace) (rate(container_cpu_usage_seconds_total{{{MATCHERS}}}[5m]))"
 MEMORY = f"sum by (pod,container,namespace) (container_memory_working_set_bytes{{{MATCHERS}}})"

@@ -11,10 +11,9 @@ from adapter.planning.metric_queries import ObjectsQuery, Plan
 from adapter.promql import separable_labels
 from adapter.rules import Rule, parse_rules
 from kube.api.mapping import GroupResource
-from kube.values.selectors import LabelSelector
+from kube.values.selectors import EVERYTHING
 from tests.adapter.metrics_env import series_rule
 
-EVERYTHING = LabelSelector()
 GROUPED = "sum(rate(<<.Series>>{<<.LabelMatchers>>}[1m])) by (<<.GroupBy>>)"
 SHARE = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>) / scalar(sum(<<.Series>>{<<.LabelMatchers>>}))"
 PODS = [f"web-{number}" for number in range(1000)]

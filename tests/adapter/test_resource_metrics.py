@@ -36,11 +36,10 @@ from adapter.serving.discovery import Discovery
 from kube.api.mapping import ResourceInfo
 from kube.api.status import StatusError
 from kube.values.field_selectors import FieldSelector, FieldSelectorError
-from kube.values.selectors import LabelSelector
+from kube.values.selectors import EVERYTHING, LabelSelector
 from tests.adapter.metrics_env import NOW, RULES
 from tests.adapter.serving import CannedNames
 
-EVERYTHING = LabelSelector()
 Value = Callable[[str], Vector | Scalar]
 
 

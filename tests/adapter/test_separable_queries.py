@@ -8,8 +8,8 @@ import pytest
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery, coalesced_query
-from kube.values.selectors import LabelSelector
-from tests.adapter.coalescing_rules import EVERYTHING, RAW, SUM, external, source
+from kube.values.selectors import EVERYTHING, LabelSelector
+from tests.adapter.coalescing_rules import RAW, SUM, external, source
 
 
 def for_objects(made_of: CustomSource, namespace: str, selector: LabelSelector) -> str:
