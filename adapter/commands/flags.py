@@ -19,8 +19,7 @@ from click.core import ParameterSource
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
-from adapter.prometheus.notices import PartialResponses
-from adapter.prometheus.options import DEFAULT_CONNECTIONS
+from adapter.prometheus.options import DEFAULT_CONNECTIONS, PartialResponses
 from adapter.rules.reading import parse_auth
 from adapter.upstream import Auth, header
 from kube.api.config import RestConfigError, load_config

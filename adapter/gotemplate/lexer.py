@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adapter.gotemplate.functions import TemplateError
+from adapter.gotemplate.program import TemplateError
 
 _BLANKS = " \t\r\n"
 _SHOWN = 60

@@ -8,28 +8,72 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from adapter.gotemplate import program
-from adapter.gotemplate.functions import FUNCTIONS, TemplateError, Value, check_format, field, to_text
 from adapter.gotemplate.lexer import Action, Token, split
-from adapter.gotemplate.program import Expression, Program, Statement
+from adapter.gotemplate.program import (
+    FUNCTIONS,
+    Expression,
+    Frame,
+    Statement,
+    TemplateError,
+    Value,
+    check_format,
+    field,
+    to_text,
+)
 
 _CONSTANTS = {"true": True, "false": False}
 _BLOCKS = ("if", "range", "with")
 
 
-def parse(source: str, fields: Collection[str]) -> Program:
-    """Parse a template whose data has these fields.
+class Template:
+    """A template that has been parsed and checked.
 
-    Raises:
-        TemplateError: with the action that is wrong, and why.
+    Attributes:
+        source: its text.
     """
-    parser = _Parser(source, fields)
-    try:
-        return Program(parser.template(), parser.slots, frozenset(parser.examined))
-    except RecursionError as error:
-        raise TemplateError("it is nested too deep") from error
+
+    __slots__ = ("_examined", "_slots", "_statement", "source")
+
+    def __init__(self, source: str, *, fields: Collection[str]) -> None:
+        """Parse a template whose data has exactly these fields.
+
+        Raises:
+            TemplateError: with the action that is wrong, and why.
+        """
+        self.source = source
+        parser = _Parser(source, fields)
+        try:
+            self._statement = parser.template()
+        except RecursionError as error:
+            raise TemplateError("it is nested too deep") from error
+        self._slots = parser.slots
+        self._examined = frozenset(parser.examined)  # not only inserted but compared, measured or passed to functions
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the sources."""
+        return isinstance(other, Template) and self.source == other.source
+
+    def __hash__(self) -> int:
+        """Hash the source."""
+        return hash(self.source)
+
+    def render(self, data: Mapping[str, Value]) -> str:
+        """Return the text for this data.
+
+        Raises:
+            TemplateError: an error that depends on the data, such as an index out of range.
+        """
+        frame = Frame(data, data, [None] * self._slots)
+        self._statement(frame)
+        frame.use(sum(map(len, frame.out)))
+        return "".join(frame.out)
+
+    def only_writes(self, field: str) -> bool:
+        """Return True if a field is only inserted, so that nothing else in the text depends on it."""
+        return field not in self._examined
 
 
 class _Parser:

@@ -2,10 +2,9 @@
 
 client, servers    one Prometheus over HTTP, and all servers that rules name
 options            their addresses and limits
-results            decodes responses to instant queries
+results            decodes responses to instant queries, and says whether they are partial
 series             decodes lists of series
 tenants            restricts the queries of a namespace's own rules
-notices            warnings of responses, and which ones are partial
 list_reader        decodes long lists in pieces
 budget             limits the memory of the responses of all servers together
 

@@ -42,9 +42,8 @@ from adapter.prometheus.errors import (
     server_text,
 )
 from adapter.prometheus.list_reader import ListReader
-from adapter.prometheus.notices import Notices
 from adapter.prometheus.options import PrometheusOptions
-from adapter.prometheus.results import Result, Scalar, Vector, VectorReader, decode
+from adapter.prometheus.results import Notices, Result, Scalar, Vector, VectorReader, decode
 from adapter.prometheus.series import Series, SeriesReader, decode_names, with_label
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
 from kube.aio.fairness import QueueFullError, current_namespace

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
 from adapter.prometheus.errors import PrometheusConfigError
-from adapter.prometheus.notices import PartialResponses
 from adapter.upstream import ServerAccess
+
+PartialResponses: TypeAlias = Literal["fail", "allow"]
+"""Whether a partial response is a failure."""
 
 DEFAULT_SERVER = "default"
 """The name of the server of --prometheus-url."""

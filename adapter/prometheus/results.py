@@ -1,4 +1,9 @@
-"""Decode and check responses to instant queries; a proxy or another server can send anything."""
+"""Decode and check responses to instant queries; a proxy or another server can send anything.
+
+A response has warnings beside its result. Prometheus marks what its engine says with "PromQL". Any other warning is
+about what could not be read: of a store, of a server for remote read, or beyond a limit. VictoriaMetrics has
+`isPartial` instead.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,6 @@ import msgspec
 from adapter.gil import releasing_gil
 from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError, refusal
 from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
-from adapter.prometheus.notices import Notices
 
 MAX_TIMESTAMP = 253_402_300_799.0
 """The end of the year 9999, after which RFC 3339 has no dates."""
@@ -21,6 +25,9 @@ HISTOGRAMS = (
     "native histograms, which have no single value: query histogram_quantile(0.9, ...), histogram_avg(...),"
     " histogram_sum(...) or histogram_count(...) of them"
 )
+
+
+_OF_THE_ENGINE = re.compile(r"PromQL (?:warning|info): |[0-9]+ more (?:warning|info) annotations omitted$")
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -56,6 +63,30 @@ class Scalar:
     timestamp: float
     value: float
     seconds: float = field(default=0.0, compare=False, kw_only=True)
+
+
+class Notices(msgspec.Struct, rename="camel"):
+    """The warnings and notes of a response; others in its place are malformed."""
+
+    warnings: list[str] | None = None
+    infos: list[str] | None = None
+    is_partial: bool | None = None
+
+    @property
+    def partial(self) -> str:
+        """Why the response is partial; "" if it is complete."""
+        if self.is_partial:
+            return "isPartial is true"
+        return next((text for text in self.warnings or () if not _OF_THE_ENGINE.match(text)), "")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The warnings and notes."""
+        return (*(self.warnings or ()), *(self.infos or ()))
+
+    def alone(self) -> Notices:
+        """Return the notices without the response."""
+        return Notices(self.warnings, self.infos, self.is_partial)
 
 
 @dataclass(frozen=True, slots=True)

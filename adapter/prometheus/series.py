@@ -15,7 +15,7 @@ import msgspec
 from adapter.gil import releasing_gil
 from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError
 from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
-from adapter.prometheus.notices import Notices
+from adapter.prometheus.results import Notices
 from adapter.promql import label_text
 
 # The bytes of a name with its set of labels, without the text, and those of each label in the set.

@@ -19,7 +19,7 @@ import msgspec
 
 from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
-from adapter.prometheus.notices import PartialResponses
+from adapter.prometheus.options import PartialResponses
 from adapter.promql import is_plain_name
 from adapter.rules.field_types import Boolean, Duration, Headers, RequiredText, Section, ShortOverrides, Window
 from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter

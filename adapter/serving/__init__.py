@@ -1,7 +1,7 @@
 """HTTP: the path of a request, routes, and all responses that are not metric values.
 
 server                     the request path: deadline, requests in flight, authentication, authorization, response
-requests, list_options     request lines and query parameters, parsed once
+requests                   request lines and query parameters, parsed once
 routes, resource_routes    which provider serves a path
 discovery                  groups, versions and metrics
 telemetry                  the process's own metrics

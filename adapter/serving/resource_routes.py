@@ -16,8 +16,16 @@ from adapter.content.documents import JsonObject, UsageDocument, usage_table
 from adapter.content.encoding import Conversion, Representation
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.usage import NodeUsage, PodUsage
-from adapter.serving.list_options import check_numbers, field_selector, included_object
-from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
+from adapter.serving.requests import (
+    Request,
+    Response,
+    check_numbers,
+    encode_list,
+    field_selector,
+    included_object,
+    method_not_allowed,
+    no_such_resource,
+)
 from kube.api import status
 from kube.api.status import StatusError
 from kube.values.field_selectors import FieldSelector

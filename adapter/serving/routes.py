@@ -31,8 +31,17 @@ from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.openapi import OpenApiResponse, openapi_documents
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import DISCOVERY_FORMS, Discovery, software_version, version_document
-from adapter.serving.list_options import check_list, check_numbers, check_requested_name, field_selector
-from adapter.serving.requests import Request, Response, encode_list, method_not_allowed, no_such_resource
+from adapter.serving.requests import (
+    Request,
+    Response,
+    check_list,
+    check_numbers,
+    check_requested_name,
+    encode_list,
+    field_selector,
+    method_not_allowed,
+    no_such_resource,
+)
 from adapter.serving.resource_routes import ResourceRoutes
 from adapter.serving.telemetry import Telemetry
 from kube.api.status import StatusError, bad_request

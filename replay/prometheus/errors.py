@@ -13,7 +13,7 @@ import msgspec
 
 from adapter.prometheus import DEFAULT_SERVER, PrometheusOptions
 from adapter.prometheus.errors import server_text
-from adapter.prometheus.notices import Notices
+from adapter.prometheus.results import Notices
 from adapter.upstream import CredentialsError, UpstreamConfigError
 from replay.load import ReplayError
 
