@@ -11,7 +11,7 @@ from autoscaler.core.config import Config
 from playground.bundle import Timing
 from playground.scenario import HPAS, RULES
 from replay.compare import compare
-from replay.hpa_files import read_hpa_file
+from replay.hpa_files import named, read_hpa_file
 from replay.output.comparison import Comparison
 from replay.prometheus.source import PrometheusSettings, read_prometheus
 from replay.simulation import Settings, capacity_of
@@ -43,4 +43,4 @@ def replay_recording(prometheus_url: str, *, start: float, end: float, timing: T
         pod_startup_ms=round(timing.pod_startup * 1000),
         capacity=capacity_of([file.hpa for file in files], load),
     )
-    return compare(files, load, settings)
+    return compare(named(files), load, settings)

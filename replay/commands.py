@@ -28,7 +28,7 @@ from replay.cluster import connected, read_cluster_hpa
 from replay.compare import compare
 from replay.csv_source import read_csv
 from replay.flags import HPAReference, InputFlags, LoadFlags, Moment, hpa_option, input_flags
-from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
+from replay.hpa_files import HPAFile, check_requests, check_together, named, read_hpa_file
 from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
 from replay.output.comparison import Comparison, counter_notes
@@ -94,7 +94,9 @@ def replay(
     with errors_of_users():
         found = read_inputs(hpas, inputs)
         document = _document(output, found.files)
-        comparison = compare(found.files, found.load, found.settings, document=document, sentences=html is not None)
+        comparison = compare(
+            named(found.files), found.load, found.settings, document=document, sentences=html is not None
+        )
         if document is None:
             print_table(comparison, sys.stdout)
         else:
@@ -183,10 +185,10 @@ def write_html(comparison: Comparison, path: Path) -> None:
         ReplayError: plotly is not installed, or the file cannot be written.
     """
     try:
-        from replay.output.page import page
+        from replay.output.page import comparison_page
     except ImportError as error:
         raise ReplayError(NEEDS_PLOTLY) from error
-    write_page(page(comparison), path)
+    write_page(comparison_page(comparison), path)
 
 
 def write_page(text: str, path: Path) -> None:

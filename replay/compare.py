@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from replay.hpa_files import HPAFile, spec_names
+from autoscaler.core.model import HPA
 from replay.load import Load
 from replay.output.comparison import Comparison
 from replay.output.documents import Document
-from replay.simulation import Settings, replay, replay_reality
+from replay.simulation import Settings, replay_hpa, replay_reality
 
 
 def compare(
-    files: Sequence[HPAFile],
+    hpas: Mapping[str, HPA],
     load: Load,
     settings: Settings,
     *,
@@ -22,7 +22,7 @@ def compare(
     """Replay HPAs.
 
     Args:
-        files: the HPAs.
+        hpas: {name in the outputs: the HPA}.
         load: the recorded load, of at least their metrics.
         settings: the assumptions, the same for all HPAs.
         document: written while the replays run.
@@ -31,17 +31,11 @@ def compare(
     Raises:
         ReplayError: see `simulate`.
     """
-    replays = []
-    for file, name in zip(files, spec_names(files), strict=True):
-        if document is not None:
-            document.begin(name, file.hpa)
-        on_step = document.step if document is not None else None
-        replayed = replay(file.hpa, load, settings, name=name, on_step=on_step, sentences=sentences)
-        if document is not None:
-            document.end(replayed)
-        replays.append(replayed)
+    document, replays = document or Document(), []
+    for name, hpa in hpas.items():
+        document.begin(name, hpa)
+        replays.append(replay_hpa(hpa, load, settings, name=name, on_step=document.step, sentences=sentences))
+        document.end(replays[-1])
     reality = replay_reality(load, settings)
-    if document is not None:
-        document.close(reality)
-    hpas = [file.hpa for file in files]
-    return Comparison(load=load, settings=settings, hpas=hpas, replays=replays, reality=reality)
+    document.close(reality)
+    return Comparison(load=load, settings=settings, hpas=list(hpas.values()), replays=replays, reality=reality)

@@ -86,7 +86,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class Rescale:
     """One change of the replicas."""
 
     time_ms: int
@@ -109,7 +109,7 @@ class Replayed:
     """Of the first reconciliation."""
     end_ms: int
     initial_replicas: int
-    scales: Sequence[Scale]
+    scales: Sequence[Rescale]
     overloads: Sequence[tuple[int, int]]
     """(start, end) of each overload, in milliseconds."""
     gaps: Sequence[tuple[int, int]]

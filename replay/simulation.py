@@ -20,13 +20,12 @@ from autoscaler.core.conditions import SCALED_TO_ZERO, Conditions
 from autoscaler.core.config import Config
 from autoscaler.core.decide import decide
 from autoscaler.core.model import HPA, MetricSpec, ResourceMetric, Status
-from autoscaler.core.observation import Observation
-from autoscaler.core.observation import Scale as ObservedScale
+from autoscaler.core.observation import Observation, Scale
 from autoscaler.core.outcome import conclude
 from replay.load import Load, ReplayError, Series, check_length, metric_key, metric_name
 from replay.recorded import Recording
 from replay.responses import responder
-from replay.results import Replayed, Scale, Step, Totals, sentence
+from replay.results import Replayed, Rescale, Step, Totals, sentence
 from replay.workload import Workload, integrate_overload, overload_at
 
 _SELECTOR: Final = "replay=pods"
@@ -129,7 +128,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         recorded = recording.at(now_ms, replicas)
         real_ready = None if recorded is None else recorded.ready
         ready = workload.ready if real_ready is None else real_ready
-        scale = ObservedScale(spec_replicas=replicas, status_replicas=replicas, selector=_SELECTOR)
+        scale = Scale(spec_replicas=replicas, status_replicas=replicas, selector=_SELECTOR)
         observation = Observation(hpa=hpa, config=config, scale=scale, pods=workload.pods)
         if recorded is not None:
             observation = recording.observe(observation, recorded)
@@ -165,7 +164,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         replicas = desired
 
 
-def replay(
+def replay_hpa(
     hpa: HPA,
     load: Load,
     settings: Settings,
@@ -188,7 +187,7 @@ def replay(
         ReplayError: see `simulate`.
     """
     totals = Totals(has_capacity=bool(settings.capacity), max_replicas=hpa.spec.max_replicas)
-    scales: list[Scale] = []
+    scales: list[Rescale] = []
     first = last = None
     for step in simulate(hpa, load, settings):
         first, last = first or step, step
@@ -198,7 +197,7 @@ def replay(
             totals.add_gap(step.time_ms, step.end_ms)
         if step.desired_replicas != step.replicas:
             scales.append(
-                Scale(
+                Rescale(
                     time_ms=step.time_ms,
                     replicas=step.replicas,
                     desired_replicas=step.desired_replicas,
@@ -230,7 +229,7 @@ def replay_reality(load: Load, settings: Settings) -> Replayed | None:
         return None
     metrics = [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
     totals = Totals(has_capacity=bool(settings.capacity), max_replicas=None)
-    scales: list[Scale] = []
+    scales: list[Rescale] = []
     before: int | None = None
     initial = 0
     for start_ms, end_ms, value in load.replicas.segments(load.start_ms + settings.offset_ms, load.end_ms):
@@ -241,7 +240,7 @@ def replay_reality(load: Load, settings: Settings) -> Replayed | None:
             initial = before = replicas
         totals.add_replicas(start_ms, end_ms, before=before, replicas=replicas)
         if replicas != before:
-            scales.append(Scale(time_ms=start_ms, replicas=before, desired_replicas=replicas, sentence=""))
+            scales.append(Rescale(time_ms=start_ms, replicas=before, desired_replicas=replicas, sentence=""))
         ready = _recorded_ready(load.ready_replicas, start_ms, end_ms, replicas)
         overload = integrate_overload(metrics, ready)
         totals.add_overload(overload.times, overload.loads)

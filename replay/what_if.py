@@ -13,13 +13,15 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, ResourceMetric
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
+from replay.compare import compare
 from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError, metric_key, metric_name
 from replay.output.charts import replicas_line
-from replay.output.comparison import Cell, Comparison, notes, rows
-from replay.output.figure import figure
+from replay.output.comparison import Cell, notes, rows
+from replay.output.documents import Document
+from replay.output.figure import comparison_figure
 from replay.results import Step
-from replay.simulation import Settings, capacity_of, replay, replay_reality
+from replay.simulation import Settings, capacity_of
 
 PRESENT: Final = "present spec"
 CHANGED: Final = "changed spec"
@@ -31,6 +33,18 @@ _SLEEP_SECONDS: Final = 0.000_05
 
 class _StoppedError(Exception):
     """Nobody waits for the replay any more."""
+
+
+class _Interruptible(Document):
+    """Lets others run after each step."""
+
+    def __init__(self, stopped: threading.Event) -> None:
+        self._stopped = stopped
+
+    def step(self, step: Step) -> None:
+        """See Document."""
+        del step
+        _let_others_run(self._stopped)
 
 
 async def what_if(
@@ -73,25 +87,16 @@ def _replayed(
     given = {metric_key(hpa.spec.metrics[index].source): value for index, value in capacity.items()}
     settings = dataclasses.replace(settings, capacity=capacity_of(list(hpas.values()), load, given))
 
-    def on_step(_: Step) -> None:
-        _let_others_run(stopped)
-
-    replays = [replay(each, load, settings, name=name, on_step=on_step) for name, each in hpas.items()]
-    comparison = Comparison(
-        load=load,
-        settings=settings,
-        hpas=list(hpas.values()),
-        replays=replays,
-        reality=replay_reality(load, settings),
-    )
-    line = replicas_line(replays[-1])
+    comparison = compare(hpas, load, settings, document=_Interruptible(stopped))
+    last = comparison.replays[-1]
+    line = replicas_line(last)
     return WhatIfResult(
-        figure=figure(comparison),
+        figure=comparison_figure(comparison),
         header=[each.name for each in comparison.columns],
         rows=[[row.label.strip(), *map(_text, row.cells)] for row in rows(comparison)],
         notes=notes(comparison),
         replicas=[(time_ms, int(value)) for time_ms, value in zip(line.times_ms[:-1], line.values, strict=False)],
-        sentences=[(scale.time_ms, scale.sentence) for scale in replays[-1].scales],
+        sentences=[(scale.time_ms, scale.sentence) for scale in last.scales],
     )
 
 

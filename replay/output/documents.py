@@ -11,7 +11,7 @@ import csv
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final, Protocol, TextIO
+from typing import Final, TextIO
 
 import msgspec
 
@@ -22,8 +22,8 @@ from replay.results import Replayed, Step, sentence
 VERSION: Final = 1
 
 
-class Document(Protocol):
-    """A document with all steps."""
+class Document:
+    """A document with all steps. This one ignores them: others override what they write."""
 
     def begin(self, name: str, hpa: HPA) -> None:
         """Begin the steps of an HPA."""
@@ -35,7 +35,7 @@ class Document(Protocol):
         """End the steps of an HPA."""
 
     def close(self, reality: Replayed | None) -> None:
-        """End the document."""
+        """End the document, with the summary of reality."""
 
 
 class _Metric(msgspec.Struct):
@@ -52,7 +52,7 @@ class _Step(msgspec.Struct, rename="camel"):
     sentence: str
 
 
-class JSONDocument:
+class JSONDocument(Document):
     """One JSON object. The summary of an HPA follows its steps, because it is known only then."""
 
     def __init__(self, file: TextIO) -> None:
@@ -97,8 +97,8 @@ class JSONDocument:
         return self._encode(value).decode()
 
 
-class CSVDocument:
-    """One row per step and HPA, with a column for each metric of any HPA."""
+class CSVDocument(Document):
+    """One row per step and HPA, with a column for each metric of any HPA; it has no summaries."""
 
     def __init__(self, file: TextIO, hpas: Sequence[HPA]) -> None:
         self._rows = csv.writer(file, lineterminator="\n")
@@ -119,12 +119,6 @@ class CSVDocument:
         self._rows.writerow(
             [_time(step.time_ms), self._name, step.replicas, step.ready, step.desired_replicas, *values]
         )
-
-    def end(self, replayed: Replayed) -> None:
-        """Do nothing: summaries are not part of the CSV."""
-
-    def close(self, reality: Replayed | None) -> None:
-        """Do nothing: reality is not part of the CSV."""
 
 
 def _time(time_ms: int) -> str:

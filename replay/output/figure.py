@@ -25,7 +25,7 @@ _SENTENCE_WIDTH: Final = 100
 """Characters."""
 
 
-def figure(comparison: Comparison) -> dict[str, Any]:
+def comparison_figure(comparison: Comparison) -> dict[str, Any]:
     """Return the charts as a figure of plotly.js: {data, layout}.
 
     From top to bottom: one chart of load for each metric, one of replicas, and a row for each column of the table with

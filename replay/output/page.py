@@ -18,7 +18,7 @@ import msgspec
 from plotly.offline import get_plotlyjs
 
 from replay.output.comparison import Cell, Comparison, notes, rows
-from replay.output.figure import figure
+from replay.output.figure import comparison_figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,9 @@ class Section:
     """A figure of plotly.js: {data, layout}; its texts are `replay.output.figure.escaped`."""
 
 
-def page(comparison: Comparison, *, title: str = "", sections: Sequence[Section] = ()) -> str:
+def comparison_page(comparison: Comparison, *, title: str = "", sections: Sequence[Section] = ()) -> str:
     """Return the page; its title is `Replay of ...` if none is given."""
-    figures = [figure(comparison), *(section.figure for section in sections if section.figure is not None)]
+    figures = [comparison_figure(comparison), *(section.figure for section in sections if section.figure is not None)]
     data = base64.b64encode(gzip.compress(msgspec.json.encode(figures), mtime=0)).decode()
     template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     names = ", ".join(each.name for each in comparison.replays)

@@ -136,9 +136,9 @@ def tune(
             sys.exit(_INTERRUPTED)
         click.echo(report.json(tuned) if output == "json" else report.text(tuned), nl=False)
         if html is not None:
-            from replay.tune.page import page
+            from replay.tune.page import tuning_page
 
-            write_page(page(tuned, found.files[0]), html)
+            write_page(tuning_page(tuned, found.files[0]), html)
 
 
 def _check_html(path: Path) -> None:

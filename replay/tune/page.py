@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from replay.compare import compare
-from replay.hpa_files import HPAFile, parse_hpa_document
-from replay.output import page as replay_page
+from replay.hpa_files import HPAFile, named, parse_hpa_document
 from replay.output.charts import COLORS, LOAD_COLOR, OVERLOAD_COLOR
 from replay.output.figure import escaped
-from replay.output.page import Section
+from replay.output.page import Section, comparison_page
 from replay.tune.evaluation import total
 from replay.tune.report import notes, table, verdict
 from replay.tune.specs import describe
@@ -19,21 +18,21 @@ from replay.tune.tuning import GIVEN_NAME, TUNED_NAME, Tuned, TunedSpec
 _COLOR_OF: Final = {GIVEN_NAME: COLORS[0], TUNED_NAME: COLORS[1]}
 
 
-def page(tuned: Tuned, file: HPAFile) -> str:
+def tuning_page(tuned: Tuned, file: HPAFile) -> str:
     """Return the page. The given HPA and the winner are replayed again, for the sentences of their decisions."""
     files = [file]
     if tuned.winner is not None:
         files.append(parse_hpa_document(tuned.winner.document, TUNED_NAME))
-    comparison = compare(files, tuned.load, tuned.settings)
+    comparison = compare(named(files), tuned.load, tuned.settings)
     header, *rows = table(tuned)
     sections = [
         Section(title="Result", notes=[*filter(None, verdict(tuned)), *notes(tuned)]),
-        Section(title="Trade-off", header=header, rows=rows, figure=figure(tuned)),
+        Section(title="Trade-off", header=header, rows=rows, figure=trade_off_figure(tuned)),
     ]
-    return replay_page.page(comparison, title=f"Tuning of {tuned.name}", sections=sections)
+    return comparison_page(comparison, title=f"Tuning of {tuned.name}", sections=sections)
 
 
-def figure(tuned: Tuned) -> dict[str, Any]:
+def trade_off_figure(tuned: Tuned) -> dict[str, Any]:
     """Return a figure of plotly.js, {data, layout}: the trade-off, pod-hours by part, overload by part."""
     traces: list[dict[str, Any]] = []
     for name in (GIVEN_NAME, TUNED_NAME):

@@ -8,7 +8,7 @@ from playwright.async_api import Browser
 
 from replay.output.comparison import Comparison, time_text
 from replay.output.figure import escaped
-from replay.output.page import Section, page
+from replay.output.page import Section, comparison_page
 from tests.browser.tabs import Scheme, Tab, open_tab
 from tests.replay.comparisons import compare
 
@@ -27,7 +27,7 @@ async def show(tab: Tab, path: Path) -> None:
 
 def written(comparison: Comparison, folder: Path) -> Path:
     path = folder / "replay.html"
-    path.write_text(page(comparison), encoding="utf-8")
+    path.write_text(comparison_page(comparison), encoding="utf-8")
     return path
 
 
@@ -106,7 +106,7 @@ async def test_page_has_further_sections(tab: Tab, tmp_path: Path) -> None:
         figure={"data": [points], "layout": {"height": 300}},
     )
     path = tmp_path / "tune.html"
-    path.write_text(page(compare("70"), title="Tuned <shop/web>", sections=[section]), encoding="utf-8")
+    path.write_text(comparison_page(compare("70"), title="Tuned <shop/web>", sections=[section]), encoding="utf-8")
     await show(tab, path)
     assert await tab.page.title() == "Tuned <shop/web>"
     assert await tab.texts("h2") == ["<Trade-off>", "Time, gaps and assumptions"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from replay.compare import compare as replay_all
 from replay.load import Load
 from replay.output.comparison import Comparison
-from replay.simulation import Settings, replay, replay_reality
+from replay.simulation import Settings
 from tests.replay.builders import GAP, load_of, make_hpa, pods_metric, series_of
 
 STEPS = 240
@@ -25,13 +26,5 @@ def compare(*averages: str, reality: bool = False, name: str = "shop/web", load:
     """Replay one spec for each target; each pod can serve 100."""
     load = load or peak_load(reality=reality)
     settings = Settings(capacity={"rps": 100.0})
-    hpas = [make_hpa(pods_metric(average=average)) for average in averages]
-    return Comparison(
-        load=load,
-        settings=settings,
-        hpas=hpas,
-        replays=[
-            replay(hpa, load, settings, name=f"{name}-{average}") for hpa, average in zip(hpas, averages, strict=True)
-        ],
-        reality=replay_reality(load, settings),
-    )
+    hpas = {f"{name}-{average}": make_hpa(pods_metric(average=average)) for average in averages}
+    return replay_all(hpas, load, settings)

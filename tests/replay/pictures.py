@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 
 from replay.compare import compare
 from replay.csv_source import read_csv
-from replay.hpa_files import parse_hpa_document
+from replay.hpa_files import named, parse_hpa_document
 from replay.output.charts import COLORS
 from replay.output.comparison import Comparison
 from replay.results import Summary
-from replay.simulation import Settings, capacity_of, replay
+from replay.simulation import Settings, capacity_of, replay_hpa
 from replay.tune.space import Candidate
 from replay.tune.specs import candidate_object
 from tests.replay.image import write_image
@@ -44,7 +44,7 @@ def example() -> Comparison:
     load = read_csv(
         TRACES / "ms_db_app.csv.gz", metrics, from_ms=_ms("2018-04-25T04:00:00Z"), to_ms=_ms("2018-04-25T12:00:00Z")
     )
-    return compare(files, load, Settings(capacity=capacity_of([files[0].hpa], load, {"": 100.0})))
+    return compare(named(files), load, Settings(capacity=capacity_of([files[0].hpa], load, {"": 100.0})))
 
 
 def trade_off() -> dict[str, list[tuple[int, Summary]]]:
@@ -64,7 +64,7 @@ def trade_off() -> dict[str, list[tuple[int, Summary]]]:
         for target in _TARGETS:
             changed = candidate_object(document, given.hpa, load, settings, {**shape, "target": float(target)})
             hpa = parse_hpa_document(changed, name).hpa
-            curves[name].append((target, replay(hpa, load, settings, sentences=False).summary))
+            curves[name].append((target, replay_hpa(hpa, load, settings, sentences=False).summary))
     return curves
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from replay.output.charts import downsample, load_charts, replicas_line, visible
 from replay.output.comparison import Comparison
-from replay.simulation import Settings, replay
+from replay.simulation import Settings, replay_hpa
 from tests.replay.builders import (
     GAP,
     START_MS,
@@ -76,7 +76,7 @@ def test_target_is_the_load_that_the_replicas_are_meant_for() -> None:
 def test_each_metric_has_a_chart_with_its_unit_and_its_target() -> None:
     hpa = make_hpa(pods_metric(), cpu_metric(50), external_metric("depth", value="30"))
     load = load_of(rps=[100.0] * 8, cpu=[0.5] * 8, depth=[10.0] * 8, requests={"cpu": 500})
-    replayed = replay(hpa, load, Settings())
+    replayed = replay_hpa(hpa, load, Settings())
     requests, cpu, depth = load_charts(Comparison(load=load, settings=Settings(), hpas=[hpa], replays=[replayed]))
     assert (requests.title, cpu.title, depth.title) == ("rps", "cpu (cores)", "depth")
     assert cpu.targets[0].line.values == pytest.approx([0.25 * each for each in replicas_line(replayed).values])

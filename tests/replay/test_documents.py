@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from autoscaler.core.model import HPA
+from replay.compare import compare
 from replay.load import Load
 from replay.output.documents import CSVDocument, Document, JSONDocument
 from replay.results import Replayed
-from replay.simulation import Settings, capacity_of, replay, replay_reality
+from replay.simulation import Settings, capacity_of, replay_hpa
 from tests.replay.builders import GAP, external_metric, load_of, make_hpa, pods_metric
 from tests.replay.comparisons import peak_load
 
@@ -66,18 +67,12 @@ class Whole(_Strict):
     reality: Reality | None = None
 
 
-def write(document: Document, hpas: Sequence[HPA], load: Load) -> list[Replayed]:
-    settings = Settings(capacity=capacity_of(hpas, load))
-    replays = []
-    for number, hpa in enumerate(hpas):
-        document.begin(f"shop/web-{number}", hpa)
-        replays.append(replay(hpa, load, settings, name=f"shop/web-{number}", on_step=document.step))
-        document.end(replays[-1])
-    document.close(replay_reality(load, settings))
-    return replays
+def write(document: Document, hpas: Sequence[HPA], load: Load) -> Sequence[Replayed]:
+    named = {f"shop/web-{number}": hpa for number, hpa in enumerate(hpas)}
+    return compare(named, load, Settings(capacity=capacity_of(hpas, load)), document=document).replays
 
 
-def json_of(hpas: Sequence[HPA], load: Load) -> tuple[Whole, list[Replayed]]:
+def json_of(hpas: Sequence[HPA], load: Load) -> tuple[Whole, Sequence[Replayed]]:
     file = io.StringIO()
     replays = write(JSONDocument(file), hpas, load)
     return msgspec.json.decode(file.getvalue(), type=Whole, strict=True), replays
@@ -125,7 +120,7 @@ def test_names_are_encoded(name: str) -> None:
     file = io.StringIO()
     document = JSONDocument(file)
     document.begin(name, make_hpa())
-    document.end(replay(make_hpa(), peak_load(), Settings()))
+    document.end(replay_hpa(make_hpa(), peak_load(), Settings()))
     document.close(None)
     assert msgspec.json.decode(file.getvalue(), type=Whole).replays[0].hpa == name
 

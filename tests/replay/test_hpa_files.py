@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.hpa_files import parse_hpa_document, read_hpa_file, spec_names
+from replay.hpa_files import named, parse_hpa_document, read_hpa_file
 from replay.load import ReplayError, metric_key
 from tests.replay.builders import cpu_metric, external_metric, hpa_document, pods_metric
 
@@ -145,7 +145,7 @@ def test_names_of_specs_differ(tmp_path: Path) -> None:
     first = read_hpa_file(write(tmp_path, hpa_document(), hpa_document()))
     second = read_hpa_file(write(tmp_path / "other", {**hpa_document(), "metadata": {"name": "api"}}))
 
-    names = spec_names([*first, *second])
+    names = list(named([*first, *second]))
 
     assert names == [
         f"shop/web ({tmp_path}/hpa.yaml) #1",

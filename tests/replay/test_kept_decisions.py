@@ -23,7 +23,7 @@ from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
 from replay.output.comparison import Comparison, notes
 from replay.results import Replayed
-from replay.simulation import Settings, replay, replay_reality
+from replay.simulation import Settings, replay_hpa, replay_reality
 from tests.replay.builders import cpu_metric, external_metric, make_hpa, object_metric, pods_metric
 from tests.replay.live import REQUESTS, Live, without_totals
 
@@ -56,7 +56,7 @@ def load_of(live: Live, records: list[DecisionRecord] | None = None) -> Load:
 
 
 def replayed(live: Live, load: Load, hpa: HPA | None = None) -> Replayed:
-    return replay(hpa or live.hpa, load, Settings(config=live.config), name="present")
+    return replay_hpa(hpa or live.hpa, load, Settings(config=live.config), name="present")
 
 
 def notes_of(live: Live, load: Load, hpa: HPA | None = None) -> list[str]:
@@ -120,7 +120,7 @@ def test_decisions_of_the_demo_are_repeated(name: str) -> None:
     hpa = next(file.hpa for file in read_hpa_file(HPAS) if file.hpa.name == name)
     load = kept_load(hpa.key, hpa.target, records)
     # As in playground.bundle.Timing.
-    again = replay(hpa, load, Settings(config=Config(downscale_stabilization_ms=6_000)))
+    again = replay_hpa(hpa, load, Settings(config=Config(downscale_stabilization_ms=6_000)))
     assert len(again.scales) > 20
     assert scales(again, records) == real_scales(records)
 
@@ -201,7 +201,7 @@ def test_same_decisions_have_the_overload_of_reality() -> None:
     live = Live(make_hpa(), seed=7)
     live.run(wave(60, low=100, high=1500))
     load, settings = load_of(live), Settings(capacity={"rps": 100.0})
-    again, reality = replay(live.hpa, load, settings).summary, replay_reality(load, settings)
+    again, reality = replay_hpa(live.hpa, load, settings).summary, replay_reality(load, settings)
     assert reality is not None
     assert again.overload_seconds
     assert again.overload_seconds == reality.summary.overload_seconds

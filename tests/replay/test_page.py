@@ -9,23 +9,23 @@ import msgspec
 import plotly.graph_objects
 
 from replay.load import Series
-from replay.output.figure import figure
-from replay.output.page import page
-from replay.results import Scale
+from replay.output.figure import comparison_figure
+from replay.output.page import comparison_page
+from replay.results import Rescale
 from tests.replay.comparisons import compare
 
 _MAX_BYTES = 6_000_000
 
 
 def test_figure_is_valid_for_plotly() -> None:
-    built = figure(compare("70", "90", reality=True))
+    built = comparison_figure(compare("70", "90", reality=True))
     plotly.graph_objects.Figure(built)
     assert max(len(trace["x"]) for trace in built["data"]) < 4000
 
 
 def test_each_spec_has_a_row_of_overload_and_gaps() -> None:
     comparison = compare("98", "99", reality=True)
-    built = figure(comparison)
+    built = comparison_figure(comparison)
     rows = {trace["name"]: trace for trace in built["data"] if trace.get("hoverinfo") == "x+name"}
     assert built["layout"]["yaxis3"]["ticktext"] == ["reality", "shop/web-98", "shop/web-99"]
     for name, times in (
@@ -58,7 +58,7 @@ def test_a_fortnight_with_five_specs_is_a_small_page() -> None:
         hold_ms=15_000,
     )
     scales = [
-        Scale(
+        Rescale(
             time_ms=replayed.start_ms + number * 600_000,
             replicas=number % 17,
             desired_replicas=number % 13,
@@ -74,7 +74,7 @@ def test_a_fortnight_with_five_specs_is_a_small_page() -> None:
         hpas=[comparison.hpas[0]] * 5,
         replays=[replace(long, name=f"shop/web-{number}") for number in range(5)],
     )
-    text = page(comparison)
+    text = comparison_page(comparison)
     assert len(text.encode()) <= _MAX_BYTES
     (packed,) = re.findall(r'id="figures">([^<]+)<', text)
     (built,) = msgspec.json.decode(gzip.decompress(base64.b64decode(packed)))

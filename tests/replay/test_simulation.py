@@ -20,7 +20,7 @@ from autoscaler.core.observation import Observation
 from autoscaler.core.outcome import conclude
 from replay.load import Load, ReplayError
 from replay.results import Step, sentence
-from replay.simulation import Settings, capacity_of, replay, replay_reality, simulate
+from replay.simulation import Settings, capacity_of, replay_hpa, replay_reality, simulate
 from tests.replay.builders import (
     GAP,
     START_MS,
@@ -127,7 +127,7 @@ def test_utilization_needs_requests() -> None:
     assert desired(hpa, load, initial_replicas=2) == [4, 4]
 
     with pytest.raises(ReplayError, match=r"what a pod requests of cpu is not known: give --request cpu=\.\.\."):
-        replay(hpa, load_of(cpu=[1.0]), Settings())
+        replay_hpa(hpa, load_of(cpu=[1.0]), Settings())
 
 
 def test_container_utilization_is_of_the_containers_request() -> None:
@@ -279,7 +279,7 @@ def test_offset_shifts_all_reconciliations() -> None:
 
     assert [step.time_ms - START_MS for step in steps_of(make_hpa(), load, offset_ms=7_000)] == [7_000, 22_000, 37_000]
     with pytest.raises(ReplayError, match="no time for a reconciliation"):
-        replay(make_hpa(), load, Settings(offset_ms=45_000))
+        replay_hpa(make_hpa(), load, Settings(offset_ms=45_000))
 
 
 @pytest.mark.parametrize(
@@ -303,11 +303,11 @@ def test_initial_replicas_are_within_bounds() -> None:
 
 def test_an_unknown_metric_is_an_error() -> None:
     with pytest.raises(ReplayError, match="the load has no metric rps; it has: other"):
-        replay(make_hpa(), load_of(other=[1]), Settings())
+        replay_hpa(make_hpa(), load_of(other=[1]), Settings())
 
 
 def test_overload_of_a_negative_load_is_zero() -> None:
-    summary = replay(
+    summary = replay_hpa(
         make_hpa(external_metric(averageValue="5")), load_of(queue=[-5, -5]), Settings(capacity={"queue": 5.0})
     ).summary
 
@@ -318,7 +318,7 @@ def test_a_range_of_years_is_an_error() -> None:
     load = dataclasses.replace(load_of(rps=[1]), end_ms=START_MS + 100 * 365 * 86_400_000)
 
     with pytest.raises(ReplayError, match=r"has 210,240,000 reconciliations, .* give --from and --to"):
-        replay(make_hpa(), load, Settings())
+        replay_hpa(make_hpa(), load, Settings())
 
 
 # --- capacity
@@ -367,7 +367,7 @@ def test_summary_of_a_replay() -> None:
     load = load_of(rps=[200, 600, 600, 600, GAP])
     config = Config(downscale_stabilization_ms=0)
 
-    replayed = replay(hpa, load, Settings(initial_replicas=2, capacity={"rps": 100.0}, config=config))
+    replayed = replay_hpa(hpa, load, Settings(initial_replicas=2, capacity={"rps": 100.0}, config=config))
 
     summary = replayed.summary
     # 2 pods for 15 s, then 4 for 60 s, of which 2 are ready until 45 s.
@@ -395,13 +395,13 @@ def test_flaps_are_turns_within_ten_minutes() -> None:
     # Up, down 10 minutes later, up 10 minutes and 15 s after that, up again.
     values = [100, *[400] * 40, *[100] * 41, 400, 800]
 
-    summary = replay(hpa, load_of(rps=values), Settings(config=config, pod_startup_ms=0)).summary
+    summary = replay_hpa(hpa, load_of(rps=values), Settings(config=config, pod_startup_ms=0)).summary
 
     assert (summary.scale_events, summary.flaps) == (4, 1)
 
 
 def test_without_capacity_there_is_no_overload() -> None:
-    summary = replay(make_hpa(external_metric(value="5")), load_of(queue=[50]), Settings()).summary
+    summary = replay_hpa(make_hpa(external_metric(value="5")), load_of(queue=[50]), Settings()).summary
 
     assert (summary.overload_seconds, summary.overload_requests, summary.overload_ratio) == (None, None, None)
 
@@ -437,7 +437,7 @@ def test_the_same_input_gives_the_same_output() -> None:
     load = load_of(rps=values, cpu=[each / 300 for each in values])
     load = dataclasses.replace(load, requests={"cpu": 250})
 
-    assert replay(hpa, load, Settings()) == replay(hpa, load, Settings())
+    assert replay_hpa(hpa, load, Settings()) == replay_hpa(hpa, load, Settings())
     assert steps_of(hpa, load) == steps_of(hpa, load)
 
 
@@ -449,7 +449,7 @@ def test_memory_does_not_grow_with_the_steps() -> None:
     for part in (500, 4000):
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
-        replay(hpa, dataclasses.replace(load, end_ms=START_MS + part * STEP_MS), Settings(), on_step=lambda _: None)
+        replay_hpa(hpa, dataclasses.replace(load, end_ms=START_MS + part * STEP_MS), Settings(), on_step=lambda _: None)
         peaks.append(tracemalloc.get_traced_memory()[1] - before)
     tracemalloc.stop()
 

@@ -25,7 +25,7 @@ from replay.tune import command, report, tuning
 from replay.tune.bounds import parse_bounds
 from replay.tune.evaluation import Evaluation, Figures, Problem, evaluate, total
 from replay.tune.goal import Goal, Objective
-from replay.tune.page import figure
+from replay.tune.page import trade_off_figure
 from replay.tune.split import split_load
 from replay.tune.tuning import TuneOptions, Verdict, tune
 from tests.replay.builders import hpa_document, load_of, pods_metric
@@ -177,7 +177,7 @@ def test_command_prints_yaml_and_writes_a_page(files: tuple[Path, Path], only_ta
 
 def test_figure_has_the_trade_off_and_the_parts() -> None:
     tuned = tuned_on(waves(3), goal=Goal(max_overload=0.01))
-    traces = figure(tuned)["data"]
+    traces = trade_off_figure(tuned)["data"]
     curves = {trace["name"]: trace for trace in traces if trace["type"] == "scatter"}
     assert set(curves) == {"given, unseen", "given, searched", "tuned, unseen", "tuned, searched"}
     assert curves["given, unseen"]["y"] == sorted(curves["given, unseen"]["y"])
