@@ -30,14 +30,11 @@ from autoscaler.core.model import (
 )
 from autoscaler.records.record import DecisionRecord, MetricRecord
 from kube.values.quantity import milli_value, quantity_text
-from replay.load import Load, ReplayError, Series, metric_key
-from replay.recorded import PodCounts, Reconciliation, RecordedMetric
+from replay.load import Load, RecordedDecision, ReplayError, Series, metric_key
 
 _HOLD: Final = 1.5
 _MIN_HOLD_MS: Final = 30_000
 _MILLI: Final = 1000
-_API: Final = "metrics API: "
-"""Before the error of the metrics API, in the messages of failures."""
 
 
 def kept_load(
@@ -72,15 +69,15 @@ def kept_load(
     distance = round(statistics.median(after - before for before, after in itertools.pairwise(times)))
     hold_ms = max(math.ceil(distance * _HOLD), _MIN_HOLD_MS)
     requests = _requests(record for _, record in used)
-    reconciliations = [_reconciliation(time, record, requests) for time, record in used]
+    decisions = [_decision(time, record, requests) for time, record in used]
     return Load(
         start_ms=times[0],
         end_ms=times[-1] + distance,
-        series=_series(reconciliations, hold_ms),
+        series=_series(decisions, hold_ms),
         requests=requests,
-        replicas=_replicas(used, hold_ms),
-        ready_replicas=_ready(reconciliations, hold_ms),
-        reconciliations=reconciliations,
+        replicas=_replicas(decisions, hold_ms),
+        ready_replicas=_ready(decisions, hold_ms),
+        decisions=decisions,
         history=_history(used),
         notes=list(_notes(used, requests)),
     )
@@ -97,52 +94,35 @@ def _ascending(records: Iterable[DecisionRecord]) -> Iterator[tuple[int, Decisio
     yield from kept
 
 
-def _reconciliation(time_ms: int, record: DecisionRecord, requests: Mapping[str, int]) -> Reconciliation:
-    assert record.current_replicas is not None
-    return Reconciliation(
+def _decision(time_ms: int, record: DecisionRecord, requests: Mapping[str, int]) -> RecordedDecision:
+    metrics = {_key(metric): metric for metric in record.metrics}
+    totals = {key: _total(metric, requests.get(key)) for key, metric in metrics.items()}
+    return RecordedDecision(
         time_ms=time_ms,
-        replicas=record.current_replicas,
-        status_replicas=record.current_replicas if record.scale is None else record.scale.status_replicas,
-        desired_replicas=record.desired_replicas,
-        scale_error=None if record.written is None else record.written.scale_error,
-        stale=() if record.blocked is None else record.blocked.stale,
-        metrics={metric_key(_source(metric)): _metric(metric, requests) for metric in record.metrics},
+        record=record,
+        metrics=metrics,
+        totals={key: total for key, total in totals.items() if total is not None},
     )
 
 
-def _source(metric: MetricRecord) -> MetricSource:
-    """Return the metric of a record, without its target."""
+def _key(metric: MetricRecord) -> str:
+    """Return the `metric_key` of a metric."""
     identifier = MetricIdentifier(metric.name, metric.selector)
+    source: MetricSource
     match metric.type:
         case "Pods":
-            return PodsMetric(identifier)
+            source = PodsMetric(identifier)
         case "External":
-            return ExternalMetric(identifier)
+            source = ExternalMetric(identifier)
         case "Object":
-            return ObjectMetric(identifier, metric.described_object or CrossVersionObjectReference())
+            source = ObjectMetric(identifier, metric.described_object or CrossVersionObjectReference())
         case "Resource":
-            return ResourceMetric(metric.name)
+            source = ResourceMetric(metric.name)
         case "ContainerResource":
-            return ContainerResourceMetric(metric.name, container=metric.container or "")
-    return InvalidMetric(metric.type)
-
-
-def _metric(metric: MetricRecord, requests: Mapping[str, int]) -> RecordedMetric:
-    if metric.current is None:
-        failure = metric.failure
-        return RecordedMetric(error="" if failure is None else failure.message.rpartition(_API)[2])
-    pods = None
-    if metric.pods is not None:
-        groups = metric.pods
-        pods = PodCounts(
-            ready=groups.ready.count,
-            unready=groups.unready.count,
-            missing=groups.missing.count,
-            ignored=groups.ignored.count,
-        )
-    if metric.total is not None:
-        return RecordedMetric(total=milli_value(metric.total), pods=pods)
-    return RecordedMetric(total=None if pods is None else _total_usage(metric, pods, requests), pods=pods)
+            source = ContainerResourceMetric(metric.name, container=metric.container or "")
+        case _:
+            source = InvalidMetric(metric.type)
+    return metric_key(source)
 
 
 def _requests(records: Iterable[DecisionRecord]) -> dict[str, int]:
@@ -151,72 +131,69 @@ def _requests(records: Iterable[DecisionRecord]) -> dict[str, int]:
     for metric in (metric for record in records for metric in record.metrics):
         percent = None if metric.current is None else metric.current.average_utilization
         if metric.pods_requests is not None and metric.pods is not None and metric.pods.ready.count:
-            requests[metric_key(_source(metric))] = milli_value(metric.pods_requests) // metric.pods.ready.count
+            requests[_key(metric)] = milli_value(metric.pods_requests) // metric.pods.ready.count
         elif percent and metric.current is not None and metric.current.average_value is not None:
-            requests[metric_key(_source(metric))] = 100 * milli_value(metric.current.average_value) // percent
+            requests[_key(metric)] = 100 * milli_value(metric.current.average_value) // percent
     return requests
 
 
-def _total_usage(metric: MetricRecord, pods: PodCounts, requests: Mapping[str, int]) -> int | None:
-    """Return the total of the ready pods in thousandths; None if the record has no average.
+def _total(metric: MetricRecord, request: int | None) -> int | None:
+    """Return the milli-value of a metric, of one of pods the total of the ready pods; None if the record has none.
 
     Like the record, it has the recorded utilization of what the pods request, and else the recorded average.
     """
-    if metric.current is None or metric.current.average_value is None:
+    if metric.current is None:
         return None
-    average = milli_value(metric.current.average_value)
-    total = average * pods.ready if metric.pods_total is None else milli_value(metric.pods_total)
-    request, percent = requests.get(metric_key(_source(metric))), metric.current.average_utilization
+    if metric.total is not None:
+        return milli_value(metric.total)
+    if metric.pods is None or metric.current.average_value is None:
+        return None
+    ready, average = metric.pods.ready.count, milli_value(metric.current.average_value)
+    total = average * ready if metric.pods_total is None else milli_value(metric.pods_total)
+    percent = metric.current.average_utilization
     if percent is not None and request is not None:
         if metric.pods_requests is not None:
-            return total * request * pods.ready // max(1, milli_value(metric.pods_requests))
-        return max(total, math.ceil(percent * request * pods.ready / 100))
+            return total * request * ready // max(1, milli_value(metric.pods_requests))
+        return max(total, math.ceil(percent * request * ready / 100))
     # Values of pods that were deleted meanwhile are part of the average, not of the total.
-    return total if total // max(1, pods.ready) == average else average * pods.ready
+    return total if total // max(1, ready) == average else average * ready
 
 
 # --- the load ------------------------------------------------------------------------------------------------------
 
 
-def _series(reconciliations: Sequence[Reconciliation], hold_ms: int) -> dict[str, Series]:
+def _series(decisions: Sequence[RecordedDecision], hold_ms: int) -> dict[str, Series]:
     """Return the values of each metric. One that was not evaluated, because the bounds decided, keeps its value."""
-    keys = dict.fromkeys(key for each in reconciliations for key in each.metrics)
     series = {}
-    for key in keys:
-        points = [
-            (each.time_ms, _value(each.metrics.get(key)))
-            for each in reconciliations
-            if key in each.metrics or each.desired_replicas is None
-        ]
-        times, values = zip(*points, strict=True)
-        series[key] = Series(times_ms=array("q", times), values=array("d", values), hold_ms=hold_ms)
+    for key in dict.fromkeys(key for each in decisions for key in each.metrics):
+        known = [each for each in decisions if key in each.metrics or each.record.desired_replicas is None]
+        values = array("d", [each.totals.get(key, math.nan) / _MILLI for each in known])
+        series[key] = Series(times_ms=_times(known), values=values, hold_ms=hold_ms)
     return series
 
 
-def _value(metric: RecordedMetric | None) -> float:
-    return math.nan if metric is None or metric.total is None else metric.total / _MILLI
+def _times(decisions: Iterable[RecordedDecision]) -> array[int]:
+    return array("q", [each.time_ms for each in decisions])
 
 
-def _replicas(used: Sequence[tuple[int, DecisionRecord]], hold_ms: int) -> Series:
+def _replicas(decisions: Sequence[RecordedDecision], hold_ms: int) -> Series:
     """Return the real replicas: before each decision, and after it if it was written."""
-    times, values = array("q"), array("d")
-    for time, record in used:
-        times.append(time)
-        values.append(float(record.current_replicas or 0))
-        written = None if record.written is None else record.written.replicas
-        if written is not None and written != record.current_replicas:
-            times.append(time + 1)
-            values.append(float(written))
-    return Series(times_ms=times, values=values, hold_ms=hold_ms)
+    points: list[tuple[int, int]] = []
+    for each in decisions:
+        points.append((each.time_ms, each.replicas))
+        written = None if each.record.written is None else each.record.written.replicas
+        if written is not None and written != each.replicas:
+            points.append((each.time_ms + 1, written))
+    times, values = zip(*points, strict=True)
+    return Series(times_ms=array("q", times), values=array("d", values), hold_ms=hold_ms)
 
 
-def _ready(reconciliations: Sequence[Reconciliation], hold_ms: int) -> Series | None:
+def _ready(decisions: Sequence[RecordedDecision], hold_ms: int) -> Series | None:
     """Return the real ready replicas, where a metric shows them."""
-    ready = [math.nan if each.ready is None else float(each.ready) for each in reconciliations]
-    if all(map(math.isnan, ready)):
+    values = array("d", [math.nan if each.ready is None else each.ready for each in decisions])
+    if all(map(math.isnan, values)):
         return None
-    times = array("q", [each.time_ms for each in reconciliations])
-    return Series(times_ms=times, values=array("d", ready), hold_ms=hold_ms)
+    return Series(times_ms=_times(decisions), values=values, hold_ms=hold_ms)
 
 
 def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:
@@ -259,7 +236,7 @@ def _notes(used: Sequence[tuple[int, DecisionRecord]], requests: Mapping[str, in
 
 def _spec_of(record: DecisionRecord, latest: Mapping[str, object] | None) -> dict[str, object]:
     """Return what a record shows of the spec; what it does not show is as in `latest`."""
-    metrics = [(metric_key(_source(metric)), metric.target) for metric in record.metrics]
+    metrics = [(_key(metric), metric.target) for metric in record.metrics]
     shown = {"bounds": record.bounds, "metrics": metrics or None, "tolerance": record.tolerance}
     return {name: latest[name] if value is None and latest is not None else value for name, value in shown.items()}
 

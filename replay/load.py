@@ -14,12 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from autoscaler.core.history import History
 from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import InvalidMetric, MetricSource, ObjectMetric, ResourceMetric
 from autoscaler.core.status import rfc3339
+from autoscaler.records.record import DecisionRecord, MetricRecord
 from kube.values.selectors import SelectorError
-from replay.recorded import Reconciliation
 
 _COUNTER_SUFFIXES: Final = ("_total", "_count", "_sum", "_bucket")
 _MIN_INCREASES: Final = 3
@@ -92,12 +94,44 @@ class Load:
     """The real replicas, if recorded."""
     ready_replicas: Series | None = None
     """The real ready replicas, if recorded."""
-    reconciliations: Sequence[Reconciliation] = ()
-    """The real reconciliations, if recorded; then these are replayed, at their times."""
+    decisions: Sequence[RecordedDecision] = ()
+    """The real decisions, if recorded; then these are replayed, at their times."""
     history: History = field(default_factory=History)
-    """Of the HPA, at the first of the reconciliations."""
+    """Of the HPA, at the first of the decisions."""
     notes: Sequence[str] = ()
     """What the source of the load assumes, one sentence each."""
+
+
+class RecordedDecision(Struct, frozen=True, kw_only=True):
+    """A decision of the running autoscaler, for which it had read the target's scale."""
+
+    time_ms: int
+    record: DecisionRecord
+    metrics: Mapping[str, MetricRecord]
+    """{`metric_key`: the metric}; empty if the metrics were not evaluated."""
+    totals: Mapping[str, int]
+    """{`metric_key`: milli-value}, of a metric of pods the sum over the ready pods; one that failed has none."""
+
+    @property
+    def replicas(self) -> int:
+        """The replicas before the decision."""
+        return self.record.current_replicas or 0
+
+    @property
+    def replicas_after(self) -> int:
+        """The replicas that the decision led to."""
+        desired = self.record.desired_replicas
+        return self.replicas if desired is None or self.scale_error else desired
+
+    @property
+    def scale_error(self) -> str | None:
+        """Why the scale could not be written."""
+        return None if self.record.written is None else self.record.written.scale_error
+
+    @property
+    def ready(self) -> int | None:
+        """The number of ready pods; None: no metric shows it. To metrics of cpu, pods are ready later."""
+        return max((each.pods.ready.count for each in self.metrics.values() if each.pods is not None), default=None)
 
 
 def metric_key(source: MetricSource) -> str:

@@ -1,4 +1,4 @@
-"""Recorded reconciliations: what the decisions of a running autoscaler were based on, so that a replay can repeat them.
+"""Recorded decisions: what the decisions of a running autoscaler were based on, so that a replay can repeat them.
 
 While a replay has had the same replicas as the real workload, its reconciliations get the recorded pods and values.
 So with the same spec it makes the same decisions, whatever the pods' start-up times and shares of the load were. The
@@ -8,10 +8,9 @@ replica calculator does not tell from the real values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from autoscaler.core.model import MetricSource, PodsMetric, ResourceMetric
@@ -20,122 +19,79 @@ from autoscaler.core.observation import (
     MetricResponse,
     Observation,
     Pod,
-    PodSample,
-    PodsResponse,
-    PodUsage,
     ReadyCondition,
-    ResourceResponse,
     Scale,
     ValuesResponse,
 )
+from autoscaler.records.record import PodGroupsRecord
+from replay.load import RecordedDecision
+from replay.responses import shared_response
 
 _START_MS: Final = 1
 """When pods started: long before, so no period after their start matters."""
 _READY_MS: Final = 2**50
 """When their readiness changed: longer after their start than any delay, so pods that are not ready count for cpu."""
-
-
-class PodCounts(Struct, frozen=True, kw_only=True):
-    """The number of pods in each group of the replica calculator."""
-
-    ready: int = 0
-    unready: int = 0
-    missing: int = 0
-    ignored: int = 0
-
-    @property
-    def all(self) -> int:
-        """The number of all pods."""
-        return self.ready + self.unready + self.missing + self.ignored
-
-
-class RecordedMetric(Struct, frozen=True, kw_only=True):
-    """One metric at one reconciliation."""
-
-    total: int | None = None
-    """Milli-value: of a metric of pods the sum over the ready pods. None: the metric failed."""
-    pods: PodCounts | None = None
-    """None: the pods did not matter."""
-    error: str = ""
-    """Why it failed."""
-
-
-class Reconciliation(Struct, frozen=True, kw_only=True):
-    """One reconciliation that read the target's scale."""
-
-    time_ms: int
-    replicas: int
-    """Before the decision."""
-    status_replicas: int
-    desired_replicas: int | None
-    """The decision; None: there was none, so the replicas stayed."""
-    scale_error: str | None = None
-    """Why the scale could not be written."""
-    stale: tuple[str, ...] = ()
-    """The resources whose stale watches blocked a scale-down."""
-    metrics: Mapping[str, RecordedMetric] = {}
-    """{`metric_key`: the metric}; empty if the metrics were not evaluated."""
-
-    @property
-    def ready(self) -> int | None:
-        """The number of ready pods; None: no metric shows it. To metrics of cpu, pods are ready later."""
-        return max((each.pods.ready for each in self.metrics.values() if each.pods is not None), default=None)
-
-    @property
-    def replicas_after(self) -> int:
-        """The replicas that the decision led to."""
-        return self.replicas if self.desired_replicas is None or self.scale_error else self.desired_replicas
+_API: Final = "metrics API: "
+"""Before the error of the metrics API, in the messages of failures."""
 
 
 class Recording:
-    """The recorded reconciliations, for as long as the replicas of a replay are the real ones.
+    """The recorded decisions, for as long as the replicas of a replay are the real ones.
 
     Args:
-        reconciliations: what was recorded.
+        decisions: what was recorded.
         metrics: (`metric_key`, metric) of each entry of the spec.
         template: a pod of the workload.
     """
 
     def __init__(
-        self, reconciliations: Iterable[Reconciliation], metrics: Sequence[tuple[str, MetricSource]], template: Pod
+        self, decisions: Iterable[RecordedDecision], metrics: Sequence[tuple[str, MetricSource]], template: Pod
     ) -> None:
-        self._by_time = {each.time_ms: each for each in reconciliations}
+        self._by_time = {each.time_ms: each for each in decisions}
         self._metrics = metrics
         self._template = template
 
-    def at(self, time_ms: int, replicas: int) -> Reconciliation | None:
-        """Return the reconciliation of a time; None from the first one on that had other replicas."""
+    def at(self, time_ms: int, replicas: int) -> RecordedDecision | None:
+        """Return the decision of a time; None from the first one on that had other replicas."""
         found = self._by_time.get(time_ms)
         if found is None or found.replicas != replicas:
             self._by_time = {}
             return None
         return found
 
-    def observe(self, observation: Observation, recorded: Reconciliation) -> Observation:
+    def observe(self, observation: Observation, recorded: RecordedDecision) -> Observation:
         """Return an observation with what was recorded; pods and responses only if all metrics were evaluated."""
         assert isinstance(observation.scale, Scale)
-        scale = replace(observation.scale, status_replicas=recorded.status_replicas)
-        observation = replace(observation, scale=scale, stale=recorded.stale)
+        record = recorded.record
+        status_replicas = recorded.replicas if record.scale is None else record.scale.status_replicas
+        scale = replace(observation.scale, status_replicas=status_replicas)
+        stale = () if record.blocked is None else record.blocked.stale
+        observation = replace(observation, scale=scale, stale=stale)
         if not all(key in recorded.metrics for key, _ in self._metrics):
             return observation
-        found = [(source, recorded.metrics[key]) for key, source in self._metrics]
-        of_pods = [one.pods for source, one in found if one.pods is not None and _is_of_pods(source)]
-        others = [one.pods for source, one in found if one.pods is not None and not _is_of_pods(source)]
-        count = max((one.all for one in of_pods), default=recorded.status_replicas)
-        ignored = max((one.ignored for one in of_pods), default=0)
+        found = [(source, recorded.metrics[key].pods) for key, source in self._metrics]
+        of_pods = [pods for source, pods in found if pods is not None and _is_of_pods(source)]
+        others = [pods for source, pods in found if pods is not None and not _is_of_pods(source)]
+        count = max((_count(pods) for pods in of_pods), default=status_replicas)
+        ignored = max((pods.ignored.count for pods in of_pods), default=0)
         # Pending pods are unready for all metrics; pods that start are unready for metrics of cpu only.
-        pending = min((one.unready for one in of_pods), default=0)
+        pending = min((pods.unready.count for pods in of_pods), default=0)
         pods = _pods(
             self._template,
             running=count - ignored - pending,
-            starting=max((one.unready for one in of_pods), default=0) - pending,
+            starting=max((pods.unready.count for pods in of_pods), default=0) - pending,
             pending=pending,
             ignored=ignored,
-            ready=min((one.ready for one in others), default=count),
+            ready=min((pods.ready.count for pods in others), default=count),
         )
         names = [pod.name for pod in pods[: count - ignored - pending]]
-        responses = tuple([_response(source, one, names, recorded.time_ms) for source, one in found])
+        responses = tuple([_response(source, key, recorded, names) for key, source in self._metrics])
         return replace(observation, pods=pods, responses=responses)
+
+
+def _count(pods: PodGroupsRecord) -> int:
+    """Return the number of all pods."""
+    return sum(group.count for group in (pods.ready, pods.unready, pods.missing, pods.ignored))
 
 
 def _is_of_pods(source: MetricSource) -> bool:
@@ -170,27 +126,13 @@ def _pods(template: Pod, *, running: int, starting: int, pending: int, ignored: 
     return tuple([pod(index) for index in range(running + pending + ignored)])
 
 
-def _response(source: MetricSource, recorded: RecordedMetric, running: Sequence[str], time_ms: int) -> MetricResponse:
-    if recorded.total is None:
-        return MetricError(recorded.error)
-    if recorded.pods is None or not isinstance(source, PodsMetric | ResourceMetric):
-        return ValuesResponse(values=(recorded.total,), timestamp_ms=time_ms)
-    names = running[: recorded.pods.ready]
-    share, rest = divmod(recorded.total, max(len(names), 1))
-    values = {name: share + (index < rest) for index, name in enumerate(names)}
+def _response(source: MetricSource, key: str, recorded: RecordedDecision, running: Sequence[str]) -> MetricResponse:
+    total, metric = recorded.totals.get(key), recorded.metrics[key]
+    if total is None:
+        return MetricError("" if metric.failure is None else metric.failure.message.rpartition(_API)[2])
+    if metric.pods is None or not isinstance(source, PodsMetric | ResourceMetric):
+        return ValuesResponse(values=(total,), timestamp_ms=recorded.time_ms)
+    names = running[: metric.pods.ready.count]
     # Pods that start have a value, which does not count.
-    starting = len(running) - len(names) - recorded.pods.missing
-    values.update(dict.fromkeys(running[len(running) - starting :] if starting > 0 else (), 0))
-    if isinstance(source, PodsMetric):
-        return PodsResponse(
-            {name: PodSample(value=value, timestamp_ms=time_ms, window_ms=0) for name, value in values.items()}
-        )
-    container, resource = source.container or "", source.name
-    return ResourceResponse(
-        tuple(
-            [
-                PodUsage(name=name, timestamp_ms=time_ms, window_ms=0, containers=((container, {resource: value}),))
-                for name, value in values.items()
-            ]
-        )
-    )
+    starting = max(len(running) - len(names) - metric.pods.missing.count, 0)
+    return shared_response(source, total, names, recorded.time_ms, zeros=running[len(running) - starting :])

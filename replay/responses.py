@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from autoscaler.core.model import InvalidMetric, MetricSource, ObjectMetric, PodsMetric, ResourceMetric
@@ -35,10 +35,8 @@ def responder(source: MetricSource, series: Series) -> Responder:
     recorded value, the metric fails as it would have.
     """
     match source:
-        case PodsMetric():
-            return _pods(source, series)
-        case ResourceMetric():
-            return _resource(source, series)
+        case PodsMetric() | ResourceMetric():
+            return _of_pods(source, series)
         case InvalidMetric():
             return lambda _, __: MetricError(f"unknown metric source type {source.type}")
         case _:
@@ -50,47 +48,44 @@ def to_milli(value: float) -> int:
     return int(max(min(value * _MILLI, _LIMIT), -_LIMIT))
 
 
-def _pods(source: PodsMetric, series: Series) -> Responder:
-    not_found = MetricError(f"the server could not find the metric {source.metric.name} for pods")
+def shared_response(
+    source: PodsMetric | ResourceMetric, total: int, names: Sequence[str], time_ms: int, *, zeros: Sequence[str] = ()
+) -> MetricResponse:
+    """Return the response in which pods have equal shares of a total of milli-values.
 
-    def respond(workload: Workload, now_ms: int) -> MetricResponse:
-        value, names = series.at(now_ms), workload.ready_names
-        if math.isnan(value) or not names:
-            return not_found
-        share, rest = divmod(to_milli(value), len(names))
-        sample = PodSample(value=share, timestamp_ms=now_ms, window_ms=0)
-        samples = dict.fromkeys(names, sample)
-        if rest:
-            more = PodSample(value=share + 1, timestamp_ms=now_ms, window_ms=0)
-            samples.update(dict.fromkeys(names[:rest], more))
+    Args:
+        source: the metric.
+        total: each pod gets a whole number; the shares add up to the total.
+        names: the pods.
+        time_ms: the time of the values.
+        zeros: further pods, whose value is 0.
+    """
+    share, rest = divmod(total, max(len(names), 1))
+    parts = ((names[:rest], share + 1), (names[rest:], share), (zeros, 0))
+    if isinstance(source, PodsMetric):
+        samples: dict[str, PodSample] = {}
+        for some, value in parts:
+            samples.update(dict.fromkeys(some, PodSample(value=value, timestamp_ms=time_ms, window_ms=0)))
         return PodsResponse(samples)
+    container, usages = source.container or "", list[PodUsage]()
+    for some, value in parts:
+        values = ((container, {source.name: value}),)
+        usages += [
+            PodUsage(name=name, timestamp_ms=time_ms, window_ms=RESOURCE_WINDOW_MS, containers=values) for name in some
+        ]
+    return ResourceResponse(tuple(usages))
 
-    return respond
 
-
-def _resource(source: ResourceMetric, series: Series) -> Responder:
-    container, resource = source.container or "", source.name
+def _of_pods(source: PodsMetric | ResourceMetric, series: Series) -> Responder:
+    missing: MetricResponse = ResourceResponse(())
+    if isinstance(source, PodsMetric):
+        missing = MetricError(f"the server could not find the metric {source.metric.name} for pods")
 
     def respond(workload: Workload, now_ms: int) -> MetricResponse:
         value, names = series.at(now_ms), workload.ready_names
         if math.isnan(value) or not names:
-            return ResourceResponse(())
-        share, rest = divmod(to_milli(value), len(names))
-        usual = ((container, {resource: share}),)
-        more = ((container, {resource: share + 1}),)
-        return ResourceResponse(
-            tuple(
-                [
-                    PodUsage(
-                        name=name,
-                        timestamp_ms=now_ms,
-                        window_ms=RESOURCE_WINDOW_MS,
-                        containers=more if index < rest else usual,
-                    )
-                    for index, name in enumerate(names)
-                ]
-            )
-        )
+            return missing
+        return shared_response(source, to_milli(value), names, now_ms)
 
     return respond
 

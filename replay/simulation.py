@@ -104,7 +104,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         ReplayError: a metric is not in the load, there is no reconciliation in it, or there are too many pods.
     """
     config = hpa.overrides.apply_to(settings.config)
-    if not load.reconciliations:
+    if not load.decisions:
         config = _as_live(config)
     start_ms = load.start_ms + settings.offset_ms
     sources = [(metric_key(spec.source), spec.source) for spec in hpa.spec.metrics]
@@ -121,7 +121,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         startup_ms=settings.pod_startup_ms,
         now_ms=start_ms,
     )
-    recording = Recording(load.reconciliations, sources, workload.template)
+    recording = Recording(load.decisions, sources, workload.template)
     hpa, history = replace(hpa, status=_initial_status(hpa, config, replicas, start_ms)), load.history
     for now_ms, end_ms in _times(hpa, load, settings):
         workload.advance(now_ms)
@@ -135,7 +135,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         if observation.responses is None:
             observation = replace(observation, responses=tuple([respond(workload, now_ms) for respond in responders]))
         decision = decide(observation, history, now_ms)
-        failed = recorded is not None and recorded.desired_replicas == decision.scale_to and recorded.scale_error
+        failed = recorded is not None and recorded.record.desired_replicas == decision.scale_to and recorded.scale_error
         outcome = conclude(decision, scale_error=failed or None)
         history = outcome.history
         if outcome.status is not None:
@@ -269,8 +269,8 @@ def _recorded_ready(series: Series | None, start_ms: int, end_ms: int, replicas:
 def _times(hpa: HPA, load: Load, settings: Settings) -> Iterable[tuple[int, int]]:
     """Return (time, time of the next one, or the end) of each reconciliation."""
     start_ms, end_ms = load.start_ms + settings.offset_ms, load.end_ms
-    recorded = [each.time_ms for each in load.reconciliations if start_ms <= each.time_ms < end_ms]
-    if load.reconciliations:
+    recorded = [each.time_ms for each in load.decisions if start_ms <= each.time_ms < end_ms]
+    if load.decisions:
         return itertools.pairwise([*recorded, end_ms])
     seconds = hpa.overrides.sync_period
     step_ms = settings.step_ms if seconds is None else round(seconds * 1000)

@@ -75,9 +75,9 @@ def notes(comparison: Comparison) -> list[str]:
     """Return the time, the gaps and the assumptions of the replays, one sentence each."""
     load, settings = comparison.load, comparison.settings
     every = format_duration(settings.step_ms / 1000)
-    rate = f"{len(load.reconciliations)} kept decisions" if load.reconciliations else f"a reconciliation every {every}"
+    rate = f"{len(load.decisions)} kept decisions" if load.decisions else f"a reconciliation every {every}"
     texts = [f"From {time_text(load.start_ms)} to {time_text(load.end_ms)} UTC, {rate}."]
-    if load.reconciliations:
+    if load.decisions:
         texts += [_difference_note(replayed, load) for replayed in comparison.replays]
     texts += load.notes
     for replayed in comparison.replays:
@@ -115,7 +115,7 @@ def _difference_note(replayed: Replayed, load: Load) -> str:
     """Return when the decisions of a replay begin to differ from the autoscaler's, as a sentence."""
     changes = {scale.time_ms: scale.desired_replicas for scale in replayed.scales}
     replicas = replayed.initial_replicas
-    used = [each for each in load.reconciliations if replayed.start_ms <= each.time_ms < replayed.end_ms]
+    used = [each for each in load.decisions if replayed.start_ms <= each.time_ms < replayed.end_ms]
     for recorded in used:
         when = f"{replayed.name}: from {time_text(recorded.time_ms)} on"
         if recorded.replicas != replicas:

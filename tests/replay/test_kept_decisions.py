@@ -168,7 +168,7 @@ def test_other_spec_gets_the_recorded_pods_until_the_replicas_differ_and_then_th
 
     assert (again.scales[0].replicas, again.scales[0].desired_replicas) == (2, 4)
     assert again.scales[-1].desired_replicas == 12
-    first = load.reconciliations[0]
+    first = load.decisions[0]
     assert again.scales[0].time_ms == first.time_ms
     assert notes_of(live, load, changed)[1].endswith(
         "on, the decisions differ from the autoscaler's: 4 replicas instead of 2."
@@ -222,7 +222,7 @@ def test_metric_keeps_its_value_while_the_bounds_decide() -> None:
     live.run([500.0] * 3)
     assert [bool(each.metrics) for each in live.records] == [False, True, True]
     load = load_of(live)
-    assert list(load.series["rps"].times_ms) == [each.time_ms for each in load.reconciliations[1:]]
+    assert list(load.series["rps"].times_ms) == [each.time_ms for each in load.decisions[1:]]
     assert replayed(live, load).scales[0].desired_replicas == 5
 
 
@@ -282,7 +282,7 @@ def test_decisions_from_before_the_clock_was_set_back_are_left_out() -> None:
     live = Live(make_hpa(), seed=14)
     live.run([200.0] * 6)
     load = load_of(live, [*live.records[3:], *live.records[:3]])
-    assert len(load.reconciliations) == 3
+    assert len(load.decisions) == 3
 
 
 def test_too_few_decisions_are_an_error() -> None:
