@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -37,18 +36,3 @@ def test_example_prints_the_table_of_the_page(tmp_path: Path, monkeypatch: pytes
     assert result.exit_code == 0, result.output
     assert [line.rstrip() for line in result.stdout.splitlines()] == printed.splitlines()
     assert (tmp_path / "replay.html").stat().st_size > 1_000_000
-
-
-def test_table_of_flags_is_complete() -> None:
-    flags = {
-        option
-        for parameter in replay.params
-        for option in parameter.opts
-        if isinstance(parameter, click.Option) and not parameter.hidden and option.startswith("--")
-    }
-    others = {flag for flag in flags if flag.startswith(("--prometheus-", "--horizontal-"))} - {"--prometheus-url"}
-    table = PAGE[PAGE.index("## Flags") : PAGE.index("## Outputs")]
-    described = {
-        flag for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for flag in re.findall(r"--[a-z-]+", row)
-    }
-    assert described == flags - others - {"--output", "--feature-gates"}
