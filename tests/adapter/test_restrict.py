@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import promql_parser
 import pytest
 from hypothesis import given, settings
 
-from adapter.promql import PromqlError, restrict_query, restrict_selector
+from adapter.promql import PromqlError, restrict, restrict_query, restrict_selector
 from tests.adapter.promql_queries import QUERIES, REFUSED, RESTRICTED, SOUP
 from tests.restricted_queries import assert_restricted
 
@@ -83,6 +85,19 @@ def test_each_selector_of_a_hostile_query_has_the_label(query: str) -> None:
 def test_queries_that_other_servers_could_read_otherwise_are_refused(query: str) -> None:
     with pytest.raises(PromqlError):
         shop(query)
+
+
+def test_selector_that_was_written_without_the_label_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last check does not rely on what wrote the query."""
+    monkeypatch.setattr(restrict._Writer, "_selector", lambda _, selector: selector.name)
+    with pytest.raises(PromqlError, match="a selector could not be restricted"):
+        shop("sum(x)")
+
+
+def test_query_that_was_written_with_another_meaning_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restrict, "_duration", lambda range_: f"{range_ * 2 // timedelta(seconds=1)}s")
+    with pytest.raises(PromqlError, match="could not be written so that it has the same meaning"):
+        shop("rate(x[5m])")
 
 
 @settings(max_examples=150)

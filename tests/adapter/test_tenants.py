@@ -92,6 +92,19 @@ async def test_each_namespace_gets_its_own_label(servers: PrometheusServers, ser
     assert sent == ['x{namespace="shop"}', 'x{namespace="bank"}']
 
 
+async def test_text_that_is_valid_as_a_query_is_not_sent_as_a_selector(
+    servers: PrometheusServers, server: ScriptedPrometheus
+) -> None:
+    """The results of one are not taken for the other."""
+    for text in ("sum(x)", "x offset 5m"):
+        await servers.instant(text, destination=Destination(tenant=SHOP))
+        with pytest.raises(PrometheusQueryError, match="not a selector"):
+            await servers.series(text, start=0, end=1, destination=Destination(tenant=SHOP))
+        await servers.instant(text, destination=Destination(tenant=SHOP))
+    assert [path for path, *_ in server.requests].count("/api/v1/series") == 0
+    assert len(server.requests) == 4
+
+
 async def test_without_a_label_queries_are_sent_unchanged(
     servers: PrometheusServers, server: ScriptedPrometheus
 ) -> None:
