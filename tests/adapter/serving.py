@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import socket
 import ssl
@@ -73,6 +74,10 @@ class CannedMetrics:
     """
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew, for another test."""
         self.requests: list[dict[str, Any]] = []
         self.milli = 99_994
         self.count = 1
@@ -265,8 +270,11 @@ class ServedAdapter:
 
     async def request_as_master(self, path: str, **arguments: Any) -> Reply:
         """Send one request as a member of system:masters, which has all rights."""
-        master = self.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
-        return await self.request(path, certificate=master, **arguments)
+        return await self.request(path, certificate=self._master, **arguments)
+
+    @functools.cached_property
+    def _master(self) -> KeyPair:
+        return self.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
 
     def client_context(
         self, certificate: KeyPair | None = None, *, version: ssl.TLSVersion | None = None

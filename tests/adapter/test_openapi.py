@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adapter.catalog.groups import CUSTOM_GROUP, CUSTOM_VERSIONS, EXTERNAL_GROUP, RESOURCE_GROUP
 from adapter.openapi import openapi_documents
-from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter
 
 SERVED = (
     *((CUSTOM_GROUP, version) for version in CUSTOM_VERSIONS),
@@ -115,13 +114,13 @@ def fits(value: Any, schema: dict[str, Any], definitions: dict[str, Any]) -> Non
         (EXTERNAL_PATH, "external_metrics.v1beta1.ExternalMetricValueList"),
     ],
 )
-async def test_responses_match_the_schema(tmp_path: Path, path: str, definition: str) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        answer = await adapter.request_as_master(path)
-        definitions = (await adapter.request_as_master("/openapi/v2")).json["definitions"]
-        schema = definitions[f"io.k8s.metrics.pkg.apis.{definition}"]
-        schema["properties"].setdefault("metadata", {"type": "object"})
-        fits(answer.json, schema, definitions)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_responses_match_the_schema(adapter: ServedAdapter, path: str, definition: str) -> None:
+    answer = await adapter.request_as_master(path)
+    definitions = (await adapter.request_as_master("/openapi/v2")).json["definitions"]
+    schema = definitions[f"io.k8s.metrics.pkg.apis.{definition}"]
+    schema["properties"].setdefault("metadata", {"type": "object"})
+    fits(answer.json, schema, definitions)
 
 
 @pytest.mark.parametrize(
@@ -134,63 +133,63 @@ async def test_responses_match_the_schema(tmp_path: Path, path: str, definition:
         ("text/html,application/json", "application/json"),
     ],
 )
-async def test_version_2_is_negotiated(tmp_path: Path, accept: str, content_type: str) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.request_as_master("/openapi/v2", headers={"Accept": accept} if accept else {})
-        assert (reply.status, reply.content_type, reply.headers["Vary"]) == (200, content_type, "Accept")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_version_2_is_negotiated(adapter: ServedAdapter, accept: str, content_type: str) -> None:
+    reply = await adapter.request_as_master("/openapi/v2", headers={"Accept": accept} if accept else {})
+    assert (reply.status, reply.content_type, reply.headers["Vary"]) == (200, content_type, "Accept")
 
 
 @pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3", "/openapi/v3/apis"])
-async def test_other_media_types_are_refused(tmp_path: Path, path: str) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.request_as_master(path, headers={"Accept": "text/html"})
-        assert (reply.status, reply.json["reason"]) == (406, "NotAcceptable")
-        assert (await adapter.request_as_master(path, method="POST")).status == 405
-        assert (await adapter.request(path)).status == 403
+@pytest.mark.asyncio(loop_scope="module")
+async def test_other_media_types_are_refused(adapter: ServedAdapter, path: str) -> None:
+    reply = await adapter.request_as_master(path, headers={"Accept": "text/html"})
+    assert (reply.status, reply.json["reason"]) == (406, "NotAcceptable")
+    assert (await adapter.request_as_master(path, method="POST")).status == 405
+    assert (await adapter.request(path)).status == 403
 
 
-async def test_document_that_the_client_has_is_not_sent_again(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        for path in ("/openapi/v2", "/openapi/v3", "/openapi/v3/apis/external.metrics.k8s.io/v1beta1"):
-            first = await adapter.request_as_master(path)
-            again = await adapter.request_as_master(path, headers={"If-None-Match": first.headers["ETag"]})
-            assert (again.status, again.body) == (304, b"")
-            other = await adapter.request_as_master(path, headers={"If-None-Match": '"other"'})
-            assert other.body == first.body
+@pytest.mark.asyncio(loop_scope="module")
+async def test_document_that_the_client_has_is_not_sent_again(adapter: ServedAdapter) -> None:
+    for path in ("/openapi/v2", "/openapi/v3", "/openapi/v3/apis/external.metrics.k8s.io/v1beta1"):
+        first = await adapter.request_as_master(path)
+        again = await adapter.request_as_master(path, headers={"If-None-Match": first.headers["ETag"]})
+        assert (again.status, again.body) == (304, b"")
+        other = await adapter.request_as_master(path, headers={"If-None-Match": '"other"'})
+        assert other.body == first.body
 
 
-async def test_index_of_version_3_leads_to_documents_that_stay(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        paths = (await adapter.request_as_master("/openapi/v3")).json["paths"]
-        assert set(paths) == {
-            "apis",
-            "apis/custom.metrics.k8s.io",
-            "apis/custom.metrics.k8s.io/v1beta1",
-            "apis/custom.metrics.k8s.io/v1beta2",
-            "apis/external.metrics.k8s.io",
-            "apis/external.metrics.k8s.io/v1beta1",
-            "version",
-        }
-        for path, entry in paths.items():
-            reply = await adapter.request_as_master(entry["serverRelativeURL"])
-            assert (reply.status, reply.json["openapi"]) == (200, "3.0.0")
-            assert reply.headers["Cache-Control"] == "public, immutable"
-            assert all(one.startswith(f"/{path}") for one in reply.json["paths"])
-            plain = await adapter.request_as_master(f"/openapi/v3/{path}")
-            assert (plain.body, plain.headers["Cache-Control"]) == (reply.body, "no-cache, private")
-        assert (await adapter.request_as_master("/openapi/v3/")).json["paths"] == paths
+@pytest.mark.asyncio(loop_scope="module")
+async def test_index_of_version_3_leads_to_documents_that_stay(adapter: ServedAdapter) -> None:
+    paths = (await adapter.request_as_master("/openapi/v3")).json["paths"]
+    assert set(paths) == {
+        "apis",
+        "apis/custom.metrics.k8s.io",
+        "apis/custom.metrics.k8s.io/v1beta1",
+        "apis/custom.metrics.k8s.io/v1beta2",
+        "apis/external.metrics.k8s.io",
+        "apis/external.metrics.k8s.io/v1beta1",
+        "version",
+    }
+    for path, entry in paths.items():
+        reply = await adapter.request_as_master(entry["serverRelativeURL"])
+        assert (reply.status, reply.json["openapi"]) == (200, "3.0.0")
+        assert reply.headers["Cache-Control"] == "public, immutable"
+        assert all(one.startswith(f"/{path}") for one in reply.json["paths"])
+        plain = await adapter.request_as_master(f"/openapi/v3/{path}")
+        assert (plain.body, plain.headers["Cache-Control"]) == (reply.body, "no-cache, private")
+    assert (await adapter.request_as_master("/openapi/v3/")).json["paths"] == paths
 
 
-async def test_outdated_hash_leads_to_the_right_one(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        path = "/openapi/v3/apis/custom.metrics.k8s.io/v1beta2"
-        page = DOCUMENTS.v3("apis/custom.metrics.k8s.io/v1beta2", given_hash="old", accept="", now=0.0)
-        assert page is not None
-        assert page.headers["Location"].startswith(f"{path}?hash=")
-        assert (await adapter.request_as_master(f"{path}?hash=old")).json["openapi"] == "3.0.0"
+@pytest.mark.asyncio(loop_scope="module")
+async def test_outdated_hash_leads_to_the_right_one(adapter: ServedAdapter) -> None:
+    path = "/openapi/v3/apis/custom.metrics.k8s.io/v1beta2"
+    page = DOCUMENTS.v3("apis/custom.metrics.k8s.io/v1beta2", given_hash="old", accept="", now=0.0)
+    assert page is not None
+    assert page.headers["Location"].startswith(f"{path}?hash=")
+    assert (await adapter.request_as_master(f"{path}?hash=old")).json["openapi"] == "3.0.0"
 
 
-async def test_disabled_api_has_no_document(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        for path in ("/openapi", "/openapi/v4", "/openapi/v2/x", "/openapi/v3/apis/metrics.k8s.io/v1beta1"):
-            assert (await adapter.request_as_master(path)).status == 404
+@pytest.mark.asyncio(loop_scope="module")
+async def test_disabled_api_has_no_document(adapter: ServedAdapter) -> None:
+    for path in ("/openapi", "/openapi/v4", "/openapi/v2/x", "/openapi/v3/apis/metrics.k8s.io/v1beta1"):
+        assert (await adapter.request_as_master(path)).status == 404

@@ -1,7 +1,6 @@
 """Protobuf, byte for byte as prometheus-adapter wrote it behind a kube-apiserver 1.36."""
 
 import base64
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,7 +11,7 @@ from adapter.content.documents import CustomMetricList, ExternalMetricList
 from adapter.content.protobuf import encode, encode_error, message
 from kube.api.status import forbidden, internal_error, not_found, too_many_requests
 from kube.values.selectors import LabelSelector
-from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 TWO_PODS = (
@@ -92,18 +91,18 @@ def test_selector_of_v1beta1_follows_the_value() -> None:
 
 
 @pytest.mark.parametrize("accept", [PROTOBUF, f"{PROTOBUF}, */*", f"{PROTOBUF},application/json"])
-async def test_clients_that_prefer_it_get_it(tmp_path: Path, accept: str) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        for path, status in ((POD_PATH, 200), (EXTERNAL_PATH, 200), (POD_PATH[:-1] + "?timeout=x", 400)):
-            reply = await adapter.request_as_master(path, headers={"Accept": accept})
-            assert (reply.status, reply.content_type) == (status, PROTOBUF)
-            assert reply.body.startswith(b"k8s\x00")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_clients_that_prefer_it_get_it(adapter: ServedAdapter, accept: str) -> None:
+    for path, status in ((POD_PATH, 200), (EXTERNAL_PATH, 200), (POD_PATH[:-1] + "?timeout=x", 400)):
+        reply = await adapter.request_as_master(path, headers={"Accept": accept})
+        assert (reply.status, reply.content_type) == (status, PROTOBUF)
+        assert reply.body.startswith(b"k8s\x00")
 
 
-async def test_documents_without_a_protobuf_form_are_json(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2", headers={"Accept": PROTOBUF})
-        assert (reply.content_type, reply.json["kind"]) == ("application/json", "APIResourceList")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_documents_without_a_protobuf_form_are_json(adapter: ServedAdapter) -> None:
+    reply = await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2", headers={"Accept": PROTOBUF})
+    assert (reply.content_type, reply.json["kind"]) == ("application/json", "APIResourceList")
 
 
 def varint(number: int) -> bytes:

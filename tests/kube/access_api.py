@@ -43,17 +43,21 @@ class AccessApi:
     """The API server's part for the adapter: token reviews, access reviews and one ConfigMap."""
 
     def __init__(self, authorities: Authorities) -> None:
+        self.config_map: dict[str, str] | None = authorities.config_map()
+        self.field_selectors: list[str] = []
+        self.sent_events: list[str] = []
+        self._version = 1
+        self._changed = asyncio.Event()
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew, for another test; the ConfigMap stays."""
         self.tokens: dict[str, dict[str, Any]] = {}
         self.allowed: Callable[[dict[str, Any]], bool] = lambda spec: spec["user"] == "bob"
         self.reason = ""
         self.refuse_with: int | None = None
         self.hold: asyncio.Event | None = None
-        self.config_map: dict[str, str] | None = authorities.config_map()
         self.reviews: list[dict[str, Any]] = []
-        self.field_selectors: list[str] = []
-        self.sent_events: list[str] = []
-        self._version = 1
-        self._changed = asyncio.Event()
 
     def publish(self, data: dict[str, str] | None) -> None:
         """Change the ConfigMap, or delete it, while it may be watched."""
