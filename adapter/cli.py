@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from adapter.commands.config_page import flags_of
 from adapter.commands.flags import (
     ServeOptions,
     catalog_flags,
@@ -118,7 +119,8 @@ def serve(*, config: Path | None, verbosity: int, ignored: tuple[str, ...], **op
         _log.warning("%s has no effect: %s", flag, IGNORED[flag])
     try:
         rules = load_rules(config)
-        run(run_server(ServeOptions(config=config, **options), rules))
+        flags = flags_of(click.get_current_context())
+        run(run_server(ServeOptions(config=config, flags=flags, **options), rules))
     except RulesError as error:
         raise click.ClickException(f"unable to load metrics discovery configuration: {error}") from error
     except (KubeConfigError, ListenError, PrometheusConfigError, TLSError, TrustError) as error:

@@ -20,6 +20,7 @@ from autoscaler.loop.run import run as run_controller
 from autoscaler.records.audit import AuditLogError
 from autoscaler.ui.sources import WhatIf
 from kube.api.client import KubeConfigError
+from kube.process.config_page import given_flags
 from kube.process.flags import (
     ANY_FINITE,
     CONTEXT_SETTINGS,
@@ -167,6 +168,7 @@ def run(
         mode=Mode(mode),
         # Only processes in mode act have Leases and a saved history.
         availability=availability if mode == Mode.ACT else Availability(shard=availability.shard),
+        flags=given_flags(click.get_current_context()),
         **others,
     )
     try:

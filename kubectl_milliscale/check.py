@@ -12,7 +12,7 @@ from adapter.commands.diagnose import check as check_rules
 from kube.process.flags import FILE
 from kubectl_milliscale.flags import adapter_namespace_option, borrow_flags, kubectl_options
 from kubectl_milliscale.kubectl import Kubectl
-from kubectl_milliscale.prometheus_flags import fill_in_prometheus
+from kubectl_milliscale.running_config import fill_in_prometheus
 
 
 @borrow_flags(check_rules, without=("config", "kubeconfig"), defaults={"prometheus_url": "the adapter's"})
@@ -22,7 +22,7 @@ from kubectl_milliscale.prometheus_flags import fill_in_prometheus
     "--filename",
     "config",
     type=FILE,
-    help="Rules file, or a manifest that contains one.  [default: the adapter's ConfigMap]",
+    help="Rules file, or a manifest that contains one.  [default: the adapter's]",
 )
 @kubectl_options
 @adapter_namespace_option

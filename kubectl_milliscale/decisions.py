@@ -12,8 +12,8 @@ import click
 
 from autoscaler.commands.debug_client import fetch_index
 from autoscaler.core.model import HPAKey
-from kubectl_milliscale.autoscaler_pods import find_pods, forwarded
 from kubectl_milliscale.kubectl import Kubectl
+from kubectl_milliscale.pods import find_pods, forwarded
 
 SHOWN: Final = 20
 """Decisions per HPA; the autoscaler keeps as many by default."""

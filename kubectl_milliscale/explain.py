@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from autoscaler.commands.explain import explain as explain_decisions
-from kubectl_milliscale.autoscaler_pods import pod_with_decisions
 from kubectl_milliscale.flags import autoscaler_namespace_option, borrow_flags, namespaced_kubectl_options
 from kubectl_milliscale.hpas import find_apis
 from kubectl_milliscale.kubectl import Kubectl
+from kubectl_milliscale.pods import pod_with_decisions
 
 
 @borrow_flags(explain_decisions, only=("output", "api"))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
 import click
-from click.core import ParameterSource
 
 from kube.process.flags import Parsed, option_group
 from kubectl_milliscale.kubectl import Kubectl
@@ -67,7 +66,7 @@ autoscaler_namespace_option = click.option(
 )
 
 adapter_namespace_option = click.option(
-    "--adapter-namespace", metavar="NAME", default=DEFAULT_NAMESPACE, help="Namespace of the adapter's Deployment."
+    "--adapter-namespace", metavar="NAME", default=DEFAULT_NAMESPACE, help="Namespace of the adapter's pods."
 )
 
 
@@ -99,24 +98,3 @@ def borrow_flags(
         return borrower
 
     return decorate
-
-
-def given_flags(command: click.Command, arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the flags on a command line in a pod, as {name of the parameter: value}.
-
-    Flags that this version does not know are left out. Values that are not valid here, such as files of the pod, are
-    None.
-
-    Args:
-        command: the command that runs there.
-        arguments: its command line; what is before the first flag is ignored.
-    """
-    first = next((index for index, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
-    context = command.make_context(
-        command.name, list(arguments[first:]), resilient_parsing=True, ignore_unknown_options=True
-    )
-    return {
-        name: value
-        for name, value in context.params.items()
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }

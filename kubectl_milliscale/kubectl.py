@@ -69,13 +69,6 @@ class Kubectl:
             raise KubectlError(f"error: the response to {path} is not JSON: {error}") from error
 
     @contextlib.contextmanager
-    def watch(self, path: str, query: Mapping[str, str]) -> Iterator[Watch]:
-        """Open a watch of a collection."""
-        url = _url(path, {**query, "watch": "true"})
-        with self._start("get", "--raw", url, stderr=subprocess.DEVNULL) as child:
-            yield Watch(child)
-
-    @contextlib.contextmanager
     def port_forward(self, namespace: str, target: str, port: int) -> Iterator[int]:
         """Forward a free port on 127.0.0.1, and yield it.
 
@@ -146,22 +139,6 @@ class Kubectl:
                     child.wait(_STOP_SECONDS)
                 except subprocess.TimeoutExpired:
                     child.kill()
-
-
-class Watch:
-    """An open watch."""
-
-    def __init__(self, child: subprocess.Popen[str]) -> None:
-        self._child = child
-
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the events until the connection ends, or `stop` is called."""
-        with contextlib.suppress(json.JSONDecodeError):  # the end of a connection may cut a line off
-            yield from map(json.loads, _output(self._child))
-
-    def stop(self) -> None:
-        """End the events; from any thread."""
-        self._child.terminate()
 
 
 def _url(path: str, query: Mapping[str, str] | None) -> str:

@@ -8,19 +8,17 @@ from typing import Any, Final
 
 import click
 
-from autoscaler.cli import run
 from kube.process.flags import FILE, GoCommand
-from kubectl_milliscale.autoscaler_pods import find_pods, pod_with_decisions
 from kubectl_milliscale.flags import (
     adapter_namespace_option,
     autoscaler_namespace_option,
     borrow_flags,
-    given_flags,
     namespaced_kubectl_options,
 )
 from kubectl_milliscale.hpas import find_apis
 from kubectl_milliscale.kubectl import Kubectl
-from kubectl_milliscale.prometheus_flags import fill_in_flag, fill_in_prometheus, is_given
+from kubectl_milliscale.pods import pod_with_decisions
+from kubectl_milliscale.running_config import fill_in_autoscaler, fill_in_prometheus, is_given
 from replay.commands import replay as replay_hpas
 from replay.flags import HPAReference
 from replay.tune.command import tune as tune_hpa
@@ -38,7 +36,7 @@ _OF_DECISIONS: Final = (
 """Parameters of the autoscaler that decisions depend on; the commands here have them, too."""
 _DEFAULTS: Final = {
     "prometheus_url": "the adapter's",
-    "config_file": "the adapter's ConfigMap",
+    "config_file": "the adapter's",
     "start": "24h",
     **dict.fromkeys((*_OF_DECISIONS, "step"), "the autoscaler's"),
 }
@@ -77,12 +75,12 @@ def replay(
     values = {**flags, "hpas": (_reference(namespace, name), *(HPAReference(path=file) for file in files))}
     with ExitStack() as stack:
         if any(map(is_given, _OF_PROMETHEUS)):
-            _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=True)
+            fill_in_autoscaler(values, kubectl, autoscaler_namespace)
             fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
         else:
             pod = pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name)
             values["server"] = stack.enter_context(pod)
-            _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=False)
+            fill_in_autoscaler(values, kubectl, autoscaler_namespace, server=values["server"])
         _call(replay_hpas, values, stack, kubectl)
 
 
@@ -106,28 +104,13 @@ def tune(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, adapter_name
     find_apis(kubectl, namespace, name)
     values = {**flags, "hpas": (_reference(namespace, name),)}
     with ExitStack() as stack:
-        _fill_in_autoscaler(values, kubectl, autoscaler_namespace, with_step=True)
+        fill_in_autoscaler(values, kubectl, autoscaler_namespace)
         fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
         _call(tune_hpa, values, stack, kubectl)
 
 
 def _reference(namespace: str, name: str) -> HPAReference:
     return HPAReference(cluster=(namespace, name))
-
-
-def _fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str, *, with_step: bool) -> None:
-    """Set the flags of the controller that are not given; `with_step`: also the sync period."""
-    try:
-        pod = find_pods(kubectl, namespace)[0]
-    except click.ClickException as error:
-        click.echo(f"Note: the flags of the controller are the defaults: {error.message}", err=True)
-        return
-    given = given_flags(run, pod.arguments)
-    for parameter in _OF_DECISIONS:
-        if given.get(parameter) is not None:
-            fill_in_flag(values, parameter, given[parameter])
-    if with_step and given.get("sync_period") is not None:
-        fill_in_flag(values, "step", given["sync_period"])
 
 
 def _call(command: click.Command, values: dict[str, Any], stack: ExitStack, kubectl: Kubectl) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -19,7 +20,7 @@ from rich.text import Text
 from autoscaler.core.model import HPA
 from kubectl_milliscale.decisions import Decisions, DesiredReplicas
 from kubectl_milliscale.flags import TEXT, autoscaler_namespace_option, namespaced_kubectl_options
-from kubectl_milliscale.hpas import Selection, WatchedHPAs, list_hpas
+from kubectl_milliscale.hpas import Selection, list_hpas
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 from kubectl_milliscale.table import StatusRow, document, plain_lines, table
 
@@ -44,9 +45,8 @@ _OUTPUTS: Final = ("wide", "json", "yaml", "name")
 @click.option(
     "-w/ ",
     "--watch/--no-watch",
-    default=None,
-    show_default="--watch on a terminal",
-    help="Keep the table current until Ctrl-C, or print it once.",
+    default=False,
+    help="Keep the table current until Ctrl-C; needs a terminal.",
 )
 @autoscaler_namespace_option
 def status(
@@ -56,25 +56,24 @@ def status(
     all_namespaces: bool,
     selector: str,
     output: str,
-    watch: bool | None,
+    watch: bool,
     autoscaler_namespace: str,
 ) -> None:
     """Show HPAs: metrics, replicas, the last decisions and what limits them.
 
-    On a terminal the table is kept current until Ctrl-C. A bar in the column DECISIONS is a decision: its desired
-    replicas between the lowest and the highest of the bars; a dot is one without a replica count. Without a pod of the
-    autoscaler the column is empty.
+    A bar in the column DECISIONS is a decision: its desired replicas between the lowest and the highest of the bars; a
+    dot is one without a replica count. Without a pod of the autoscaler the column is empty.
 
     \b
     Examples:
-      kubectl milliscale status -n shop
+      kubectl milliscale status -n shop --watch
       kubectl milliscale status -A -o wide
       kubectl milliscale status web -o json
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
     if output not in ("", *_OUTPUTS):
         raise click.UsageError(f"--output: {output!r} is not one of {', '.join(_OUTPUTS)}")
     console = Console()
-    live = output in ("", "wide") and (console.is_terminal if watch is None else watch)
+    live = watch and output in ("", "wide")
     if live and not console.is_terminal:
         raise click.UsageError("--watch needs a terminal; `kubectl get hpa --watch` prints changes as lines")
     # Invalid HPAs are shown as such.
@@ -90,8 +89,8 @@ def status(
             for hpa in found:
                 click.echo(f"horizontalpodautoscaler.{hpa.key.group}/{hpa.name}")
         elif live:
-            watched = WatchedHPAs(kubectl, wanted, found)
-            _show_live(console, watched, decisions, all_namespaces=all_namespaces, wide=output == "wide")
+            screen = functools.partial(_screen, all_namespaces=all_namespaces, wide=output == "wide")
+            _show_live(console, lambda: list_hpas(kubectl, wanted), decisions, screen)
         else:
             rows = _rows(found, decisions.fetch())
             _print_once(console, rows, output, all_namespaces=all_namespaces)
@@ -125,28 +124,23 @@ def _print_once(console: Console, rows: Sequence[StatusRow], output: str, *, all
 
 
 def _show_live(
-    console: Console, watched: WatchedHPAs, decisions: Decisions, *, all_namespaces: bool, wide: bool
+    console: Console, list_now: Callable[[], list[HPA]], decisions: Decisions, screen: Callable[..., RenderableType]
 ) -> None:
-    """Show the table until Ctrl-C."""
-    with (
-        contextlib.suppress(KeyboardInterrupt),
-        contextlib.closing(watched),
-        Live(console=console, auto_refresh=False) as live,
-    ):
+    """Show the table until Ctrl-C; if a list fails, with the HPAs of the last one and a note."""
+    hpas: list[HPA] = []
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
         while True:
-            recent = decisions.fetch()
-            notes = [watched.problem, decisions.problem and f"no decisions: {decisions.problem}"]
-            live.update(
-                _screen(
-                    _rows(watched.sorted(), recent),
-                    console.size,
-                    all_namespaces=all_namespaces,
-                    wide=wide,
-                    notes=[note for note in notes if note],
-                ),
-                refresh=True,
-            )
-            time.sleep(_REFRESH_SECONDS)
+            begun, notes = time.monotonic(), []
+            try:
+                hpas = list_now()
+            except KubectlError as error:
+                notes.append(error.message)
+            rows = _rows(hpas, decisions.fetch())
+            if decisions.problem:
+                notes.append(f"no decisions: {decisions.problem}")
+            live.update(screen(rows, console.size, notes=notes), refresh=True)
+            # Of ten thousand HPAs a list takes seconds: the API server has as much time without one.
+            time.sleep(max(_REFRESH_SECONDS, time.monotonic() - begun))
 
 
 def _screen(

@@ -23,6 +23,7 @@ from adapter.prometheus.options import DEFAULT_CONNECTIONS, PartialResponses
 from adapter.rules.reading import parse_auth
 from adapter.upstream import Auth, header
 from kube.api.config import RestConfigError, load_config
+from kube.process.config_page import Flags
 from kube.process.flags import FILE, Parsed, bool_option, option_group
 from kube.serving.options import AuthOptions, ServingOptions
 from kube.values.durations import DURATION, POSITIVE_DURATION
@@ -112,7 +113,7 @@ class KubernetesOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """The options of `serve`; `ui_address` is None for no pages."""
+    """The options of `serve`. `ui_address` is None for no pages; `flags` are those that are given."""
 
     config: Path
     prometheus: PrometheusAccess
@@ -122,6 +123,7 @@ class ServeOptions:
     auth: AuthOptions
     rule_objects: RuleObjectOptions = field(default_factory=RuleObjectOptions)
     ui_address: UIAddress | None = None
+    flags: Flags = field(default_factory=dict)
 
 
 def _header(text: str) -> tuple[str, str]:

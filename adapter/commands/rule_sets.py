@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 
 import aiohttp
@@ -44,6 +44,7 @@ from adapter.serving.routes import Router
 from adapter.serving.telemetry import Telemetry
 from kube.aio.tasks import free_when_cancelled
 from kube.api.mapping import RestMapper
+from kube.process.config_page import ConfigPage
 from kube.serving.health import Health
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Shared:
         telemetry: the metrics of requests.
         health: the health endpoints.
         port: the listener's port.
+        config_page: returns /debug/config.
     """
 
     options: CatalogOptions
@@ -84,6 +86,7 @@ class Shared:
     telemetry: Telemetry
     health: Health
     port: int
+    config_page: Callable[[], Awaitable[ConfigPage]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +148,7 @@ class RuleSet:
                 probe,
                 coalescer.paused if coalescer is not None else tuple,
                 shared.rule_objects,
+                shared.config_page,
             ),
             health=shared.health,
             telemetry=shared.telemetry,

@@ -20,6 +20,7 @@ cancelled. A second signal ends the delay.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 from collections.abc import Iterable, Mapping
@@ -29,6 +30,7 @@ from pathlib import Path
 import aiohttp
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.commands.config_page import config_page
 from adapter.commands.flags import ServeOptions
 from adapter.commands.pages import pages_served
 from adapter.commands.reload import RulesReloader
@@ -145,6 +147,7 @@ class _Adapter:
             telemetry=telemetry,
             health=self._health(),
             port=listening.getsockname()[1],
+            config_page=functools.partial(config_page, options),
         )
         self._rule_sets = RuleSets(rules, shared)
         self._statuses = status_writer(options, lister, shared, self._rule_sets, registry=telemetry.registry)

@@ -4,6 +4,7 @@
                                           object with rules, those that serve a namespace with `namespace`
     /debug/metrics/RESOURCE/METRIC        one metric; `namespace`, `name`, `labelSelector`, `metricLabelSelector`
     /debug/metrics/external/METRIC
+    /debug/config                         the flags, and the rules file, without secrets
 
 Reading them requires the right to `get` the nonResourceURL. They show series, queries and values of all namespaces, so
 grant it to the operators of the cluster only.
@@ -11,7 +12,7 @@ grant it to the operators of the cluster only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -28,6 +29,7 @@ from adapter.rule_objects.reports import object_reports, object_rules
 from kube.api.client import KubeError
 from kube.api.mapping import ResourceLookup
 from kube.api.status import bad_request, not_found, service_unavailable
+from kube.process.config_page import ConfigPage
 from kube.security.request_info import Query
 from kube.values.selectors import LabelSelector, SelectorError
 
@@ -38,7 +40,8 @@ _MAX_EXAMPLES = 100
 class DebugPages:
     """Responds to requests under /debug.
 
-    `paused` returns the groups of requests whose coalescing is paused; `objects` are those with rules.
+    `paused` returns the groups of requests whose coalescing is paused; `objects` are those with rules;
+    `config` returns /debug/config.
     """
 
     catalog: Catalog
@@ -46,8 +49,9 @@ class DebugPages:
     probe: Probe
     paused: Callable[[], Iterable[tuple[str, Pause]]] = tuple
     objects: RuleObjects | None = None
+    config: Callable[[], Awaitable[ConfigPage]] | None = None
 
-    async def respond(self, segments: tuple[str, ...], query: Query) -> Report | Explanation:
+    async def respond(self, segments: tuple[str, ...], query: Query) -> Report | Explanation | ConfigPage:
         """Return the page for the path's `segments` after "debug".
 
         Raises:
@@ -55,6 +59,8 @@ class DebugPages:
         """
         try:
             match segments:
+                case ("config",) if self.config is not None:
+                    return await self.config()
                 case ("rules",):
                     report = await check(
                         self.catalog, self.lookup, self.probe, knows_cluster=True, examples=_examples(query)

@@ -14,10 +14,11 @@ import aiohttp
 import click
 import msgspec
 
-from autoscaler.loop.debug import INDEX_PATH, SHADOW_PATH
+from autoscaler.loop.debug import CONFIG_PATH, INDEX_PATH, SHADOW_PATH
 from autoscaler.records.decision_log import DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import ShadowPage
+from kube.process.config_page import ConfigPage
 from kube.process.flags import Parsed
 
 _TIMEOUT_SECONDS: Final = 15.0
@@ -96,6 +97,16 @@ async def fetch_shadow_page(server: str) -> ShadowPage:
     """
     url = f"{server}{SHADOW_PATH}"
     return _decode(url, await get_page(url), ShadowPage)
+
+
+async def fetch_config(server: str) -> ConfigPage:
+    """Return the flags of the autoscaler at a URL.
+
+    Raises:
+        click.ClickException: the page cannot be read.
+    """
+    url = f"{server}{CONFIG_PATH}"
+    return _decode(url, await get_page(url), ConfigPage)
 
 
 def _decode(url: str, content: bytes, page: type[_Page]) -> _Page:

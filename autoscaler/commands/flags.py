@@ -229,8 +229,8 @@ decision_log_options = option_group(
         "--debug-endpoints",
         type=click.Choice([each.value for each in DebugAccess]),
         default=_DECISION_LOG.debug_access.value,
-        help="Who may read /debug/decisions and /debug/shadow on --metrics-port. local: loopback connections, such as "
-        "those of kubectl port-forward; all: everyone; off: nobody.",
+        help="Who may read /debug/decisions, /debug/shadow and /debug/config on --metrics-port. local: loopback "
+        "connections, such as those of kubectl port-forward; all: everyone; off: nobody.",
     ),
     click.option(
         "--audit-log",

@@ -195,7 +195,7 @@ class Controller:
                 "shards": lambda: self._shard_leases.problem if self._shard_leases else None,
             },
         )
-        page = debug_page(self._decisions, self._shadow, options.decision_log.debug_access)
+        page = debug_page(self._decisions, self._shadow, options.decision_log.debug_access, flags=options.flags)
         handler = probe_handler(self._telemetry.render, health, page=page)
         async with serving(handler, host=options.bind_address, port=options.metrics_port) as port:
             _log.info("health and metrics on %s port %d", options.bind_address, port)

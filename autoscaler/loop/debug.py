@@ -4,6 +4,7 @@
                                        the desired replicas of the last 20 decisions
     /debug/decisions/NAMESPACE/NAME    the last decisions on one HPA
     /debug/shadow                      the comparisons with kube-controller-manager's decisions, in shadow mode
+    /debug/config                      the flags that are given
 
 They show pods, metrics and errors of every namespace, and the endpoint does not authenticate: probes and Prometheus
 read it. So by default these pages are only for connections from inside the pod. `kubectl port-forward` makes such a
@@ -28,12 +29,14 @@ from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPag
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import ShadowComparer, ShadowPage, page_of
 from kube.api.status import bad_request
+from kube.process.config_page import ConfigPage, Flags
 from kube.security.request_info import Query, Target
 from kube.serving.probes import Page
 from kube.web.options import is_loopback_host
 
 INDEX_PATH: Final = "/debug/decisions"
 SHADOW_PATH: Final = "/debug/shadow"
+CONFIG_PATH: Final = "/debug/config"
 
 _MAX_INDEX_DECISIONS: Final = 100
 _INDEX_SLICE: Final = 500
@@ -52,9 +55,22 @@ class DebugAccess(StrEnum):
 
 
 def debug_page(
-    log: DecisionLog, shadow: ShadowComparer, access: DebugAccess, *, clock: Callable[[], float] = time.monotonic
+    log: DecisionLog,
+    shadow: ShadowComparer,
+    access: DebugAccess,
+    *,
+    flags: Flags | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Page:
-    """Return what responds to requests for the pages; `clock` is the clock of the comparisons, in seconds."""
+    """Return what responds to requests for the pages.
+
+    Args:
+        log: the decisions.
+        shadow: the comparisons.
+        access: who may read the pages.
+        flags: the flags of the process, without secrets.
+        clock: the clock of the comparisons, in seconds.
+    """
 
     async def index(query: Query) -> web.Response:
         last = min(_last(query) or 0, _MAX_INDEX_DECISIONS)
@@ -85,6 +101,8 @@ def debug_page(
                 return await decisions(namespace, name, target.query)
             case ("shadow",):
                 return _json(page_of(shadow, round(clock() * 1000)))
+            case ("config",):
+                return _json(ConfigPage(flags=flags or {}))
         return None
 
     return respond
@@ -113,7 +131,7 @@ def _is_loopback(address: str | None) -> bool:
     return (mapped or ip).is_loopback
 
 
-def _json(page: DecisionsPage | IndexPage | ShadowPage) -> web.Response:
+def _json(page: DecisionsPage | IndexPage | ShadowPage | ConfigPage) -> web.Response:
     return web.Response(body=msgspec.json.encode(page), content_type="application/json")
 
 

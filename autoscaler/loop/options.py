@@ -13,6 +13,7 @@ from autoscaler.loop.sharding import Shard
 from autoscaler.records.audit import AuditSettings
 from kube.api.client import BOOKMARK_SECONDS
 from kube.controller.election import ElectionSettings
+from kube.process.config_page import Flags
 from kube.serving.options import AuthOptions
 from kube.web.options import UIAddress
 
@@ -84,6 +85,8 @@ class Options:
     decision_log: DecisionLogOptions = field(default_factory=DecisionLogOptions)
     config: Config = field(default_factory=Config)
     """The settings of decisions."""
+    flags: Flags = field(default_factory=dict)
+    """The flags that are given, for /debug/config."""
 
     def workers_for(self, hpas: int) -> int:
         """The number of concurrent reconciliations for a number of HPAs."""

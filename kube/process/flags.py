@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 120, "help_option_names": ["-h", "--help"]}
 
+ARGUMENTS = "kube.process.flags.arguments"
+"""The key of a GoCommand's arguments in its context's `meta`."""
+
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 """The type of a flag for an existing file."""
 
@@ -209,7 +212,9 @@ class GoCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; see click."""
         ignored = {name for parameter in self.params if isinstance(parameter, _Ignored) for name in parameter.opts}
-        return super().parse_args(ctx, [_without_value(argument, ignored) for argument in args])
+        args = [_without_value(argument, ignored) for argument in args]
+        ctx.meta[ARGUMENTS] = tuple(args)
+        return super().parse_args(ctx, args)
 
 
 def _without_value(argument: str, ignored: Collection[str]) -> str:

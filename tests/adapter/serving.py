@@ -32,6 +32,7 @@ from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
 from kube.api.mapping import GroupResource
 from kube.api.status import not_found
+from kube.process.config_page import ConfigPage
 from kube.security.authorization import AuthorizationOptions
 from kube.security.certs import KeyPair
 from kube.security.request_info import Query
@@ -222,7 +223,7 @@ class CannedDebug:
     def __init__(self) -> None:
         self.pages: DebugPages
 
-    async def respond(self, segments: tuple[str, ...], query: Query) -> Report | Explanation:
+    async def respond(self, segments: tuple[str, ...], query: Query) -> Report | Explanation | ConfigPage:
         """The page."""
         return await self.pages.respond(segments, query)
 

@@ -13,6 +13,7 @@ from adapter.diagnosis.report import (
 from adapter.planning.coalescer import Pause
 from adapter.serving.debug_pages import DebugPages
 from kube.api.status import StatusError
+from kube.process.config_page import ConfigPage
 from kube.security.request_info import Query
 from tests.adapter.diagnosis_env import (
     ALL_FOUND,
@@ -30,7 +31,7 @@ async def test_debug_pages_return_reports_and_explanations(tmp_path: Path) -> No
         opened.prometheus.result = vector((POD, 2.0))
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened))
 
-        async def page(*segments: str, **query: str) -> Report | Explanation:
+        async def page(*segments: str, **query: str) -> Report | Explanation | ConfigPage:
             return await pages.respond(segments, Query(tuple(query.items())))
 
         report = await page("rules", examples="0")

@@ -18,6 +18,8 @@ from tests.autoscaler.test_decision_log import record
 
 SHADOW = ShadowComparer(sync_period=15, config=Config())
 
+FLAGS = {"horizontal-pod-autoscaler-tolerance": "0.2"}
+
 
 @pytest.fixture
 def log() -> DecisionLog:
@@ -32,7 +34,9 @@ async def endpoint(
     log: DecisionLog, access: DebugAccess = DebugAccess.LOCAL, *, remote: str | None = None
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """The endpoint with the pages; `remote`: from where requests seem to come."""
-    handler = probe_handler(Telemetry().render, Health(live={}, ready={}), page=debug_page(log, SHADOW, access))
+    handler = probe_handler(
+        Telemetry().render, Health(live={}, ready={}), page=debug_page(log, SHADOW, access, flags=FLAGS)
+    )
 
     async def from_remote(request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
         return await handler(request if remote is None else request.clone(remote=remote), certificate)
@@ -89,7 +93,12 @@ async def test_hpa_without_decisions_is_not_found(log: DecisionLog) -> None:
         assert "there are no decisions on default/other" in await response.text()
 
 
-PAGES = ("/debug/decisions", "/debug/decisions/default/web", "/debug/shadow")
+async def test_configuration_has_the_given_flags(log: DecisionLog) -> None:
+    async with endpoint(log) as http, http.get("/debug/config") as response:
+        assert await response.json() == {"version": 1, "flags": FLAGS, "rules": None}
+
+
+PAGES = ("/debug/decisions", "/debug/decisions/default/web", "/debug/shadow", "/debug/config")
 
 
 @pytest.mark.parametrize("page", PAGES)

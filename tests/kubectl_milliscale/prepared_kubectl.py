@@ -12,9 +12,13 @@ NOT_FOUND = "Error from server (NotFound): the server could not find the request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedKubectl(Kubectl):
-    """Returns `objects` by path, and fails for other paths; forwards are recorded, and get port 4000."""
+    """Returns `objects` by path, and fails for other paths; forwards are recorded, and get port 4000.
+
+    `printed` is what requests through a forwarded port return, by path.
+    """
 
     objects: Mapping[str, Any]
+    printed: dict[str, str] = field(default_factory=dict)
     forwarded: list[str] = field(default_factory=list)
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -22,6 +26,13 @@ class PreparedKubectl(Kubectl):
             raise KubectlError(NOT_FOUND)
         found: dict[str, Any] = self.objects[path]
         return found
+
+    def run(self, *arguments: str) -> str:
+        get, raw, path, *flags = arguments
+        assert (get, raw, flags) == ("get", "--raw", ["--server=https://127.0.0.1:4000", "--insecure-skip-tls-verify"])
+        if path not in self.printed:
+            raise KubectlError(NOT_FOUND)
+        return self.printed[path]
 
     @contextmanager
     def port_forward(self, namespace: str, target: str, port: int) -> Iterator[int]:

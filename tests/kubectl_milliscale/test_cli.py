@@ -1,5 +1,6 @@
 """Command lines of `kubectl milliscale`."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,15 @@ def test_namespace_and_context_select_the_list(commands: Path) -> None:
         f"--context=east get --raw /apis/autoscaling/v2{path}",
         f"--context=east get --raw /apis/milliscale.io/v1{path}",
     ]
+
+
+def test_list_is_sorted_and_has_the_wanted_names(commands: Path) -> None:
+    hpas = [{"metadata": {"namespace": "shop", "name": name}, "spec": {}} for name in ("web", "api", "batch")]
+    items = json.dumps({"items": hpas})
+    install_kubectl(commands, f"case \"$*\" in *milliscale.io*) echo '{EMPTY_LIST}'; exit;; esac; echo '{items}'")
+    for arguments, shown in (([], ["api", "batch", "web"]), (["web", "api"], ["api", "web"])):
+        result = invoke("status", "-n=shop", "-o", "name", *arguments)
+        assert result.output.split() == [f"horizontalpodautoscaler.autoscaling/{name}" for name in shown]
 
 
 def test_cluster_without_the_milliscale_api_is_no_error(commands: Path) -> None:

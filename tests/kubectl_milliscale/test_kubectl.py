@@ -87,20 +87,6 @@ def test_many_connections_do_not_stop_the_forward(tmp_path: Path) -> None:
         assert printed.read_text() == "\n"
 
 
-def test_watch_yields_events_until_it_is_stopped(tmp_path: Path) -> None:
-    script = 'echo \'{"type": "ADDED"}\'; exec sleep 60'
-    with kubectl(tmp_path, script).watch("/api/v1/pods", {}) as watch:
-        events = watch.events()
-        assert next(events) == {"type": "ADDED"}
-        watch.stop()
-        assert list(events) == []
-
-
-def test_event_that_is_cut_off_ends_the_watch(tmp_path: Path) -> None:
-    with kubectl(tmp_path, """printf '{"type": "ADDED"}\n{"type": "MOD'""").watch("/api/v1/pods", {}) as watch:
-        assert list(watch.events()) == [{"type": "ADDED"}]
-
-
 def test_response_that_is_not_json_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(KubectlError, match="the response to /api is not JSON"):
         kubectl(tmp_path, "echo moved").get("/api")

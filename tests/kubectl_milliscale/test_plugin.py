@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import pytest_asyncio
 import yaml
 
+from kubectl_milliscale.kubectl import Kubectl
+from kubectl_milliscale.running_config import reachable_prometheus
 from playground.bundle import Bundle, Timing, run_bundle
 from playground.install import Account, Manifests, apply, write_account_kubeconfig
-from playground.scenario import NAMESPACE, RULES, demo_load
+from playground.scenario import NAMESPACE, demo_load
 from tests.e2e.tools import CommandResult, fetch, processes_with
 from tests.eventually import eventually
 from tests.kubectl_milliscale.kubectl_shim import Settings, install
@@ -31,10 +34,6 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
-FLAGS = [
-    f"--horizontal-pod-autoscaler-sync-period={TIMING.sync_period}s",
-    f"--horizontal-pod-autoscaler-downscale-stabilization={TIMING.downscale_stabilization}s",
-]
 HPAS = ("router", "shop", "worker")
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -105,18 +104,26 @@ async def create_objects(bundle: Bundle) -> dict[str, int]:
         (one["kind"], one["metadata"]["name"].partition("-rules")[0]): one for one in manifests.objects
     }
     autoscaler = objects["Deployment", "milliscale-autoscaler"]["spec"]["template"]
-    (container,) = autoscaler["spec"]["containers"]
     pods = {
         name: {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"namespace": "milliscale", "name": name, "labels": autoscaler["metadata"]["labels"]},
-            "spec": {**autoscaler["spec"], "nodeName": "none", "containers": [{**container, "args": FLAGS}]},
+            "spec": {**autoscaler["spec"], "nodeName": "none"},
         }
         for name in ("milliscale-autoscaler-standby", leader)
     }
-    rules = objects["ConfigMap", "milliscale"]
-    adapter = objects["Deployment", "milliscale-adapter"]
+    adapter = objects["Deployment", "milliscale-adapter"]["spec"]["template"]
+    pods["milliscale-adapter-1"] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": "milliscale",
+            "name": "milliscale-adapter-1",
+            "labels": {**adapter["metadata"]["labels"], "app.kubernetes.io/name": "renamed"},
+        },
+        "spec": {**adapter["spec"], "nodeName": "none"},
+    }
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -127,8 +134,6 @@ async def create_objects(bundle: Bundle) -> dict[str, int]:
     await apply(
         bundle.client,
         [
-            {**rules, "data": {"rules.yaml": RULES.read_text()}},
-            {**adapter, "spec": {**adapter["spec"], "replicas": 0}},
             monitoring,
             service,
             *pods.values(),
@@ -139,6 +144,7 @@ async def create_objects(bundle: Bundle) -> dict[str, int]:
         await bundle.client.patch(f"{path}/status", {"status": {"phase": "Running"}})
     return {
         f"milliscale pod/{leader} 8080": port_of(bundle.autoscaler_url),
+        "milliscale pod/milliscale-adapter-1 6443": port_of(bundle.adapter_url),
         "monitoring service/prometheus-k8s 9090": port_of(bundle.prometheus.url),
     }
 
@@ -233,9 +239,13 @@ async def tenant(environment: Environment, name: str, roles: list[dict[str, Any]
     bindings = [
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"namespace": role["metadata"]["namespace"], "name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]},
+            "kind": f"{role['kind']}Binding",
+            "metadata": {**role["metadata"], "name": name},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": role["kind"],
+                "name": role["metadata"]["name"],
+            },
             "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": name}],
         }
         for role in roles
@@ -260,6 +270,17 @@ async def test_documented_roles_are_enough_for_all_commands(environment: Environ
     assert (await environment.milliscale("replay", "worker", *flags)).errors == ""
     assert (await environment.milliscale("replay", "worker", "--from", "10s", *flags)).errors == ""
     assert (await environment.milliscale("check", flags[0])).errors == ""
+    kubectl = Kubectl(program=str(environment.commands / "kubectl"), flags=(flags[0],))
+    url = "http://prometheus-k8s.monitoring.svc:9090/"
+
+    def read() -> int:
+        with (
+            reachable_prometheus(kubectl, url, namespace="milliscale", verified=True) as forwarded,
+            urlopen(f"{forwarded}-/ready") as response,
+        ):
+            return int(response.status)
+
+    assert await asyncio.to_thread(read) == 200
 
 
 async def test_user_who_may_only_read_hpas_sees_their_status(environment: Environment, tmp_path: Path) -> None:
@@ -367,6 +388,7 @@ async def test_live_table_follows_the_hpas_until_ctrl_c(environment: Environment
         environment.bundle.kubectl,
         "milliscale",
         "status",
+        "--watch",
         env={**environment.variables, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
         cwd=environment.commands,
         stdin=terminal,
@@ -401,6 +423,7 @@ async def test_forwards_end_when_the_plugin_is_terminated(environment: Environme
         environment.bundle.kubectl,
         "milliscale",
         "status",
+        "--watch",
         env={**environment.variables, "TERM": "xterm"},
         cwd=environment.commands,
         stdout=terminal,

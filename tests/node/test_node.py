@@ -150,7 +150,7 @@ async def test_plugin_shows_decisions_and_rules_through_forwarded_ports(node: No
     async def plugin(*arguments: str) -> str:
         return await node.run(sys.executable, "-m", "kubectl_milliscale", *arguments)
 
-    status = await plugin("status", "-n", "default", "--no-watch")
+    status = await plugin("status", "-n", "default")
     assert re.search(r"^router +Deployment/router .* per pod \(packets_per_second\) .*[▁-█]", status, re.MULTILINE), (
         status
     )

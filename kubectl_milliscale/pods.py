@@ -1,4 +1,4 @@
-"""Find the autoscaler's pods, and forward their ports."""
+"""Find the pods of the autoscaler and the adapter, and forward their ports."""
 
 from __future__ import annotations
 
@@ -6,40 +6,35 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 
 import click
 import msgspec
 
 from autoscaler.commands.debug_client import fetch_decisions
-from autoscaler.loop.options import Options
 from kube.api.objects import convert
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 
-_LABELS: Final = "app.kubernetes.io/name=milliscale,app.kubernetes.io/component=autoscaler"
-_PORT_NAME: Final = "metrics"
-_DEFAULT_PORT: Final = Options().metrics_port
+Component: TypeAlias = Literal["autoscaler", "adapter"]
+
+_NAME_LABEL: Final = "app.kubernetes.io/name"
+_PORTS: Final[dict[Component, tuple[str, int]]] = {"autoscaler": ("metrics", 8080), "adapter": ("https", 6443)}
+"""The name and the default number of the port with the /debug pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoscalerPod:
-    """A running pod of the autoscaler.
-
-    Attributes:
-        namespace, name: of the pod.
-        port: of its /debug pages.
-        arguments: its command line.
-    """
+class Pod:
+    """A running pod, with the port of its /debug pages."""
 
     namespace: str
     name: str
     port: int
-    arguments: tuple[str, ...]
 
 
 class _Metadata(msgspec.Struct):
     name: str = ""
+    labels: dict[str, str] = {}
 
 
 class _Port(msgspec.Struct, rename="camel"):
@@ -48,8 +43,6 @@ class _Port(msgspec.Struct, rename="camel"):
 
 
 class _Container(msgspec.Struct):
-    command: list[str] = []
-    args: list[str] = []
     ports: list[_Port] = []
 
 
@@ -83,31 +76,32 @@ class _Leases(msgspec.Struct):
     items: list[_Lease] = []
 
 
-def find_pods(kubectl: Kubectl, namespace: str) -> list[AutoscalerPod]:
-    """Return the pods that hold a Lease: one for each shard. Without such a pod, as in mode shadow, all that run.
+def find_pods(kubectl: Kubectl, namespace: str, component: Component = "autoscaler") -> list[Pod]:
+    """Return the pods that hold a Lease, such as one for each shard; without such a pod, all that run.
+
+    An installation may have another name (Helm's nameOverride), so its pods are found by their component. If there are
+    pods with our name, those of others are left out.
 
     Raises:
         KubectlError: the pods cannot be read.
         click.ClickException: no pod runs.
     """
-    quoted = quote(namespace, safe="")
-    listed = kubectl.get(f"/api/v1/namespaces/{quoted}/pods", {"labelSelector": _LABELS})
-    pods = [
-        _autoscaler_pod(namespace, pod)
-        for pod in convert(listed, _Pods, "the list of pods").items
-        if pod.status.phase == "Running"
-    ]
-    if not pods:
+    path, label = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", f"app.kubernetes.io/component={component}"
+    listed = convert(kubectl.get(path, {"labelSelector": label}), _Pods, "the list of pods").items
+    running = [pod for pod in listed if pod.status.phase == "Running"]
+    if not running:
         raise click.ClickException(
-            f"no pod of the autoscaler runs in namespace {namespace} (labels {_LABELS}); give --autoscaler-namespace"
+            f"no pod of the {component} runs in namespace {namespace} (label {label}); give --{component}-namespace"
         )
-    holders = _lease_holders(kubectl, quoted)
+    running = [pod for pod in running if pod.metadata.labels.get(_NAME_LABEL) == "milliscale"] or running
+    pods = [Pod(namespace=namespace, name=pod.metadata.name, port=_port(pod, *_PORTS[component])) for pod in running]
+    holders = _lease_holders(kubectl, namespace)
     return [pod for pod in pods if pod.name in holders] or pods
 
 
 @contextlib.contextmanager
-def forwarded(kubectl: Kubectl, pod: AutoscalerPod) -> Iterator[str]:
-    """Forward a port to the pod, and yield the URL. Raises KubectlError."""
+def forwarded(kubectl: Kubectl, pod: Pod) -> Iterator[str]:
+    """Forward a port to a pod of the autoscaler, and yield the URL. Raises KubectlError."""
     with kubectl.port_forward(pod.namespace, f"pod/{pod.name}", pod.port) as port:
         yield f"http://127.0.0.1:{port}"
 
@@ -133,22 +127,15 @@ def pod_with_decisions(kubectl: Kubectl, autoscaler_namespace: str, *, namespace
     raise click.ClickException(problem)
 
 
-def _autoscaler_pod(namespace: str, pod: _Pod) -> AutoscalerPod:
-    containers = pod.spec.containers
-    ports = {port.container_port: one for one in containers for port in one.ports if port.name == _PORT_NAME}
-    port, container = next(iter(ports.items()), (_DEFAULT_PORT, containers[0] if containers else _Container()))
-    return AutoscalerPod(
-        namespace=namespace,
-        name=pod.metadata.name,
-        port=port,
-        arguments=(*container.command, *container.args),
-    )
+def _port(pod: _Pod, name: str, default: int) -> int:
+    ports = (port for container in pod.spec.containers for port in container.ports)
+    return next((port.container_port for port in ports if port.name == name), default)
 
 
-def _lease_holders(kubectl: Kubectl, quoted_namespace: str) -> set[str]:
+def _lease_holders(kubectl: Kubectl, namespace: str) -> set[str]:
     """Return the names of the pods that hold a Lease; none if the user may not list Leases."""
     try:
-        listed = kubectl.get(f"/apis/coordination.k8s.io/v1/namespaces/{quoted_namespace}/leases")
+        listed = kubectl.get(f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases")
     except KubectlError:
         return set()
     leases = convert(listed, _Leases, "the list of Leases").items

@@ -5,18 +5,17 @@ from typing import Any
 import click
 import pytest
 
-from kubectl_milliscale.autoscaler_pods import find_pods, pod_with_decisions
+from kubectl_milliscale.pods import find_pods, pod_with_decisions
 from tests.kubectl_milliscale.prepared_kubectl import PreparedKubectl
 
 PODS = "/api/v1/namespaces/milliscale/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/milliscale/leases"
 
 
-def pod(name: str, *, phase: str = "Running", port: int | None = 8080) -> dict[str, Any]:
+def pod(name: str, *, phase: str = "Running", port: int | None = 8080, label: str = "") -> dict[str, Any]:
     ports = [{"containerPort": 15020}] if port is None else [{"name": "metrics", "containerPort": port}]
-    container = {"command": ["milliscale-autoscaler", "run"], "args": ["--shards=2"], "ports": ports}
-    sidecar = {"args": ["--proxy"]}
-    return {"metadata": {"name": name}, "spec": {"containers": [container, sidecar]}, "status": {"phase": phase}}
+    metadata = {"name": name, "labels": {"app.kubernetes.io/name": label}}
+    return {"metadata": metadata, "spec": {"containers": [{}, {"ports": ports}]}, "status": {"phase": phase}}
 
 
 def lease(holder: str | None) -> dict[str, Any]:
@@ -45,11 +44,16 @@ def test_leases_that_may_not_be_listed_are_no_error() -> None:
     assert names(pod("a"), leases=None) == ["a"]
 
 
-def test_port_and_command_line_are_those_of_the_container_with_the_port_metrics() -> None:
-    (found,) = find_pods(PreparedKubectl(objects={PODS: {"items": [pod("a", port=9000)]}}), "milliscale")
-    assert (found.port, found.arguments) == (9000, ("milliscale-autoscaler", "run", "--shards=2"))
-    (found,) = find_pods(PreparedKubectl(objects={PODS: {"items": [pod("a", port=None)]}}), "milliscale")
-    assert (found.port, found.arguments) == (8080, ("milliscale-autoscaler", "run", "--shards=2"))
+@pytest.mark.parametrize(("port", "used"), [(9000, 9000), (None, 8080)])
+def test_port_is_the_one_with_the_name_metrics(port: int | None, used: int) -> None:
+    (found,) = find_pods(PreparedKubectl(objects={PODS: {"items": [pod("a", port=port)]}}), "milliscale")
+    assert found.port == used
+
+
+def test_renamed_installation_is_found_and_pods_of_others_are_not_if_ours_has_its_name() -> None:
+    renamed, ours = (pod(name, label=label) for name, label in (("a", "hpa-controller"), ("b", "milliscale")))
+    assert names(renamed) == ["a"]
+    assert names(renamed, ours) == ["b"]
 
 
 def test_no_pod_is_an_error_that_names_the_flag() -> None:
@@ -67,7 +71,7 @@ def test_pod_of_the_shard_with_the_hpa_is_forwarded(monkeypatch: pytest.MonkeyPa
         if len(requests) == 1:
             raise click.ClickException(f"{server}/debug/decisions/shop/web: there are no decisions")
 
-    monkeypatch.setattr("kubectl_milliscale.autoscaler_pods.fetch_decisions", fetch_decisions)
+    monkeypatch.setattr("kubectl_milliscale.pods.fetch_decisions", fetch_decisions)
     kubectl = PreparedKubectl(objects={PODS: {"items": [pod("a"), pod("b"), pod("c")]}})
     with pod_with_decisions(kubectl, "milliscale", namespace="shop", name="web") as server:
         assert server == "http://127.0.0.1:4000"
@@ -79,7 +83,7 @@ def test_hpa_without_decisions_is_an_error_that_names_the_pod(monkeypatch: pytes
     async def fetch_decisions(server: str, **_: object) -> None:
         raise click.ClickException(f"{server}/debug/decisions/shop/web: there are no decisions")
 
-    monkeypatch.setattr("kubectl_milliscale.autoscaler_pods.fetch_decisions", fetch_decisions)
+    monkeypatch.setattr("kubectl_milliscale.pods.fetch_decisions", fetch_decisions)
     kubectl = PreparedKubectl(objects={PODS: {"items": [pod("a")]}})
     with (
         pytest.raises(click.ClickException, match="pod a/debug/decisions/shop/web: there are no decisions"),

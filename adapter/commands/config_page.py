@@ -1,0 +1,32 @@
+"""The adapter's /debug/config: its flags, and the rules file."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from adapter.commands.flags import ServeOptions
+from adapter.rules import RulesError, strictyaml
+from adapter.rules.reading import read_text
+from kube.process.config_page import ConfigPage, Flags, given_flags, without_secrets
+
+
+def flags_of(context: click.Context) -> Flags:
+    """Return the flags of `serve` that are given, without secrets."""
+    return given_flags(context, parse={"prometheus-auth": lambda text: strictyaml.parse(text, source="")[0]})
+
+
+async def config_page(options: ServeOptions) -> ConfigPage:
+    """Return the page; the rules are those in the file now."""
+
+    def rules() -> Any:
+        try:
+            documents = strictyaml.parse(read_text(options.config), source=str(options.config))
+        except RulesError:
+            return None
+        return without_secrets(documents[0]) if documents else None
+
+    # A large file takes a second.
+    return ConfigPage(flags=options.flags, rules=await asyncio.to_thread(rules))

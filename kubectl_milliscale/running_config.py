@@ -1,0 +1,205 @@
+"""Fill in the flags that the user has not given, with those of the running adapter and autoscaler.
+
+Both serve their flags under /debug/config, the adapter with its rules. The autoscaler responds to every connection from
+inside its pod, as a forwarded one is. The adapter authorizes users: kubectl sends it the request, with the credentials
+that it also has for the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from autoscaler.commands.debug_client import fetch_config
+from kube.process.config_page import SECRET, ConfigPage
+from kubectl_milliscale.kubectl import Kubectl, KubectlError
+from kubectl_milliscale.pods import find_pods, forwarded
+
+_GIVE: Final = "give --prometheus-url and --config"
+_OF_ADAPTER: Final = ("prometheus-", "metrics-")
+_OF_AUTOSCALER: Final = ("horizontal-pod-autoscaler-", "feature-gates")
+"""The beginnings of the flags that are filled in."""
+_OF_THE_POD: Final = ("prometheus-auth-incluster", "prometheus-proxy-url")
+"""Flags that mean nothing outside the cluster, as those that name files."""
+_SYNC_PERIOD: Final = "horizontal-pod-autoscaler-sync-period"
+
+
+def is_given(parameter: str) -> bool:
+    """Return whether the current command line has a flag."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+
+
+def fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str, *, server: str = "") -> None:
+    """Set the flags of the controller that are not given; without `server` also --step, to the sync period.
+
+    Args:
+        values: {name of a parameter: value} of the current command.
+        kubectl: finds a pod and forwards its port.
+        namespace: of the pod.
+        server: the URL of a pod that is forwarded already.
+    """
+    try:
+        with ExitStack() as stack:
+            url = server or stack.enter_context(forwarded(kubectl, find_pods(kubectl, namespace)[0]))
+            flags = asyncio.run(fetch_config(url)).flags
+    except click.ClickException as error:
+        click.echo(f"Note: the flags of the controller are the defaults: {error.message}", err=True)
+        return
+    if not server and _SYNC_PERIOD in flags:
+        _fill_in(values, {"step": flags[_SYNC_PERIOD]}, ("step",))
+    _fill_in(values, flags, _OF_AUTOSCALER)
+
+
+def fill_in_prometheus(
+    values: dict[str, Any], stack: ExitStack, *, rules: str, kubectl: Kubectl, adapter_namespace: str
+) -> None:
+    """Set the flags about Prometheus and the rules that are not given, to those of the adapter.
+
+    Args:
+        values: {name of a parameter: value} of the current command.
+        stack: closes the forwarded port, and removes the file with the rules.
+        rules: the name of the parameter with the rules file.
+        kubectl: reads the adapter's configuration, and forwards the ports.
+        adapter_namespace: of the adapter's pods.
+
+    Raises:
+        click.ClickException: something cannot be read or forwarded.
+    """
+    if is_given("prometheus_url") and values[rules] is not None:
+        return
+    page = _adapter_config(kubectl, adapter_namespace)
+    if values[rules] is None:
+        if page.rules is None:
+            raise click.ClickException(f"the adapter cannot read its rules file; {_GIVE}")
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kubectl-milliscale-"))
+        file = Path(folder, "rules.yaml")
+        file.write_bytes(msgspec.json.encode(_usable(page.rules)))
+        if SECRET in str(page.rules):
+            click.echo("Note: headers and secrets in URLs of the adapter's rules are not known here", err=True)
+        _set_flag(values, rules, file)
+    if is_given("prometheus_url"):
+        return
+    unusable = _fill_in(values, page.flags, _OF_ADAPTER)
+    url = values["prometheus_url"]
+    if not is_given("prometheus_url"):
+        has = "has a secret in" if "prometheus-url" in page.flags else "has no"
+        raise click.ClickException(f"the adapter {has} --prometheus-url; give it here")
+    if unusable:
+        names = " and ".join(unusable)
+        click.echo(f"Note: the adapter has {names}; give the same here if Prometheus needs it", err=True)
+    verified = not values["prometheus_insecure_skip_tls_verify"]
+    reachable = stack.enter_context(reachable_prometheus(kubectl, url, namespace=adapter_namespace, verified=verified))
+    _set_flag(values, "prometheus_url", reachable)
+    if reachable != url and "cache_dir" in values and not is_given("cache_dir"):
+        # The cache knows servers by their URL, and that of a forwarded port may be another cluster's the next time.
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kubectl-milliscale-"))
+        _set_flag(values, "cache_dir", Path(folder))
+
+
+def _adapter_config(kubectl: Kubectl, namespace: str) -> ConfigPage:
+    try:
+        pod = find_pods(kubectl, namespace, "adapter")[0]
+        with kubectl.port_forward(pod.namespace, f"pod/{pod.name}", pod.port) as port:
+            # Its certificate is not for 127.0.0.1; the API server forwards the connection to this pod and no other.
+            to_pod = (f"--server=https://127.0.0.1:{port}", "--insecure-skip-tls-verify")
+            text = kubectl.run("get", "--raw", "/debug/config", *to_pod)
+        return msgspec.json.decode(text, type=ConfigPage)
+    except KubectlError as error:
+        raise KubectlError(f"{error.message}\nerror: the adapter's /debug/config cannot be read; {_GIVE}") from error
+    except msgspec.MsgspecError as error:
+        raise click.ClickException(f"the adapter's /debug/config cannot be used: {error}; {_GIVE}") from error
+
+
+def _fill_in(values: dict[str, Any], flags: Mapping[str, str | list[str]], beginnings: tuple[str, ...]) -> list[str]:
+    """Set the flags of the current command that are not given. Return those that cannot be used on this machine."""
+    context, unusable = click.get_current_context(), []
+    options = {name: one for one in context.command.params for name in one.opts if isinstance(one, click.Option)}
+    for name, text in flags.items():
+        option = options.get(f"--{name}")
+        if option is None or option.name is None or not name.startswith(beginnings) or is_given(option.name):
+            continue
+        if isinstance(option.type, click.Path) or name in _OF_THE_POD or SECRET in str(text):
+            unusable.append(f"--{name}")
+        else:
+            with contextlib.suppress(click.BadParameter):  # of another version
+                _set_flag(values, option.name, option.type_cast_value(context, text))
+    return unusable
+
+
+def _set_flag(values: dict[str, Any], parameter: str, value: object) -> None:
+    values[parameter] = value
+    # Commands look at the source to decide whether a flag is given.
+    click.get_current_context().set_parameter_source(parameter, ParameterSource.COMMANDLINE)
+
+
+def _usable(tree: Any) -> Any:
+    """Return rules without what is hidden in them, such as headers, but with the servers that have it."""
+    if isinstance(tree, dict):
+        return {key: _usable(value) for key, value in tree.items() if value != SECRET}
+    if isinstance(tree, list):
+        return [_usable(each) for each in tree]
+    return tree.replace(f"{SECRET}@", "").replace(f"?{SECRET}", "") if isinstance(tree, str) else tree
+
+
+@contextlib.contextmanager
+def reachable_prometheus(kubectl: Kubectl, url: str, *, namespace: str, verified: bool) -> Iterator[str]:
+    """Yield a URL of Prometheus for this machine; a Service of the cluster is forwarded.
+
+    Args:
+        kubectl: forwards the port.
+        url: as the adapter uses it.
+        namespace: of the adapter.
+        verified: whether the certificate is verified.
+
+    Raises:
+        KubectlError: the port cannot be forwarded.
+        click.ClickException: the Service's certificate could not be verified.
+    """
+    parts = urlsplit(url)
+    service = _service(parts.hostname or "", namespace)
+    if service is None:
+        yield url
+        return
+    if parts.scheme == "https" and verified:
+        raise click.ClickException(
+            f"the certificate of {url} is for a name of the cluster, so it cannot be verified through a forwarded "
+            "port; give --prometheus-insecure-skip-tls-verify, or another --prometheus-url"
+        )
+    service_namespace, name = service
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    with ExitStack() as stack:
+        try:
+            forwarded = stack.enter_context(kubectl.port_forward(service_namespace, f"service/{name}", port))
+        except KubectlError as error:
+            hint = "give --prometheus-url of a Prometheus that this machine can reach"
+            raise KubectlError(f"{error.message}\nerror: {url} cannot be reached; {hint}") from error
+        yield parts._replace(netloc=f"127.0.0.1:{forwarded}").geturl()
+
+
+def _service(host: str, namespace: str) -> tuple[str, str] | None:
+    """Return namespace and name of the Service with this host name; None for other hosts.
+
+    NAME, NAME.NAMESPACE and NAME.NAMESPACE.svc[.DOMAIN] are Services; `namespace` is that of NAME alone.
+    """
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        return None
+    match host.split("."):
+        case ["localhost"] | [""]:
+            return None
+        case [name]:
+            return namespace, name
+        case [name, in_namespace] | [name, in_namespace, "svc", *_]:
+            return in_namespace, name
+    return None

@@ -1,0 +1,203 @@
+"""Flags and rules of the running processes, and reaching the adapter's Prometheus."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from adapter.commands.diagnose import check
+from kube.process.config_page import ConfigPage
+from kubectl_milliscale.flags import borrow_flags
+from kubectl_milliscale.running_config import fill_in_autoscaler, fill_in_prometheus, reachable_prometheus
+from replay.commands import replay
+from tests.kubectl_milliscale.prepared_kubectl import PreparedKubectl
+
+URL = "http://prometheus.monitoring:9090/"
+RULES: dict[str, Any] = {"rules": []}
+
+
+class Adapter:
+    """Runs a command whose flags about Prometheus are filled in, with those that an adapter has."""
+
+    def __init__(self, page: object) -> None:
+        pods = {"items": [{"metadata": {"name": "adapter-1"}, "status": {"phase": "Running"}}]}
+        self.kubectl = PreparedKubectl(
+            objects={"/api/v1/namespaces/milliscale/pods": pods}, printed={"/debug/config": json.dumps(page)}
+        )
+        self.values: dict[str, Any] = {}
+        self.rules: Any = None
+
+    def run(self, *arguments: str) -> Result:
+        @borrow_flags(check, without=("config",))
+        @click.command()
+        @click.option("--config", type=click.Path(path_type=Path))
+        def command(**values: Any) -> None:
+            with ExitStack() as stack:
+                fill_in_prometheus(values, stack, rules="config", kubectl=self.kubectl, adapter_namespace="milliscale")
+                self.values, self.rules = values, json.loads(values["config"].read_text())
+
+        return CliRunner().invoke(command, arguments)
+
+
+def adapter(*, rules: object = RULES, **flags: object) -> Adapter:
+    given = {name.replace("_", "-"): text for name, text in flags.items()}
+    return Adapter({"version": 1, "flags": given, "rules": rules})
+
+
+def test_flags_and_rules_are_those_of_the_adapter_unless_they_are_given() -> None:
+    running = adapter(
+        prometheus_url=URL,
+        prometheus_verb="POST",
+        prometheus_insecure_skip_tls_verify="true",
+        metrics_relist_interval="1m",
+        secure_port="6443",
+        prometheus_flag_of_another_version="1",
+        prometheus_partial_responses="of another version",
+    )
+    result = running.run("--metrics-max-age=5m")
+    assert (result.exit_code, result.output) == (0, "")
+    assert running.rules == RULES
+    names = ("prometheus_url", "prometheus_verb", "prometheus_insecure_skip_tls_verify", "prometheus_partial_responses")
+    assert [running.values[name] for name in names] == ["http://127.0.0.1:4000/", "POST", True, "fail"]
+    assert (running.values["metrics_relist_interval"], running.values["metrics_max_age"]) == (60.0, 300.0)
+    assert running.kubectl.forwarded == ["milliscale pod/adapter-1 6443", "monitoring service/prometheus 9090"]
+
+
+def test_what_only_the_pod_has_or_is_secret_is_named() -> None:
+    running = adapter(
+        prometheus_url=URL,
+        prometheus_token_file="/t",
+        prometheus_auth_incluster="true",
+        prometheus_header=["X-Scope-OrgID=<secret>"],
+    )
+    flags = "--prometheus-token-file and --prometheus-auth-incluster and --prometheus-header"
+    result = running.run()
+    assert result.stderr == f"Note: the adapter has {flags}; give the same here if Prometheus needs it\n"
+    assert (running.values["prometheus_token_file"], running.values["prometheus_headers"]) == (None, ())
+
+
+def test_secrets_in_rules_are_left_out_with_a_note() -> None:
+    hidden = {"url": "https://<secret>@mimir.example/?<secret>", "headers": {"X-Scope-OrgID": "<secret>"}}
+    running = adapter(rules={**RULES, "prometheusServers": {"mimir": hidden}}, prometheus_url=URL)
+    assert "of the adapter's rules are not known here" in running.run().stderr
+    assert running.rules == {**RULES, "prometheusServers": {"mimir": {"url": "https://mimir.example/", "headers": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("running", "problem"),
+    [
+        (adapter(), "the adapter has no --prometheus-url; give it here"),
+        (adapter(prometheus_url="http://<secret>@p"), "the adapter has a secret in --prometheus-url; give it here"),
+        (adapter(rules=None, prometheus_url=URL), "cannot read its rules file; give --prometheus-url and --config"),
+        (Adapter([]), "the adapter's /debug/config cannot be used: "),
+    ],
+)
+def test_unusable_configuration_is_an_error(running: Adapter, problem: str) -> None:
+    result = running.run()
+    assert result.exit_code == 1
+    assert problem in result.output
+
+
+def test_adapter_that_refuses_or_does_not_know_the_page_is_an_error_that_names_the_flags() -> None:
+    running = adapter(prometheus_url=URL)
+    running.kubectl.printed.clear()
+    result = running.run()
+    assert result.exit_code == 1
+    assert "NotFound" in result.output
+    assert "/debug/config cannot be read; give --prometheus-url and --config" in result.output
+
+
+def filled_in(monkeypatch: pytest.MonkeyPatch, *arguments: str, server: str) -> dict[str, Any]:
+    """Return values of the flags of `replay`, with those of an autoscaler."""
+    flags = {
+        "horizontal-pod-autoscaler-tolerance": "0.2",
+        "horizontal-pod-autoscaler-downscale-stabilization": "1m",
+        "horizontal-pod-autoscaler-sync-period": "30s",
+        "kubeconfig": "/etc/kubeconfig",
+    }
+
+    async def fetch_config(url: str) -> ConfigPage:
+        assert url == (server or "http://127.0.0.1:4000")
+        return ConfigPage(flags=flags)
+
+    monkeypatch.setattr("kubectl_milliscale.running_config.fetch_config", fetch_config)
+    pods = {"items": [{"metadata": {"name": "autoscaler-1"}, "status": {"phase": "Running"}}]}
+    kubectl = PreparedKubectl(objects={"/api/v1/namespaces/milliscale/pods": pods})
+    found: dict[str, Any] = {}
+
+    @borrow_flags(replay, without=("hpas",))
+    @click.command()
+    def command(**values: Any) -> None:
+        fill_in_autoscaler(values, kubectl, "milliscale", server=server)
+        found.update(values)
+
+    result = CliRunner().invoke(command, arguments)
+    assert (result.exit_code, result.output) == (0, "")
+    return found
+
+
+def test_flags_of_decisions_are_those_of_the_autoscaler_unless_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    flag = "--horizontal-pod-autoscaler-tolerance=0.3"
+    found = filled_in(monkeypatch, flag, server="")
+    names = ("tolerance", "downscale_stabilization", "step", "kubeconfig")
+    assert [found[name] for name in names] == [0.3, 60.0, 30.0, None]
+
+
+def test_step_of_kept_decisions_is_not_the_sync_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = filled_in(monkeypatch, server="http://127.0.0.1:4001")
+    assert found["tolerance"] == 0.2
+    assert found["step"] != 30.0
+
+
+def test_autoscaler_that_cannot_be_read_is_a_note() -> None:
+    @borrow_flags(replay, without=("hpas",))
+    @click.command()
+    def command(**values: Any) -> None:
+        fill_in_autoscaler(values, PreparedKubectl(objects={}), "milliscale")
+
+    result = CliRunner().invoke(command)
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Note: the flags of the controller are the defaults: Error from server (NotFound)")
+
+
+@pytest.mark.parametrize(
+    ("url", "forwarded", "reachable"),
+    [
+        (
+            "http://prometheus-k8s.monitoring.svc:9090/",
+            "monitoring service/prometheus-k8s 9090",
+            "http://127.0.0.1:4000/",
+        ),
+        ("http://p.m.svc.cluster.local/prefix/", "m service/p 80", "http://127.0.0.1:4000/prefix/"),
+        ("http://p.m:9090", "m service/p 9090", "http://127.0.0.1:4000"),
+        ("http://prometheus:9090", "milliscale service/prometheus 9090", "http://127.0.0.1:4000"),
+    ],
+)
+def test_service_of_the_cluster_is_forwarded(url: str, forwarded: str, reachable: str) -> None:
+    kubectl = PreparedKubectl(objects={})
+    with reachable_prometheus(kubectl, url, namespace="milliscale", verified=True) as found:
+        assert found == reachable
+    assert kubectl.forwarded == [forwarded]
+
+
+@pytest.mark.parametrize("url", ["https://prometheus.shop.example/", "http://10.0.0.7:9090", "http://localhost:9090"])
+def test_other_hosts_are_not_forwarded(url: str) -> None:
+    kubectl = PreparedKubectl(objects={})
+    with reachable_prometheus(kubectl, url, namespace="milliscale", verified=True) as found:
+        assert found == url
+    assert kubectl.forwarded == []
+
+
+def test_https_of_a_service_needs_a_flag() -> None:
+    url, kubectl = "https://prometheus.monitoring.svc:9091", PreparedKubectl(objects={})
+    with (
+        pytest.raises(click.ClickException, match="give --prometheus-insecure-skip-tls-verify"),
+        reachable_prometheus(kubectl, url, namespace="milliscale", verified=True),
+    ):
+        pytest.fail("it was forwarded")
+    with reachable_prometheus(kubectl, url, namespace="milliscale", verified=False) as found:
+        assert found == "https://127.0.0.1:4000"
