@@ -1,4 +1,4 @@
-"""One served adapter for all tests of a file, which have the mark `asyncio(loop_scope="module")`."""
+"""A scripted Prometheus, and a served adapter for all tests of a file with the mark `asyncio(loop_scope="module")`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.adapter.scripted_prometheus import ScriptedPrometheus, scripted
 from tests.adapter.serving import ServedAdapter, served_adapter
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedPrometheus]:
+    """A Prometheus with scripted responses."""
+    async with scripted() as running:
+        yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from adapter.rule_objects.state import Reason
 from adapter.rules import RulesError, parse_rules
 from kube.api.status import StatusError
 from tests.adapter.metrics_env import external_request, metrics_env
-from tests.adapter.scripted_prometheus import ScriptedPrometheus, responds, scripted
+from tests.adapter.scripted_prometheus import ScriptedPrometheus, responds
 
 SAMPLES = [{"metric": {"__name__": "up", "cluster": "a"}, "value": [1_700_000_000, "1"]}]
 STORE = (
@@ -61,12 +60,6 @@ def vector(samples: list[Any], more: dict[str, Any]) -> dict[str, Any]:
 
 def listing(names: list[str], more: dict[str, Any]) -> dict[str, Any]:
     return {"status": "success", **more, "data": [{"__name__": name, "pod": "a"} for name in names]}
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedPrometheus]:
-    async with scripted() as running:
-        yield running
 
 
 @pytest.mark.parametrize("more", PARTIAL)

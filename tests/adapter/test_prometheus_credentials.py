@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import logging
 import ssl
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,6 @@ from adapter.prometheus import (
 )
 from kube.security.certs import CertificateAuthority
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedPrometheus]:
-    async with scripted() as running:
-        yield running
 
 
 async def test_token_is_reloaded_when_its_file_changes(server: ScriptedPrometheus, tmp_path: Path) -> None:

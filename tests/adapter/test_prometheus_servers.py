@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,6 @@ from adapter.prometheus import (
     Vector,
 )
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedPrometheus]:
-    async with scripted() as running:
-        yield running
 
 
 async def test_headers_of_a_rule_replace_those_of_the_server(server: ScriptedPrometheus) -> None:

@@ -1,4 +1,4 @@
-"""The refresh-ahead cache: single flight, TTL, prefetch, eviction by size, deadlines."""
+"""The refresh-ahead cache: single flight, TTL, prefetch, eviction by size; deadlines are in test_vector_cache."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from adapter.deadlines import NO_DEADLINE, Deadline
+from adapter.deadlines import Deadline
 from adapter.planning.refresh_ahead import RefreshAheadCache
 
 # The event loop's time moves to the next timer when there is nothing else to do: no sleep takes long, or too long.
@@ -240,19 +240,6 @@ async def test_after_close_an_entry_with_a_hit_is_not_refreshed() -> None:
         assert source.calls == 1
 
 
-async def test_prefetch_makes_one_call_in_the_background() -> None:
-    source = Source(held=True)
-    async with opened() as cache:
-        for _ in range(3):
-            assert cache.cached("a") is None
-            cache.prefetch("a", source.fetch)
-        await source.until_called(1)
-        source.open.set()
-        await cache.prefetches()
-        assert cache.cached("a") == 1
-        assert source.calls == 1
-
-
 async def test_cached_failure_is_not_prefetched() -> None:
     source = Source()
     source.failure = ValueError("no")
@@ -262,44 +249,3 @@ async def test_cached_failure_is_not_prefetched() -> None:
         cache.prefetch("a", source.fetch)
         await cache.prefetches()
         assert source.calls == 1
-
-
-async def test_each_caller_waits_until_its_own_deadline() -> None:
-    source = Source(held=True)
-    async with opened() as cache:
-        long_wait = asyncio.create_task(cache.get("a", source.fetch, Deadline.after(10.0)))
-        await source.until_called(1)
-        with pytest.raises(TimeoutError):
-            await cache.get("a", source.fetch, Deadline.after(0.01))
-        source.open.set()
-        assert await long_wait == 1
-        assert source.calls == 1
-
-
-async def test_call_gets_the_latest_deadline_of_its_callers() -> None:
-    source = Source()
-    async with opened(ttl=0.0) as cache:
-        deadlines = [Deadline.after(seconds) for seconds in (3.0, 7.0, 5.0)]
-        await asyncio.gather(*(cache.get("a", source.fetch, deadline) for deadline in deadlines))
-        await asyncio.gather(cache.get("a", source.fetch, deadlines[0]), cache.get("a", source.fetch))
-    assert source.deadlines == [max(deadlines), NO_DEADLINE]
-
-
-async def test_caller_with_a_later_deadline_calls_again_when_the_call_fails_at_its_own() -> None:
-    calls: list[Deadline] = []
-
-    async def fetch(deadline: Deadline) -> int:
-        calls.append(deadline)
-        if len(calls) == 1:
-            await asyncio.sleep(deadline.remaining() or 0.0)
-            raise ValueError("no time was left")
-        return 2
-
-    async with opened() as cache:
-        early, late = Deadline.after(0.05), Deadline.after(10.0)
-        first = asyncio.create_task(cache.get("a", fetch, early))
-        await asyncio.sleep(0.01)
-        assert await cache.get("a", fetch, late) == 2
-        with pytest.raises((TimeoutError, ValueError)):
-            await first
-        assert calls == [early, late]

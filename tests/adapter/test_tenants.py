@@ -30,15 +30,9 @@ from adapter.promql import restrict_query, restrict_selector
 from adapter.rules import RulesError, parse_rules
 from adapter.rules.objects import Tenancy, read_object
 from tests.adapter.promql_queries import REFUSED, RESTRICTED
-from tests.adapter.scripted_prometheus import ScriptedPrometheus, never, responds, scripted
+from tests.adapter.scripted_prometheus import ScriptedPrometheus, never, responds
 
 SHOP = Tenant(namespace="shop", label="namespace")
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedPrometheus]:
-    async with scripted() as running:
-        yield running
 
 
 @pytest.fixture
