@@ -1,167 +1,192 @@
-"""The metrics that the rules of one file make, kept up to date in memory.
+"""All metrics that the rules make: those of one version of the rules file first, then those of objects.
 
-Discovery and requests read the catalog without waiting; only its own tasks query Prometheus. Each distinct seriesQuery
-is listed by its own task, so one that fails or hangs delays no other: its rules keep their last series, and it is
-retried soon. (prometheus-adapter lists all or nothing: one bad rule there stops discovery.)
+Requests, discovery and reports read the catalog without waiting; only Listings query Prometheus. A rule whose list
+fails keeps its last series. (prometheus-adapter lists all or nothing: one bad rule there stops discovery.)
 
-Where two rules make the same metric of the same resource, the later rule in the file wins, as in prometheus-adapter,
-but every time and with a warning. A short rule, which names its metric, wins over rules that have a seriesQuery.
+Where two rules of the file make the same metric of the same resource, the later rule in the file wins, as in
+prometheus-adapter, but every time and with a warning. A short rule, which names its metric, wins over rules that have a
+seriesQuery. MetricIndex says which object wins.
 
-A catalog belongs to one version of the rules file. The catalog of the next version starts with the series that were
-found for the same seriesQueries, so a reload does not empty discovery.
+A reload makes another catalog. It starts with the series that were found for the same seriesQueries, and only the
+others are listed; requests in flight keep the catalog that they began with.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import cast
 
-from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
+from msgspec import structs
+
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource, MetricKey, Source
+from adapter.catalog.listings import Found, Listing, Listings
+from adapter.catalog.metric_index import MetricIndex
+from adapter.catalog.rule_states import (
+    NOT_LISTED,
+    Problem,
+    Reason,
+    RuleState,
+    after_list,
+    have_same_resources,
+    with_series_of,
+)
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.catalog.snapshot import RulePart, Snapshot, carried_part, part_of, snapshot_of
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
+from adapter.catalog.snapshot import Snapshot, snapshot_of
+from adapter.prometheus import PrometheusError
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
-from kube.api.client import KubeError
 from kube.api.mapping import GroupResource, ResourceLookup
-from kube.api.retries import Backoff
-from kube.api.status import StatusError, service_unavailable
+from kube.api.status import service_unavailable
+from kube.values.selectors import EVERYTHING, LabelSelector
 
 _log = logging.getLogger(__name__)
 
-_FIRST_RETRY_SECONDS = 1.0
-_LAST_RETRY_SECONDS = 30.0
-
-
-class SeriesSource(Protocol):
-    """Lists series; see PrometheusServers.series."""
-
-    async def series(
-        self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
-    ) -> tuple[Series, ...]:
-        """Return the series that a selector finds between two times, in seconds since the epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    """One list of series for all rules with the same seriesQuery; a selector of "" lists nothing."""
-
-    selector: str
-    destination: Destination
-    max_age: float
+_OWNER = "the rules file"
 
 
 class Catalog:
-    """The metrics that the rules of one file make of the series in Prometheus.
+    """The metrics of one version of the rules file, and of objects.
 
     Attributes:
-        version: grows whenever the metrics, or the failures of lists, change.
+        rules: the rules of the file.
+        objects: the metrics of the rules in objects.
+        snapshot: the metrics of the rules file at this moment.
+        version: grows whenever the metrics of the rules file, or the failures of its lists, change.
     """
 
     def __init__(
         self,
         rules: RulesFile,
-        prometheus: SeriesSource,
+        listings: Listings,
         mapper: ResourceLookup,
         *,
-        relist_interval: float,
-        max_age: float,
+        objects: MetricIndex | None = None,
         telemetry: RuleTelemetry | None = None,
         logs: bool = True,
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        """List nothing before `run`.
+        """List nothing before `start` or `relist`.
 
         Args:
-            rules: the rules.
-            prometheus: lists the series.
+            rules: the rules of the file.
+            listings: list the series.
             mapper: knows the cluster's resources.
-            relist_interval: seconds.
-            max_age: seconds; series without a sample in this period are ignored, unless the rule has its own maxAge.
+            objects: the metrics of the rules in objects.
             telemetry: counts lists and failures.
             logs: log problems; False for rules that are only tried.
-            clock: returns seconds since the epoch.
         """
-        self._rules = rules
-        self._prometheus = prometheus
+        self.rules = rules
+        self.objects = objects or MetricIndex()
+        self._listings = listings
         self._mapper = mapper
-        self._relist_interval = relist_interval
-        self._max_age = max_age
         self._telemetry = telemetry
         self._logs = logs
-        self._clock = clock
-        self._listings = self._grouped()
-        # The metrics of each rule, and why a rule's last list failed, by the rules' keys.
-        self._parts: dict[str, RulePart] = {}
-        self._failures: dict[str, str] = {}
-        self._listed_at: dict[str, float] = {}
+        self._states = {rule.key: RuleState(rule, problem=NOT_LISTED) for rule in rules.all_rules}
+        self._rules_of: dict[Listing, list[str]] = {}
+        for rule in rules.all_rules:
+            self._rules_of.setdefault(listings.listing(rule, owner=_OWNER), []).append(rule.key)
         self.version = 0
         self._logged: set[str] = set()
-        self._snapshot = Snapshot()
-        self._building = asyncio.Lock()
+        self.snapshot = Snapshot()
+        self._publishing = asyncio.Lock()
         # Catalogs of later versions share `_loaded`.
         self._loaded = asyncio.Event()
         self._tried = asyncio.Event()
         self._set_events()
 
-    @property
-    def rules(self) -> RulesFile:
-        """The rules."""
-        return self._rules
+    def find_custom(
+        self,
+        resource: GroupResource,
+        metric: str,
+        *,
+        namespace: str = "",
+        name: str = "",
+        selector: LabelSelector = EVERYTHING,
+    ) -> CustomSource | None:
+        """Return the source of a metric of a resource (in the plural); None if there is no such metric.
+
+        `namespace` is that of the objects; for a metric of a namespace itself, its name; else "". `name` is that of the
+        object, or "" for any; `selector` selects the metric's series.
+
+        Raises:
+            StatusError: 503, an object makes the metric, and it is not known yet whether the rules file does.
+        """
+        found = self._find((resource, metric), namespace, selector, name)
+        return cast("CustomSource | None", found)
+
+    def find_external(
+        self, metric: str, *, namespace: str = "", selector: LabelSelector = EVERYTHING
+    ) -> ExternalSource | None:
+        """Return the source of an external metric in a namespace; None if there is none. See `find_custom`."""
+        return cast("ExternalSource | None", self._find((None, metric), namespace, selector, ""))
+
+    def _find(self, key: MetricKey, namespace: str, selector: LabelSelector, name: str) -> Source | None:
+        found = self.snapshot.by_key.get(key)
+        if found is not None:
+            return found
+        found = self.objects.find(
+            namespace,
+            key,
+            lambda source, labels: (
+                (not name or name == labels.get(cast("CustomSource", source).resource_label))
+                and selector.matches(labels)
+            ),
+        )
+        if found is not None:
+            _require_none(self._problem())
+        return found
+
+    def require_known(self) -> None:
+        """Raise while it is not known yet whether a metric exists: before the first lists of series and of objects.
+
+        Raises:
+            StatusError: 503, with the reason.
+        """
+        _require_none(self._problem() or self.objects.problem())
+
+    def makers(self, namespace: str, key: MetricKey) -> list[Source]:
+        """Return all sources of a metric for a namespace, the winner first; with "" those for any namespace.
+
+        Of the rules of the file, only the one that wins.
+        """
+        found = self.snapshot.by_key.get(key)
+        return [*([] if found is None else [found]), *self.objects.makers(namespace, key)]
 
     @property
-    def snapshot(self) -> Snapshot:
-        """All metrics at this moment."""
-        return self._snapshot
+    def custom(self) -> tuple[tuple[CustomMetricInfo, ...], ...]:
+        """The custom metrics of the file, and those of objects; sorted. The same tuples until they change."""
+        return self.snapshot.custom, self.objects.custom
 
-    def part(self, rule: AnyRule) -> RulePart | None:
+    @property
+    def external(self) -> tuple[tuple[str, ...], ...]:
+        """The external metrics, likewise."""
+        return self.snapshot.external, self.objects.external
+
+    def has_custom(self, resource: str) -> bool:
+        """Return whether a resource, written as in requests, has custom metrics."""
+        return resource in self.snapshot.custom_resources or resource in self.objects.custom_resources
+
+    def part(self, rule: AnyRule) -> RuleState | None:
         """Return the series and metrics of a rule as of its last successful list; None before the first."""
-        return self._parts.get(rule.key)
+        state = self._states[rule.key]
+        return None if state.listed_at is None else state
 
     def failure(self, rule: AnyRule) -> str:
         """Return why the last list of a rule failed; "" if it did not."""
-        return self._failures.get(rule.key, "")
+        return _failure(self._states[rule.key])
 
     def listed_at(self, rule: AnyRule) -> float | None:
         """Return when a rule was last listed with success, in seconds since the epoch; None: not yet."""
-        return self._listed_at.get(rule.key)
+        return self._states[rule.key].listed_at
 
     def max_age(self, rule: AnyRule) -> float:
         """Return how old the series of a rule may be, in seconds."""
-        return (rule.max_age if isinstance(rule, Rule) else None) or self._max_age
-
-    @property
-    def custom(self) -> tuple[CustomMetricInfo, ...]:
-        """The custom metrics, sorted."""
-        return self._snapshot.custom_infos
-
-    @property
-    def custom_resources(self) -> frozenset[str]:
-        """The resources that have custom metrics, as in requests."""
-        return self._snapshot.custom_resources
-
-    @property
-    def external(self) -> tuple[str, ...]:
-        """The external metrics, sorted."""
-        return self._snapshot.external_names
-
-    def find_custom(self, resource: GroupResource, metric: str) -> CustomSource | None:
-        """Return the source of a metric of a resource (in the plural); None if there is no such metric."""
-        return self._snapshot.custom.get((resource, metric))
-
-    def find_external(self, metric: str) -> ExternalSource | None:
-        """Return the source of an external metric; None if there is no such metric."""
-        return self._snapshot.external.get(metric)
+        return self._listings.max_age(rule)
 
     def readiness(self) -> str | None:
         """Return None if ready, else the reason.
 
-        Ready means that every rule has been listed once, and at least one of them successfully. Failed rules do not
-        affect readiness; they are logged. Once ready, the catalog stays ready.
+        Ready means that every rule of the file has been listed once, and at least one of them successfully. Failed
+        rules do not affect readiness; they are logged. Once ready, the catalog stays ready.
         """
         return None if self._loaded.is_set() else self._problem()
 
@@ -169,131 +194,93 @@ class Catalog:
         """Wait until it is, or has been, ready."""
         await self._loaded.wait()
 
-    def require_loaded(self) -> None:
-        """Raise before the first relist, when it is not known yet whether a metric exists.
-
-        Raises:
-            StatusError: 503, with the reason.
-        """
-        problem = self._problem()
-        if problem is not None:
-            raise service_unavailable(f"it is not known yet which metrics there are: {problem}")
-
     async def wait_tried(self) -> None:
-        """Wait until every rule has been listed, with success or not."""
+        """Wait until every rule of the file has been listed, with success or not."""
         await self._tried.wait()
 
-    def _all_tried(self) -> bool:
-        return all(rule.key in self._failures or rule.key in self._parts for rule in self._rules.all_rules)
-
     def _problem(self) -> str | None:
-        if not self._listings or (self._all_tried() and self._parts):
+        states = self._states.values()
+        if not states or (self._all_tried() and any(state.listed_at is not None for state in states)):
             return None
-        if self._failures:
-            key, why = next(iter(self._failures.items()))
-            return f"no good relist yet of {key}: {why}"
+        failed = next(filter(_failure, states), None)
+        if failed is not None:
+            return f"no good relist yet of {failed.rule.key}: {_failure(failed)}"
         return "no good relist yet: the first one is under way"
 
-    async def carry_over(self, previous: Catalog) -> None:
-        """Start with the series that another version's catalog has listed for the same seriesQueries."""
-        if self._loaded.is_set():
-            previous._loaded.set()
-        self._loaded = previous._loaded
-        known = {
-            (listing, rule.external, rule.resources): part
-            for listing, rules in previous._listings.items()
-            for rule in rules
-            if isinstance(rule, Rule) and (part := previous.part(rule)) is not None
-        }
-        series = {listing: part.series for (listing, _, _), part in known.items()}
-        others: list[tuple[AnyRule, tuple[Series, ...]]] = []
-        for listing, rule in [(listing, rule) for listing, rules in self._listings.items() for rule in rules]:
-            part = known.get((listing, rule.external, rule.resources)) if isinstance(rule, Rule) else None
-            if isinstance(rule, Rule) and part is not None:
-                self._set_part(await carried_part(rule, part))
-            elif not isinstance(rule, Rule) or listing in series:
-                others.append((rule, series.get(listing, ())))
-        await self._build()  # before the await: the API server may be down
-        for rule, found in others:
-            with contextlib.suppress(KubeError, StatusError):
-                await self._update(rule, found)
-        await self._build()
+    def _all_tried(self) -> bool:
+        return all(state.problem is not NOT_LISTED for state in self._states.values())
 
-    async def run(self) -> None:
-        """Keep the catalog up to date, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for listing in self._listings:
-                tasks.create_task(self._keep_listed(listing), name=f"relist {listing.selector}")
+    async def start(self, previous: Catalog | None = None) -> None:
+        """Keep the catalog up to date until `stop`, from the series on that another version's catalog has."""
+        if previous is not None:
+            await self._carry_over(previous)
+        missing = {key for key, state in self._states.items() if state.listed_at is None}
+        now = frozenset(listing for listing, keys in self._rules_of.items() if not missing.isdisjoint(keys))
+        self._listings.use(self, frozenset(self._rules_of), self._listed, now=now)
+
+    def stop(self) -> None:
+        """Keep it as it is from now on."""
+        self._listings.use(self, frozenset(), self._listed)
 
     async def relist(self) -> None:
         """List everything once, now."""
-        async with asyncio.TaskGroup() as tasks:
-            for listing in self._listings:
-                tasks.create_task(self._list(listing), name=f"relist {listing.selector}")
+        await self.start()
+        await self._listings.list_now(self)
 
-    def _grouped(self) -> dict[_Listing, list[AnyRule]]:
-        listings: dict[_Listing, list[AnyRule]] = {}
-        for rule in self._rules.all_rules:
-            if not isinstance(rule, Rule):
-                listing = _Listing("", DEFAULT_DESTINATION, 0.0)
-            else:
-                listing = _Listing(rule.series_query, rule.destination, rule.max_age or self._max_age)
-            listings.setdefault(listing, []).append(rule)
-        return listings
+    async def _carry_over(self, previous: Catalog) -> None:
+        if self._loaded.is_set():
+            previous._loaded.set()
+        self._loaded = previous._loaded
+        others: list[tuple[RuleState, RuleState]] = []
+        for listing, keys in self._rules_of.items():
+            known = [previous._states[key] for key in previous._rules_of.get(listing, ())]
+            known = [state for state in known if isinstance(state.rule, Rule) and state.listed_at is not None]
+            for key in keys if known else ():
+                state = self._states[key]
+                same = next((one for one in known if have_same_resources(one.rule, state.rule)), None)
+                if same is None:
+                    others.append((state, known[0]))
+                else:
+                    self._set(await with_series_of(state.rule, same))
+        await self._publish()  # before the API server is needed, which may be down
+        for state, before in others:
+            after = await after_list(state, before.series, self._mapper, limited=False)
+            self._set(after if after.problem is not None else structs.replace(after, listed_at=before.listed_at))
+        await self._publish()
 
-    async def _keep_listed(self, listing: _Listing) -> None:
-        backoff = Backoff(_FIRST_RETRY_SECONDS, min(_LAST_RETRY_SECONDS, max(self._relist_interval, 1.0)))
-        while True:
-            if await self._list(listing):
-                backoff.reset()
-                await asyncio.sleep(self._relist_interval)
-            else:
-                await asyncio.sleep(backoff.next())
-
-    async def _list(self, listing: _Listing) -> bool:
-        """List one seriesQuery for all rules that have it; return whether all succeeded."""
-        rules = self._listings[listing]
-        found: tuple[Series, ...] = ()
-        end = self._clock()
-        if listing.selector:
-            try:
-                found = await self._prometheus.series(
-                    listing.selector, start=end - listing.max_age, end=end, destination=listing.destination
-                )
-            except PrometheusError as error:
-                self._record_failure(rules, str(error))
-                return False
-        well = True
-        for rule in rules:
-            try:
-                await self._update(rule, found)
-            except (KubeError, StatusError) as error:
-                self._record_failure([rule], f"the resources of the cluster cannot be listed: {error}")
-                well = False
-            else:
-                self._record_success(rule)
-        await self._build()
+    async def _listed(self, listing: Listing, found: Found) -> bool:
+        """Set the metrics of the rules that a list is for; return False if it is needed again soon."""
+        series = Problem(Reason.PROMETHEUS_UNAVAILABLE, str(found)) if isinstance(found, PrometheusError) else found
+        well, now = True, self._listings.clock()
+        for key in self._rules_of[listing]:
+            state = await after_list(self._states[key], series, self._mapper, limited=False)
+            well = well and state.problem is None
+            self._set(state if state.problem is not None else structs.replace(state, listed_at=now))
+        await self._publish()
         return well
 
-    async def _update(self, rule: AnyRule, found: tuple[Series, ...]) -> None:
-        """Make a rule's metrics of the series that were found."""
-        self._set_part(await part_of(rule, found, self._parts.get(rule.key), self._mapper))
-
-    def _set_part(self, part: RulePart) -> None:
-        self._parts[part.rule.key] = part
+    def _set(self, state: RuleState) -> None:
+        rule, before = state.rule, self._states[state.rule.key]
+        self._log_change(rule, _failure(before), _failure(state))
+        self.version += _failure(before) != _failure(state)
+        self._states[rule.key] = state
         if self._telemetry is not None:
-            self._telemetry.series.labels(part.rule.key).set(len(part.series))
-            self._telemetry.metrics.labels(part.rule.key).set(len(part.sources))
-        self._log_part(part)
+            if state.problem is not None:
+                self._telemetry.relist_errors.labels(rule.key).inc()
+            else:
+                self._telemetry.series.labels(rule.key).set(len(state.series))
+                self._telemetry.metrics.labels(rule.key).set(len(state.sources))
+                self._telemetry.relisted.labels(rule.key).set(state.listed_at or 0.0)
+        self._log_state(state)
 
-    async def _build(self) -> None:
-        """Rebuild the snapshot, if a part is new."""
-        async with self._building:
-            parts = tuple(self._parts[rule.key] for rule in self._rules.all_rules if rule.key in self._parts)
-            if not self._snapshot.is_made_of(parts):
-                self._snapshot = await snapshot_of(parts)
+    async def _publish(self) -> None:
+        """Make another snapshot, if the metrics of a rule are new."""
+        async with self._publishing:
+            parts = tuple(state.sources for state in self._states.values())
+            if not self.snapshot.is_made_of(parts):
+                self.snapshot = await snapshot_of(parts)
                 self.version += 1
-                self._log_overlaps(self._snapshot)
+                self._log_overlaps()
         self._set_events()
 
     def _set_events(self) -> None:
@@ -302,48 +289,34 @@ class Catalog:
         if self._all_tried():
             self._tried.set()
 
-    def _record_failure(self, rules: Iterable[AnyRule], why: str) -> None:
-        """Record a failure, which is logged once for all rules that have it."""
-        for rule in rules:
-            is_new = why not in self._failures.values()
-            self.version += self._failures.get(rule.key) != why
-            self._failures[rule.key] = why
-            if self._telemetry is not None:
-                self._telemetry.relist_errors.labels(rule.key).inc()
-            if self._logs:
-                _log.log(
-                    logging.WARNING if is_new else logging.DEBUG,
-                    "%s cannot be listed, and keeps its last list: %s",
-                    rule,
-                    why,
-                )
-        self._set_events()
-
-    def _record_success(self, rule: AnyRule) -> None:
-        why = self._failures.pop(rule.key, None)
-        self.version += why is not None
-        if why is not None and why not in self._failures.values() and self._logs:
+    def _log_change(self, rule: AnyRule, before: str, now: str) -> None:
+        """Log a failure, or its end, once for all rules that have it."""
+        if not self._logs or now == before:
+            return
+        others = {_failure(state) for state in self._states.values() if state.rule is not rule}
+        if now:
+            level = logging.DEBUG if now in others else logging.WARNING
+            _log.log(level, "%s cannot be listed, and keeps its last list: %s", rule, now)
+        elif before not in others:
             _log.info("%s is listed again", rule)
-        self._listed_at[rule.key] = now = self._clock()
-        if self._telemetry is not None:
-            self._telemetry.relisted.labels(rule.key).set(now)
 
-    def _log_overlaps(self, snapshot: Snapshot) -> None:
-        for loses, wins in snapshot.overlaps:
+    def _log_overlaps(self) -> None:
+        for loses, wins in self.snapshot.overlaps:
             self._log_once(
                 f"overlap of {loses.rule.key} and {wins.rule.key}",
                 f"{wins} is made twice: of {wins.series} by {wins.rule}, which wins,"
                 f" and of {loses.series} by {loses.rule}",
             )
 
-    def _log_part(self, part: RulePart) -> None:
-        rule = part.rule
-        if isinstance(rule, QueryRule) and not rule.external and not part.custom:
+    def _log_state(self, state: RuleState) -> None:
+        rule = state.rule
+        if isinstance(rule, QueryRule) and not state.sources and state.problem is None:
             self._log_once(f"no resource for {rule.key}", f"{rule}: the cluster has no resource {rule.resource}")
-        if part.unreachable is not None:
+        lost = None if rule.namespace else next(filter(_is_lost, state.sources), None)
+        if lost is not None:
             self._log_once(
                 f"no namespaces for {rule.key}",
-                f"{rule}: {part.unreachable.info} can never be found, because no label maps to namespaces;"
+                f"{rule}: {lost} can never be found, because no label maps to namespaces;"
                 " add one to resources.overrides",
             )
 
@@ -352,3 +325,17 @@ class Catalog:
         if self._logs and subject not in self._logged:
             self._logged.add(subject)
             _log.warning("%s", text)
+
+
+def _require_none(problem: str | None) -> None:
+    if problem is not None:
+        raise service_unavailable(f"it is not known yet which metrics there are: {problem}")
+
+
+def _failure(state: RuleState) -> str:
+    return "" if state.problem is None or state.problem is NOT_LISTED else state.problem.message
+
+
+def _is_lost(source: Source) -> bool:
+    """Return whether no request can find a custom metric, because no label maps to namespaces."""
+    return isinstance(source, CustomSource) and source.info.namespaced and not source.namespace_label

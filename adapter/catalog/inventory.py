@@ -29,6 +29,10 @@ _FEW = 200
 _LOOKUPS_AT_ONCE = 5
 
 
+MetricKey = tuple[GroupResource | None, str]
+"""A custom metric: its resource, in the plural, and its name. An external metric has no resource."""
+
+
 @dataclass(frozen=True, slots=True)
 class CustomMetricInfo:
     """A custom metric in discovery: resource in the plural, name, and whether requests have a namespace."""
@@ -66,6 +70,16 @@ class CustomSource:
         """The metric's name."""
         return self.info.metric
 
+    @property
+    def key(self) -> MetricKey:
+        """The metric."""
+        return self.info.resource, self.info.metric
+
+    @property
+    def listed(self) -> CustomMetricInfo:
+        """What discovery lists."""
+        return self.info
+
     def __str__(self) -> str:
         return str(self.info)
 
@@ -88,6 +102,16 @@ class ExternalSource:
     rule: AnyRule
     series: str
     namespace_label: str
+
+    @property
+    def key(self) -> MetricKey:
+        """The metric."""
+        return None, self.metric
+
+    @property
+    def listed(self) -> str:
+        """What discovery lists."""
+        return self.metric
 
     def __str__(self) -> str:
         return self.metric

@@ -18,6 +18,7 @@ import msgspec
 from click.core import ParameterSource
 
 from adapter.catalog.catalog import Catalog
+from adapter.catalog.listings import Listings
 from adapter.commands.builtin_resources import builtin_resources
 from adapter.commands.flags import CatalogOptions, Command, PrometheusAccess, catalog_flags, prometheus_flags
 from adapter.commands.printing import print_explanation, print_report
@@ -288,6 +289,6 @@ async def _session(
             client = await stack.enter_async_context(await connecting)
             lookup, objects = RestMapper(client), ListedObjects(client)
         forwarder = await stack.enter_async_context(Forwarder(rules.forward, relist_interval=options.relist_interval))
-        catalog = Catalog(rules, servers, lookup, relist_interval=options.relist_interval, max_age=options.max_age)
+        catalog = Catalog(rules, Listings(servers, max_age=options.max_age), lookup)
         probe = Probe(catalog, servers, objects, lookup, forwarder=forwarder)
         yield _Session(catalog, lookup, probe, kubeconfig is not None)

@@ -22,6 +22,7 @@ import aiohttp
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP
+from adapter.catalog.listings import Listings
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.snapshot import Snapshot
 from adapter.commands.flags import CatalogOptions
@@ -62,6 +63,7 @@ class Shared:
 
     Attributes:
         options: how often series are listed, and the TTL of the vector cache.
+        listings: list the series.
         prometheus: the Prometheus servers.
         http: connections to another adapter.
         mapper: the cluster's resources.
@@ -76,6 +78,7 @@ class Shared:
     """
 
     options: CatalogOptions
+    listings: Listings
     prometheus: PrometheusServers
     http: aiohttp.ClientSession
     mapper: RestMapper
@@ -106,12 +109,7 @@ class RuleSet:
         """Build the rule set. Send nothing yet."""
         options, telemetry = shared.options, shared.rule_telemetry
         catalog = Catalog(
-            rules,
-            shared.prometheus,
-            shared.mapper,
-            relist_interval=options.relist_interval,
-            max_age=options.max_age,
-            telemetry=telemetry,
+            rules, shared.listings, shared.mapper, objects=shared.rule_objects.catalog, telemetry=telemetry
         )
         forwarder = Forwarder(
             rules.forward, relist_interval=options.relist_interval, ttl=options.freshness, session=shared.http
@@ -120,35 +118,26 @@ class RuleSet:
         # Without a cache, each object's request would send the query for all objects.
         coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
-        rule_objects = shared.rule_objects.catalog
-        probe = Probe(
-            catalog,
-            shared.prometheus,
-            shared.objects,
-            shared.mapper,
-            rule_objects=rule_objects,
-            forwarder=forwarder,
-        )
+        probe = Probe(catalog, shared.prometheus, shared.objects, shared.mapper, forwarder=forwarder)
         router = Router(
             discovery=Discovery(
                 catalog,
-                rule_objects=rule_objects,
                 custom=bool(rules.custom) or shared.rule_objects.enabled,
                 external=bool(rules.external or rules.forward) or shared.rule_objects.enabled,
                 resource=rules.resource is not None,
                 port=shared.port,
                 forwarded=lambda: forwarder.names,
             ),
-            custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper, rule_objects=rule_objects),
-            external=ExternalMetrics(catalog, queries, rule_objects=rule_objects, forwarder=forwarder),
+            custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper),
+            external=ExternalMetrics(catalog, queries, forwarder=forwarder),
             usage=ResourceMetrics(rules.resource, queries, shared.objects),
             debug=DebugPages(
                 catalog,
                 shared.mapper,
                 probe,
-                coalescer.paused if coalescer is not None else tuple,
                 shared.rule_objects,
-                shared.config_page,
+                paused=coalescer.paused if coalescer is not None else tuple,
+                config=shared.config_page,
             ),
             health=shared.health,
             telemetry=shared.telemetry,
@@ -164,7 +153,7 @@ class RuleSet:
         )
 
     async def run(self, running: asyncio.Event, *, previous: RuleSet | None = None) -> None:
-        """Run the background tasks until cancelled. Start with the lists of the previous version.
+        """Keep it up to date until cancelled. Start with the lists of the previous version.
 
         Set `running` once requests can be served.
         """
@@ -172,12 +161,13 @@ class RuleSet:
             running.set()
             if previous is not None:
                 await self.forwarder.carry_over(previous.forwarder)
-                await self.catalog.carry_over(previous.catalog)
-            previous = None  # else it stays in memory as long as this version
-            async with asyncio.TaskGroup() as tasks:
-                free_when_cancelled(tasks.create_task(self.catalog.run(), name="catalog"))
-                free_when_cancelled(tasks.create_task(self.forwarder.run(), name="forwarder"))
+            try:
+                await self.catalog.start(None if previous is None else previous.catalog)
+                previous = None  # else it stays in memory as long as this version
+                await self.forwarder.run()
                 await asyncio.Event().wait()
+            finally:
+                self.catalog.stop()
 
     async def wait_tried(self) -> None:
         """Wait until everything has been listed, with success or not."""
@@ -302,10 +292,10 @@ class RuleSets:
         """Log which metrics a reload removed, once all rules are listed: the file may have been truncated."""
         await after.catalog.wait_tried()
         new = after.catalog.snapshot
-        gone = {
-            CUSTOM_GROUP: [str(old.custom[key].info) for key in old.custom if key not in new.custom],
-            EXTERNAL_GROUP: [name for name in old.external if name not in new.external],
-        }
+        gone: dict[str, list[str]] = {CUSTOM_GROUP: [], EXTERNAL_GROUP: []}
+        for key, source in old.by_key.items():
+            if key not in new.by_key:
+                gone[CUSTOM_GROUP if key[0] is not None else EXTERNAL_GROUP].append(str(source))
         self.gone = {group: sorted(names) for group, names in gone.items() if names}
         counts = {CUSTOM_GROUP: len(old.custom), EXTERNAL_GROUP: len(old.external)}
         for group, names in gone.items():

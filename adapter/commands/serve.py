@@ -29,6 +29,7 @@ from pathlib import Path
 
 import aiohttp
 
+from adapter.catalog.listings import Listings
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.commands.config_page import config_page
 from adapter.commands.flags import ServeOptions
@@ -121,14 +122,15 @@ class _Adapter:
         self._socket = listening
         self._telemetry = telemetry
         mapper = RestMapper(lister)
+        self._listings = Listings(
+            prometheus, max_age=options.catalog.max_age, relist_interval=options.catalog.relist_interval
+        )
         self._rule_objects = RuleObjects(
             options.rule_objects.sources(options.prometheus.options.url),
             lister,
-            prometheus,
+            self._listings,
             mapper,
             tenancy=options.rule_objects.tenancy,
-            relist_interval=options.catalog.relist_interval,
-            max_age=options.catalog.max_age,
             forget=rule_telemetry.forget,
         )
         if self._rule_objects.enabled:
@@ -137,6 +139,7 @@ class _Adapter:
         telemetry.registry.register(slow_queries)
         shared = Shared(
             options=options.catalog,
+            listings=self._listings,
             prometheus=prometheus,
             http=http,
             mapper=mapper,
@@ -179,6 +182,7 @@ class _Adapter:
             background = [
                 tasks.create_task(self._auth.run(), name="certificates and CAs"),
                 tasks.create_task(self._rule_sets.run(), name="rule sets"),
+                tasks.create_task(self._listings.run(), name="lists of series"),
                 tasks.create_task(self._rules_file.run(), name="rules file"),
                 tasks.create_task(self._objects.run(), name="objects"),
                 tasks.create_task(self._rule_objects.run(), name="rule objects"),

@@ -12,7 +12,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from adapter.catalog.catalog import Catalog, SeriesSource
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.listings import Listings, SeriesSource
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.check import check_rule, unknown
 from adapter.diagnosis.lint import in_order, lint
@@ -123,7 +124,7 @@ class RuleChecker:
         record = QueryRecord()
         recorder = _Recorder(self._prometheus, record)
         rules = RulesFile(external=(rule,)) if rule.external else RulesFile(custom=(rule,))
-        catalog = Catalog(rules, recorder, self._lookup, relist_interval=0.0, max_age=self._max_age, logs=False)
+        catalog = Catalog(rules, Listings(recorder, max_age=self._max_age), self._lookup, logs=False)
         probe = Probe(
             catalog,
             recorder,

@@ -6,15 +6,14 @@ import asyncio
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from yarl import URL
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import EXTERNAL_GROUP
-from adapter.catalog.inventory import CustomSource, Source
-from adapter.catalog.object_catalog import ObjectCatalog
+from adapter.catalog.inventory import Source
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Example, Explanation, RuleReport, SeriesReport
 from adapter.diagnosis.rule_results import RuleResult, rule_results
@@ -22,7 +21,7 @@ from adapter.diagnosis.series_names import SeriesNames
 from adapter.gil import releasing_gil
 from adapter.rules import Rule
 from adapter.rules.model import on_one_line
-from kube.api.mapping import GroupResource, NoMatchError, ResourceLookup
+from kube.api.mapping import NoMatchError, ResourceLookup
 from kube.values.durations import format_duration
 
 EXTERNAL = "external"
@@ -59,12 +58,8 @@ class Target:
         return f"{self.resource or EXTERNAL}/{self.metric}"
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRules:
-    """The rules of objects: their metrics, and why objects of a namespace ("" for any) serve none."""
-
-    catalog: ObjectCatalog = field(default_factory=ObjectCatalog)
-    problems: Callable[[str], Iterable[str]] = lambda _: ()
+Problems = Callable[[str], Iterable[str]]
+"""Returns why objects with rules that could serve a namespace ("" for any) serve nothing."""
 
 
 async def explain(
@@ -74,20 +69,18 @@ async def explain(
     catalog: Catalog,
     lookup: ResourceLookup,
     probe: Probe,
-    objects: ObjectRules | None = None,
+    problems: Problems = lambda _: (),
 ) -> Explanation:
     """Explain a metric, with the series that the catalog has listed.
 
     A metric that only objects of some namespaces make is explained for the first of these, if `selection` has none.
+    `problems` tells about objects with rules.
 
     Raises:
         KubeUnreachable, StatusError: the API server cannot list its resources.
     """
-    source: Source | None
-    objects, resource = objects or ObjectRules(), None
-    if not target.resource:
-        source = catalog.find_external(target.metric)
-    else:
+    resource = None
+    if target.resource:
         name, _, group = target.resource.partition(".")
         try:
             resource = (await lookup.resource_for(name, group)).group_resource
@@ -96,27 +89,26 @@ async def explain(
             suggestions = await asyncio.to_thread(_suggestions, target, catalog)
             return Explanation(target=str(target), reasons=(reason,), suggestions=suggestions)
         target = Target(str(resource), target.metric)
-        source = catalog.find_custom(resource, target.metric)
-    makers = objects.catalog.makers(selection.namespace, resource, target.metric)
-    if source is None:
-        if not makers:
-            return await _missing(target, selection, catalog, probe, objects)
-        source, *makers = makers
-        makers = [maker for maker in makers if maker.rule.namespace in ("", source.rule.namespace)]
+    makers = catalog.makers(selection.namespace, (resource, target.metric))
+    if not makers:
+        return await _missing(target, selection, catalog, probe, problems)
+    source, *others = makers
+    if source.rule.namespace:
+        others = [other for other in others if other.rule.namespace in ("", source.rule.namespace)]
     example = await probe.example(source, selection)
     return Explanation(
         target=str(target),
         rule=source.rule.key,
         series=source.series,
         hidden=await asyncio.to_thread(_hidden, source, catalog),
-        hidden_objects=tuple(maker.rule.key for maker in makers),
+        hidden_objects=tuple(other.rule.key for other in others),
         example=example,
         reasons=example.reasons,
     )
 
 
 async def _missing(
-    target: Target, selection: Selection, catalog: Catalog, probe: Probe, objects: ObjectRules
+    target: Target, selection: Selection, catalog: Catalog, probe: Probe, problems: Problems
 ) -> Explanation:
     """Explain a metric that no rule makes: the adapter of forwardExternal may have it."""
     forwarded = await probe.forwarded(target.metric, selection) if not target.resource else None
@@ -127,7 +119,7 @@ async def _missing(
     reasons = await asyncio.to_thread(_reasons, target, catalog)
     if not reasons:
         reasons = await _unrelated_series(target, probe)
-    reasons += objects.problems(selection.namespace)
+    reasons += problems(selection.namespace)
     if forwarded is not None:
         reasons += _why_not_forwarded(target, catalog, forwarded)
     return Explanation(target=str(target), reasons=tuple(reasons), suggestions=suggestions)
@@ -144,7 +136,7 @@ def _hidden(source: Source, catalog: Catalog) -> tuple[str, ...]:
     return tuple(
         f"{one.rule.key} (of {one.series})" if one.series else one.rule.key
         for one in _sources(catalog)
-        if _name(one) == _name(source) and (one.rule.key, one.series) != (source.rule.key, source.series)
+        if one.key == source.key and (one.rule.key, one.series) != (source.rule.key, source.series)
     )
 
 
@@ -152,12 +144,6 @@ def _sources(catalog: Catalog) -> Iterator[Source]:
     """Yield the sources of all metrics, in the order of the rules. Call it in a thread."""
     parts = filter(None, map(catalog.part, catalog.rules.all_rules))
     return releasing_gil((source for part in parts for source in part.sources), every=_SOURCES_AT_ONCE)
-
-
-def _name(source: Source) -> tuple[GroupResource | None, str]:
-    if isinstance(source, CustomSource):
-        return source.info.resource, source.info.metric
-    return None, source.metric
 
 
 def _reasons(target: Target, catalog: Catalog) -> list[str]:

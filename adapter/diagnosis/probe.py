@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource, Source
-from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
 from adapter.deadlines import NO_DEADLINE, Deadline
@@ -103,7 +102,7 @@ class _Recorder:
 
 
 class Probe:
-    """Queries metrics of the catalog and of `rule_objects`, each within `seconds`.
+    """Queries metrics of the catalog, each within `seconds`.
 
     `forwarder` is for forwardExternal. `logs`: log problems, too. After a metric's query has found nothing, `existing`
     is queried for the series that exist; None: `prometheus`.
@@ -116,7 +115,6 @@ class Probe:
         objects: ObjectNames,
         lookup: ResourceLookup,
         *,
-        rule_objects: ObjectCatalog | None = None,
         forwarder: Forwarder | None = None,
         seconds: float = 15.0,
         logs: bool = True,
@@ -126,7 +124,6 @@ class Probe:
         self._prometheus = prometheus
         self._objects = objects
         self._lookup = lookup
-        self._rule_objects = rule_objects
         self._forwarder = forwarder
         self._seconds = seconds
         self._logs = logs
@@ -164,9 +161,7 @@ class Probe:
             if _is_address(source, name):
                 return _not_a_node(source, recorder, name)
             recorder.queries.clear()
-        metrics = CustomMetrics(
-            self._catalog, recorder.rule_queries(), self._objects, self._lookup, rule_objects=self._rule_objects
-        )
+        metrics = CustomMetrics(self._catalog, recorder.rule_queries(), self._objects, self._lookup)
         resource = source.info.resource
         request = CustomMetricRequest(
             resource=resource.resource,
@@ -196,7 +191,7 @@ class Probe:
             namespace = sample.labels[source.namespace_label]
             recorder.queries.clear()
         namespace = namespace or "default"
-        metrics = ExternalMetrics(self._catalog, recorder.rule_queries(), rule_objects=self._rule_objects)
+        metrics = ExternalMetrics(self._catalog, recorder.rule_queries())
         values = metrics.values(self._external_request(namespace, source.metric, selection))
         return await _example(namespace, values, recorder)
 

@@ -13,7 +13,7 @@ from adapter.catalog.inventory import (
     custom_uses,
     external_uses,
 )
-from adapter.catalog.snapshot import RulePart
+from adapter.catalog.rule_states import RuleState
 from adapter.diagnosis.existing import added_matcher
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, error, warning
@@ -45,7 +45,7 @@ def rule_results(catalog: Catalog) -> tuple[RuleResult, ...]:
 
 def rule_result(catalog: Catalog, rule: AnyRule) -> RuleResult:
     """Return the result of one rule. Call it in a thread."""
-    part, failure = catalog.part(rule) or RulePart(rule), catalog.failure(rule)
+    part, failure = catalog.part(rule) or RuleState(rule), catalog.failure(rule)
     is_listed = catalog.part(rule) is not None
     sources, merges = part.sources, _Merges()
     uses: Sequence[SeriesUse] = ()
@@ -124,11 +124,7 @@ def _series_findings(rule: Rule, uses: Sequence[SeriesUse], *, max_age: float) -
 
 def _winner(catalog: Catalog, source: Source) -> str:
     """Return the rule, or this rule's other series, that makes the same metric and takes precedence; else ""."""
-    winner: Source | None
-    if isinstance(source, CustomSource):
-        winner = catalog.find_custom(source.info.resource, source.info.metric)
-    else:
-        winner = catalog.find_external(source.metric)
+    winner = catalog.snapshot.by_key.get(source.key)
     if winner is None or (winner.rule.key, winner.series) == (source.rule.key, source.series):
         return ""
     return winner.rule.key if winner.rule.key != source.rule.key else f"{winner.rule.key} of {winner.series}"

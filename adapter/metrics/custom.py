@@ -13,7 +13,6 @@ from collections.abc import Callable
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP
 from adapter.catalog.inventory import CustomSource
-from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest
@@ -39,13 +38,11 @@ class CustomMetrics:
         objects: ObjectNames,
         mapper: ResourceLookup,
         *,
-        rule_objects: ObjectCatalog | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`rule_objects` has the metrics that `catalog` lacks; `clock` returns the seconds since the epoch."""
+        """`clock` returns the seconds since the epoch."""
         self._clock = clock
         self._catalog = catalog
-        self._rule_objects = rule_objects or ObjectCatalog()
         self._queries = queries
         self._objects = objects
         self._mapper = mapper
@@ -89,20 +86,16 @@ class CustomMetrics:
             raise _not_found(request) from error
         except (KubeError, StatusError) as error:
             raise service_unavailable("the API server, which knows the resources, does not respond") from error
-        source = self._catalog.find_custom(info.group_resource, request.metric)
-        if source is None:
-            self._catalog.require_loaded()
+        source = self._catalog.find_custom(
+            info.group_resource,
+            request.metric,
             # A rule of a namespace can be about the namespace itself, whose requests have no other namespace.
-            namespace = request.name if info.group_resource == NAMESPACES else request.namespace
-            source = self._rule_objects.find_custom(
-                namespace,
-                info.group_resource,
-                request.metric,
-                name="" if request.name == ALL_OBJECTS else request.name,
-                selector=request.metric_selector,
-            )
+            namespace=request.name if info.group_resource == NAMESPACES else request.namespace,
+            name="" if request.name == ALL_OBJECTS else request.name,
+            selector=request.metric_selector,
+        )
         if source is None:
-            self._rule_objects.require_known()
+            self._catalog.require_known()
         if source is None or not _is_served_at(request.namespace, info, source):
             raise _not_found(request)
         names = [request.name]

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import ExternalSource
-from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.catalog.values import ExternalMetricValue
 from adapter.deadlines import Deadline
 from adapter.metrics.forward import Forwarder
@@ -42,16 +41,11 @@ class ExternalMetrics:
         catalog: Catalog,
         queries: RuleQueries,
         *,
-        rule_objects: ObjectCatalog | None = None,
         forwarder: Forwarder | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take metrics from `catalog`, from `rule_objects`, or from other adapters (`forwarder`), in this order.
-
-        `clock` returns seconds since the epoch.
-        """
+        """Take metrics from `catalog`, or from other adapters (`forwarder`). `clock`: seconds since the epoch."""
         self._catalog = catalog
-        self._rule_objects = rule_objects or ObjectCatalog()
         self._queries = queries
         self._forwarder = forwarder
         self._clock = clock
@@ -65,26 +59,17 @@ class ExternalMetrics:
                 Prometheus is unavailable or slow (503 also before the first relist), 500 when the rule's query is
                 invalid.
         """
-        source = self._find(request)
+        source = self._catalog.find_external(request.metric, namespace=request.namespace, selector=request.selector)
         values = await (self._forwarded(request) if source is None else self._values(source, request))
         now = self._clock()
         self._queries.observe_freshness(EXTERNAL_GROUP, [now - value.timestamp for value in values])
         return values
 
-    def _find(self, request: ExternalMetricRequest) -> ExternalSource | None:
-        source = self._catalog.find_external(request.metric)
-        if source is None:
-            source = self._rule_objects.find_external(request.namespace, request.metric, request.selector)
-            if source is not None:
-                self._catalog.require_loaded()  # the rules file may make this metric, too
-        return source
-
     async def _forwarded(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
         adapter = self._forwarder.adapter_for(request.metric) if self._forwarder is not None else None
         # Before the first relist, the metric may be one of the rules.
         if adapter is None or request.metric not in adapter.names:
-            self._catalog.require_loaded()
-            self._rule_objects.require_known()
+            self._catalog.require_known()
         if adapter is not None:
             return await adapter.values(request)
         # prometheus-adapter names a resource only for the namespace "default".

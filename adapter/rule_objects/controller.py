@@ -13,27 +13,24 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-import msgspec
-
-from adapter.catalog.catalog import Catalog, SeriesSource
-from adapter.catalog.object_catalog import ObjectCatalog, precedence
-from adapter.prometheus import PrometheusError, PrometheusOptions, Series
-from adapter.rule_objects.listings import Found, Listing, Listings
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.listings import Found, Listing, Listings
+from adapter.catalog.metric_index import MetricIndex, precedence
+from adapter.catalog.rule_states import NOT_LISTED, Reason, RuleState, after_list
+from adapter.prometheus import PrometheusError, PrometheusOptions
 from adapter.rule_objects.pace import Pace
 from adapter.rule_objects.reasons import problem_of, reason_of
-from adapter.rule_objects.rule_metrics import UnusableRuleError, metrics_of
 from adapter.rule_objects.shares import fair_share
 from adapter.rule_objects.sources import ObjectSource, Servers, StoredObject, read_stored
-from adapter.rule_objects.state import NOT_LISTED, Entry, ObjectState, Reason, RuleState
+from adapter.rule_objects.state import Entry, ObjectState
 from adapter.rule_objects.watches import ObjectId, ObjectWatches
-from adapter.rules import AnyRule, Rule
+from adapter.rules import Rule
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
-from kube.api.client import KubeClient, KubeError
+from kube.api.client import KubeClient
 from kube.api.mapping import ResourceLookup
-from kube.api.status import StatusError
 
 _log = logging.getLogger(__name__)
 
@@ -47,8 +44,6 @@ _FREEZE_AFTER = 250
 _LIMITED_AFTER = 100
 # Other objects than short ones with a query are read in a worker thread: a calendar of 12 KiB takes 0.2 s.
 _SHORT_BYTES = 1024
-# After this time an object is read again, if the API server or one of its resources was missing.
-_RETRY_SECONDS = 15.0
 # Not ready for this long after the start while the API server cannot be reached.
 _START_SECONDS = 30.0
 _HAVE_STATUS = (METRIC_RULE, CLUSTER_METRIC_RULE)
@@ -67,14 +62,11 @@ class RuleObjects:
         self,
         sources: Sequence[ObjectSource],
         client: KubeClient,
-        prometheus: SeriesSource,
+        listings: Listings,
         mapper: ResourceLookup,
         *,
         tenancy: Tenancy,
-        relist_interval: float,
-        max_age: float,
         forget: Callable[[Iterable[str]], None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Read nothing before `run`.
@@ -82,13 +74,10 @@ class RuleObjects:
         Args:
             sources: the kinds of objects to read; none: there are no rules in objects.
             client: the connection to the API server.
-            prometheus: lists the series.
+            listings: list the series.
             mapper: the cluster's resources.
             tenancy: what rules of namespaces may do.
-            relist_interval: seconds between two lists of a rule's series.
-            max_age: seconds; see Catalog.
             forget: called with the keys of rules that are gone.
-            clock: returns seconds since the epoch.
             monotonic: returns seconds; only differences matter.
         """
         self._mapper = mapper
@@ -96,16 +85,13 @@ class RuleObjects:
         self._forget = forget
         self._monotonic = monotonic
         self._started = monotonic()
-        self.catalog = ObjectCatalog(problem=self._unknown)
+        self.catalog = MetricIndex(problem=self._unknown)
         self._watches = ObjectWatches(sources, client, own_namespace=tenancy.own_namespace)
-        self._listings = Listings(
-            prometheus, self._on_listed, relist_interval=relist_interval, max_age=max_age, clock=clock
-        )
+        self._listings = listings
         self._known = asyncio.Event()
         if not sources:
             self._known.set()
         self._listed: set[ObjectName] = set()
-        self._retries: set[ObjectId] = set()
         self._gone: set[str] = set()
         self._reads = 0
         self._entries: dict[ObjectName, Entry] = {}
@@ -148,7 +134,7 @@ class RuleObjects:
         if entry is None:
             return None
         reason, message = self._reason(entry)
-        series = sum(rule.series for rule in entry.rules.values())
+        series = sum(rule.names for rule in entry.rules.values())
         return ObjectState(object=entry.object, reason=reason, message=message, metrics=entry.metrics, series=series)
 
     def readiness(self) -> str | None:
@@ -181,8 +167,6 @@ class RuleObjects:
             return
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watches.run(), name="watch objects")
-            tasks.create_task(self._listings.run(), name="list series of objects")
-            tasks.create_task(self._retry(), name="read objects again")
             while True:
                 try:
                     async with asyncio.timeout(_COMPARE_SECONDS):
@@ -245,13 +229,6 @@ class RuleObjects:
                 listener(frozenset(names[start : start + _REPORTED_AT_ONCE]))
             await pace.pause()
 
-    async def _retry(self) -> None:
-        while True:
-            await asyncio.sleep(_RETRY_SECONDS)
-            retries, self._retries = self._retries, set()
-            for identity in retries:
-                self._watches.add(identity)
-
     def _unknown(self) -> str | None:
         """Return why it is not known which objects there are; None if it is, or was once."""
         if self._known.is_set():
@@ -262,7 +239,7 @@ class RuleObjects:
 
     def _waits_for_lists(self) -> bool:
         return any(
-            rule.problem is not None and rule.problem[0] is Reason.PENDING
+            rule.problem is not None and rule.problem.reason is Reason.PENDING
             for entry in self._entries.values()
             if entry.excess is None
             for rule in entry.rules.values()
@@ -299,75 +276,50 @@ class RuleObjects:
         """Return an object's entry."""
         old = self._entries.get(one.name)
         entry = Entry(one, identity, len(one.rules), excess=None if old is None else old.excess)
-        rules: dict[str, RuleState] = {}
         for rule in one.rules:
             if not isinstance(rule, Rule):
-                rules[rule.key] = state = await self._rule_state(rule, ())
-                if state.problem is not None:
-                    self._retries.add(identity)
+                entry.rules[rule.key] = await after_list(RuleState(rule), (), self._mapper, limited=True)
                 continue
             before = None if old is None else old.rules.get(rule.key)
             if before is None or before.rule != rule:
                 # Until the list is there, the metrics of the rule before are served.
                 sources = () if before is None else before.sources
                 before = RuleState(rule, sources, problem=NOT_LISTED, made=len(sources))
-            rules[rule.key] = before
-        entry.rules = rules
+            entry.rules[rule.key] = before
         return entry
 
     def _use_lists(self, name: ObjectName) -> None:
-        """Have the series of an object's rules listed, if its metrics can be served."""
+        """Have the series of an object's rules listed, and what rules without a seriesQuery lack looked up again."""
         entry = self._entries.get(name)
         listings, now = set[Listing](), set[Listing]()
         for state in entry.rules.values() if entry is not None else ():
-            if isinstance(state.rule, Rule):
+            if isinstance(state.rule, Rule) or state.problem is not None:
                 listing = self._listings.listing(state.rule)
                 listings.add(listing)
-                if entry is not None and entry.excess is None and state.problem == NOT_LISTED:
+                if entry is not None and entry.excess is None and state.problem is NOT_LISTED:
                     now.add(listing)
-        self._listings.use(name, frozenset(listings), now=frozenset(now))
+        self._listings.use(name, frozenset(listings), partial(self._on_listed, name), now=frozenset(now))
 
-    async def _rule_state(self, rule: AnyRule, found: tuple[Series, ...]) -> RuleState:
-        """Return the metrics that a rule makes of series."""
-        try:
-            sources = await metrics_of(rule, found, self._mapper)
-            return RuleState(rule, sources, len(found), made=len(sources))
-        except UnusableRuleError as error:
-            return RuleState(rule, (), len(found), problem=(Reason.INVALID, str(error)))
-        except (KubeError, StatusError) as error:
-            why = f"the resources of the cluster cannot be listed: {error}"
-            return RuleState(rule, (), len(found), problem=(Reason.PENDING, why))
-        except Exception as error:  # noqa: BLE001  (a rule that triggers a bug must not end the process)
-            _log.exception("%s cannot be used", rule.key)
-            return RuleState(rule, (), len(found), problem=(Reason.INVALID, f"it cannot be used: {error!r}"))
-
-    async def _on_listed(self, listing: Listing, found: Found, users: Collection[ObjectName]) -> bool:
-        """Set the metrics of the rules that a list is for; return False if some have to be listed again soon."""
-        well = True
-        for name in users:
-            entry = self._entries.get(name)
-            for rule in () if entry is None else entry.object.rules:
-                if isinstance(rule, Rule) and self._listings.listing(rule) == listing:
-                    well = await self._set_found(name, rule, found) and well
+    async def _on_listed(self, name: ObjectName, listing: Listing, found: Found) -> bool:
+        """Set the metrics of the rules that a list is for; return False if it is needed again soon."""
+        entry, well = self._entries.get(name), True
+        for before in list(entry.rules.values()) if entry is not None else ():
+            rule = before.rule
+            if self._listings.listing(rule) != listing:
+                continue
+            series = problem_of(found) if isinstance(found, PrometheusError) else found
+            state = await after_list(before, series, self._mapper, limited=True)
+            entry = self._entries.get(name)  # after the await: the object may have changed
+            now = None if entry is None else entry.rules.get(rule.key)
+            if entry is None or now is None or now.rule != rule:
+                continue
+            if state != now:
+                entry.rules[rule.key] = state
+                self._listed.add(name)
+                self._watches.changed.set()
+            if state.problem is not None:
+                well = well and bool(listing.selector) and state.problem.reason is not Reason.PENDING
         return well
-
-    async def _set_found(self, name: ObjectName, rule: AnyRule, found: Found) -> bool:
-        if isinstance(found, PrometheusError):
-            state = RuleState(rule, problem=problem_of(found))
-        else:
-            state = await self._rule_state(rule, found)
-        entry = self._entries.get(name)  # after the await: the object may have changed
-        before = None if entry is None else entry.rules.get(rule.key)
-        if entry is None or before is None or before.rule != rule:
-            return True
-        # Also if it makes too many now: pods choose the names of their series.
-        if state.problem is not None and before.sources and before.sources[0].rule == rule:
-            state = msgspec.structs.replace(state, sources=before.sources, series=before.series, made=before.made)
-        if state != before:
-            entry.rules[rule.key] = state
-            self._listed.add(name)
-            self._watches.changed.set()
-        return state.problem is None or state.problem[0] is not Reason.PENDING
 
     def _limited_as(self, name: ObjectName) -> str:
         """Return the namespace whose limits hold for an object.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from adapter.catalog.rule_states import Reason
 from adapter.rule_objects.annotations import HPA, OWN_HPA
-from adapter.rule_objects.state import ObjectState, Reason
+from adapter.rule_objects.state import ObjectState
 from adapter.rule_objects.status import not_served
 from adapter.rules.objects import CONFIG_MAP, ObjectName
 from kube.controller.events import EventRecorder, ObjectReference

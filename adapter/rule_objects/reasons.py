@@ -6,10 +6,11 @@ import re
 from typing import Final
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.inventory import ExternalSource, Source
-from adapter.catalog.object_catalog import ObjectCatalog
+from adapter.catalog.inventory import Source
+from adapter.catalog.metric_index import MetricIndex
+from adapter.catalog.rule_states import Problem, Reason
 from adapter.prometheus import PrometheusAccessError, PrometheusError, PrometheusPartialResponse, PrometheusQueryError
-from adapter.rule_objects.state import Entry, Reason
+from adapter.rule_objects.state import Entry
 from adapter.rules.objects import ObjectName, Tenancy
 
 _PARTIAL: Final = "Prometheus could read only a part of the series; the adapter's log and its pages say why"
@@ -24,7 +25,7 @@ _ADDRESS: Final = re.compile(
 
 
 def reason_of(
-    entry: Entry, catalog: ObjectCatalog, file: Catalog | None, *, tenancy: Tenancy, share: int
+    entry: Entry, catalog: MetricIndex, file: Catalog | None, *, tenancy: Tenancy, share: int
 ) -> tuple[Reason, str]:
     """Return the reason of an object's state, and a message for its author.
 
@@ -54,10 +55,10 @@ def reason_of(
     return problem or (Reason.READY, "")
 
 
-def problem_of(error: PrometheusError) -> tuple[Reason, str]:
+def problem_of(error: PrometheusError) -> Problem:
     """Return the reason and the message for a list of series that failed."""
     reason = Reason.QUERY_FAILED if isinstance(error, PrometheusQueryError) else Reason.PROMETHEUS_UNAVAILABLE
-    return reason, message_of(error)
+    return Problem(reason, message_of(error))
 
 
 def message_of(error: PrometheusError) -> str:
@@ -76,17 +77,12 @@ def without_addresses(message: str) -> str:
     return _ADDRESS.sub("ADDRESS", message)
 
 
-def _conflict(name: ObjectName, source: Source, catalog: ObjectCatalog, file: Catalog | None) -> str:
+def _conflict(name: ObjectName, source: Source, catalog: MetricIndex, file: Catalog | None) -> str:
     """Return which other rule makes a metric of an object instead; "" if none does."""
-    if file is None:
-        other: Source | None = None
-    elif isinstance(source, ExternalSource):
-        other = file.find_external(source.metric)
-    else:
-        other = file.find_custom(source.info.resource, source.info.metric)
+    other = file.snapshot.by_key.get(source.key) if file is not None else None
     if other is not None:
         return f"{source} is made by {other.rule.key} of the rules file"
-    winner = catalog.winner(source.rule.namespace, source)
+    winner = catalog.winner(source)
     if winner is None or winner == name:
         return ""
     return f"{source} is made by {winner}, which comes first: the older object, then by name"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from adapter.diagnosis.explain import ObjectRules
+from adapter.catalog.rule_states import Reason
 from adapter.diagnosis.report import ObjectReport
 from adapter.rule_objects.controller import RuleObjects
-from adapter.rule_objects.state import ObjectState, Reason
+from adapter.rule_objects.state import ObjectState
 
 _STATES_AT_ONCE = 100  # without a yield to the event loop
 _SHOWN_PROBLEMS = 10
@@ -40,8 +40,8 @@ def object_report(state: ObjectState) -> ObjectReport:
     )
 
 
-def object_rules(objects: RuleObjects) -> ObjectRules:
-    """Return what `explain` needs to know about the rules of objects."""
+def object_problems(objects: RuleObjects) -> Callable[[str], Iterator[str]]:
+    """Return what `explain` needs to know about objects that serve nothing."""
 
     def problems(namespace: str) -> Iterator[str]:
         """Yield why objects that could serve a namespace serve nothing."""
@@ -52,4 +52,4 @@ def object_rules(objects: RuleObjects) -> ObjectRules:
         if len(failed) > _SHOWN_PROBLEMS:
             yield f"{len(failed) - _SHOWN_PROBLEMS} more objects are not served"
 
-    return ObjectRules(objects.catalog, problems)
+    return problems

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from adapter.catalog.rule_states import Reason
 from adapter.prometheus.options import PrometheusOptions
-from adapter.rule_objects.state import Reason
 from adapter.rules.objects import (
     CLUSTER_METRIC_RULE,
     CONFIG_MAP,

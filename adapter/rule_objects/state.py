@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
 
 import msgspec
 from msgspec import structs
 
 from adapter.catalog.inventory import Source
-from adapter.rules import AnyRule, Rule
+from adapter.catalog.rule_states import NOT_LISTED, Problem, Reason, RuleState
+from adapter.rules import Rule
 from adapter.rules.objects import RuleObject
-
-
-class Reason(enum.StrEnum):
-    """Why an object's rules are served or not: the reasons of the condition Ready that need no query for a value."""
-
-    READY = "Ready"
-    PENDING = "Pending"
-    INVALID = "Invalid"
-    CONFLICT = "Conflict"
-    TOO_MANY_RULES = "TooManyRules"
-    TOO_MANY_METRICS = "TooManyMetrics"
-    QUERY_FAILED = "QueryFailed"
-    PROMETHEUS_UNAVAILABLE = "PrometheusUnavailable"
-
-
-NOT_LISTED = (Reason.PENDING, "its series are not listed yet")
-"""The problem of a rule whose series have to be listed."""
 
 
 class ObjectState(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,24 +29,6 @@ class ObjectState(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     metrics: tuple[str, ...] = ()
     series: int = 0
-
-
-class RuleState(msgspec.Struct, frozen=True, gc=False):
-    """A rule of an object, and its metrics.
-
-    Attributes:
-        rule: the rule.
-        sources: its metrics; those of the last list of its series that succeeded.
-        series: the number of names of series found.
-        problem: what is wrong, and the reason for it; None: nothing is.
-        made: the number of its metrics, also while there is no room for them, and `sources` is empty.
-    """
-
-    rule: AnyRule
-    sources: tuple[Source, ...] = ()
-    series: int = 0
-    problem: tuple[Reason, str] | None = None
-    made: int = 0
 
 
 @dataclass(slots=True)
@@ -110,8 +75,8 @@ class Entry:
         return tuple(dict.fromkeys(source.metric for source in self.sources))
 
     @property
-    def problem(self) -> tuple[Reason, str] | None:
+    def problem(self) -> Problem | None:
         """The first problem of its rules; None: there is none."""
         if self.object.error:
-            return Reason(self.object.reason), self.object.error
+            return Problem(Reason(self.object.reason), self.object.error)
         return next((rule.problem for rule in self.rules.values() if rule.problem is not None), None)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from adapter.catalog.rule_states import Reason
 from adapter.diagnosis.checker import QueryRecord
 from adapter.diagnosis.report import Example, Finding, RuleReport, Severity
 from adapter.prometheus import PrometheusQueryError
 from adapter.rule_objects.reasons import message_of, without_addresses
-from adapter.rule_objects.state import ObjectState, Reason
+from adapter.rule_objects.state import ObjectState
 from adapter.rules import AnyRule, Rule
 from adapter.rules.model import on_one_line
 

@@ -19,9 +19,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from adapter.catalog.rule_states import Reason
+from adapter.fair_queue import FairQueue
 from adapter.rule_objects.events import API_VERSIONS, RuleEvents
-from adapter.rule_objects.fair_queue import FairQueue
-from adapter.rule_objects.state import ObjectState, Reason
+from adapter.rule_objects.state import ObjectState
 from adapter.rule_objects.status import Verdict, must_write, not_served, ready_condition, status_of
 from adapter.rules import AnyRule
 from adapter.rules.objects import ObjectName, RuleObject

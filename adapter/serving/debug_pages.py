@@ -25,7 +25,7 @@ from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Explanation, Report
 from adapter.planning.coalescer import Pause
 from adapter.rule_objects.controller import RuleObjects
-from adapter.rule_objects.reports import object_reports, object_rules
+from adapter.rule_objects.reports import object_problems, object_reports
 from kube.api.client import KubeError
 from kube.api.mapping import ResourceLookup
 from kube.api.status import bad_request, not_found, service_unavailable
@@ -40,15 +40,15 @@ _MAX_EXAMPLES = 100
 class DebugPages:
     """Responds to requests under /debug.
 
-    `paused` returns the groups of requests whose coalescing is paused; `objects` are those with rules;
+    `objects` are those with rules; `paused` returns the groups of requests whose coalescing is paused;
     `config` returns /debug/config.
     """
 
     catalog: Catalog
     lookup: ResourceLookup
     probe: Probe
+    objects: RuleObjects
     paused: Callable[[], Iterable[tuple[str, Pause]]] = tuple
-    objects: RuleObjects | None = None
     config: Callable[[], Awaitable[ConfigPage]] | None = None
 
     async def respond(self, segments: tuple[str, ...], query: Query) -> Report | Explanation | ConfigPage:
@@ -69,9 +69,7 @@ class DebugPages:
                     return msgspec.structs.replace(
                         report,
                         findings=in_order(findings, self.catalog.rules),
-                        objects=await object_reports(self.objects, namespace=query.get("namespace"))
-                        if self.objects is not None
-                        else (),
+                        objects=await object_reports(self.objects, namespace=query.get("namespace")),
                     )
                 case ("metrics", resource, metric):
                     selection = Selection(
@@ -87,7 +85,7 @@ class DebugPages:
                         catalog=self.catalog,
                         lookup=self.lookup,
                         probe=self.probe,
-                        objects=object_rules(self.objects) if self.objects is not None else None,
+                        problems=object_problems(self.objects),
                     )
         except KubeError as error:
             raise service_unavailable("the API server, which knows the resources, does not respond") from error

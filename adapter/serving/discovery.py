@@ -32,7 +32,6 @@ from adapter.catalog.groups import (
     RESOURCE_VERSIONS,
 )
 from adapter.catalog.inventory import CustomMetricInfo
-from adapter.catalog.object_catalog import ObjectCatalog
 from adapter.content.encoding import COMPRESS_FROM, Conversion, Encodable, Encoded, Representation, compress
 from adapter.gil import releasing_gil
 from kube.process.runtime import installed_version
@@ -151,7 +150,6 @@ class Discovery:
 
     Args:
         catalog: has the metrics. When they change, its tuples are replaced, never modified.
-        rule_objects: further metrics, likewise.
         custom: whether custom.metrics.k8s.io is served: the rules file has rules for it.
         external: likewise external.metrics.k8s.io.
         resource: likewise metrics.k8s.io.
@@ -166,12 +164,10 @@ class Discovery:
         custom: bool,
         external: bool,
         port: int,
-        rule_objects: ObjectCatalog | None = None,
         resource: bool = False,
         forwarded: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self._catalog = catalog
-        self._rule_objects = rule_objects or ObjectCatalog()
         self._forwarded = forwarded
         self._port = port
         self._last = _View((), ())
@@ -199,8 +195,7 @@ class Discovery:
         if not self.serves(group, version):
             return False
         if group == CUSTOM_GROUP:
-            resources = (self._catalog.custom_resources, self._rule_objects.custom_resources)
-            return resource == "metrics" or any(resource in found for found in resources)
+            return resource == "metrics" or self._catalog.has_custom(resource)
         if group == EXTERNAL_GROUP:
             return resource in self._view.external_names
         return group == RESOURCE_GROUP and resource in _USAGE
@@ -247,8 +242,7 @@ class Discovery:
     @property
     def _view(self) -> _View:
         """The metrics as they are now."""
-        custom = (self._catalog.custom, self._rule_objects.custom)
-        external = (self._catalog.external, self._rule_objects.external, self._forwarded())
+        custom, external = self._catalog.custom, (*self._catalog.external, self._forwarded())
         if not self._last.parts or not all(map(operator.is_, (*custom, *external), self._last.parts)):
             self._last = _View(custom, external)
         return self._last

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from adapter.catalog.rule_states import Reason
 from adapter.diagnosis.report import Finding, ObjectReport, RuleReport
 from adapter.rule_objects.reports import object_report, object_reports
-from adapter.rule_objects.state import Reason
 from adapter.rules import AnyRule, QueryRule, Rule
 from adapter.rules.objects import ObjectName
 from adapter.ui.live import CheckAccess, changed_parts

@@ -19,7 +19,7 @@ from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.probe import Selection
 from adapter.diagnosis.report import Explanation, Finding, RuleReport
-from adapter.rule_objects.reports import object_rules
+from adapter.rule_objects.reports import object_problems
 from adapter.rules import AnyRule
 from adapter.rules.objects import RuleObject
 from adapter.ui.sources import ActiveRules, Sources
@@ -111,7 +111,7 @@ class Reports:
                     catalog=active.catalog,
                     lookup=self._sources.lookup,
                     probe=active.probe,
-                    objects=object_rules(self._sources.rule_objects),
+                    problems=object_problems(self._sources.rule_objects),
                 )
             except KubeError as error:
                 raise _unavailable() from error

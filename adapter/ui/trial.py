@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from adapter.catalog.inventory import Source
 from adapter.diagnosis.checker import CheckError
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, warning
 from adapter.rules import RulesError, parse_rule
@@ -106,14 +105,11 @@ def _without_own_key(report: RuleReport) -> RuleReport:
 def _overlaps(report: RuleReport, active: ActiveRules, *, external: bool) -> Sequence[Finding]:
     """Return a finding for each active rule that makes a metric of this rule, too."""
     shared: dict[str, list[MetricReport]] = {}
-    source: Source | None
     for metric in report.metrics:
-        if external:
-            source = active.catalog.find_external(metric.metric)
-        else:
-            resource, _, name = metric.metric.partition("/")
-            plural, _, group = resource.partition(".")
-            source = active.catalog.find_custom(GroupResource(group, plural), name)
+        resource, _, name = metric.metric.partition("/")
+        plural, _, group = resource.partition(".")
+        key = (None, metric.metric) if external else (GroupResource(group, plural), name)
+        source = active.catalog.snapshot.by_key.get(key)
         if source is not None:
             shared.setdefault(source.rule.key, []).append(metric)
     return [

@@ -15,6 +15,7 @@ import click
 from promql_parser import Call
 
 from adapter.catalog.catalog import Catalog
+from adapter.catalog.listings import Listings
 from adapter.commands.builtin_resources import builtin_resources
 from adapter.diagnosis.probe import Probe
 from adapter.prometheus import Destination, PrometheusConfigError, PrometheusOptions, PrometheusServers
@@ -185,7 +186,7 @@ class _Source:
     ) -> dict[str, RangeQuery]:
         """Return the queries, by the series of the last seconds of the range."""
         end = self.settings.end_ms / 1000
-        catalog = Catalog(rules, servers, lookup, relist_interval=seconds, max_age=seconds, clock=lambda: end)
+        catalog = Catalog(rules, Listings(servers, max_age=seconds, clock=lambda: end), lookup)
         await catalog.relist()
         queries = RuleQueries(
             catalog=catalog,

@@ -15,6 +15,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
+from adapter.catalog.listings import Listings
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.custom import CustomMetrics
@@ -23,7 +24,9 @@ from adapter.metrics.objects import ListedObjects
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Series, Vector
+from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import Rule, RulesFile, load_rules
+from adapter.rules.objects import Tenancy
 from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
 from kube.values.selectors import EVERYTHING, LabelSelector
@@ -78,6 +81,8 @@ class MetricsEnv:
     client: KubeClient
     mapper: RestMapper
     prometheus: CannedPrometheus
+    listings: Listings
+    rule_objects: RuleObjects
     catalog: Catalog
     registry: CollectorRegistry
     telemetry: RuleTelemetry
@@ -93,21 +98,17 @@ async def metrics_env(folder: Path, rules: RulesFile, prometheus: CannedPromethe
         mapper = RestMapper(client)
         registry = CollectorRegistry()
         telemetry = RuleTelemetry(registry)
-        catalog = Catalog(
-            rules,
-            prometheus,
-            mapper,
-            relist_interval=60.0,
-            max_age=120.0,
-            telemetry=telemetry,
-            clock=lambda: NOW,
-        )
+        listings = Listings(prometheus, max_age=120.0, relist_interval=60.0, clock=lambda: NOW)
+        rule_objects = RuleObjects((), client, listings, mapper, tenancy=Tenancy())
+        catalog = Catalog(rules, listings, mapper, objects=rule_objects.catalog, telemetry=telemetry)
         queries = RuleQueries(prometheus, telemetry=telemetry)
         yield MetricsEnv(
             api=api,
             client=client,
             mapper=mapper,
             prometheus=prometheus,
+            listings=listings,
+            rule_objects=rule_objects,
             catalog=catalog,
             registry=registry,
             telemetry=telemetry,

@@ -185,17 +185,24 @@ class CannedUsage:
 class CannedNames:
     """A catalog that changes only when a test changes it."""
 
-    custom: tuple[CustomMetricInfo, ...] = (
+    custom_metrics: tuple[CustomMetricInfo, ...] = (
         CustomMetricInfo(GroupResource("", "pods"), "http_packets_per_second", namespaced=True),
         CustomMetricInfo(GroupResource("", "nodes"), "node_load", namespaced=False),
         CustomMetricInfo(GroupResource("networking.k8s.io", "ingresses"), "hits", namespaced=True),
     )
-    external: tuple[str, ...] = ("queue_depth",)
+    external_metrics: tuple[str, ...] = ("queue_depth",)
     problem: str | None = None
 
     @property
-    def custom_resources(self) -> frozenset[str]:
-        return frozenset(str(info.resource) for info in self.custom)
+    def custom(self) -> tuple[tuple[CustomMetricInfo, ...]]:
+        return (self.custom_metrics,)
+
+    @property
+    def external(self) -> tuple[tuple[str, ...]]:
+        return (self.external_metrics,)
+
+    def has_custom(self, resource: str) -> bool:
+        return any(resource == str(info.resource) for info in self.custom_metrics)
 
 
 @dataclass(frozen=True)

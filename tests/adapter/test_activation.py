@@ -12,6 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import promql
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.listings import Listings
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue
 from adapter.deadlines import NO_DEADLINE, Deadline
@@ -178,11 +180,10 @@ async def test_real_prometheus_knows_which_series_were_active(tmp_path: Path) ->
         PrometheusServers(PrometheusOptions(url=server.url)) as prometheus,
         metrics_env(tmp_path, parse_rules(RULES, source="rules.yaml"), CannedPrometheus()) as env,
     ):
-        env.catalog._prometheus = prometheus
-        env.catalog._clock = time.time
-        await env.catalog.relist()
+        catalog = Catalog(env.catalog.rules, Listings(prometheus, max_age=120.0), env.mapper)
+        await catalog.relist()
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
-        metrics = ExternalMetrics(env.catalog, queries)
+        metrics = ExternalMetrics(catalog, queries)
 
         async def found(metric: str) -> dict[str, int]:
             values: list[ExternalMetricValue] = await metrics.values(external_request(metric=metric))

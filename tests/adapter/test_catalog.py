@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 
 import pytest
 
-from adapter.catalog.catalog import Catalog
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusQueryError, PrometheusUnavailable, Series
+from adapter.prometheus import PrometheusQueryError, PrometheusUnavailable
 from adapter.rules import RulesFile, parse_rules
 from kube.api.mapping import GroupResource
 from tests.adapter.metrics_env import NOW, RESOURCES, CannedPrometheus, metrics_env, packets, series
@@ -37,8 +35,8 @@ async def test_every_metric_of_the_rules_is_listed(tmp_path: Path) -> None:
     rules, prometheus = packets()
     async with metrics_env(tmp_path, rules, prometheus) as env:
         await env.catalog.relist()
-        listed = {str(info): info.namespaced for info in env.catalog.custom}
-        assert env.catalog.external == ("backlog", "queue_depth")
+        listed = {str(info): info.namespaced for info in env.catalog.snapshot.custom}
+        assert env.catalog.snapshot.external == ("backlog", "queue_depth")
     # As recorded from prometheus-adapter with the same rules and series.
     assert listed == {
         "pods/edge_value": True,
@@ -73,11 +71,11 @@ async def test_failing_rule_keeps_its_last_list(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(found={"first": (series("a", "pod"),), "second": (series("b", "pod"),)})
     async with metrics_env(tmp_path, TWO, prometheus) as env:
         await env.catalog.relist()
-        assert [str(info) for info in env.catalog.custom] == ["pods/a", "pods/b"]
+        assert [str(info) for info in env.catalog.snapshot.custom] == ["pods/a", "pods/b"]
         prometheus.found = {"first": PrometheusQueryError("no"), "second": (series("c", "pod"),)}
         await env.catalog.relist()
-        assert [str(info) for info in env.catalog.custom] == ["pods/a", "pods/c"]
-        assert env.catalog.external == ("c",)
+        assert [str(info) for info in env.catalog.snapshot.custom] == ["pods/a", "pods/c"]
+        assert env.catalog.snapshot.external == ("c",)
 
 
 async def test_ready_after_the_first_successful_list(tmp_path: Path) -> None:
@@ -167,35 +165,3 @@ async def test_rule_fails_without_the_api_server(tmp_path: Path) -> None:
         env.api.handlers.update(RESOURCES)
         await env.catalog.relist()
         assert env.catalog.readiness() is None
-
-
-class SlowPrometheus(CannedPrometheus):
-    """Never responds for the selector `second`."""
-
-    def __init__(self) -> None:
-        super().__init__(found={"first": DOWN})
-        self.asked_first = asyncio.Semaphore(0)
-
-    async def series(
-        self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
-    ) -> tuple[Series, ...]:
-        if selector == "second":
-            await asyncio.Event().wait()
-        self.asked_first.release()
-        return await super().series(selector, start=start, end=end, destination=destination)
-
-
-async def test_failed_list_is_retried_soon(tmp_path: Path) -> None:
-    prometheus = SlowPrometheus()
-    async with metrics_env(tmp_path, TWO, prometheus) as env:
-        catalog = Catalog(TWO, prometheus, env.mapper, relist_interval=0.01, max_age=60)
-        running = asyncio.create_task(catalog.run())
-        await prometheus.asked_first.acquire()
-        prometheus.found = {"first": (series("a", "pod"),)}
-        async with asyncio.timeout(60):
-            for _ in range(3):  # after a pause of a second, then at every interval
-                await prometheus.asked_first.acquire()
-        assert [str(info) for info in catalog.custom] == ["pods/a"]
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running

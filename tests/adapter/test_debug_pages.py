@@ -29,7 +29,7 @@ from tests.adapter.serving import served_adapter
 async def test_debug_pages_return_reports_and_explanations(tmp_path: Path) -> None:
     async with env(tmp_path, PODS) as opened:
         opened.prometheus.result = vector((POD, 2.0))
-        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened))
+        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), opened.rule_objects)
 
         async def page(*segments: str, **query: str) -> Report | Explanation | ConfigPage:
             return await pages.respond(segments, Query(tuple(query.items())))
@@ -53,7 +53,7 @@ async def test_debug_pages_return_reports_and_explanations(tmp_path: Path) -> No
 
 async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter, env(tmp_path, PODS) as opened:
-        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened))
+        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), opened.rule_objects)
         adapter.debug.pages = pages
         bob, eve = (adapter.authorities.clients.issue(name, client=True) for name in ("bob", "eve"))
         reply = await adapter.request("/debug/rules?examples=0", certificate=bob)
@@ -69,7 +69,7 @@ async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> 
 async def test_paused_merging_is_a_finding_on_the_debug_page(tmp_path: Path) -> None:
     async with env(tmp_path, ALL_FOUND) as opened:
         paused = [("rules[0]", Pause.COST), ("rules[0]", Pause.COST)]
-        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), lambda: paused)
+        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), opened.rule_objects, paused=lambda: paused)
         report = await pages.respond(("rules",), Query.parse("examples=0"))
     assert isinstance(report, Report)
     [finding] = report.findings

@@ -117,7 +117,7 @@ async def test_aggregated_discovery_is_sent_again_only_when_it_has_changed(tmp_p
         again = headers | {"If-None-Match": first.headers["ETag"]}
         unchanged = await adapter.request_as_master("/apis", headers=again)
         assert (unchanged.status, unchanged.body, unchanged.headers["ETag"]) == (304, b"", first.headers["ETag"])
-        adapter.names.external = ("queue_depth", "backlog")
+        adapter.names.external_metrics = ("queue_depth", "backlog")
         changed = await adapter.request_as_master("/apis", headers=again)
         assert changed.status == 200
         assert changed.headers["ETag"] != first.headers["ETag"]
@@ -133,7 +133,7 @@ async def test_unknown_form_of_discovery_falls_back(tmp_path: Path) -> None:
 
 async def test_discovery_follows_the_catalog_without_queries(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter:
-        adapter.names.external = ()
+        adapter.names.external_metrics = ()
         adapter.names.problem = "Prometheus has not answered yet"
         assert (await adapter.request_as_master(E)).json["resources"] == []
         assert adapter.metrics.requests == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from adapter.rule_objects.fair_queue import FairQueue
+from adapter.fair_queue import FairQueue
 
 
 async def taken(queue: FairQueue[str], number: int) -> list[str]:

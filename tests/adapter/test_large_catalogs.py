@@ -8,13 +8,15 @@ import hashlib
 import json
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import pytest
 
-from adapter.catalog import snapshot
+from adapter.catalog import rule_states, snapshot
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomMetricInfo
+from adapter.catalog.listings import Listings
 from adapter.content.encoding import Representation
 from adapter.prometheus import Series
 from adapter.rules import parse_rules
@@ -40,23 +42,23 @@ def many() -> tuple[Series, ...]:
 
 def catalog_of(env: Any, prometheus: CannedPrometheus) -> Catalog:
     rules = parse_rules(TWO, source="rules.yaml")
-    return Catalog(rules, prometheus, env.mapper, relist_interval=60.0, max_age=120.0)
+    return Catalog(rules, Listings(prometheus, max_age=120.0), env.mapper)
 
 
 async def test_long_lists_are_processed_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
 
-    def noted(name: str) -> None:
-        work = getattr(snapshot, name)
+    def noted(module: ModuleType, name: str) -> None:
+        work = getattr(module, name)
 
         def work_and_note(*arguments: Any, **keywords: Any) -> Any:
             threads.add(threading.get_ident())
             return work(*arguments, **keywords)
 
-        monkeypatch.setattr(snapshot, name, work_and_note)
+        monkeypatch.setattr(module, name, work_and_note)
 
-    for name in ("_compared", "_made", "_put_together"):
-        noted(name)
+    for module, name in ((rule_states, "_compared"), (rule_states, "_of_series"), (snapshot, "_put_together")):
+        noted(module, name)
     prometheus = CannedPrometheus(found={"many": many(), "few": ()})
     async with metrics_env(tmp_path, parse_rules(TWO, source="x"), prometheus) as env:
         catalog = catalog_of(env, prometheus)
@@ -64,7 +66,7 @@ async def test_long_lists_are_processed_in_threads(tmp_path: Path, monkeypatch: 
         iterations = LoopIterations()
         async with iterations.counted():
             await catalog.relist()
-        assert len(catalog.custom) == 3 * COUNT
+        assert len(catalog.snapshot.custom) == 3 * COUNT
         assert threads - {threading.get_ident()}
         assert iterations.count > 20
 
@@ -90,18 +92,18 @@ async def test_new_resource_makes_metrics_of_unchanged_series(tmp_path: Path) ->
     async with metrics_env(tmp_path, parse_rules(TWO, source="x"), prometheus) as env:
         catalog = catalog_of(env, prometheus)
         await catalog.relist()
-        assert [str(info) for info in catalog.custom] == ["namespaces/one"]
+        assert [str(info) for info in catalog.snapshot.custom] == ["namespaces/one"]
         queue = {"name": "queues", "kind": "Queue", "namespaced": True, "singularName": "queue", "verbs": ["list"]}
         env.api.handlers |= RESOURCES | {"/apis/example.com/v1": respond({"resources": [queue]})}
         env.mapper._groups.clear()
         await catalog.relist()
-        assert [str(info) for info in catalog.custom] == ["namespaces/one", "queues.example.com/one"]
+        assert [str(info) for info in catalog.snapshot.custom] == ["namespaces/one", "queues.example.com/one"]
 
 
 def large_names() -> CannedNames:
     pods = GroupResource("", "pods")
     infos = tuple(CustomMetricInfo(pods, f"metric_{number}", namespaced=True) for number in range(COUNT))
-    return CannedNames(custom=infos, external=tuple(f"queue_{number}" for number in range(COUNT)))
+    return CannedNames(custom_metrics=infos, external_metrics=tuple(f"queue_{number}" for number in range(COUNT)))
 
 
 @pytest.mark.parametrize("path", ["/apis/custom.metrics.k8s.io/v1beta2", "/apis/external.metrics.k8s.io/v1beta1"])
@@ -118,7 +120,7 @@ async def test_document_is_encoded_once_while_metrics_are_unchanged(path: str) -
     assert gzip.decompress(documents[0].gzip) == documents[0].content.body
     assert len(json.loads(documents[0].content.body)["resources"]) == COUNT
     assert discovery.knows("external.metrics.k8s.io", "v1beta1", "queue_7")
-    names.external = ("queue_depth",)
+    names.external_metrics = ("queue_depth",)
     after = await discovery.resources("external.metrics.k8s.io", "v1beta1", Representation())
     assert [one["name"] for one in json.loads(after.content.body)["resources"]] == ["queue_depth"]
     assert not discovery.knows("external.metrics.k8s.io", "v1beta1", "queue_7")
@@ -128,7 +130,7 @@ async def test_aggregated_discovery_is_cached_compressed_with_its_etag(tmp_path:
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     async with served_adapter(tmp_path) as adapter:
         large = large_names()
-        adapter.names.custom, adapter.names.external = large.custom, large.external
+        adapter.names.custom_metrics, adapter.names.external_metrics = large.custom_metrics, large.external_metrics
         headers = {"Accept": accept, "Accept-Encoding": "gzip"}
         first, second = [await adapter.request_as_master("/apis", headers=headers) for _ in range(2)]
         assert first.headers["Content-Encoding"] == "gzip"
@@ -151,11 +153,11 @@ async def test_counters_of_metrics_that_are_gone_are_dropped(tmp_path: Path) -> 
             ]
             return {line.partition('resource="')[2].partition('"')[0] for line in lines}
 
-        adapter.names.external = ("queue_depth", "other")
+        adapter.names.external_metrics = ("queue_depth", "other")
         for name in ("queue_depth", "other"):
             assert (await adapter.request_as_master(f"/apis/external.metrics.k8s.io/v1beta1/namespaces/a/{name}")).json
         assert await counted() == {"queue_depth", "other"}
-        adapter.names.external = ("other",)
+        adapter.names.external_metrics = ("other",)
         assert await counted() == {"other"}
         kept = [resource for _, group, _, resource in adapter.telemetry._by_attributes if group.startswith("ext")]
         assert kept == ["other"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from adapter.catalog.rule_states import Reason
 from adapter.diagnosis.checker import RuleChecker
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import (
@@ -19,7 +20,7 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rule_objects.reasons import problem_of
-from adapter.rule_objects.state import ObjectState, Reason
+from adapter.rule_objects.state import ObjectState
 from adapter.rule_objects.status import Verdict, duration_text, must_write, not_served, status_of
 from adapter.rule_objects.status_check import checked_verdict
 from adapter.rules import AnyRule, RulesFile, parse_rules

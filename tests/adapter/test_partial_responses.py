@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from adapter.catalog.rule_states import Reason
 from adapter.prometheus import (
     PrometheusClient,
     PrometheusOptions,
@@ -19,7 +20,6 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rule_objects.reasons import problem_of
-from adapter.rule_objects.state import Reason
 from adapter.rules import RulesError, parse_rules
 from kube.api.status import StatusError
 from tests.adapter.metrics_env import external_request, metrics_env
@@ -144,7 +144,7 @@ async def test_partial_response_is_no_zero_and_no_shorter_list(server: ScriptedP
         for names in (["queue_a"], []):
             server.reply = responds(listing(names, {"warnings": [STORE]}))
             await env.catalog.relist()
-            assert env.catalog.external == ("queue_a", "queue_b")
+            assert env.catalog.snapshot.external == ("queue_a", "queue_b")
             assert "10.1.2.3" in env.catalog.failure(rules.external[0])
         server.reply = responds(vector([], {"isPartial": True}))
         with pytest.raises(StatusError) as failed:

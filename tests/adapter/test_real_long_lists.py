@@ -13,6 +13,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
+from adapter.catalog.listings import Listings
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
@@ -80,7 +81,7 @@ async def test_values_of_many_pods(server: PrometheusServer, tmp_path: Path, lim
         api.handlers["/api/v1/namespaces/shop/pods"] = pods
         mapper = RestMapper(kube)
         file = parse_rules(rules(server, limit=limit), source="rules.yaml")
-        catalog = Catalog(file, prometheus, mapper, relist_interval=60, max_age=600)
+        catalog = Catalog(file, Listings(prometheus, max_age=600), mapper)
         await catalog.relist()
         assert catalog.readiness() is None
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
+from adapter.catalog.listings import Listings
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.objects import ListedObjects
@@ -75,9 +76,12 @@ async def test_from_series_to_values(server: PrometheusServer, tmp_path: Path, v
         api.handlers.update(RESOURCES)
         api.handlers["/api/v1/namespaces/shop/pods"] = objects("web.0", "web.1", "silent")
         mapper = RestMapper(kube)
-        catalog = Catalog(parse_rules(RULES, source="rules.yaml"), prometheus, mapper, relist_interval=60, max_age=1200)
+        catalog = Catalog(parse_rules(RULES, source="rules.yaml"), Listings(prometheus, max_age=1200), mapper)
         await catalog.relist()
-        assert [str(info) for info in catalog.custom] == ["namespaces/packets_per_second", "pods/packets_per_second"]
+        assert [str(info) for info in catalog.snapshot.custom] == [
+            "namespaces/packets_per_second",
+            "pods/packets_per_second",
+        ]
         assert catalog.readiness() is None  # though the second rule's selector is wrong
 
         metrics = CustomMetrics(

@@ -20,7 +20,7 @@ from adapter.rules import RulesFile, load_rules, parse_rules
 from kube.api.mapping import GroupResource, ResourceInfo
 from kube.security.request_info import Target
 from kube.serving.health import Health
-from tests.adapter.metrics_env import CannedPrometheus, MetricsEnv, metrics_env, series
+from tests.adapter.metrics_env import NOW, CannedPrometheus, MetricsEnv, metrics_env, series
 
 RULE = "seriesQuery: {}, metricsQuery: sum({}), resources: {{template: <<.Resource>>}}"
 FIRST = f"rules: [{{{RULE.format('a', 'a')}}}]"
@@ -203,13 +203,13 @@ async def env(tmp_path: Path) -> AsyncIterator[MetricsEnv]:
 
 def following(env: MetricsEnv, rules: str) -> Catalog:
     """Return the catalog of the next version."""
-    return Catalog(parse_rules(rules, source="x"), env.prometheus, env.mapper, relist_interval=60.0, max_age=120.0)
+    return Catalog(parse_rules(rules, source="x"), env.listings, env.mapper)
 
 
 async def test_unchanged_rules_keep_their_lists_if_they_move_in_the_file(env: MetricsEnv) -> None:
     env.prometheus.found = dict.fromkeys("ab", PrometheusUnavailable("gone"))
     catalog = following(env, SECOND)
-    await catalog.carry_over(env.catalog)
+    await catalog.start(env.catalog)
     source = catalog.find_custom(PODS, "a")
     assert source is not None
     assert source.rule is catalog.rules.custom[1]
@@ -225,8 +225,8 @@ async def test_changed_rule_reuses_the_list_of_its_series_query(
 ) -> None:
     env.prometheus.listed.clear()
     catalog = following(env, FIRST.replace("sum(a)", "max(a), name: {as: other}"))
-    await catalog.carry_over(env.catalog)
-    assert [str(info) for info in catalog.custom] == ["namespaces/other", "pods/other"]
+    await catalog.start(env.catalog)
+    assert [str(info) for info in catalog.snapshot.custom] == ["namespaces/other", "pods/other"]
     await catalog.wait_tried()
     assert env.prometheus.listed == []
 
@@ -243,31 +243,48 @@ async def test_unchanged_rules_do_not_wait_for_the_api_server(env: MetricsEnv) -
 
     env.prometheus.found["b"] = (series("b", "namespace", "pod"),)
     rules = parse_rules(SECOND, source="x")
-    before = Catalog(rules, env.prometheus, env.mapper, relist_interval=60.0, max_age=120.0)
+    before = Catalog(rules, env.listings, env.mapper)
     await before.relist()
     mapper = Silent()
     changed = parse_rules(SECOND.replace("template: <<.Resource>>", "overrides: {pod: {resource: pod}}", 1), source="x")
-    catalog = Catalog(changed, env.prometheus, mapper, relist_interval=60.0, max_age=120.0)
-    carrying = asyncio.create_task(catalog.carry_over(before))
+    catalog = Catalog(changed, env.listings, mapper)
+    carrying = asyncio.create_task(catalog.start(before))
     await mapper.arrived.wait()
     carrying.cancel()  # as when the time for it is over
     await asyncio.wait([carrying])
     assert catalog.find_custom(PODS, "a") is not None
 
 
+async def test_only_new_lists_are_made_at_a_reload(env: MetricsEnv) -> None:
+    before = following(env, FIRST)
+    await before.start()
+    listing = asyncio.create_task(env.listings.run())
+    await before.wait_tried()
+    env.prometheus.listed.clear()
+    catalog = following(env, SECOND)
+    await catalog.start(before)
+    before.stop()
+    await catalog.wait_tried()
+    listing.cancel()
+    await asyncio.wait([listing])
+    assert [selector for selector, _, _ in env.prometheus.listed] == ["b"]
+    assert [str(info) for info in catalog.snapshot.custom] == ["namespaces/a", "pods/a", "namespaces/b", "pods/b"]
+    assert catalog.listed_at(catalog.rules.custom[1]) == NOW
+
+
 async def test_metrics_of_removed_rules_are_removed_and_readiness_stays(env: MetricsEnv) -> None:
     catalog = following(env, f"rules: [{{{RULE.format('b', 'b')}}}]")
-    await catalog.carry_over(env.catalog)
-    assert [str(info) for info in catalog.custom] == []
+    await catalog.start(env.catalog)
+    assert [str(info) for info in catalog.snapshot.custom] == []
     assert catalog.readiness() is None
     await catalog.relist()
-    assert [str(info) for info in catalog.custom] == ["namespaces/b", "pods/b"]
+    assert [str(info) for info in catalog.snapshot.custom] == ["namespaces/b", "pods/b"]
 
 
 async def test_late_list_of_an_old_catalog_does_not_change_the_new_one(env: MetricsEnv) -> None:
     """A late list is for the version that requested it, and affects no other."""
     catalog = following(env, f"rules: [{{{RULE.format('b', 'b')}}}]")
-    await catalog.carry_over(env.catalog)
+    await catalog.start(env.catalog)
     await env.catalog.relist()
-    assert [str(info) for info in env.catalog.custom] == ["namespaces/a", "pods/a"]
-    assert [str(info) for info in catalog.custom] == []
+    assert [str(info) for info in env.catalog.snapshot.custom] == ["namespaces/a", "pods/a"]
+    assert [str(info) for info in catalog.snapshot.custom] == []

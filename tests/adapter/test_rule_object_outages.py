@@ -13,15 +13,14 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from adapter.catalog.listings import Listings
+from adapter.catalog.rule_states import Reason
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.prometheus import PrometheusUnavailable
-from adapter.rule_objects import controller
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.sources import METRIC_RULES
-from adapter.rule_objects.state import Reason
 from adapter.rules.objects import ObjectName, Tenancy
 from kube.api.mapping import FixedResources, ResourceInfo
-from kube.api.status import StatusError
 from tests.adapter.metrics_env import CannedPrometheus, series
 from tests.eventually import eventually
 from tests.kube.scripted import Collection, ScriptedServer, connected, respond, scripted_server
@@ -56,6 +55,9 @@ class Env:
 
         await eventually(check, every=0.01)
 
+    def makes(self, metric: str) -> bool:
+        return bool(self.objects.catalog.makers("shop", (None, metric)))
+
     async def has_reason(self, reason: Reason) -> None:
         await self.until(lambda: (state := self.objects.state(NAME)) is not None and state.reason is reason)
 
@@ -80,30 +82,30 @@ async def rule_objects(
         refused = respond({"kind": "Status", "code": refusal, "message": "no"}, status=refusal or 200)
         api.handlers[METRIC_RULES.path] = refused if refusal else collection.handle
         env = Env(api, collection, prometheus, None, read)  # type: ignore[arg-type]
+        listings = Listings(prometheus, max_age=120.0, relist_interval=60.0)
         env.objects = RuleObjects(
             [replace(METRIC_RULES, read=read_and_record)],
             client,
-            prometheus,
+            listings,
             FixedResources([PODS]),
             tenancy=Tenancy(),
-            relist_interval=60.0,
-            max_age=120.0,
             forget=env.gone.extend,
             monotonic=lambda: env.now,
         )
-        running = asyncio.create_task(env.objects.run())
+        running = [asyncio.create_task(env.objects.run()), asyncio.create_task(listings.run())]
         try:
             yield env
         finally:
-            running.cancel()
-            await asyncio.wait([running])
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
 
 
 async def test_missing_definition_means_that_there_are_no_objects(tmp_path: Path) -> None:
     async with rule_objects(tmp_path, refusal=404) as env:
         await env.objects.wait_known()
         assert env.objects.readiness() is None
-        env.objects.catalog.require_known()
+        assert env.objects.catalog.problem() is None
         assert env.objects.note() == (
             "there are no MetricRules, because their CustomResourceDefinition is not installed"
         )
@@ -114,9 +116,7 @@ async def test_missing_right_blocks_no_start_and_leaves_unknown_metrics_unknown(
         await env.until(lambda: env.objects.note())
         assert env.objects.readiness() is None
         assert str(env.objects.note()).startswith("MetricRules cannot be listed; the last known ones stay in use: ")
-        with pytest.raises(StatusError, match="MetricRules cannot be listed") as error:
-            env.objects.catalog.require_known()
-        assert error.value.code == 503
+        assert str(env.objects.catalog.problem()).startswith("MetricRules cannot be listed: ")
 
 
 async def test_start_waits_for_the_first_list_for_some_seconds(tmp_path: Path) -> None:
@@ -126,8 +126,7 @@ async def test_start_waits_for_the_first_list_for_some_seconds(tmp_path: Path) -
         assert env.objects.readiness() == "MetricRules are not listed yet"
         env.now = 31.0
         assert env.objects.readiness() is None
-        with pytest.raises(StatusError, match="MetricRules are not listed yet"):
-            env.objects.catalog.require_known()
+        assert env.objects.catalog.problem() == "MetricRules are not listed yet"
 
 
 async def test_start_waits_while_the_api_server_is_overloaded(tmp_path: Path) -> None:
@@ -156,9 +155,9 @@ async def test_last_known_rules_stay_in_use_while_the_api_server_is_away(tmp_pat
         env.api.handlers[METRIC_RULES.path] = respond({"kind": "Status", "code": 500, "message": "no"}, status=500)
         watch.events.put_nowait(None)
         await env.until(lambda: env.objects.note())
-        assert env.objects.catalog.find_external("shop", "queue_length") is not None
+        assert env.makes("queue_length")
         assert env.objects.readiness() is None
-        env.objects.catalog.require_known()
+        assert env.objects.catalog.problem() is None
 
 
 async def test_change_of_status_only_is_not_read(tmp_path: Path) -> None:
@@ -167,7 +166,7 @@ async def test_change_of_status_only_is_not_read(tmp_path: Path) -> None:
         watch = await env.watch()
         watch.send("MODIFIED", {**rule(QUEUE, version="2"), "status": {"metrics": ["queue_length"]}})
         watch.send("MODIFIED", rule({**QUEUE, "metric": "other"}, version="3", generation=2))
-        await env.until(lambda: env.objects.catalog.find_external("shop", "other"))
+        await env.until(lambda: env.makes("other"))
         assert env.read == ["queue", "queue"]
         watch.send("DELETED", rule(QUEUE, version="4"))
         await env.until(lambda: not env.objects.objects())
@@ -177,19 +176,20 @@ async def test_change_of_status_only_is_not_read(tmp_path: Path) -> None:
 async def test_failed_list_of_series_keeps_the_last_metrics_of_the_same_rule_only(tmp_path: Path) -> None:
     async with rule_objects(tmp_path, items=[rule(LONG)]) as env:
         env.prometheus.found["jobs"] = (series("jobs", "namespace"),)
-        await env.until(lambda: env.objects.catalog.find_external("shop", "jobs"))
+        await env.until(lambda: env.makes("jobs"))
         watch = await env.watch()
         env.prometheus.found["jobs"] = env.prometheus.found["tasks"] = PrometheusUnavailable("no response")
         watch.send("MODIFIED", rule({**LONG, "seriesQuery": "tasks"}, version="2"))
         await env.has_reason(Reason.PROMETHEUS_UNAVAILABLE)
-        await env.until(lambda: env.objects.catalog.find_external("shop", "jobs") is None)
+        await env.until(lambda: not env.makes("jobs"))
         state = env.objects.state(NAME)
         assert state is not None
         assert (state.message, state.metrics) == ("no response", ())
 
 
-async def test_object_whose_resource_is_missing_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "_RETRY_SECONDS", 0.01)
+async def test_object_whose_resource_is_missing_is_looked_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = {"type": "Object", "metric": "lag", "query": "lag", "labels": {"deployment": "deployment.apps"}}
     async with rule_objects(tmp_path, items=[rule(spec)]) as env:
         await env.has_reason(Reason.INVALID)
@@ -201,7 +201,7 @@ async def test_object_whose_resource_is_missing_is_read_again(tmp_path: Path, mo
         await env.has_reason(Reason.READY)
 
 
-@pytest.mark.parametrize("part", ["sources.read_object", "controller.metrics_of"])
+@pytest.mark.parametrize("part", ["rule_objects.sources.read_object", "catalog.rule_states._made"])
 async def test_bug_affects_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise RecursionError("too deep")
@@ -209,7 +209,7 @@ async def test_bug_affects_one_object(tmp_path: Path, monkeypatch: pytest.Monkey
     async with rule_objects(tmp_path, items=[rule(QUEUE)]) as env:
         await env.has_reason(Reason.READY)
         watch = await env.watch()
-        monkeypatch.setattr(f"adapter.rule_objects.{part}", broken)
+        monkeypatch.setattr(f"adapter.{part}", broken)
         watch.send("MODIFIED", rule({**QUEUE, "metric": "other"}, version="2"))
         await env.has_reason(Reason.INVALID)
         monkeypatch.undo()

@@ -124,7 +124,7 @@ async def test_version_before_refreshes_nothing_once_a_reload_is_logged(
     monkeypatch.setattr(VectorCache, "close", record)
     async with serving(tmp_path, rules(0)) as (adapter, _):
         await reload(adapter, tmp_path, rules(1), log)
-        assert len(closed) == 1
+        assert len(set(closed)) == 1
 
 
 @pytest.mark.parametrize("freshness", [60.0, 0.02])

@@ -60,12 +60,12 @@ async def external(env: MetricsEnv, metric: str, selector: str = "") -> list[Ext
 async def test_short_rules_are_listed_without_a_query(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with metrics_env(tmp_path, parse(SHORT), CannedPrometheus()) as env:
         await env.catalog.relist()
-        assert {str(info): info.namespaced for info in env.catalog.custom} == {
+        assert {str(info): info.namespaced for info in env.catalog.snapshot.custom} == {
             "namespaces/cost": False,
             "nodes/heat": False,
             "pods/lag": True,
         }
-        assert env.catalog.external == ("backlog", "own_backlog")
+        assert env.catalog.snapshot.external == ("backlog", "own_backlog")
         assert env.catalog.readiness() is None
         assert env.prometheus.listed == []
     assert "rules[3] (nowhere): the cluster has no resource nosuchthing" in caplog.text

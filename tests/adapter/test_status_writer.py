@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapter.rule_objects.state import ObjectState, Reason
+from adapter.catalog.rule_states import Reason
+from adapter.rule_objects.state import ObjectState
 from adapter.rule_objects.status import Verdict
 from adapter.rule_objects.status_writer import LEASE, StatusWriter
 from adapter.rules import AnyRule, QueryRule

@@ -41,8 +41,8 @@ async def test_series_that_the_template_quotes_makes_metrics(tmp_path: Path, quo
     server = prometheus("http.requests", "http_requests", *HOSTILE)
     async with metrics_env(tmp_path, rules, server) as env:
         await env.catalog.relist()
-        assert env.catalog.external == ("http.requests", "http_requests")
-        assert {info.metric for info in env.catalog.custom} == {"http.requests", "http_requests"}
+        assert env.catalog.snapshot.external == ("http.requests", "http_requests")
+        assert {info.metric for info in env.catalog.snapshot.custom} == {"http.requests", "http_requests"}
         server.result = Vector((Sample({"k8s.pod.name": "web-1", "k8s.namespace.name": "shop"}, 9.0, 5.0),))
         [value] = await env.custom.values(custom_request(metric="http.requests", name="web-1"))
         assert (value.described_object.name, value.milli) == ("web-1", 5000)
@@ -59,7 +59,7 @@ async def test_series_that_the_template_does_not_quote_says_what_to_write(tmp_pa
     rules = parse_rules(RULES.replace("QUERY", UNQUOTED), source="rules.yaml")
     async with metrics_env(tmp_path, rules, prometheus("http.requests")) as env:
         await env.catalog.relist()
-        assert env.catalog.external == ()
+        assert env.catalog.snapshot.external == ()
         messages = [one.message for result in rule_results(env.catalog) for one in result.findings]
     assert len(messages) == 2
     assert all(

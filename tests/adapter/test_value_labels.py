@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
+from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, external_query_source
-from adapter.catalog.object_catalog import ObjectCatalog
+from adapter.catalog.listings import Listings
+from adapter.catalog.metric_index import MetricIndex
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.deadlines import NO_DEADLINE
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Scalar, Vector
-from adapter.rules import QueryRule
+from adapter.rules import QueryRule, RulesFile
 from adapter.rules.objects import ObjectName, RuleObject
-from kube.api.mapping import GroupResource
+from kube.api.mapping import FixedResources, GroupResource
 from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import NOW, CannedPrometheus, vector
 
@@ -65,9 +67,9 @@ async def test_value_of_an_object_is_found_by_its_name() -> None:
         assert list(samples) == found
 
 
-def catalog(**objects: tuple[str, dict[str, str] | None]) -> ObjectCatalog:
+def catalog(**objects: tuple[str, dict[str, str] | None]) -> MetricIndex:
     """Return a catalog of objects in the namespace shop: when each was created, and the labels of its value."""
-    made = ObjectCatalog()
+    made = MetricIndex()
     for name, (created, labels) in objects.items():
         value_labels = None if labels is None else tuple(labels.items())
         rule = QueryRule(metric="rps", query=name, key=name, namespace="shop", external=True, value_labels=value_labels)
@@ -93,7 +95,9 @@ def catalog(**objects: tuple[str, dict[str, str] | None]) -> ObjectCatalog:
 def test_request_gets_the_oldest_metric_that_its_selector_selects(
     objects: dict[str, tuple[str, dict[str, str] | None]], found: str
 ) -> None:
-    source = catalog(**objects).find_external("shop", "rps", LabelSelector.parse("a=1"))
+    listings = Listings(CannedPrometheus(), max_age=60)
+    found_by = Catalog(RulesFile(), listings, FixedResources([]), objects=catalog(**objects))
+    source = found_by.find_external("rps", namespace="shop", selector=LabelSelector.parse("a=1"))
     assert source is not None
     assert source.rule.key == found
 
@@ -103,7 +107,7 @@ def test_metrics_with_other_labels_are_no_conflict() -> None:
     winners = {}
     for name in "a", "b", "c", "rule":
         [source] = made.sources(ObjectName("HPA", "shop", name))
-        winner = made.winner("shop", source)
+        winner = made.winner(source)
         assert winner is not None
         winners[name] = winner.name
     assert winners == {"a": "a", "b": "b", "c": "b", "rule": "a"}

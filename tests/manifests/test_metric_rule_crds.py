@@ -13,7 +13,7 @@ import pytest_asyncio
 import yaml
 from msgspec import structs
 
-from adapter.rule_objects.state import Reason
+from adapter.catalog.rule_states import Reason
 from adapter.rules.objects import Tenancy, read_object
 from kube.api.client import KubeClient
 from kube.api.status import StatusError

@@ -16,6 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
+from adapter.catalog.listings import Listings
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.commands.builtin_resources import builtin_resources
 from adapter.deadlines import NO_DEADLINE, Deadline
@@ -140,9 +141,7 @@ async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
     rules = complete_rules(parse_rules(RULES, source="rules.yaml"), [spec.source for spec in hpa(source).spec.metrics])
     lookup = builtin_resources()
     async with PrometheusServers(PrometheusOptions(url=server.url)) as servers, aiohttp.ClientSession() as http:
-        catalog = Catalog(
-            rules, servers, lookup, relist_interval=SECONDS, max_age=SECONDS, clock=lambda: START + SECONDS
-        )
+        catalog = Catalog(rules, Listings(servers, max_age=SECONDS, clock=lambda: START + SECONDS), lookup)
         await catalog.relist()
         queries = RuleQueries(AtTime(server.url, http, at), telemetry=RuleTelemetry(CollectorRegistry()))
         custom = CustomMetrics(catalog, queries, Pods(), lookup)

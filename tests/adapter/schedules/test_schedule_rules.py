@@ -209,7 +209,7 @@ async def test_schedule_is_served_without_prometheus(tmp_path: Path) -> None:
         with pytest.raises(StatusError):
             await env.external.values(external_request(metric="floor"))  # before the first relist
         await env.catalog.relist()
-        assert env.catalog.external == ("floor",)
+        assert env.catalog.snapshot.external == ("floor",)
         [value] = await env.external.values(external_request(metric="floor", namespace="any"))
         assert (value.milli, value.labels) == (2500, None)
         selector = LabelSelector.parse("queue=a")

@@ -22,7 +22,6 @@ from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import RulesFile, parse_rules
-from adapter.rules.objects import Tenancy
 from adapter.ui.pages import AdapterPages
 from adapter.ui.sources import RulesFileState, Sources
 from kube.security.authentication import User
@@ -123,16 +122,7 @@ async def pages_env(
             telemetry=metrics.telemetry,
             default_server=PrometheusOptions(url="http://user:secret@prometheus:9090"),
             lookup=metrics.mapper,
-            rule_objects=rule_objects
-            or RuleObjects(
-                (),
-                metrics.client,
-                prometheus,
-                metrics.mapper,
-                tenancy=Tenancy(),
-                relist_interval=60.0,
-                max_age=120.0,
-            ),
+            rule_objects=rule_objects or metrics.rule_objects,
             rule_checker=RuleChecker(prometheus, metrics.mapper, objects, max_age=120.0),
             relist_interval=60.0,
             freshness=60.0,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from adapter.catalog.listings import Listings
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.sources import CLUSTER_METRIC_RULES, CONFIG_MAPS, METRIC_RULES
 from adapter.rules.objects import Tenancy
@@ -44,11 +45,9 @@ async def object_pages(folder: Path, *bodies: dict[str, Any]) -> AsyncIterator[P
         objects = RuleObjects(
             (METRIC_RULES, CLUSTER_METRIC_RULES, CONFIG_MAPS),
             client,
-            prometheus,
+            Listings(prometheus, max_age=120.0),
             RestMapper(client),
             tenancy=Tenancy(),
-            relist_interval=60.0,
-            max_age=120.0,
         )
 
         async def all_read() -> bool:

@@ -1,4 +1,4 @@
-"""The catalog of rules in objects: precedence, and the metrics that discovery lists."""
+"""The metrics of rules in objects: precedence, and what discovery lists."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
-from adapter.catalog.object_catalog import ObjectCatalog
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource, Source
+from adapter.catalog.metric_index import MetricIndex
 from adapter.rules import QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
 from kube.api.mapping import GroupResource
-from kube.api.status import StatusError
 
 PODS = GroupResource("", "pods")
 
@@ -34,9 +33,13 @@ def of_pods(one: RuleObject, metric: str = "rate") -> CustomSource:
     return CustomSource(CustomMetricInfo(PODS, metric, True), rule, "", "pod", "")
 
 
-def maker(catalog: ObjectCatalog, namespace: str) -> str:
+def find(catalog: MetricIndex, namespace: str, metric: str = "queue") -> Source | None:
+    return catalog.find(namespace, (None, metric), lambda *_: True)
+
+
+def maker(catalog: MetricIndex, namespace: str) -> str:
     """Return the key of the rule that makes the metric `queue` in a namespace."""
-    found = catalog.find_external(namespace, "queue")
+    found = find(catalog, namespace)
     return "" if found is None else found.rule.key
 
 
@@ -60,16 +63,16 @@ def test_oldest_object_of_a_namespace_wins_in_any_order(
     objects: tuple[RuleObject, ...], in_shop: str, elsewhere: str
 ) -> None:
     for ordered in permutations(objects):
-        catalog = ObjectCatalog()
+        catalog = MetricIndex()
         for one in ordered:
             catalog.put(one, [external(one)])
         assert (maker(catalog, "shop"), maker(catalog, "bank")) == (in_shop, elsewhere)
-        winner = catalog.winner("shop", external(OLD))
+        winner = catalog.winner(external(OLD))
         assert str(winner) == in_shop
 
 
 def test_next_oldest_object_follows_one_that_is_removed() -> None:
-    catalog = ObjectCatalog()
+    catalog = MetricIndex()
     for one in OLD, NEW, OLD_CLUSTER:
         catalog.put(one, [external(one)])
     catalog.remove(OLD_CLUSTER.name)
@@ -81,14 +84,14 @@ def test_next_oldest_object_follows_one_that_is_removed() -> None:
 
 
 def test_later_rule_of_one_object_wins() -> None:
-    catalog = ObjectCatalog()
+    catalog = MetricIndex()
     first, second = external(OLD), external(OLD)
     catalog.put(OLD, [first, second])
-    assert catalog.find_external("shop", "queue") is second
+    assert find(catalog, "shop") is second
 
 
 def test_conflicting_objects_are_those_that_make_the_metric_for_the_same_namespace() -> None:
-    catalog, other = ObjectCatalog(), rule_object("o", namespace="bank")
+    catalog, other = MetricIndex(), rule_object("o", namespace="bank")
     for one in OLD, NEW, NEW_CLUSTER, other:
         catalog.put(one, [external(one)])
     assert catalog.conflicting(OLD.name) == {OLD.name, NEW.name, NEW_CLUSTER.name}
@@ -96,7 +99,7 @@ def test_conflicting_objects_are_those_that_make_the_metric_for_the_same_namespa
 
 
 async def test_discovery_lists_each_metric_once_and_keeps_its_tuples_until_they_change() -> None:
-    catalog = ObjectCatalog()
+    catalog = MetricIndex()
     catalog.put(OLD, [external(OLD, "b"), of_pods(OLD)])
     catalog.put(NEW, [external(NEW, "a"), external(NEW, "b"), of_pods(NEW)])
     await catalog.publish()
@@ -113,16 +116,6 @@ async def test_discovery_lists_each_metric_once_and_keeps_its_tuples_until_they_
     assert not any([catalog.external, catalog.custom, catalog.custom_resources])
 
 
-def test_unknown_metric_is_an_error_of_its_own_until_all_objects_are_known() -> None:
-    problem: str | None = "MetricRules are not listed yet"
-    catalog = ObjectCatalog(problem=lambda: problem)
-    with pytest.raises(StatusError, match="not known yet which metrics there are: MetricRules are not listed") as error:
-        catalog.require_known()
-    assert error.value.code == 503
-    problem = None
-    catalog.require_known()
-
-
 CHANGES = st.lists(
     st.tuples(
         st.sampled_from("abc"), st.sampled_from(["", "shop", "bank"]), st.integers(0, 3), st.sets(st.sampled_from("xy"))
@@ -135,7 +128,7 @@ CHANGES = st.lists(
 async def test_catalog_equals_one_that_is_made_of_the_last_versions_of_all_objects(
     changes: list[tuple[str, str, int, set[str]]],
 ) -> None:
-    catalog, last = ObjectCatalog(), dict[ObjectName, tuple[RuleObject, set[str]]]()
+    catalog, last = MetricIndex(), dict[ObjectName, tuple[RuleObject, set[str]]]()
     for name, namespace, age, metrics in changes:
         one = rule_object(name, namespace=namespace, created=f"2026-01-0{age + 1}T00:00:00Z")
         catalog.put(one, [external(one, metric) for metric in sorted(metrics)])
@@ -148,6 +141,6 @@ async def test_catalog_equals_one_that_is_made_of_the_last_versions_of_all_objec
                 for one, metrics in last.values()
                 if metric in metrics and one.name.namespace in (namespace, "")
             ]
-            found = catalog.find_external(namespace, metric)
+            found = find(catalog, namespace, metric)
             assert (None if found is None else found.rule.key) == (str(min(candidates)[1]) if candidates else None)
     assert catalog.external == tuple(sorted(set[str]().union(*(metrics for _, metrics in last.values()))))
