@@ -35,7 +35,8 @@ setup: ## create .venv from the pinned lock file, unless it is up to date
 demo: setup ## run everything on loopback; SECONDS=90 ends by itself
 	@$(PY) -m playground demo $(if $(SECONDS),--seconds $(SECONDS))
 
-test: lint unit ## everything: lint, types, layers, tests; the recorded cases are among the tests
+test: setup ## everything: lint, types, layers, tests; the recorded cases are among the tests
+	@$(MAKE) --no-print-directory --jobs=2 lint unit
 
 lint: setup ## ruff, mypy --strict, import-linter
 	$(PY) -m ruff check .

@@ -9,13 +9,12 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 from tools.archives import CHECKSUMS, checksums, sha256
 from tools.krew import ARCHIVE
 from tools.packages import build_wheel, unpack_sdist
 from tools.render_chart import load_helm
+from tools.sbom import sbom_error
 from tools.versions import image_tag, semver
 from tools.wheels import fetch_wheels
 
@@ -32,7 +31,7 @@ def install(wheel: Path, folder: Path, *, wheels: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "--python", str(python)]
-    pip += ["install", "--quiet", "--no-index"]
+    pip += ["install", "--quiet", "--no-compile", "--no-index"]
     subprocess.run([*pip, f"--find-links={wheels}", "--require-hashes", "-r", ROOT / "requirements.lock"], check=True)
     subprocess.run([*pip, "--no-deps", wheel], check=True)
     return python
@@ -71,9 +70,7 @@ def check(dist: Path, *, version: str, image: str) -> None:
         found = images(path.read_text())
         if found != {f"{image}:{image_tag(version)}"}:
             raise ReleaseError(f"{path.name} has the images {found}")
-    problem = JsonStrictValidator(SchemaVersion.V1_6).validate_str(
-        (dist / f"milliscale-{version}.cdx.json").read_text()
-    )
+    problem = sbom_error((dist / f"milliscale-{version}.cdx.json").read_text())
     if problem is not None:
         raise ReleaseError(f"the SBOM is not valid: {problem}")
     plugin = yaml.safe_load((dist / "krew" / "milliscale.yaml").read_text())["spec"]

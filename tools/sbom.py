@@ -27,3 +27,14 @@ def write_sbom(path: Path, *, python: Path, version: str) -> None:
     # pyproject.toml has no version: it comes from git.
     document["metadata"]["component"] |= {"version": version, "purl": f"pkg:pypi/milliscale@{version}"}
     path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
+
+
+def sbom_error(document: str) -> object:
+    """Return why a document is no valid SBOM; None if it is one.
+
+    Importing the validator takes seconds, and most of those who import this module do not need it.
+    """
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    return JsonStrictValidator(SchemaVersion.V1_6).validate_str(document)

@@ -74,6 +74,7 @@ def make_venv(directory: Path, lock: Path) -> None:
         *pip,
         "install",
         "--quiet",
+        "--no-compile",  # most modules are never imported, and the others are compiled when they are
         "--require-hashes",
         "--only-binary=:all:",
         "--requirement",
