@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -43,6 +44,15 @@ class FairQueue(Generic[K]):
                         return namespace, self._take(level, namespace)
             self._changed.clear()
             await self._changed.wait()
+
+    async def serve(self, work: Callable[[K], Awaitable[None]]) -> None:
+        """Work on one key after the other, until cancelled."""
+        while True:
+            namespace, key = await self.get()
+            try:
+                await work(key)
+            finally:
+                self.done(namespace)
 
     def done(self, namespace: str) -> None:
         """Let the next key of a namespace be handed out."""

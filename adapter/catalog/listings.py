@@ -127,7 +127,7 @@ class Listings:
         """List until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_OF_NAMESPACES_AT_ONCE):
-                tasks.create_task(self._list_of_namespaces())
+                tasks.create_task(self._of_namespaces.serve(self._list))
             while (listing := await self._due.get()) is not None:
                 if listing.destination.tenant is not None:
                     self._due.done(listing)
@@ -153,14 +153,6 @@ class Listings:
             await self._list(listing)
         finally:
             self._due.done(listing)
-
-    async def _list_of_namespaces(self) -> None:
-        while True:
-            namespace, listing = await self._of_namespaces.get()
-            try:
-                await self._list(listing)
-            finally:
-                self._of_namespaces.done(namespace)
 
     async def _list(self, listing: Listing) -> None:
         if listing not in self._users:  # nobody needs it any more

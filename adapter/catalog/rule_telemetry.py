@@ -11,12 +11,16 @@ import contextlib
 import functools
 import itertools
 from collections import Counter as Counts
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
+
+_Values = Callable[[], Mapping[Any, float]]
+"""Returns values by those of the labels."""
 
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _FRESHNESS_BUCKETS = tuple(1.364**power for power in range(20))
@@ -75,8 +79,19 @@ class RuleTelemetry:
             registry=registry,
         )
         self._freshness = _Ages(registry)
-        self._paused = _Paused(registry)
-        self._forwards = _Forwards(registry)
+        self._paused = LiveGauge(
+            "milliscale_adapter_rule_merging_paused",
+            "Groups of requests that are sent alone for a while though a coalesced query could serve them, by reason:"
+            " it costs more than it saves, it fails, or its result is too large for the cache.",
+            ("rule", "reason"),
+        )
+        self._forwards = LiveGauge(
+            "milliscale_adapter_forward_last_list_successful",
+            "1 if the metrics of an adapter of forwardExternal could be listed the last time, else 0.",
+            ("adapter",),
+        )
+        registry.register(self._paused)
+        registry.register(self._forwards)
 
     def begin(
         self,
@@ -99,8 +114,8 @@ class RuleTelemetry:
         self._remove(lambda rule: rule not in rules and rule not in others)
         for counter, rule in itertools.product(counters, rules):
             counter.labels(rule)
-        self._paused.groups = paused
-        self._forwards.states = forwards
+        self._paused.values = lambda: Counts(paused())
+        self._forwards.values = lambda: {(name,): int(successful) for name, successful in forwards()}
         self._config.clear()
         self._config.labels(f"sha256:{digest}").set(1)
         self.reload_successful.set(1)
@@ -139,43 +154,45 @@ class RuleTelemetry:
             self._freshness.add(group, age, count)
 
 
-class _Paused(Collector):
-    """Counts the paused groups at each scrape."""
+class LiveGauge(Collector):
+    """A gauge whose values are read at each scrape."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.groups: Callable[[], Iterable[tuple[str, str]]] = tuple
-        registry.register(self)
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Return the gauge."""
-        family = GaugeMetricFamily(
-            "milliscale_adapter_rule_merging_paused",
-            "Groups of requests that are sent alone for a while though a coalesced query could serve them, by reason:"
-            " it costs more than it saves, it fails, or its result is too large for the cache.",
-            labels=("rule", "reason"),
-        )
-        for labels, count in Counts(self.groups()).items():
-            family.add_metric(labels, count)
-        yield family
-
-
-class _Forwards(Collector):
-    """Whether the metrics of each adapter of forwardExternal could be listed the last time."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.states: Callable[[], Iterable[tuple[str, bool]]] = tuple
-        registry.register(self)
+    def __init__(
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str],
+        values: _Values = dict,
+    ) -> None:
+        self._new = functools.partial(GaugeMetricFamily, name, documentation, labels=labels)
+        self.values = values
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Return the gauge."""
-        family = GaugeMetricFamily(
-            "milliscale_adapter_forward_last_list_successful",
-            "1 if the metrics of an adapter of forwardExternal could be listed the last time, else 0.",
-            labels=("adapter",),
-        )
-        for name, successful in self.states():
-            family.add_metric((name,), int(successful))
+        family = self._new()
+        for labels, value in sorted(self.values().items()):
+            family.add_metric(labels, value)
         yield family
+
+
+def rule_object_counts(counts: _Values) -> Collector:
+    """Return the gauge of objects by kind and state."""
+    return LiveGauge(
+        "milliscale_adapter_rule_objects",
+        "Objects that have rules, by kind and state: Ready, or why their metrics are not served.",
+        ("kind", "state"),
+        counts,
+    )
+
+
+def condition_counts(counts: _Values) -> Collector:
+    """Return the gauge of objects by kind and the reason of their condition."""
+    return LiveGauge(
+        "milliscale_adapter_rule_object_conditions",
+        "MetricRules and ClusterMetricRules by the reason of their condition Ready, from the replica that writes it.",
+        ("kind", "reason"),
+        counts,
+    )
 
 
 class _Ages(Collector):

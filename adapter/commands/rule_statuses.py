@@ -6,18 +6,18 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
+from adapter.catalog.rule_telemetry import condition_counts
 from adapter.commands.flags import ServeOptions
-from adapter.commands.rule_sets import RuleSets, Shared
+from adapter.commands.rule_sets import Shared
 from adapter.diagnosis.checker import RuleChecker
 from adapter.rule_objects.status_check import checked_verdict
 from adapter.rule_objects.status_writer import LEASE, StatusWriter
-from adapter.rule_objects.telemetry import condition_counts
 from kube.api.client import KubeClient
 from kube.controller.election import ElectionSettings
 
 
 def status_writer(
-    options: ServeOptions, client: KubeClient, shared: Shared, rule_sets: RuleSets, *, registry: CollectorRegistry
+    options: ServeOptions, client: KubeClient, shared: Shared, *, registry: CollectorRegistry
 ) -> StatusWriter | None:
     """Return the writer, registered with the metrics; None if no objects with rules are read.
 
@@ -25,15 +25,10 @@ def status_writer(
         options: which objects are read, and the adapter's namespace.
         client: writes the statuses and the Lease.
         shared: the adapter's connections and objects.
-        rule_sets: the active rules file, whose metrics come before those of objects.
         registry: the metrics registry.
     """
     if not shared.rule_objects.enabled:
         return None
-
-    def file_version() -> object:
-        current = rule_sets.current
-        return current.rules.digest, current.catalog.version
 
     checker = RuleChecker(shared.prometheus, shared.mapper, shared.objects, max_age=options.catalog.max_age)
     writer = StatusWriter(
@@ -42,7 +37,6 @@ def status_writer(
         partial(checked_verdict, checker=checker),
         election=ElectionSettings(namespace=options.rule_objects.tenancy.own_namespace, name=LEASE),
         statuses=options.rule_objects.metric_rules,
-        file_version=file_version,
     )
     shared.rule_objects.on_change(writer.changed)
     registry.register(condition_counts(writer.counts))

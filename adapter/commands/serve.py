@@ -30,7 +30,7 @@ from pathlib import Path
 import aiohttp
 
 from adapter.catalog.listings import Listings
-from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.catalog.rule_telemetry import RuleTelemetry, rule_object_counts
 from adapter.commands.config_page import config_page
 from adapter.commands.flags import ServeOptions
 from adapter.commands.pages import pages_served
@@ -41,7 +41,6 @@ from adapter.metrics.watched_objects import WatchedObjects
 from adapter.planning.slow_queries import SlowQueries
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
-from adapter.rule_objects.telemetry import rule_object_counts
 from adapter.rules import RulesFile
 from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
@@ -153,7 +152,7 @@ class _Adapter:
             config_page=functools.partial(config_page, options),
         )
         self._rule_sets = RuleSets(rules, shared)
-        self._statuses = status_writer(options, lister, shared, self._rule_sets, registry=telemetry.registry)
+        self._statuses = status_writer(options, lister, shared, registry=telemetry.registry)
         self._rules_file = RulesReloader(options.config, rules, self._rule_sets.apply, telemetry=rule_telemetry)
         server = RequestServer(
             authenticator=self._auth.authenticator,

@@ -219,7 +219,7 @@ class RuleObjects:
             reason = None if entry is None else self._reason(entry)[0]
             if reason is None:
                 self._reasons.pop(name, None)
-            elif self._reasons.get(name) is not reason:
+            elif self._reasons.get(name) is not reason or reason is Reason.CONFLICT:  # perhaps with another rule
                 self._reasons[name] = reason
                 affected.add(name)
             await pace.pause()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from adapter.catalog.rule_states import Reason
 from adapter.diagnosis.report import ObjectReport
@@ -40,16 +40,11 @@ def object_report(state: ObjectState) -> ObjectReport:
     )
 
 
-def object_problems(objects: RuleObjects) -> Callable[[str], Iterator[str]]:
-    """Return what `explain` needs to know about objects that serve nothing."""
-
-    def problems(namespace: str) -> Iterator[str]:
-        """Yield why objects that could serve a namespace serve nothing."""
-        found = (objects.state(one.name) for one in objects.objects() if one.name.namespace in ("", namespace))
-        failed = [state for state in found if state is not None and state.reason is not Reason.READY]
-        for state in failed[:_SHOWN_PROBLEMS]:
-            yield f"{state.object.name} is not served ({state.reason}): {state.message}"
-        if len(failed) > _SHOWN_PROBLEMS:
-            yield f"{len(failed) - _SHOWN_PROBLEMS} more objects are not served"
-
-    return problems
+def object_problems(objects: RuleObjects, namespace: str) -> Iterator[str]:
+    """Yield why objects that could serve a namespace, or any, serve nothing; for `explain`."""
+    found = (objects.state(one.name) for one in objects.objects() if one.name.namespace in ("", namespace))
+    failed = [state for state in found if state is not None and state.reason is not Reason.READY]
+    for state in failed[:_SHOWN_PROBLEMS]:
+        yield f"{state.object.name} is not served ({state.reason}): {state.message}"
+    if len(failed) > _SHOWN_PROBLEMS:
+        yield f"{len(failed) - _SHOWN_PROBLEMS} more objects are not served"

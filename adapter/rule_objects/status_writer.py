@@ -12,7 +12,7 @@ import logging
 import random as _random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import quote
@@ -55,7 +55,6 @@ _RECHECKS_PER_SECOND: Final = 5.0
 # Each write is preceded by a read.
 _REQUESTS_PER_SECOND: Final = 40.0
 _REQUEST_BURST: Final = 80
-_FILE_SECONDS: Final = 0.5  # between two looks at the version of the rules file
 _STATES_AT_ONCE: Final = 50  # without a yield to the event loop
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
@@ -95,7 +94,6 @@ class StatusWriter:
         check: checks a rule; it does not raise.
         election: the Lease.
         statuses: there are objects that have a status.
-        file_version: returns what changes with the metrics of the rules file, which come before those of objects.
         recheck_seconds: how often an object is checked without a change.
         unsettled_seconds: the same for objects whose next check probably has another result.
         wall_clock: seconds since the epoch.
@@ -110,7 +108,6 @@ class StatusWriter:
         *,
         election: ElectionSettings,
         statuses: bool = True,
-        file_version: Callable[[], Hashable] = lambda: None,
         recheck_seconds: float = _RECHECK_SECONDS,
         unsettled_seconds: float = _UNSETTLED_SECONDS,
         wall_clock: Callable[[], float] = time.time,
@@ -120,7 +117,6 @@ class StatusWriter:
         self._objects = objects
         self._check = check
         self._kinds = tuple(RESOURCES) if statuses else ()
-        self._file_version = file_version
         self._recheck_seconds = recheck_seconds
         self._unsettled_seconds = unsettled_seconds
         self._wall_clock = wall_clock
@@ -173,10 +169,9 @@ class StatusWriter:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run())
             for _ in range(_WORKERS):
-                tasks.create_task(self._reconcile_queued())
+                tasks.create_task(self._queue.serve(self._reconcile))
             tasks.create_task(self._add_rechecks())
             tasks.create_task(self._follow_changes())
-            tasks.create_task(self._follow_file())
 
     async def _load(self) -> dict[ObjectName, _Known]:
         """Return the present statuses of all objects; retry until the API server lists them."""
@@ -200,20 +195,12 @@ class StatusWriter:
         return listed.items
 
     async def _follow_changes(self) -> None:
+        await self._add([one.name for one in self._objects.objects()], changed=False)
         while True:
             await self._has_changes.wait()
             self._has_changes.clear()
             names, self._changes = self._changes, set()
             await self._add(names, changed=True)
-
-    async def _follow_file(self) -> None:
-        """Add all objects at the start, and whenever the metrics of the rules file change, which come before theirs."""
-        version: Hashable = object()
-        while True:
-            if version != (now := self._file_version()):
-                version = now
-                await self._add([one.name for one in self._objects.objects()], changed=False)
-            await asyncio.sleep(_FILE_SECONDS)
 
     async def _add(self, names: Iterable[ObjectName], *, changed: bool) -> None:
         """Add objects whose status is of another generation, or has a reason that no longer holds; others later.
@@ -244,14 +231,6 @@ class StatusWriter:
             self._rechecks.done(name)
             await rate.take()
             self._queue.add(name.namespace, name, urgent=False)
-
-    async def _reconcile_queued(self) -> None:
-        while True:
-            namespace, name = await self._queue.get()
-            try:
-                await self._reconcile(name)
-            finally:
-                self._queue.done(namespace)
 
     async def _reconcile(self, name: ObjectName) -> None:
         """Check an object, and write its status if it differs."""

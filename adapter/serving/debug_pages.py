@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -85,7 +86,7 @@ class DebugPages:
                         catalog=self.catalog,
                         lookup=self.lookup,
                         probe=self.probe,
-                        problems=object_problems(self.objects),
+                        problems=partial(object_problems, self.objects),
                     )
         except KubeError as error:
             raise service_unavailable("the API server, which knows the resources, does not respond") from error

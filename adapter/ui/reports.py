@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from cachetools import TTLCache
@@ -111,7 +112,7 @@ class Reports:
                     catalog=active.catalog,
                     lookup=self._sources.lookup,
                     probe=active.probe,
-                    problems=object_problems(self._sources.rule_objects),
+                    problems=partial(object_problems, self._sources.rule_objects),
                 )
             except KubeError as error:
                 raise _unavailable() from error

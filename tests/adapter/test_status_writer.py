@@ -46,7 +46,6 @@ class Env:
     client: KubeClient
     known: dict[ObjectName, RuleObject] = dataclasses.field(default_factory=dict)
     reasons: dict[ObjectName, tuple[Reason, str]] = dataclasses.field(default_factory=dict)
-    file_version: int = 0
     revision: int = 0
     result: Verdict = READY
     checked: list[str] = dataclasses.field(default_factory=list)
@@ -113,7 +112,6 @@ class Env:
             self,
             self.check,
             election=ELECTION,
-            file_version=lambda: self.file_version,
             wall_clock=lambda: NOW,
             **options,
         )
@@ -233,18 +231,6 @@ async def test_new_leader_checks_objects_that_changed_meanwhile(env: Env) -> Non
         await env.until_reason("refused", "TooManyRules")
         await env.until_reason("valid", "Ready")
     assert (await env.status("changed"))["observedGeneration"] == 2
-
-
-async def test_rules_file_that_now_makes_the_metric_changes_the_status(env: Env) -> None:
-    name = await env.create("queue")
-    async with env.running():
-        await env.until_reason("queue", "Ready")
-        env.reasons[name] = (Reason.CONFLICT, "queue is made by externalRules[0] of the rules file")
-        env.file_version = 1
-        await env.until_reason("queue", "Conflict")
-        env.reasons.clear()
-        env.file_version = 2
-        await env.until_reason("queue", "Ready")
 
 
 async def test_objects_are_checked_again_periodically(env: Env) -> None:

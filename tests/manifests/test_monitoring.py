@@ -8,8 +8,7 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.rule_objects.telemetry import condition_counts, rule_object_counts
+from adapter.catalog.rule_telemetry import RuleTelemetry, condition_counts, rule_object_counts
 from adapter.serving.telemetry import Telemetry as AdapterTelemetry
 from autoscaler.loop.telemetry import Telemetry as AutoscalerTelemetry
 from kube.serving.connection import Connections

@@ -12,9 +12,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.catalog.rule_telemetry import RuleTelemetry, condition_counts, rule_object_counts
 from adapter.planning.slow_queries import SlowQueries
-from adapter.rule_objects.telemetry import condition_counts, rule_object_counts
 from adapter.serving.telemetry import Telemetry as AdapterTelemetry
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.telemetry import Telemetry as AutoscalerTelemetry
