@@ -24,7 +24,7 @@ from adapter.prometheus import PrometheusError, PrometheusOptions
 from adapter.rule_objects.pace import Pace
 from adapter.rule_objects.reasons import problem_of, reason_of
 from adapter.rule_objects.shares import fair_share
-from adapter.rule_objects.sources import ObjectSource, Servers, StoredObject, read_stored
+from adapter.rule_objects.sources import ObjectSource, Servers, read_stored
 from adapter.rule_objects.state import Entry, ObjectState
 from adapter.rule_objects.watches import ObjectId, ObjectWatches
 from adapter.rules import Rule
@@ -245,13 +245,13 @@ class RuleObjects:
             for rule in entry.rules.values()
         )
 
-    async def _read(self, identity: ObjectId, stored: StoredObject | None) -> set[ObjectName]:
+    async def _read(self, identity: ObjectId, stored: bytes | None) -> set[ObjectName]:
         """Read an object again; return the names that it had and has."""
         source, servers = self._watches.sources[identity[0]], self._servers
         found: Sequence[RuleObject] = ()
         if stored is not None:
             read = partial(read_stored, source, stored, servers, self._tenancy)
-            is_short = len(stored.content) <= _SHORT_BYTES and b'"query"' in stored.content
+            is_short = len(stored) <= _SHORT_BYTES and b'"query"' in stored
             found = read() if is_short else await asyncio.to_thread(read)
         before = self._names.pop(identity, ())
         if found:

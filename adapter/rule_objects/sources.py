@@ -37,19 +37,7 @@ ALWAYS_BYTES = 32 * 1024
 Servers = Mapping[str, PrometheusOptions]
 
 
-class StoredObject(msgspec.Struct, frozen=True, gc=False):
-    """An object, without what changes often and makes no difference, such as its status and resourceVersion.
-
-    `content` is the JSON of the kept fields, by name, empty if there was no room for it; `metadata` that of the kept
-    metadata.
-    """
-
-    metadata: bytes
-    content: bytes
-
-    def object(self, kind: str) -> dict[str, Any]:
-        """Return the object's JSON, with the fields that were kept."""
-        return {"kind": kind, "metadata": msgspec.json.decode(self.metadata), **msgspec.json.decode(self.content)}
+_IDENTITY = ("namespace", "name", "uid", "creationTimestamp", "generation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,32 +62,31 @@ class ObjectSource:
     annotations: bool = False
     part: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] = lambda item: item
 
-    def view(self, item: Mapping[str, Any], *, has_room: bool = True) -> StoredObject | None:
-        """Return what is kept of an object's JSON, which may be anything; without room, only what identifies it."""
+    def view(self, item: Mapping[str, Any], *, has_room: bool = True) -> bytes | None:
+        """Return the JSON that is kept of an object, which may be anything; without room, only what identifies it.
+
+        What changes often and makes no difference is not kept, such as its status and resourceVersion.
+        """
         part = self.part(item)
         metadata = part.get("metadata") if part is not None else None
         if part is None or not isinstance(metadata, dict):
             return None
-        names = ("namespace", "name", "uid", "creationTimestamp", "generation")
-        kept = {name: metadata[name] for name in names if name in metadata}
-        if not has_room:
-            return StoredObject(msgspec.json.encode(kept), b"")
-        if self.annotations:
-            kept["annotations"] = metadata.get("annotations")
-        content = {name: part[name] for name in self.fields if name in part}
-        return StoredObject(msgspec.json.encode(kept), msgspec.json.encode(content))
+        names = (*_IDENTITY, "annotations") if self.annotations and has_room else _IDENTITY
+        kept: dict[str, Any] = {"metadata": {name: metadata[name] for name in names if name in metadata}}
+        if has_room:
+            kept |= {name: part.get(name) for name in self.fields}
+        return msgspec.json.encode(kept)
 
 
-def read_stored(source: ObjectSource, stored: StoredObject, servers: Servers, tenancy: Tenancy) -> Sequence[RuleObject]:
-    """Return the rules of an object. It does not raise."""
-    if not stored.content:
-        obj = {"kind": source.kind, "metadata": msgspec.json.decode(stored.metadata)}
+def read_stored(source: ObjectSource, stored: bytes, servers: Servers, tenancy: Tenancy) -> Sequence[RuleObject]:
+    """Return the rules of an object of which this JSON is kept. It does not raise."""
+    obj = {"kind": source.kind, **msgspec.json.decode(stored)}
+    if obj.keys().isdisjoint(source.fields):
         why = (
             f"it is not read: the objects with rules of its namespace have more than {MAX_BYTES // 1024} KiB, or those"
+            f" of all namespaces more than {MAX_TOTAL_BYTES // 1024} KiB"
         )
-        why = f"{why} of all namespaces more than {MAX_TOTAL_BYTES // 1024} KiB"
         return (structs.replace(unreadable(obj, source.kind, why), reason=Reason.TOO_MANY_RULES.value),)
-    obj = stored.object(source.kind)
     try:
         return [_limited(one, tenancy) for one in source.read(obj, servers, tenancy)]
     except Exception as error:  # noqa: BLE001  (an object that triggers a bug in its reader must not end the process)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapter.cache_shares import CacheShares
-from adapter.rule_objects.sources import ALWAYS_BYTES, MAX_BYTES, MAX_TOTAL_BYTES, ObjectSource, StoredObject
+from adapter.rule_objects.sources import ALWAYS_BYTES, MAX_BYTES, MAX_TOTAL_BYTES, ObjectSource
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
 from kube.cache.store import Key, Store
@@ -34,7 +34,7 @@ class ObjectWatches:
         self._without_room: set[ObjectId] = set()
         self.sources: Mapping[str, ObjectSource] = {source.path: source for source in sources}
         self.changed = asyncio.Event()
-        self._changes: dict[ObjectId, StoredObject | None] = {}
+        self._changes: dict[ObjectId, bytes | None] = {}
         self._stores = {source.path: self._store(client, source) for source in sources}
 
     @property
@@ -53,7 +53,7 @@ class ObjectWatches:
         failures = [store.failure for store in self._stores.values()]
         return any(isinstance(failure, StatusError) and failure.code in _LACKS_RIGHT for failure in failures)
 
-    def take(self) -> Mapping[ObjectId, StoredObject | None]:
+    def take(self) -> Mapping[ObjectId, bytes | None]:
         """Return the objects that have changed, and take them; None for a deleted one."""
         self.changed.clear()
         changes, self._changes = self._changes, {}
@@ -90,12 +90,12 @@ class ObjectWatches:
                 tasks.create_task(store.run(), name=f"watch {path}")
                 tasks.create_task(self._first_list(store), name=f"first list of {path}")
 
-    async def _first_list(self, store: Store[StoredObject]) -> None:
+    async def _first_list(self, store: Store[bytes]) -> None:
         await store.wait_synced()
         self.changed.set()  # also if there are no objects
 
-    def _store(self, client: KubeClient, source: ObjectSource) -> Store[StoredObject]:
-        def on_change(key: Key, _: StoredObject | None, new: StoredObject | None) -> None:
+    def _store(self, client: KubeClient, source: ObjectSource) -> Store[bytes]:
+        def on_change(key: Key, _: bytes | None, new: bytes | None) -> None:
             self._changes[source.path, key] = new
             self.changed.set()
             if new is None:
@@ -104,7 +104,7 @@ class ObjectWatches:
                 for store in self._stores.values() if self._without_room else ():
                     store.list_again()
 
-        def view(item: Mapping[str, Any]) -> StoredObject | None:
+        def view(item: Mapping[str, Any]) -> bytes | None:
             stored = source.view(item)
             metadata = item["metadata"]
             namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name"))
@@ -113,7 +113,7 @@ class ObjectWatches:
             identity = source.path, (namespace, name)
             self._sizes.discard(namespace, identity)
             self._without_room.discard(identity)
-            size = len(stored.metadata) + len(stored.content)
+            size = len(stored)
             own = self._sizes.size_of(namespace) + size
             if own > ALWAYS_BYTES and (own > MAX_BYTES or self._sizes.size + size > MAX_TOTAL_BYTES):
                 self._without_room.add(identity)
@@ -124,6 +124,6 @@ class ObjectWatches:
         return Store(client, source.path, view, label_selector=source.label_selector, on_change=on_change)
 
 
-def _is_not_installed(store: Store[StoredObject]) -> bool:
+def _is_not_installed(store: Store[bytes]) -> bool:
     failure = store.failure
     return not store.synced and isinstance(failure, StatusError) and failure.code == _NOT_FOUND

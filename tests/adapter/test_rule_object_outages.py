@@ -201,30 +201,19 @@ async def test_object_whose_resource_is_missing_is_looked_up_again(
         await env.has_reason(Reason.READY)
 
 
-@pytest.mark.parametrize("part", ["rule_objects.sources.read_object", "catalog.rule_states._made"])
-async def test_bug_affects_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+async def test_bug_affects_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise RecursionError("too deep")
 
     async with rule_objects(tmp_path, items=[rule(QUEUE)]) as env:
         await env.has_reason(Reason.READY)
         watch = await env.watch()
-        monkeypatch.setattr(f"adapter.{part}", broken)
+        monkeypatch.setattr("adapter.rule_objects.sources.read_object", broken)
         watch.send("MODIFIED", rule({**QUEUE, "metric": "other"}, version="2"))
         await env.has_reason(Reason.INVALID)
         monkeypatch.undo()
         watch.send("MODIFIED", rule(QUEUE, version="3"))
         await env.has_reason(Reason.READY)
-
-
-async def test_rule_of_a_namespace_can_make_a_limited_number_of_metrics(tmp_path: Path) -> None:
-    async with rule_objects(tmp_path) as env:
-        env.prometheus.found["jobs"] = tuple(series(f"jobs_{number}", "namespace") for number in range(201))
-        (await env.watch()).send("ADDED", rule(LONG))
-        await env.has_reason(Reason.INVALID)
-        state = env.objects.state(NAME)
-        assert state is not None
-        assert state.message.startswith("it makes 201 metrics, and can make 200; narrow its seriesQuery")
 
 
 def test_metrics_of_rules_in_objects_survive_a_reload_of_the_file() -> None:

@@ -82,6 +82,16 @@ async def test_rule_of_an_object_that_finds_too_much_keeps_its_last_metrics(coun
     assert len((await after_list(before, many(count), MAPPER, limited=False)).sources) == count
 
 
+async def test_names_of_metrics_of_objects_are_at_most_253_characters() -> None:
+    """Of several series, those with longer names are left out: their pods chose the names."""
+    found = (series("a" * 253, "pod"), series("b" * 254, "pod"))
+    after = await after_list(RuleState(rule()), found, MAPPER, limited=True)
+    assert [source.metric for source in after.sources] == ["a" * 253]
+    after = await after_list(RuleState(rule()), found[1:], MAPPER, limited=True)
+    assert after.problem is not None
+    assert after.problem.message.startswith("the name of a metric can have 253 bytes, all printable: 'bbb")
+
+
 async def test_metrics_of_another_version_of_the_rule_end_with_a_failure() -> None:
     before = await listed(RuleState(rule()), limited=True)
     changed = RuleState(rule("max(<<.Series>>)"), before.sources, problem=NOT_LISTED, made=1)
