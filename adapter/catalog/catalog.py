@@ -215,12 +215,12 @@ class Catalog:
         if previous is not None:
             await self._carry_over(previous)
         missing = {key for key, state in self._states.items() if state.listed_at is None}
-        now = frozenset(listing for listing, keys in self._rules_of.items() if not missing.isdisjoint(keys))
-        self._listings.use(self, frozenset(self._rules_of), self._listed, now=now)
+        now = {listing for listing, keys in self._rules_of.items() if not missing.isdisjoint(keys)}
+        self._listings.use(self, self._rules_of, self._listed, now=now)
 
     def stop(self) -> None:
         """Keep it as it is from now on."""
-        self._listings.use(self, frozenset(), self._listed)
+        self._listings.use(self, (), self._listed)
 
     async def relist(self) -> None:
         """List everything once, now."""

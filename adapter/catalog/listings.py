@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random as _random
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Container, Hashable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -89,7 +89,7 @@ class Listings:
         self._of_namespaces: FairQueue[Listing] = FairQueue()
         self._due: WorkQueue[Listing] = WorkQueue(clock=monotonic)
         self._users: dict[Listing, dict[Hashable, OnListed]] = {}
-        self._of_user: dict[Hashable, frozenset[Listing]] = {}
+        self._of_user: dict[Hashable, dict[Listing, None]] = {}
         self._failures: dict[Listing, int] = {}
 
     def max_age(self, rule: AnyRule) -> float:
@@ -105,20 +105,21 @@ class Listings:
     def use(
         self,
         user: Hashable,
-        listings: frozenset[Listing],
+        listings: Iterable[Listing],
         on_listed: OnListed,
         *,
-        now: frozenset[Listing] = frozenset(),
+        now: Container[Listing] = (),
     ) -> None:
         """Set the lists that a user needs; list those of `now` at once, and those that nobody needed before."""
-        for listing in self._of_user.pop(user, frozenset()) - listings:
+        before, wanted = self._of_user.pop(user, {}), dict.fromkeys(listings)
+        for listing in before.keys() - wanted.keys():
             del self._users[listing][user]
             if not self._users[listing]:
                 del self._users[listing]
                 self._failures.pop(listing, None)
-        if listings:
-            self._of_user[user] = listings
-        for listing in listings:
+        if wanted:
+            self._of_user[user] = wanted
+        for listing in wanted:
             if listing in now or listing not in self._users:
                 self._add(listing, urgent=True)
             self._users.setdefault(listing, {})[user] = on_listed

@@ -298,7 +298,7 @@ class RuleObjects:
                 listings.add(listing)
                 if entry is not None and entry.excess is None and state.problem is NOT_LISTED:
                     now.add(listing)
-        self._listings.use(name, frozenset(listings), partial(self._on_listed, name), now=frozenset(now))
+        self._listings.use(name, listings, partial(self._on_listed, name), now=now)
 
     async def _on_listed(self, name: ObjectName, listing: Listing, found: Found) -> bool:
         """Set the metrics of the rules that a list is for; return False if it is needed again soon."""

@@ -10,7 +10,17 @@ import pytest
 from adapter.prometheus import PrometheusQueryError, PrometheusUnavailable
 from adapter.rules import RulesFile, parse_rules
 from kube.api.mapping import GroupResource
-from tests.adapter.metrics_env import NOW, RESOURCES, CannedPrometheus, metrics_env, packets, series
+from kube.api.status import StatusError
+from tests.adapter.metrics_env import (
+    NOW,
+    RESOURCES,
+    CannedPrometheus,
+    custom_request,
+    external_request,
+    metrics_env,
+    packets,
+    series,
+)
 from tests.kube.scripted import raw
 
 PODS = GroupResource("", "pods")
@@ -150,6 +160,26 @@ async def test_metrics_that_no_request_can_find_are_logged(tmp_path: Path, caplo
     assert [record.getMessage() for record in caplog.records] == [
         "rules[0] (a): pods/a can never be found, because no label maps to namespaces; add one to resources.overrides"
     ]
+
+
+async def test_whether_a_metric_exists_is_unknown_until_series_and_objects_are_listed(tmp_path: Path) -> None:
+    async with metrics_env(tmp_path, TWO, CannedPrometheus()) as env:
+
+        async def errors() -> list[tuple[int, str]]:
+            found = []
+            custom, external = custom_request(metric="x"), external_request(metric="x")
+            for values in (env.custom.values(custom), env.external.values(external)):
+                with pytest.raises(StatusError) as error:
+                    await values
+                found.append((error.value.code, error.value.message.partition(": ")[2]))
+            return found
+
+        assert await errors() == [(503, "no good relist yet: the first one is under way")] * 2
+        await env.catalog.relist()
+        env.rule_objects.catalog.problem = lambda: "MetricRules are not listed yet"
+        assert await errors() == [(503, "MetricRules are not listed yet")] * 2
+        env.rule_objects.catalog.problem = lambda: None
+        assert await errors() == [(404, "")] * 2
 
 
 async def test_rule_fails_without_the_api_server(tmp_path: Path) -> None:

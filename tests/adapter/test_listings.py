@@ -53,8 +53,8 @@ class Lists:
             self.times.append(asyncio.get_running_loop().time())
             return self.well
 
-        listings = frozenset(map(self.listings.listing, rules))
-        self.listings.use(user, listings, on_listed, now=listings if now else frozenset())
+        listings = [*map(self.listings.listing, rules)]
+        self.listings.use(user, listings, on_listed, now=listings if now else ())
 
 
 @contextlib.asynccontextmanager

@@ -20,7 +20,7 @@ from adapter.rule_objects.status_writer import LEASE, StatusWriter
 from adapter.rules import AnyRule, QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
 from kube.api.client import KubeClient
-from kube.api.status import forbidden
+from kube.api.status import StatusError, conflict, forbidden
 from kube.controller.election import ElectionSettings, LeaderElector
 from playground.apiserver.server import PlaygroundApiServer
 from tests.eventually import eventually
@@ -267,10 +267,10 @@ async def test_object_that_was_replaced_keeps_the_status_of_the_new_one(env: Env
     assert (await env.status("queue"))["observedGeneration"] == 1
 
 
-async def test_object_that_changes_during_its_check_is_checked_again(env: Env) -> None:
+async def test_object_that_changes_during_its_check_is_checked_again_at_once(env: Env) -> None:
     name = await env.create("queue")
     env.hanging = asyncio.Event()
-    async with env.running():
+    async with env.running(unsettled_seconds=3600.0):
         await until(lambda: len(env.checked) == 1)
         await env.change(name)
         env.hanging.set()
@@ -323,8 +323,11 @@ async def test_only_the_holder_of_the_lease_writes(env: Env) -> None:
     assert (await env.client.get(f"{LEASES}/{LEASE}"))["spec"]["holderIdentity"] == "", "the Lease is released"
 
 
-async def test_write_that_fails_is_logged_once_and_retried(
-    env: Env, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "logs"), [(forbidden("no right to patch metricrules/status"), 1), (conflict("it has changed"), 0)]
+)
+async def test_write_that_fails_is_retried_and_logged_once_unless_the_object_has_changed(
+    env: Env, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: StatusError, logs: int
 ) -> None:
     patch, failures = KubeClient.patch, 0
 
@@ -332,7 +335,7 @@ async def test_write_that_fails_is_logged_once_and_retried(
         nonlocal failures
         failures += 1
         if failures <= 3:
-            raise forbidden("no right to patch metricrules/status")
+            raise error
         return await patch(self, path, *arguments, **options)
 
     await env.create("queue")
@@ -340,8 +343,8 @@ async def test_write_that_fails_is_logged_once_and_retried(
     with caplog.at_level(logging.WARNING):
         async with env.running(unsettled_seconds=0.01):
             await env.until_reason("queue", "Ready")
-    [logged] = [one.getMessage() for one in caplog.records if "cannot be written" in one.getMessage()]
-    assert logged == "MetricRule shop/queue: its status cannot be written: no right to patch metricrules/status"
+    logged = [one.getMessage() for one in caplog.records if "cannot be written" in one.getMessage()]
+    assert logged == [f"MetricRule shop/queue: its status cannot be written: {error}"] * logs
 
 
 async def test_deleted_object_is_no_error(env: Env, caplog: pytest.LogCaptureFixture) -> None:
