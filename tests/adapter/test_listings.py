@@ -204,3 +204,16 @@ async def test_user_that_comes_during_a_list_gets_its_result() -> None:
         found.use("b", rule("jobs", namespace=""), now=False)
         await asyncio.sleep(6)
         assert found.users == ["a", "b"]
+
+
+@pytest.mark.parametrize("namespace", ["shop", ""])
+async def test_list_that_others_have_is_made_again_for_one_who_needs_it_now(namespace: str) -> None:
+    async with lists() as found:
+        found.use("a", rule("jobs", namespace=namespace))
+        await asyncio.sleep(1)
+        found.use("b", rule("jobs", namespace=namespace), now=False)
+        await asyncio.sleep(1)
+        assert found.users == ["a"]
+        found.use("c", rule("jobs", namespace=namespace))
+        await asyncio.sleep(1)
+        assert found.users == ["a", "a", "b", "c"]

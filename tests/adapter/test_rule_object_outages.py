@@ -82,7 +82,7 @@ async def rule_objects(
         refused = respond({"kind": "Status", "code": refusal, "message": "no"}, status=refusal or 200)
         api.handlers[METRIC_RULES.path] = refused if refusal else collection.handle
         env = Env(api, collection, prometheus, None, read)  # type: ignore[arg-type]
-        listings = Listings(prometheus, max_age=120.0, relist_interval=60.0)
+        listings = Listings(prometheus, max_age=120.0, relist_interval=3600.0)
         env.objects = RuleObjects(
             [replace(METRIC_RULES, read=read_and_record)],
             client,
@@ -185,6 +185,18 @@ async def test_failed_list_of_series_keeps_the_last_metrics_of_the_same_rule_onl
         state = env.objects.state(NAME)
         assert state is not None
         assert (state.message, state.metrics) == ("no response", ())
+
+
+async def test_new_object_does_not_wait_until_the_list_of_another_one_is_repeated(tmp_path: Path) -> None:
+    async with rule_objects(tmp_path, items=[rule(LONG)]) as env:
+        env.prometheus.found["jobs"] = (series("jobs", "namespace"),)
+        await env.has_reason(Reason.READY)
+        other = rule(LONG, version="2")
+        other["metadata"]["name"] = "other"
+        (await env.watch()).send("ADDED", other)
+        await env.until(
+            lambda: env.objects.counts() == {("MetricRule", Reason.CONFLICT): 1, ("MetricRule", Reason.READY): 1}
+        )
 
 
 async def test_object_whose_resource_is_missing_is_looked_up_again(
