@@ -165,18 +165,9 @@ class Catalog:
         """Return whether a resource, written as in requests, has custom metrics."""
         return resource in self.snapshot.custom_resources or resource in self.objects.custom_resources
 
-    def part(self, rule: AnyRule) -> RuleState | None:
-        """Return the series and metrics of a rule as of its last successful list; None before the first."""
-        state = self._states[rule.key]
-        return None if state.listed_at is None else state
-
-    def failure(self, rule: AnyRule) -> str:
-        """Return why the last list of a rule failed; "" if it did not."""
-        return _failure(self._states[rule.key])
-
-    def listed_at(self, rule: AnyRule) -> float | None:
-        """Return when a rule was last listed with success, in seconds since the epoch; None: not yet."""
-        return self._states[rule.key].listed_at
+    def state(self, rule: AnyRule) -> RuleState:
+        """Return the series and metrics of a rule of the file, as of its last successful list."""
+        return self._states[rule.key]
 
     def max_age(self, rule: AnyRule) -> float:
         """Return how old the series of a rule may be, in seconds."""
@@ -202,9 +193,9 @@ class Catalog:
         states = self._states.values()
         if not states or (self._all_tried() and any(state.listed_at is not None for state in states)):
             return None
-        failed = next(filter(_failure, states), None)
+        failed = next((state for state in states if state.failure), None)
         if failed is not None:
-            return f"no good relist yet of {failed.rule.key}: {_failure(failed)}"
+            return f"no good relist yet of {failed.rule.key}: {failed.failure}"
         return "no good relist yet: the first one is under way"
 
     def _all_tried(self) -> bool:
@@ -261,8 +252,8 @@ class Catalog:
 
     def _set(self, state: RuleState) -> None:
         rule, before = state.rule, self._states[state.rule.key]
-        self._log_change(rule, _failure(before), _failure(state))
-        self.version += _failure(before) != _failure(state)
+        self._log_change(rule, before.failure, state.failure)
+        self.version += before.failure != state.failure
         self._states[rule.key] = state
         if self._telemetry is not None:
             if state.problem is not None:
@@ -293,7 +284,7 @@ class Catalog:
         """Log a failure, or its end, once for all rules that have it."""
         if not self._logs or now == before:
             return
-        others = {_failure(state) for state in self._states.values() if state.rule is not rule}
+        others = {state.failure for state in self._states.values() if state.rule is not rule}
         if now:
             level = logging.DEBUG if now in others else logging.WARNING
             _log.log(level, "%s cannot be listed, and keeps its last list: %s", rule, now)
@@ -330,10 +321,6 @@ class Catalog:
 def _require_none(problem: str | None) -> None:
     if problem is not None:
         raise service_unavailable(f"it is not known yet which metrics there are: {problem}")
-
-
-def _failure(state: RuleState) -> str:
-    return "" if state.problem is None or state.problem is NOT_LISTED else state.problem.message
 
 
 def _is_lost(source: Source) -> bool:

@@ -102,6 +102,11 @@ class RuleState(msgspec.Struct, frozen=True, gc=False):
     meanings: LabelMeanings | None = None
     listed_at: float | None = None
 
+    @property
+    def failure(self) -> str:
+        """Why the last list failed; "" if it did not."""
+        return "" if self.problem is None or self.problem is NOT_LISTED else self.problem.message
+
 
 class _UnusableRuleError(ValueError):
     """A rule of an object that cannot make its metrics; the message says why, and what to change."""

@@ -142,8 +142,7 @@ def _hidden(source: Source, catalog: Catalog) -> tuple[str, ...]:
 
 def _sources(catalog: Catalog) -> Iterator[Source]:
     """Yield the sources of all metrics, in the order of the rules. Call it in a thread."""
-    parts = filter(None, map(catalog.part, catalog.rules.all_rules))
-    return releasing_gil((source for part in parts for source in part.sources), every=_SOURCES_AT_ONCE)
+    return releasing_gil((source for part in catalog.snapshot.parts for source in part), every=_SOURCES_AT_ONCE)
 
 
 def _reasons(target: Target, catalog: Catalog) -> list[str]:

@@ -13,7 +13,6 @@ from adapter.catalog.inventory import (
     custom_uses,
     external_uses,
 )
-from adapter.catalog.rule_states import RuleState
 from adapter.diagnosis.existing import added_matcher
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, error, warning
@@ -45,14 +44,14 @@ def rule_results(catalog: Catalog) -> tuple[RuleResult, ...]:
 
 def rule_result(catalog: Catalog, rule: AnyRule) -> RuleResult:
     """Return the result of one rule. Call it in a thread."""
-    part, failure = catalog.part(rule) or RuleState(rule), catalog.failure(rule)
-    is_listed = catalog.part(rule) is not None
-    sources, merges = part.sources, _Merges()
+    state = catalog.state(rule)
+    is_listed, failure = state.listed_at is not None, state.failure
+    sources, merges = state.sources, _Merges()
     uses: Sequence[SeriesUse] = ()
     if isinstance(rule, Rule) and rule.external:
-        uses = external_uses(rule, part.series)
-    elif isinstance(rule, Rule) and part.meanings is not None:
-        uses = list(custom_uses(rule, part.series, part.meanings))
+        uses = external_uses(rule, state.series)
+    elif isinstance(rule, Rule) and state.meanings is not None:
+        uses = list(custom_uses(rule, state.series, state.meanings))
     metrics = tuple(
         MetricReport(
             metric=str(source),

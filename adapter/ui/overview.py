@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from adapter.catalog.inventory import CustomSource
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, Severity
 from adapter.planning.coalescer import Pause
@@ -93,10 +92,7 @@ class RuleFilter:
         wanted = self.text.lower()
         if not wanted or wanted in row.key.lower() or wanted in row.about.lower():
             return True
-        part = active.catalog.part(rule)
-        sources = part.sources if part is not None else ()
-        names = (one.info.metric if isinstance(one, CustomSource) else one.metric for one in sources)
-        return any(wanted in name.lower() for name in names)
+        return any(wanted in source.metric.lower() for source in active.catalog.state(rule).sources)
 
 
 class Overview:
@@ -211,7 +207,7 @@ class Overview:
             "custom_metrics": len(snapshot.custom),
             "external_metrics": len(snapshot.external),
             "forwarder": active.forwarder,
-            "failing": sum(bool(active.catalog.failure(rule)) for rule in rules.all_rules),
+            "failing": sum(bool(active.catalog.state(rule).failure) for rule in rules.all_rules),
             "readiness": active.catalog.readiness(),
             "findings": findings,
             "findings_problem": problem,
@@ -245,18 +241,17 @@ def _row(
     paused: tuple[Pause, ...],
     figures: RuleFigures,
 ) -> RuleRow:
-    catalog = active.catalog
-    part, listed_at = catalog.part(rule), catalog.listed_at(rule)
+    state = active.catalog.state(rule)
     return RuleRow(
         key=rule.key,
         about=shortened(about(rule)),
         short=not isinstance(rule, Rule),
         scheduled=isinstance(rule, ScheduleRule),
         server=rule.prometheus,
-        series=len(part.series) if part is not None else 0,
-        metrics=len(part.sources) if part is not None else 0,
-        age=None if listed_at is None else rounded_age(now - listed_at),
-        failure=catalog.failure(rule),
+        series=len(state.series),
+        metrics=len(state.sources),
+        age=None if state.listed_at is None else rounded_age(now - state.listed_at),
+        failure=state.failure,
         errors=errors,
         warnings=warnings,
         paused=paused,

@@ -110,7 +110,7 @@ class RulePage:
         except StatusError as error:
             problem = error.message
         view = await asyncio.to_thread(series_view, report or RuleReport(rule.key, ""), text=text, page=page)
-        listed_at = active.catalog.listed_at(rule)
+        listed_at = active.catalog.state(rule).listed_at
         return {
             "key": key,
             "rule": rule,

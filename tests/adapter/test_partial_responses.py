@@ -145,7 +145,7 @@ async def test_partial_response_is_no_zero_and_no_shorter_list(server: ScriptedP
             server.reply = responds(listing(names, {"warnings": [STORE]}))
             await env.catalog.relist()
             assert env.catalog.snapshot.external == ("queue_a", "queue_b")
-            assert "10.1.2.3" in env.catalog.failure(rules.external[0])
+            assert "10.1.2.3" in env.catalog.state(rules.external[0]).failure
         server.reply = responds(vector([], {"isPartial": True}))
         with pytest.raises(StatusError) as failed:
             await env.external.values(external_request(metric="queue_a"))

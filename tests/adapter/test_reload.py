@@ -269,7 +269,7 @@ async def test_only_new_lists_are_made_at_a_reload(env: MetricsEnv) -> None:
     await asyncio.wait([listing])
     assert [selector for selector, _, _ in env.prometheus.listed] == ["b"]
     assert [str(info) for info in catalog.snapshot.custom] == ["namespaces/a", "pods/a", "namespaces/b", "pods/b"]
-    assert catalog.listed_at(catalog.rules.custom[1]) == NOW
+    assert catalog.state(catalog.rules.custom[1]).listed_at == NOW
 
 
 async def test_metrics_of_removed_rules_are_removed_and_readiness_stays(env: MetricsEnv) -> None:
