@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from adapter.pace import Pace
+
 K = TypeVar("K")
 
 
@@ -46,13 +48,15 @@ class FairQueue(Generic[K]):
             await self._changed.wait()
 
     async def serve(self, work: Callable[[K], Awaitable[None]]) -> None:
-        """Work on one key after the other, until cancelled."""
+        """Work on one key after the other, until cancelled; yield to the event loop also if the work does not."""
+        pace = Pace()
         while True:
             namespace, key = await self.get()
             try:
                 await work(key)
             finally:
                 self.done(namespace)
+            await pace.pause()
 
     def done(self, namespace: str) -> None:
         """Let the next key of a namespace be handed out."""

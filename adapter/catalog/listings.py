@@ -20,6 +20,7 @@ from typing import Protocol
 import msgspec
 
 from adapter.fair_queue import FairQueue
+from adapter.pace import Pace
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
 from adapter.rules import AnyRule, Rule
 from kube.controller.workqueue import WorkQueue
@@ -167,9 +168,10 @@ class Listings:
                 )
             except PrometheusError as error:
                 found = error
-        well = not isinstance(found, PrometheusError)
+        pace, well = Pace(), not isinstance(found, PrometheusError)
         for on_listed in list(self._users.get(listing, {}).values()):
             well = await on_listed(listing, found) and well
+            await pace.pause()
         if listing not in self._users:
             return
         if well:

@@ -20,8 +20,8 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Found, Listing, Listings
 from adapter.catalog.metric_index import MetricIndex, precedence
 from adapter.catalog.rule_states import NOT_LISTED, Reason, RuleState, after_list
+from adapter.pace import Pace
 from adapter.prometheus import PrometheusError, PrometheusOptions
-from adapter.rule_objects.pace import Pace
 from adapter.rule_objects.reasons import problem_of, reason_of
 from adapter.rule_objects.shares import fair_share
 from adapter.rule_objects.sources import ObjectSource, Servers, read_stored

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from adapter.fair_queue import FairQueue
+from adapter.pace import Pace
 
 
 async def taken(queue: FairQueue[str], number: int) -> list[str]:
@@ -70,3 +73,23 @@ async def test_all_waiting_workers_get_keys() -> None:
     queue.add("a", "a/1", urgent=True)
     queue.add("b", "b/1", urgent=True)
     assert sorted([await worker for worker in workers]) == [("a", "a/1"), ("b", "b/1")]
+
+
+async def test_workers_yield_to_the_event_loop_though_their_work_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses, pause = 0, Pace.pause
+
+    async def counted(pace: Pace) -> None:
+        nonlocal pauses
+        pauses += 1
+        await pause(pace)
+
+    async def work(_: str) -> None:
+        pass
+
+    monkeypatch.setattr(Pace, "pause", counted)
+    working = asyncio.create_task(queue_of("a/1", "a/2", "b/1").serve(work))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    working.cancel()
+    await asyncio.wait([working])
+    assert pauses == 3

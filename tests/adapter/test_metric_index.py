@@ -71,18 +71,6 @@ def test_oldest_object_of_a_namespace_wins_in_any_order(
         assert str(winner) == in_shop
 
 
-def test_next_oldest_object_follows_one_that_is_removed() -> None:
-    catalog = MetricIndex()
-    for one in OLD, NEW, OLD_CLUSTER:
-        catalog.put(one, [external(one)])
-    catalog.remove(OLD_CLUSTER.name)
-    assert maker(catalog, "shop") == "MetricRule shop/z"
-    catalog.remove(OLD.name)
-    assert maker(catalog, "shop") == "MetricRule shop/a"
-    catalog.remove(NEW.name)
-    assert maker(catalog, "shop") == ""
-
-
 def test_later_rule_of_one_object_wins() -> None:
     catalog = MetricIndex()
     first, second = external(OLD), external(OLD)

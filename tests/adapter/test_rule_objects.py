@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from adapter.commands.rule_object_flags import RuleObjectOptions
+from adapter.pace import Pace
 from adapter.rule_objects import watches
-from adapter.rule_objects.pace import Pace
 from adapter.rules.objects import Tenancy
 from kube.cache.store import Store
 from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, OWN, Cluster, rule_objects_cluster
