@@ -239,7 +239,7 @@ class Catalog:
             self._set(after if after.problem is not None else structs.replace(after, listed_at=before.listed_at))
         await self._publish()
 
-    async def _listed(self, listing: Listing, found: Found) -> bool:
+    async def _listed(self, _: Catalog, listing: Listing, found: Found) -> bool:
         """Set the metrics of the rules that a list is for; return False if it is needed again soon."""
         series = Problem(Reason.PROMETHEUS_UNAVAILABLE, str(found)) if isinstance(found, PrometheusError) else found
         well, now = True, self._listings.clock()

@@ -15,7 +15,7 @@ import asyncio
 import random as _random
 import time
 from collections.abc import Awaitable, Callable, Container, Hashable, Iterable
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ _LAST_RETRY_SECONDS = 30.0
 # Lists are repeated after the interval or up to a tenth less, so that those of the start do not stay together.
 _JITTER = 0.1
 
+U = TypeVar("U", bound=Hashable)
 Found = tuple[Series, ...] | PrometheusError
 
 
@@ -55,8 +56,11 @@ class Listing(msgspec.Struct, frozen=True):
     owner: str = ""
 
 
-OnListed = Callable[[Listing, Found], Awaitable[bool]]
-"""Called after each list with the series, or the error; must not raise. Returns False if it is needed again soon."""
+OnListed = Callable[[U, Listing, Found], Awaitable[bool]]
+"""Called after each list with the user, the list, and the series or the error; it must not raise.
+
+Returns False if the list is needed again soon.
+"""
 
 
 class Listings:
@@ -89,8 +93,8 @@ class Listings:
         self.clock = clock
         self._of_namespaces: FairQueue[Listing] = FairQueue()
         self._due: WorkQueue[Listing] = WorkQueue(clock=monotonic)
-        self._users: dict[Listing, dict[Hashable, OnListed]] = {}
-        self._of_user: dict[Hashable, dict[Listing, None]] = {}
+        self._users: dict[Listing, dict[Any, OnListed[Any]]] = {}
+        self._of_user: dict[Hashable, tuple[Listing, ...]] = {}
         self._failures: dict[Listing, int] = {}
 
     def max_age(self, rule: AnyRule) -> float:
@@ -105,21 +109,21 @@ class Listings:
 
     def use(
         self,
-        user: Hashable,
+        user: U,
         listings: Iterable[Listing],
-        on_listed: OnListed,
+        on_listed: OnListed[U],
         *,
         now: Container[Listing] = (),
     ) -> None:
         """Set the lists that a user needs; list those of `now` at once, and those that nobody needed before."""
-        before, wanted = self._of_user.pop(user, {}), dict.fromkeys(listings)
-        for listing in before.keys() - wanted.keys():
+        wanted = dict.fromkeys(listings)
+        for listing in set(self._of_user.pop(user, ())).difference(wanted):
             del self._users[listing][user]
             if not self._users[listing]:
                 del self._users[listing]
                 self._failures.pop(listing, None)
         if wanted:
-            self._of_user[user] = wanted
+            self._of_user[user] = tuple(wanted)
         for listing in wanted:
             if listing in now or listing not in self._users:
                 self._add(listing, urgent=True)
@@ -169,8 +173,8 @@ class Listings:
             except PrometheusError as error:
                 found = error
         pace, well = Pace(), not isinstance(found, PrometheusError)
-        for on_listed in list(self._users.get(listing, {}).values()):
-            well = await on_listed(listing, found) and well
+        for user, on_listed in list(self._users.get(listing, {}).items()):
+            well = await on_listed(user, listing, found) and well
             await pace.pause()
         if listing not in self._users:
             return

@@ -62,7 +62,7 @@ class MetricIndex:
     def __init__(self, *, problem: Callable[[], str | None] = lambda: None) -> None:
         self.problem = problem
         # The candidates of each metric by namespace, the first one wins; those for all namespaces are in "".
-        self._candidates: dict[MetricKey, dict[str, list[_Candidate]]] = {}
+        self._candidates: dict[MetricKey, dict[str, tuple[_Candidate, ...]]] = {}
         self._sources: dict[ObjectName, tuple[Source, ...]] = {}
         self._listed: Counter[str | CustomMetricInfo] = Counter()
         self._changed = False
@@ -124,8 +124,10 @@ class MetricIndex:
         self._changed = True
         rank = precedence(one)
         for key, source in by_key.items():
-            candidates = self._candidates.setdefault(key, {}).setdefault(source.rule.namespace, [])
-            bisect.insort(candidates, _Candidate(rank, source), key=_precedence_of)
+            by_namespace, namespace = self._candidates.setdefault(key, {}), source.rule.namespace
+            others = by_namespace.get(namespace, ())
+            place = bisect.bisect(others, rank, key=_precedence_of)
+            by_namespace[namespace] = (*others[:place], _Candidate(rank, source), *others[place:])
             self._listed[source.listed] += 1
 
     def remove(self, name: ObjectName) -> None:
@@ -133,7 +135,7 @@ class MetricIndex:
         for source in self._sources.pop(name, ()):
             self._changed = True
             namespace, by_namespace = source.rule.namespace, self._candidates[source.key]
-            left = [one for one in by_namespace[namespace] if one.source is not source]
+            left = tuple(one for one in by_namespace[namespace] if one.source is not source)
             if left:
                 by_namespace[namespace] = left
             else:

@@ -83,7 +83,6 @@ class RuleState(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         rule: the rule.
         sources: its metrics, in the order of its series; those of the last list that succeeded.
-        names: the number of names of series found.
         problem: what is wrong; None: nothing is.
         made: the number of its metrics, also while there is no room for them, and `sources` is empty.
         series: the series, of a rule of the file.
@@ -94,7 +93,6 @@ class RuleState(msgspec.Struct, frozen=True, gc=False):
 
     rule: AnyRule
     sources: tuple[Source, ...] = ()
-    names: int = 0
     problem: Problem | None = None
     made: int = 0
     series: tuple[Series, ...] = ()
@@ -212,7 +210,7 @@ def _of_series(
     else:
         assert meanings is not None, "custom metrics need labels"
         sources = tuple(source for use in custom_uses(rule, series, meanings) for source in use.sources)
-    return RuleState(rule, sources, names=len(found), made=len(sources), series=found, labels=labels, meanings=meanings)
+    return RuleState(rule, sources, made=len(sources), series=found, labels=labels, meanings=meanings)
 
 
 async def _limited(rule: AnyRule, found: tuple[Series, ...], mapper: ResourceLookup) -> RuleState:
@@ -242,7 +240,7 @@ async def _limited(rule: AnyRule, found: tuple[Series, ...], mapper: ResourceLoo
         )
     if not named and isinstance(rule, QueryRule):
         raise _UnusableRuleError(_why_none(rule, made))
-    return RuleState(rule, named, names=len(found), made=len(named))
+    return RuleState(rule, named, made=len(named))
 
 
 def _is_name(metric: str) -> bool:

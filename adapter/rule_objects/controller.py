@@ -88,6 +88,7 @@ class RuleObjects:
         self.catalog = MetricIndex(problem=self._unknown)
         self._watches = ObjectWatches(sources, client, own_namespace=tenancy.own_namespace)
         self._listings = listings
+        self._list_callback = self._on_listed  # one for all objects
         self._known = asyncio.Event()
         if not sources:
             self._known.set()
@@ -134,8 +135,7 @@ class RuleObjects:
         if entry is None:
             return None
         reason, message = self._reason(entry)
-        series = sum(rule.names for rule in entry.rules.values())
-        return ObjectState(object=entry.object, reason=reason, message=message, metrics=entry.metrics, series=series)
+        return ObjectState(object=entry.object, reason=reason, message=message, metrics=entry.metrics)
 
     def readiness(self) -> str | None:
         """Return None once all objects are known, or cannot be known soon; else the reason why not."""
@@ -298,7 +298,7 @@ class RuleObjects:
                 listings.add(listing)
                 if entry is not None and entry.excess is None and state.problem is NOT_LISTED:
                     now.add(listing)
-        self._listings.use(name, listings, partial(self._on_listed, name), now=now)
+        self._listings.use(name, listings, self._list_callback, now=now)
 
     async def _on_listed(self, name: ObjectName, listing: Listing, found: Found) -> bool:
         """Set the metrics of the rules that a list is for; return False if it is needed again soon."""

@@ -21,14 +21,12 @@ class ObjectState(msgspec.Struct, frozen=True, kw_only=True):
         reason: READY: all its metrics are served. CONFLICT: another rule makes one of them.
         message: the reason in words; "" for READY.
         metrics: the names of its metrics, in the order of its rules, without repetitions.
-        series: the number of names of series that its rules with a seriesQuery have found.
     """
 
     object: RuleObject
     reason: Reason
     message: str = ""
     metrics: tuple[str, ...] = ()
-    series: int = 0
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ class Lists:
         )
 
     def use(self, user: str, *rules: AnyRule, now: bool = True) -> None:
-        async def on_listed(_listing: Listing, _found: Found) -> bool:
+        async def on_listed(user: str, _listing: Listing, _found: Found) -> bool:
             self.users.append(user)
             self.times.append(asyncio.get_running_loop().time())
             return self.well
