@@ -2,6 +2,7 @@
 PYTHON3 ?= python3
 PY := .venv/bin/python
 FUZZ_PY := .venv-fuzz/bin/python
+MUTANTS_PY := .venv-mutants/bin/python
 SECONDS ?=
 CORPUS_DIR ?=
 GOLDEN ?=
@@ -13,6 +14,7 @@ ROUNDS ?=
 VALUES ?=
 RELEASE ?=
 LOCK ?=
+MODULE ?=
 NAMESPACE ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -24,7 +26,7 @@ SNAPSHOT ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas audit chaos bench bench-adapter bench-autoscaler bench-listing bench-metric-rules bench-overload bench-page bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
+.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas mutants audit chaos bench bench-adapter bench-autoscaler bench-listing bench-metric-rules bench-overload bench-page bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -48,7 +50,7 @@ format: setup ## let ruff rewrite the code
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-unit: setup ## pytest, with two workers more than there are cores; PYTEST_ARGS="-k name" narrows it
+unit: setup ## pytest, with three workers more than there are cores; PYTEST_ARGS="-k name" narrows it
 	$(PY) -m pytest --numprocesses=auto $(PYTEST_ARGS)
 
 conformance: setup ## compare with recorded cases of Kubernetes; CORPUS_DIR=DIR takes others
@@ -65,6 +67,10 @@ fuzz-setup: ## create .venv-fuzz, with atheris and pip-audit, unless it is up to
 
 fuzz-hpas: setup ## compare random HPAs with kube-controller-manager (KUBEBUILDER_ASSETS); HPAS=200 PHASES=6 SEED=1 ROUNDS=1
 	@$(PY) -m tests.e2e.fuzz $(if $(HPAS),--hpas $(HPAS)) $(if $(PHASES),--phases $(PHASES)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+mutants: ## change MODULE=kube/cache/store.py in many small ways, and see its tests notice; minutes (tests/mutants)
+	@$(PYTHON3) tools/setup_venv.py .venv-mutants requirements-mutants.lock
+	@$(MUTANTS_PY) -m tools.mutants $(MODULE)
 
 audit: fuzz-setup ## look up known vulnerabilities of requirements-clouds.lock (needs the network)
 	@$(FUZZ_PY) -m tools.audit requirements-clouds.lock
@@ -137,6 +143,7 @@ lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements-clouds.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
 	uv pip compile pyproject.toml --extra replay -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-kubectl.lock
 	uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
+	uv pip compile pyproject.toml --extra replay --group mutants -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-mutants.lock
 
 clean: ## remove all generated files
-	rm -rf .venv .venv-fuzz .fuzz .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site
+	rm -rf .venv .venv-fuzz .venv-mutants .fuzz .mutants .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site

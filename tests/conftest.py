@@ -28,7 +28,7 @@ asyncio.set_event_loop(None)
 
 def pytest_xdist_auto_num_workers() -> int:
     """More workers than cores: the tests that start processes mostly wait for them."""
-    return (os.cpu_count() or 1) + 2
+    return (os.cpu_count() or 1) + 3
 
 
 @pytest.hookimpl(wrapper=True)

@@ -64,25 +64,49 @@ async def test_demo_ends_after_its_seconds_and_leaves_no_process(tmp_path: Path)
     assert processes_with(str(folder)) == {}
 
 
-@pytest.mark.parametrize(("number", "moment"), [(signal.SIGINT, "running"), (signal.SIGTERM, "starting")])
-async def test_signal_at_any_time_leaves_no_process(tmp_path: Path, number: signal.Signals, moment: str) -> None:
+async def test_second_demo_in_the_same_folder_is_an_error_and_ctrl_c_ends_the_first(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     command = [*DEMO, "--period=20", f"--folder={folder}"]
-    async with await ChildProcess.start("demo", command, log=tmp_path / "log") as demo:
+    async with await ChildProcess.start("first", command, log=tmp_path / "first.log") as first:
 
-        async def reached() -> bool:
-            if demo.exit_status is not None:
-                pytest.fail("\n".join(["the demo ended", *demo.last_lines()]))
-            if moment == "starting":
-                return bool(processes_with("prometheus.yml") and processes_with(str(folder / "prometheus")))
-            return "New size" in (tmp_path / "log").read_text()
+        async def scales() -> bool:
+            fail_if_ended(first)
+            return "New size" in first.log.read_text()
 
-        await eventually(reached)
-        demo.send_signal(number)
-        async with asyncio.timeout(PATIENCE):
-            assert await demo.wait() == 0
+        await eventually(scales)
+        async with await ChildProcess.start("second", command, log=tmp_path / "log") as second:
+            async with asyncio.timeout(PATIENCE):
+                assert await second.wait() == 1
+        assert "a demo is already running" in second.log.read_text()
+        assert first.exit_status is None
+        await ends_without_traces(first, signal.SIGINT, folder)
+
+
+async def test_sigterm_while_the_demo_starts_leaves_no_process(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    async with await ChildProcess.start("demo", [*DEMO, f"--folder={folder}"], log=tmp_path / "log") as demo:
+
+        async def prometheus_runs() -> bool:
+            fail_if_ended(demo)
+            return bool(processes_with("prometheus.yml") and processes_with(str(folder / "prometheus")))
+
+        await eventually(prometheus_runs)
+        await ends_without_traces(demo, signal.SIGTERM, folder)
+
+
+def fail_if_ended(demo: ChildProcess) -> None:
+    """Fail at once, where `eventually` would go on waiting."""
+    if demo.exit_status is not None:
+        pytest.fail("\n".join(["the demo ended", *demo.last_lines()]))
+
+
+async def ends_without_traces(demo: ChildProcess, number: signal.Signals, folder: Path) -> None:
+    """Send a signal, and see that the demo ends with status 0 and leaves nothing."""
+    demo.send_signal(number)
+    async with asyncio.timeout(PATIENCE):
+        assert await demo.wait() == 0
     assert processes_with(str(folder)) == {}
-    assert "Traceback" not in (tmp_path / "log").read_text()
+    assert "Traceback" not in demo.log.read_text()
 
 
 async def test_killed_demo_leaves_no_process(tmp_path: Path) -> None:
@@ -100,20 +124,6 @@ async def test_killed_demo_leaves_no_process(tmp_path: Path) -> None:
         return processes_with(str(folder)) == {}
 
     assert await eventually(none_left, within=10)
-
-
-async def test_second_demo_in_the_same_folder_is_an_error(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    async with await ChildProcess.start("first", [*DEMO, f"--folder={folder}"], log=tmp_path / "first.log"):
-
-        async def taken() -> bool:
-            return (folder / "demo.log").exists()
-
-        await eventually(taken, within=20)
-        async with await ChildProcess.start("second", [*DEMO, f"--folder={folder}"], log=tmp_path / "log") as second:
-            async with asyncio.timeout(PATIENCE):
-                assert await second.wait() == 1
-        assert "a demo is already running" in (tmp_path / "log").read_text()
 
 
 async def test_folder_with_other_files_is_not_touched(tmp_path: Path) -> None:

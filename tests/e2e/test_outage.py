@@ -1,11 +1,12 @@
 """An outage of Prometheus: nothing is scaled down, and scaling resumes by itself."""
 
 import re
+from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from kube.api.status import StatusError
 from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
@@ -14,7 +15,7 @@ from playground.scenario import NAMESPACE
 from tests.e2e.tools import fetch
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("outage")]
 
 DISCOVERY = "/apis/custom.metrics.k8s.io/v1beta2"
 APPLICATIONS = ("router", "shop", "worker")
@@ -35,6 +36,13 @@ def steady_load() -> Load:
         },
         backlogs={"orders": Backlog(wave=steady(17.5), workers="worker", drain=5)},
     )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bundle(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bundle]:
+    """Each test leaves it with a Prometheus that runs."""
+    async with run_bundle(tmp_path_factory.mktemp("bundle"), load=steady_load(), timing=TIMING) as bundle:
+        yield bundle
 
 
 async def deployments(bundle: Bundle) -> dict[str, int]:
@@ -86,54 +94,52 @@ async def recovered(bundle: Bundle) -> bool:
     return set((await scaling_active(bundle)).values()) == {"True"}
 
 
-async def test_scaling_stops_during_an_outage_of_prometheus_and_resumes(tmp_path: Path) -> None:
-    async with run_bundle(tmp_path, load=steady_load(), timing=TIMING) as bundle:
+async def test_scaling_stops_during_an_outage_of_prometheus_and_resumes(bundle: Bundle) -> None:
 
-        async def scaled_up() -> bool:
-            bundle.check()
-            return all(replicas >= 3 for replicas in (await deployments(bundle)).values())
+    async def scaled_up() -> bool:
+        bundle.check()
+        return all(replicas >= 3 for replicas in (await deployments(bundle)).values())
 
-        assert await eventually(scaled_up, within=60)
-        await bundle.prometheus.stop()
+    assert await eventually(scaled_up, within=60)
+    await bundle.prometheus.stop()
 
-        assert await eventually(partial(all_metrics_fail, bundle), within=20)
-        # The adapter remains available, because an unavailable API service breaks discovery for all clients.
-        assert (await fetch(f"{bundle.adapter_url}/readyz"))[0] == 200
-        resources = await bundle.client.get(DISCOVERY)
-        assert "pods/packets_per_second" in {entry["name"] for entry in resources["resources"]}
+    assert await eventually(partial(all_metrics_fail, bundle), within=20)
+    # The adapter remains available, because an unavailable API service breaks discovery for all clients.
+    assert (await fetch(f"{bundle.adapter_url}/readyz"))[0] == 200
+    resources = await bundle.client.get(DISCOVERY)
+    assert "pods/packets_per_second" in {entry["name"] for entry in resources["resources"]}
 
-        async def all_inactive() -> bool:
-            return set((await scaling_active(bundle)).values()) == {"False"}
+    async def all_inactive() -> bool:
+        return set((await scaling_active(bundle)).values()) == {"False"}
 
-        assert await eventually(all_inactive, within=20)
-        before_outage = await deployments(bundle)
-        before = await reconciliations(bundle)
+    assert await eventually(all_inactive, within=20)
+    before_outage = await deployments(bundle)
+    before = await reconciliations(bundle)
 
-        async def many_more_reconciliations() -> bool:
-            return await reconciliations(bundle) >= before + 5 * len(APPLICATIONS)
+    async def many_more_reconciliations() -> bool:
+        return await reconciliations(bundle) >= before + 5 * len(APPLICATIONS)
 
-        assert await eventually(many_more_reconciliations, within=40)
-        assert await deployments(bundle) == before_outage, "without metrics nothing may be scaled down"
+    assert await eventually(many_more_reconciliations, within=40)
+    assert await deployments(bundle) == before_outage, "without metrics nothing may be scaled down"
 
-        await bundle.prometheus.start()
-        assert await eventually(partial(recovered, bundle), within=40)
+    await bundle.prometheus.start()
+    assert await eventually(partial(recovered, bundle), within=40)
 
 
-async def test_adapter_starts_without_prometheus_and_waits_for_it(tmp_path: Path) -> None:
-    async with run_bundle(tmp_path, load=steady_load(), timing=TIMING) as bundle:
-        await bundle.prometheus.stop()
-        await bundle.adapter.restart()
+async def test_adapter_starts_without_prometheus_and_waits_for_it(bundle: Bundle) -> None:
+    await bundle.prometheus.stop()
+    await bundle.adapter.restart()
 
-        async def not_ready() -> str:
-            status, text = await fetch(f"{bundle.adapter_url}/readyz")
-            assert status == 500
-            assert "no good relist yet" in text
-            assert "Prometheus cannot be reached" in text, "readyz says why"
-            return text
+    async def not_ready() -> str:
+        status, text = await fetch(f"{bundle.adapter_url}/readyz")
+        assert status == 500
+        assert "no good relist yet" in text
+        assert "Prometheus cannot be reached" in text, "readyz says why"
+        return text
 
-        await eventually(not_ready, within=20)
-        assert await eventually(partial(discovered, bundle), within=20)
-        assert await eventually(partial(all_metrics_fail, bundle), within=20)
-        await bundle.prometheus.start()
-        assert await eventually(partial(recovered, bundle), within=40)
-        assert (await fetch(f"{bundle.adapter_url}/readyz"))[0] == 200
+    await eventually(not_ready, within=20)
+    assert await eventually(partial(discovered, bundle), within=20)
+    assert await eventually(partial(all_metrics_fail, bundle), within=20)
+    await bundle.prometheus.start()
+    assert await eventually(partial(recovered, bundle), within=40)
+    assert (await fetch(f"{bundle.adapter_url}/readyz"))[0] == 200

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kube.aio.fairness import for_namespace
+from kube.aio.fairness import FairSemaphore, QueueFullError, for_namespace
 from kube.api.client import KubeClient, KubeError
 from kube.api.status import StatusError
 from kube.controller.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
@@ -85,17 +85,49 @@ async def test_a_cancelled_caller_leaves_its_token_to_the_next(clock: Clock) -> 
         await second
 
 
-async def test_a_caller_that_is_cancelled_with_its_token_passes_it_on(clock: Clock) -> None:
-    bucket = TokenBucket(qps=64, burst=1, clock=clock)
-    await bucket.take()
+@pytest.mark.parametrize("is_handed_out", [True, False])
+async def test_a_caller_that_is_cancelled_with_its_token_passes_it_on(clock: Clock, is_handed_out: bool) -> None:
+    bucket = TokenBucket(qps=64, burst=2, clock=clock)
+    assert bucket.try_take()
+    assert bucket.try_take()
     first, second = asyncio.create_task(bucket.take()), asyncio.create_task(bucket.take())
     await asyncio.sleep(0)
-    clock.now += 1 / 64
-    bucket.resize(qps=64, burst=1)
-    first.cancel()
+    clock.now += 1.5 / 64
+    if is_handed_out:
+        bucket.resize(qps=64, burst=2)
+        first.cancel()
+    else:
+        first.cancel()
+        bucket.resize(qps=64, burst=2)
     async with asyncio.timeout(60):
         await second
     assert first.cancelled()
+    assert not bucket.try_take()
+    clock.now += 0.5 / 64
+    assert bucket.try_take()
+
+
+async def test_a_newcomer_does_not_overtake_those_that_wait(clock: Clock) -> None:
+    bucket = TokenBucket(qps=64, burst=1, clock=clock)
+    await bucket.take()
+    first = asyncio.create_task(bucket.take())
+    await asyncio.sleep(0)
+    clock.now += 1 / 64
+    newcomer = asyncio.create_task(bucket.take())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (first.done(), newcomer.done()) == (True, False)
+    newcomer.cancel()
+
+
+@pytest.mark.looptime
+async def test_a_caller_waits_for_the_rest_of_its_token() -> None:
+    loop = asyncio.get_running_loop()
+    bucket = TokenBucket(qps=4, burst=1, clock=loop.time)
+    await bucket.take()
+    await asyncio.sleep(0.1)
+    await bucket.take()
+    assert loop.time() == pytest.approx(0.25, abs=0.001)
 
 
 async def test_resize_changes_the_rate_of_those_that_wait(clock: Clock) -> None:
@@ -132,15 +164,54 @@ async def test_every_verb_of_a_client_waits_for_its_token(api: ScriptedApi, kube
     for verb in ("GET", "POST", "PUT", "PATCH"):
         api.on(verb, "/thing", {"verb": verb})
     assert await client.get("/thing", {"q": "1"}) == {"verb": "GET"}
-    assert await client.post("/thing", {}) == {"verb": "POST"}
-    assert await client.put("/thing", {}) == {"verb": "PUT"}
-    assert await client.patch("/thing", {}) == {"verb": "PATCH"}
+    assert await client.post("/thing", {"is": "new"}) == {"verb": "POST"}
+    assert await client.put("/thing", {"is": "whole"}) == {"verb": "PUT"}
+    assert await client.patch("/thing", {"is": "part"}) == {"verb": "PATCH"}
+    assert [(asked.query, asked.body) for asked in api.requests] == [
+        ({"q": "1"}, None),
+        *(({}, {"is": each}) for each in ("new", "whole", "part")),
+    ]
     assert not bucket.try_take()
     waiting = asyncio.create_task(client.get("/thing"))
     await asyncio.sleep(0)
     assert not waiting.done()
     clock.now += 1
     assert await waiting == {"verb": "GET"}
+
+
+@pytest.mark.parametrize(("writes_first", "expected"), [(False, ["GET", "PUT"]), (True, ["PUT", "GET"])])
+async def test_writes_go_first_where_that_is_asked_for(
+    api: ScriptedApi, kube: KubeClient, clock: Clock, writes_first: bool, expected: list[str]
+) -> None:
+    bucket = TokenBucket(qps=1, burst=1, clock=clock)
+    assert bucket.try_take()
+    client = ThrottledClient(kube, bucket, writes_first=True) if writes_first else ThrottledClient(kube, bucket)
+    api.on("GET", "/thing", {})
+    api.on("PUT", "/thing", {})
+    async with asyncio.TaskGroup() as tasks:
+        for request in (client.get("/thing"), client.put("/thing", {})):
+            tasks.create_task(request)
+        await asyncio.sleep(0)
+        for sent in ([], expected[:1]):
+            await api.until(lambda sent=sent: len(api.requests) == len(sent))  # type: ignore[misc]
+            clock.now += 1
+            bucket.resize(qps=1, burst=1)
+    assert [asked.method for asked in api.requests] == expected
+
+
+async def test_requests_in_flight_are_limited_with_a_queue_for_each_namespace(kube: KubeClient, clock: Clock) -> None:
+    slots, bucket = FairSemaphore(1, max_waiting=1), TokenBucket(qps=1, burst=0, clock=clock)
+    client = ThrottledClient(kube, bucket, slots=slots)
+    waiting = []
+    for namespace in ("shop", "shop", "other"):
+        with for_namespace(namespace):
+            waiting.append(asyncio.create_task(client.get("/thing")))
+    await asyncio.sleep(0)
+    assert (len(bucket), slots.waiting) == (1, 2)
+    with for_namespace("shop"), pytest.raises(QueueFullError):
+        await client.get("/thing")
+    for task in waiting:
+        task.cancel()
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "PATCH"])
@@ -215,7 +286,9 @@ async def test_each_failed_request_is_reported_with_its_group_and_code(api: Scri
         await client.post("/api/v1/namespaces/default/events", {})
     with pytest.raises(KubeError):
         await client.get("/apis/external.metrics.k8s.io/v1beta1")
-    assert reported == [("apps", 409), ("", 404), ("external.metrics.k8s.io", None)]
+    with pytest.raises(StatusError):
+        await client.patch("/apis/milliscale.io/v1/absent", {})
+    assert reported == [("apps", 409), ("", 404), ("external.metrics.k8s.io", None), ("milliscale.io", 404)]
 
 
 async def test_a_process_that_may_not_write_can_read(api: ScriptedApi, kube: KubeClient) -> None:
@@ -241,6 +314,6 @@ async def test_the_lease_is_checked_when_the_token_is_there(api: ScriptedApi, ku
     leading = False
     clock.now += 1
     bucket.resize(qps=64, burst=1)
-    with pytest.raises(NotLeaderError):
+    with pytest.raises(NotLeaderError, match=r"^this process does not hold the lease any more$"):
         await waiting
     assert len(api.requests) == 1

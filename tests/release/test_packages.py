@@ -12,7 +12,7 @@ from tools.dockerfile import context_files
 from tools.packages import ROOT, build_sdist, build_wheel, copy_sources, unpack_sdist
 from tools.release_check import SCRIPTS, install, versions_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("image"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("packages"), pytest.mark.timeout(600)]
 
 VERSION = "1.2.3"
 TIME = 1_700_000_000

@@ -1,0 +1,139 @@
+"""Change one module in many small ways, and see that its own tests notice each: `make mutants MODULE=PATH`.
+
+mutmut changes a copy below `.mutants/`. `tests/mutants/NAME.yaml` beside it names the module's tests, and the changes
+that no test notices, each with the reason why that is right. A change is named by its function and its lines, because
+mutmut's numbers are others after each edit.
+
+Exit status 0: each survivor has a reason, and at most 5 % survive. 1: otherwise; the diffs are printed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parent.parent
+EXPECTED = ROOT / "tests" / "mutants"
+MAX_SHARE = 0.05
+_SURVIVES = ("survived", "no tests")
+_CONFIG = """[mutmut]
+source_paths={package}
+only_mutate={module}
+pytest_add_cli_args=
+    --timeout=60
+pytest_add_cli_args_test_selection=
+    {tests}
+also_copy=
+    {others}
+"""
+
+
+class Survivor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A change that no test notices.
+
+    Attributes:
+        change: the function, and the changed lines of the diff, without indentation.
+        reason: why no test has to notice it.
+    """
+
+    change: str
+    reason: str
+
+
+class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of a module's mutants: its tests, and the survivors."""
+
+    tests: tuple[str, ...]
+    survivors: tuple[Survivor, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What mutmut found.
+
+    Attributes:
+        total: the number of mutants.
+        survivors: {change: diff} of those that no test noticed.
+    """
+
+    total: int
+    survivors: dict[str, str]
+
+
+def expected_of(module: str) -> Expected:
+    """Read what is known of a module, whose path is relative to the project."""
+    name = module.removesuffix(".py").replace("/", ".")
+    return msgspec.yaml.decode((EXPECTED / f"{name}.yaml").read_bytes(), type=Expected)
+
+
+def make_folder(module: str, tests: Sequence[str]) -> Path:
+    """Return a new folder with links to the project, in which mutmut makes its copy."""
+    folder = ROOT / ".mutants" / module.removesuffix(".py").replace("/", ".")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    names = sorted({line.partition("/")[0] for line in tracked.splitlines()})
+    for name in names:
+        (folder / name).symlink_to(ROOT / name)
+    package = module.partition("/")[0]
+    others = [name for name in names if name not in (package, "tests", "pyproject.toml")]
+    config = _CONFIG.format(package=package, module=module, tests="\n    ".join(tests), others="\n    ".join(others))
+    (folder / "setup.cfg").write_text(config)
+    return folder
+
+
+def run(folder: Path) -> Result:
+    """Run mutmut in a folder of `make_folder`."""
+    mutmut = [sys.executable, "-m", "mutmut"]
+    subprocess.run([*mutmut, "run"], cwd=folder, check=True)
+    subprocess.run([*mutmut, "export-cicd-stats"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    stats = json.loads((folder / "mutants" / "mutmut-cicd-stats.json").read_text())
+    results = subprocess.run([*mutmut, "results"], cwd=folder, check=True, capture_output=True, text=True).stdout
+    survivors = {}
+    for name, status in re.findall(r"^ *(\S+): (.+)$", results, re.MULTILINE):
+        if status in _SURVIVES:
+            shown = subprocess.run([*mutmut, "show", name], cwd=folder, check=True, capture_output=True, text=True)
+            survivors[change_of(name, shown.stdout)] = shown.stdout
+    return Result(stats["total"], survivors)
+
+
+def change_of(name: str, diff: str) -> str:
+    """Return a mutant's function and its changed lines, which stay the same when lines around them change."""
+    function = re.sub(r"__mutmut_\d+$", "", name).rpartition(".")[2].removeprefix("x").strip("_ǁ").replace("ǁ", ".")
+    lines = [line for line in diff.splitlines() if re.match(r"[-+](?![-+]{2} )", line)]
+    return "\n".join([function, *(f"{line[0]} {line[1:].strip()}" for line in lines)])
+
+
+def report(result: Result, expected: Expected) -> int:
+    """Print what has no reason and what has one too many; return the exit status."""
+    reasons = {each.change.strip(): each.reason for each in expected.survivors}
+    unknown = {change: diff for change, diff in result.survivors.items() if change not in reasons}
+    for diff in unknown.values():
+        print(diff)
+    for change in reasons.keys() - result.survivors.keys():
+        print(f"a test notices this now, or it is no mutant any more:\n{change}\n")
+    share = len(result.survivors) / max(result.total, 1)
+    print(f"{len(result.survivors)} of {result.total} mutants survive ({share:.1%}), {len(unknown)} without a reason")
+    return 1 if unknown or share > MAX_SHARE else 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the mutants of one module, a path relative to the project."""
+    if len(arguments) != 1 or not (ROOT / arguments[0]).is_file():
+        known = ", ".join(sorted(path.stem for path in EXPECTED.glob("*.yaml")))
+        print(f"give a module's path, such as MODULE=kube/cache/store.py; there are files for: {known}")
+        return 1
+    expected = expected_of(arguments[0])
+    return report(run(make_folder(arguments[0], expected.tests)), expected)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
