@@ -73,7 +73,7 @@ async def test_failure_keeps_the_last_metrics(
     ("count", "message"),
     [(201, "it makes 201 metrics, and can make 200"), (2001, "its seriesQuery finds 2001 names of series")],
 )
-async def test_rule_of_an_object_that_finds_too_much_keeps_its_last_metrics(count: int, message: str) -> None:
+async def test_rule_that_finds_too_many_series_keeps_its_last_metrics(count: int, message: str) -> None:
     before = await listed(RuleState(rule(), problem=NOT_LISTED), limited=True)
     after = await after_list(before, many(count), MAPPER, limited=True)
     assert after.problem is not None
@@ -82,7 +82,7 @@ async def test_rule_of_an_object_that_finds_too_much_keeps_its_last_metrics(coun
     assert len((await after_list(before, many(count), MAPPER, limited=False)).sources) == count
 
 
-async def test_names_of_metrics_of_objects_are_at_most_253_characters() -> None:
+async def test_names_of_metrics_are_at_most_253_characters() -> None:
     """Of several series, those with longer names are left out: their pods chose the names."""
     found = (series("a" * 253, "pod"), series("b" * 254, "pod"))
     after = await after_list(RuleState(rule()), found, MAPPER, limited=True)
