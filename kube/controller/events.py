@@ -74,8 +74,8 @@ class ObjectReference:
 class _Recorded:
     """What was recorded about one object."""
 
-    budgets: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By type of event: how many may be written, and when that was so."""
+    buckets: dict[str, TokenBucket] = field(default_factory=dict)
+    """By type of event."""
     similar: dict[tuple[str, str], _Similar] = field(default_factory=dict)
     """By type and reason."""
     counts: dict[tuple[str | int, ...], tuple[int, int]] = field(default_factory=dict)
@@ -152,7 +152,10 @@ class EventRecorder:
         recorded.counts[content] = first_ns, count + 1
         if len(recorded.counts) > _EVENTS_OF_OBJECT:
             del recorded.counts[next(iter(recorded.counts))]
-        if not self._take_token(recorded, event_type):
+        if event_type not in recorded.buckets:
+            bucket = TokenBucket(qps=1 / _REFILL_SECONDS, burst=_BURST, clock=self._monotonic)
+            recorded.buckets[event_type] = bucket
+        if not recorded.buckets[event_type].try_take():
             _log.debug("%s: too many events, not recorded: %s %s", regarding.name, reason, message)
             return
         key = (*about, *content)
@@ -224,13 +227,6 @@ class EventRecorder:
             return message, (*kind, digest)
         del similar.messages[next(iter(similar.messages))]
         return f"(combined from similar events): {message}", kind
-
-    def _take_token(self, recorded: _Recorded, event_type: str) -> bool:
-        now = self._monotonic()
-        tokens, then = recorded.budgets.get(event_type, (_BURST, now))
-        tokens = min(_BURST, tokens + (now - then) / _REFILL_SECONDS)
-        recorded.budgets[event_type] = tokens - 1 if tokens >= 1 else tokens, now
-        return tokens >= 1
 
     async def _send_with_retries(self, event: dict[str, Any], is_new: bool) -> None:
         """Send, with retries while there is no response."""

@@ -33,14 +33,16 @@ class TokenBucket:
         clock: the current time in seconds; only differences matter.
     """
 
+    __slots__ = ("_burst", "_clock", "_filled_at", "_qps", "_timer", "_tokens", "_waiting")
+
     def __init__(self, *, qps: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._qps = qps
         self._burst = burst
         self._clock = clock
         self._tokens = float(burst)
         self._filled_at = clock()
-        # Callers with `first`, and the others.
-        self._waiting: tuple[FairSlots[asyncio.Future[None]], ...] = (FairSlots(1), FairSlots(1))
+        # Callers with `first`, and the others; made when the first caller waits.
+        self._waiting: tuple[FairSlots[asyncio.Future[None]], ...] = ()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -57,6 +59,7 @@ class TokenBucket:
         """Wait for a token; callers with `first` get theirs before all others, and namespaces round robin."""
         if not any(self._waiting) and self.try_take():
             return
+        self._waiting = self._waiting or (FairSlots(1), FairSlots(1))
         token: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         namespace, waiting = current_namespace(), self._waiting[0 if first else 1]
         waiting.add(namespace, token)
@@ -92,7 +95,7 @@ class TokenBucket:
                 assert following is not None
                 namespace, token = following
                 waiting.release(namespace)  # round robin by namespace
-                if token.done():
+                if token.done():  # its caller was cancelled but has not run since
                     self._tokens += 1
                 else:
                     token.set_result(None)

@@ -40,7 +40,7 @@ class SteppedQueue:
         queue.wake_up()
 
         async def ended() -> bool:
-            return until() and queue.processing == 0
+            return until() and queue.processing == 0 and not queue.is_due()
 
         await eventually(ended, every=0.01)
 
@@ -51,6 +51,11 @@ class _Queue(WorkQueue[HPAKey]):
     def add_after(self, key: HPAKey, delay: float) -> None:
         super().add_after(key, delay)
         self.added += 1
+
+    def is_due(self) -> bool:
+        """Whether a key waits to be handed out."""
+        due = self._next_due()
+        return bool(self._ready) or (due is not None and due <= self._clock())
 
     def wake_up(self) -> None:
         """Let `get` read the clock."""

@@ -16,6 +16,7 @@ from autoscaler.loop import clients, controller
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from kube.api.client import KubeClient
+from kube.controller.events import EventRecorder
 from kube.controller.flowcontrol import TokenBucket
 from playground.apiserver.identity import User
 from playground.apiserver.requests import RequestInfo
@@ -197,10 +198,15 @@ async def test_each_metrics_api_has_its_own_limit(
     assert sent[4:] in (["list queue-a"], ["list queue-b"])
 
 
-async def test_without_flags_the_limit_grows_with_the_hpas(cluster: Cluster, budgets: Budgets) -> None:
+async def test_without_flags_the_limit_grows_with_the_hpas(
+    cluster: Cluster, budgets: Budgets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects: list[int] = []
+    monkeypatch.setattr(EventRecorder, "resize", lambda _, number: objects.append(number))
     for name in ("a", "b"):
         add_idle(cluster, name)
     async with autoscaler(cluster, qps=None, sync_period=1.0):
         await until(lambda: (26.0, 39) in budgets.limits)
         await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/a")
         await until(lambda: budgets.limits[-1] == (23.0, 34))
+    assert objects == [1, 2, 1], "events have limits of their own"

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from kube.controller.election import ElectionSettings
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from kube.controller.workqueue import WorkQueue
 from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
+from tests.autoscaler.test_modes import STANDBY, hold_lease, release_lease
 from tests.eventually import eventually
 
 SOON = 10.0
@@ -221,12 +221,8 @@ async def test_a_standby_schedules_nothing_until_it_leads(cluster: Cluster, monk
             super().add_after(key, delay)
 
     monkeypatch.setattr(controller, "WorkQueue", Queue)
-    lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    spec = {"holderIdentity": "another", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
-    await cluster.admin.post(lease, {"metadata": {"name": "lock"}, "spec": spec})
-    election = ElectionSettings(namespace="default", name="lock", retry_period=0.05)
-    options = replace(QUICK, availability=Availability(election=election))
+    await hold_lease(cluster)
+    options = replace(QUICK, availability=STANDBY.availability)
     telemetry = Telemetry()
     cluster.add_deployment("web", replicas=1)
     async with autoscaler(cluster, options, kubeconfig=cluster.server.kubeconfig(), telemetry=telemetry):
@@ -236,7 +232,7 @@ async def test_a_standby_schedules_nothing_until_it_leads(cluster: Cluster, monk
         await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/one")
         await until(lambda: b"num_horizontal_pod_autoscalers 1.0" in telemetry.render())
         assert scheduled == set()
-        await cluster.admin.patch(f"{lease}/lock", {"spec": {"holderIdentity": ""}})
+        await release_lease(cluster)
         await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
         assert scheduled == {"web"}
 

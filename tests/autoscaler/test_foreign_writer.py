@@ -13,7 +13,17 @@ from autoscaler.loop.foreign_writer import EVENT_REASON, ForeignWriterDetector, 
 from autoscaler.objects.hpa import track_hpa
 from kube.api.mapping import GroupResource
 from tests.autoscaler.cluster import Cluster, running_cluster
-from tests.autoscaler.test_modes import ACTING, SOON, Running, _reached, autoscaler, until
+from tests.autoscaler.test_modes import (
+    ACTING,
+    SOON,
+    STANDBY,
+    Running,
+    _reached,
+    autoscaler,
+    hold_lease,
+    release_lease,
+    until,
+)
 from tests.eventually import eventually
 
 WEB = HPAKey("default", "web")
@@ -239,6 +249,21 @@ async def test_hpa_written_by_another_controller_is_not_scaled(
     assert ready.endswith("readyz check passed\n")
     assert (EVENT_REASON, event_message(KCM), 1) in await cluster.events("web")
     assert "SuccessfulRescale" not in [reason for reason, _, _ in await cluster.events("web")]
+
+
+async def test_standby_knows_foreign_hpas_when_it_becomes_leader(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await hold_lease(cluster)
+    async with autoscaler(cluster.server.kubeconfig(), STANDBY, caplog) as running:
+        await until(lambda: "1 HPAs, 2 pods" in caplog.text)
+        foreign_write(cluster, AFTER)
+        await eventually(lambda: _wrote(running), within=SOON)
+        cluster.metrics.value = "20"
+        await release_lease(cluster)
+        decided = 'decisions_total{action="scale_up",reason="ValidMetricFound"}'
+        await eventually(lambda: _reached(running, decided, 2), within=SOON)
+    assert cluster.replicas("web") == 2
 
 
 async def test_allow_foreign_controller_keeps_acting(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

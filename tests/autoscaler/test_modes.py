@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 
 from autoscaler.core.config import Config, Mode
 from autoscaler.loop.controller import Controller
-from autoscaler.loop.options import Options
+from autoscaler.loop.options import Availability, Options
 from kube.api.client import KubeClient
+from kube.controller.election import ElectionSettings
 from tests.autoscaler.cluster import AUTOSCALER, METRIC, Cluster, running_cluster
 from tests.eventually import eventually
 
@@ -26,6 +28,9 @@ ACTING = Options(
 )
 DRY_RUN = replace(ACTING, mode=Mode.DRY_RUN)
 SHADOW = replace(ACTING, mode=Mode.SHADOW)
+ELECTION = ElectionSettings(namespace="default", name="lock", retry_period=0.05)
+STANDBY = replace(ACTING, availability=Availability(election=ELECTION))
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 TIME = "2026-01-01T00:00:00Z"
 
 
@@ -86,6 +91,17 @@ async def until(condition: Callable[[], bool]) -> None:
         return condition()
 
     await eventually(holds, within=SOON, every=0.01)
+
+
+async def hold_lease(cluster: Cluster) -> None:
+    """Have another process be the leader, so that those of STANDBY wait."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
+    await cluster.admin.post(LEASES, {"metadata": {"name": "lock"}, "spec": spec})
+
+
+async def release_lease(cluster: Cluster) -> None:
+    await cluster.admin.patch(f"{LEASES}/lock", {"spec": {"holderIdentity": ""}})
 
 
 async def annotate(cluster: Cluster, **annotations: str | None) -> None:
@@ -302,3 +318,20 @@ async def test_failed_requests_and_late_steps_are_counted(cluster: Cluster, capl
         failed = 'api_errors_total{code="503",group="custom.metrics.k8s.io"}'
         await eventually(lambda: _reached(running, failed, 2), within=SOON)
         assert await running.metric("schedule_lag_seconds_count") >= 2
+
+
+async def test_standby_forgets_an_hpa_that_is_deleted(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    await hold_lease(cluster)
+    await annotate(cluster, mode="shadow")
+    await other_controller_wants(cluster, 2, seconds=0)
+    async with autoscaler(cluster.server.kubeconfig(), STANDBY, caplog) as running:
+
+        async def is_compared() -> bool:
+            return bool(await running.shadow())
+
+        async def is_forgotten() -> bool:
+            return not await running.shadow()
+
+        await eventually(is_compared, within=SOON)
+        await cluster.admin.delete(HPA)
+        await eventually(is_forgotten, within=SOON)

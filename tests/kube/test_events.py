@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -167,6 +168,15 @@ async def test_similar_events_are_counted_for_ten_minutes(
     assert api.requests[-1].body["message"].startswith("(combined") is combined
 
 
+async def test_message_among_the_last_nine_is_not_combined(api: ScriptedApi, recorder: EventRecorder) -> None:
+    for number in [*range(10), 5]:
+        recorder.record(regarding(), "Normal", "A", f"message {number}")
+    await recorder.flush()
+    messages = [recorded.body["message"] for recorded in api.named("POST")]
+    assert messages[9:] == ["(combined from similar events): message 9"]
+    assert messages.count("message 5") == 1
+
+
 @pytest.mark.parametrize("event_type", ["Warning", "Normal"])
 async def test_a_flood_of_events_about_one_object_is_cut_off(
     event_type: str, api: ScriptedApi, recorder: EventRecorder, clock: Clock
@@ -206,21 +216,47 @@ class Sent:
         return {}
 
 
-async def test_events_about_any_number_of_objects_are_counted() -> None:
+@asynccontextmanager
+async def recording() -> AsyncIterator[tuple[EventRecorder, Sent, Clock]]:
     clock, sent = Clock(), Sent()
     recorder = EventRecorder(
         cast(ThrottledClient, sent), component=COMPONENT, clock=clock, monotonic=lambda: clock.now / SECOND
     )
-    recorder.resize(5000)
     task = asyncio.create_task(recorder.run())
-    for _ in range(2):
-        for number in range(5000):
-            recorder.record(regarding(f"web-{number}", uid=str(number)), "Warning", "FailedGetScale", "not found")
-            if number % 500 == 499:
+    yield recorder, sent, clock
+    task.cancel()
+
+
+async def test_events_about_any_number_of_objects_are_counted() -> None:
+    async with recording() as (recorder, sent, clock):
+        recorder.resize(5000)
+        for _ in range(2):
+            for number in range(5000):
+                recorder.record(regarding(f"web-{number}", uid=str(number)), "Warning", "FailedGetScale", "not found")
+                if number % 500 == 499:
+                    await recorder.flush()
+                    clock.now += 100 * SECOND
+    assert (len(sent.created), len(set(sent.created)), sent.updated) == (5000, 5000, 5000)
+
+
+async def test_events_about_objects_beyond_twice_their_number_are_forgotten() -> None:
+    async with recording() as (recorder, sent, clock):
+        recorder.resize(0)
+        for number in [*range(4097), 1, 0]:
+            recorder.record(regarding(f"web-{number}", uid=str(number)), "Warning", "A", "x")
+            if number % 500 == 0:
                 await recorder.flush()
                 clock.now += 100 * SECOND
-    task.cancel()
-    assert (len(sent.created), len(set(sent.created)), sent.updated) == (5000, 5000, 5000)
+    assert (len(sent.created), sent.created[-1], sent.updated) == (4098, "web-0", 1)
+
+
+async def test_counts_of_an_object_are_those_of_its_latest_64_events() -> None:
+    async with recording() as (recorder, sent, clock):
+        for number in [*range(65), 1, 0]:
+            recorder.record(regarding(), "Warning", f"Reason{number}", "x")
+            await recorder.flush()
+            clock.now += 300 * SECOND
+    assert (len(sent.created), sent.updated) == (66, 1)
 
 
 @pytest.mark.looptime

@@ -130,6 +130,18 @@ async def test_a_caller_waits_for_the_rest_of_its_token() -> None:
     assert loop.time() == pytest.approx(0.25, abs=0.001)
 
 
+async def test_token_for_a_caller_that_was_just_cancelled_goes_to_the_next(clock: Clock) -> None:
+    bucket = TokenBucket(qps=64, burst=1, clock=clock)
+    await bucket.take()
+    first, second = asyncio.create_task(bucket.take()), asyncio.create_task(bucket.take())
+    await asyncio.sleep(0)
+    first.cancel()
+    clock.now += 1 / 64
+    bucket.resize(qps=64, burst=1)  # before the first one's task has run
+    await asyncio.sleep(0)
+    assert (first.cancelled(), second.done()) == (True, True)
+
+
 async def test_resize_changes_the_rate_of_those_that_wait(clock: Clock) -> None:
     bucket = TokenBucket(qps=1 / 3600, burst=1, clock=clock)
     await bucket.take()

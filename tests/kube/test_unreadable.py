@@ -78,17 +78,18 @@ async def test_too_long_line_is_an_event_with_the_objects_name(kind: str, found:
 
 
 async def test_line_of_any_length_needs_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_LONGEST_LINE", 2**18)
-    piece, sent = b" " * 2**16, 0
+    monkeypatch.setattr(client_module, "_LONGEST_LINE", 2**22)
+    piece, sent, kept, reading = b" " * 2**16, 0, 0, 0
 
     async def endless(request: web.Request) -> web.StreamResponse:
-        nonlocal sent
+        nonlocal sent, kept, reading
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(frame("ADDED", "big", "")[:-4])
         while sent < 2**26:
             await response.write(piece)
             sent += len(piece)
+        kept, reading = tracemalloc.get_traced_memory()[0], client.large_responses
         await response.write(b"\n" + frame("ADDED", "small", '""'))
         return response
 
@@ -101,7 +102,9 @@ async def test_line_of_any_length_needs_bounded_memory(tmp_path: Path, monkeypat
         finally:
             tracemalloc.stop()
     assert [event["type"] for event in events] == [UNREADABLE, "ADDED"]
-    assert peak < 2**23, "of the line's 64 MiB only pieces are in memory"
+    assert peak < 2**24, "of the line's 64 MiB only pieces are in memory"
+    assert kept < 2**21, "and only its start, once it is too long"
+    assert reading == 0, "and then it needs no slot"
 
 
 async def test_four_long_lines_are_in_memory_at_a_time(tmp_path: Path) -> None:
@@ -129,6 +132,32 @@ async def test_four_long_lines_are_in_memory_at_a_time(tmp_path: Path) -> None:
         rest.set()
         assert [len(await watch) for watch in watches] == [1] * 6
         assert client.large_responses == 0
+
+
+@pytest.mark.looptime
+async def test_waiting_for_a_slot_is_no_silence(tmp_path: Path) -> None:
+    async def long(request: web.Request) -> web.StreamResponse:
+        until = asyncio.get_running_loop().time() + (70 if len(watches) < 5 else 80)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        text = frame("ADDED", "big", '"' + "x" * 2**21 + '"')
+        await response.write(text[:-10])  # may take until there is a slot
+        await asyncio.sleep(until - asyncio.get_running_loop().time())
+        await response.write(text[-10:])
+        return response
+
+    async def reading() -> bool:
+        return client.large_responses == 4
+
+    watches: list[asyncio.Task[list[dict[str, Any]]]] = []
+    async with scripted_server() as server, connected(server, tmp_path) as client, asyncio.TaskGroup() as tasks:
+        server.handlers[PATH] = long
+        watches += [tasks.create_task(events_of(client)) for _ in range(4)]
+        await eventually(reading, every=0.001)
+        await asyncio.sleep(5)
+        watches.append(tasks.create_task(events_of(client)))
+        assert client.silence_seconds == 75
+        assert [len(await watch) for watch in watches] == [1] * 5
 
 
 DEEP = '{"a":' * 2000 + "1" + "}" * 2000
