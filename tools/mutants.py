@@ -107,7 +107,8 @@ def run(folder: Path) -> Result:
 
 def change_of(name: str, diff: str) -> str:
     """Return a mutant's function and its changed lines, which stay the same when lines around them change."""
-    function = re.sub(r"__mutmut_\d+$", "", name).rpartition(".")[2].removeprefix("x").strip("_ǁ").replace("ǁ", ".")
+    mangled = re.sub(r"__mutmut_\d+$", "", name).rpartition(".")[2]  # x_function or xǁClassǁmethod
+    function = re.sub(r"^x[_ǁ]", "", mangled).replace("ǁ", ".")
     lines = [line for line in diff.splitlines() if re.match(r"[-+](?![-+]{2} )", line)]
     return "\n".join([function, *(f"{line[0]} {line[1:].strip()}" for line in lines)])
 
