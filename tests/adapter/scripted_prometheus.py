@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from tests.web_servers import served
+
 ONE = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {"a": "b"}, "value": [9, "1"]}]}}
 """The response to a query."""
 
@@ -52,16 +54,8 @@ def responds(body: object, *, status: int = 200) -> Callable[[web.Request], Awai
 @contextlib.asynccontextmanager
 async def scripted(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedPrometheus]:
     server = ScriptedPrometheus(reply=responds(ONE))
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.05, max_line_size=64 * 1024)  # 0 would wait forever
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-        server.url = f"http{'s' if tls else ''}://127.0.0.1:{runner.addresses[0][1]}"
+    async with served(server.handle, tls=tls, max_line_size=64 * 1024) as server.url:
         yield server
-    finally:
-        await runner.cleanup()
 
 
 async def never(_: web.Request) -> web.StreamResponse:

@@ -2,12 +2,12 @@
 
 import asyncio
 import base64
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -17,6 +17,7 @@ from kube.api.mapping import GroupResource
 from kube.security.certs import CertificateAuthority
 from kube.values.selectors import LabelSelector
 from playground.apiserver import PlaygroundApiServer
+from tests.web_servers import served, server_tls
 
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 """The user that Kubernetes' own HPA controller is, with that controller's rights and no others."""
@@ -206,15 +207,7 @@ async def _metrics_api(server: PlaygroundApiServer, folder: Path) -> AsyncIterat
     metrics = FakeMetrics()
     authority = CertificateAuthority.create("metrics")
     pair = authority.issue("metrics", hosts=["metrics.default.svc"], server=True)
-    (folder / "metrics.pem").write_bytes(pair.cert_pem + pair.key_pem)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / "metrics.pem")
-    app = web.Application()
-    app.router.add_get("/{path:.*}", metrics.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.01)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "localhost", 0, ssl_context=context).start()
+    async with served(metrics.handle, tls=server_tls(pair, folder), host="localhost") as url:
         service = {"type": "ExternalName", "externalName": "localhost"}
         name = {"name": "metrics", "namespace": "default"}
         server.create({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": service})
@@ -229,10 +222,8 @@ async def _metrics_api(server: PlaygroundApiServer, folder: Path) -> AsyncIterat
                     "groupPriorityMinimum": 100,
                     "versionPriority": 100,
                     "caBundle": base64.b64encode(authority.cert_pem).decode(),
-                    "service": {**name, "port": runner.addresses[0][1]},
+                    "service": {**name, "port": urlsplit(url).port},
                 },
             }
         )
         yield metrics
-    finally:
-        await runner.cleanup()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ import aiohttp
 from aiohttp import web
 
 from kube.security.certs import CertificateAuthority
+from tests.web_servers import served, server_tls
 
 _LABEL = "scaledobject.keda.sh/name"
 _COMPOSITE = "composite-metric"
@@ -110,18 +110,10 @@ async def keda_metrics_server(
     authority = CertificateAuthority.create("keda")
     pair = authority.issue("keda", hosts=["localhost"], server=True)
     await asyncio.to_thread((folder / "keda-ca.crt").write_bytes, authority.cert_pem)
-    await asyncio.to_thread((folder / "keda.pem").write_bytes, pair.cert_pem + pair.key_pem)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / "keda.pem")
     application = web.Application()
     application.router.add_get("/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/{metric}", respond)
-    runner = web.AppRunner(application, shutdown_timeout=0.01)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "localhost", 0, ssl_context=context).start()
-        yield {"url": f"https://localhost:{runner.addresses[0][1]}", "caFile": str(folder / "keda-ca.crt")}
-    finally:
-        await runner.cleanup()
+    async with served(application, tls=server_tls(pair, folder), host="localhost") as url:
+        yield {"url": url, "caFile": str(folder / "keda-ca.crt")}
 
 
 def _modifiers(scaled: ScaledObject) -> dict[str, str]:

@@ -26,6 +26,7 @@ from autoscaler.objects.validation import validate_hpa
 from tests.docs.example_cluster import ExampleCluster, running_cluster, running_prometheus
 from tests.docs.example_pages import DATA, DOCS, Section, merged, sections, series_of
 from tests.docs.remote_write import WrittenSeries
+from tests.web_servers import served
 
 PAGE = DOCS / "rules-by-example.md"
 SECTIONS = {one.title: one for one in sections(PAGE) if one.documents}
@@ -104,13 +105,8 @@ async def prometheus_3(query: str, series: list[WrittenSeries]) -> AsyncIterator
 
     application = web.Application()
     application.router.add_get("/api/v1/query", respond)
-    runner = web.AppRunner(application, shutdown_timeout=0.01)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with served(application) as url:
+        yield url
 
 
 def test_each_example_has_series_an_hpa_and_a_decision() -> None:

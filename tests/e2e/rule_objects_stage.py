@@ -27,6 +27,7 @@ from tests.e2e.controllers import ROOT, controller_manager, started
 from tests.e2e.installation import arguments
 from tests.eventually import eventually
 from tests.manifests.rendering import definitions, render_with
+from tests.web_servers import served
 
 EXTERNAL: Final = "/apis/external.metrics.k8s.io/v1beta1"
 _SOON = 40.0
@@ -43,17 +44,12 @@ class Gauges:
         return web.Response(text="".join(f"{series} {value}\n" for series, value in self.values.items()))
 
     @asynccontextmanager
-    async def served(self) -> AsyncIterator[str]:
+    async def listening(self) -> AsyncIterator[str]:
         """Serve the gauges; yield the address."""
         app = web.Application()
         app.router.add_get("/metrics", self.scrape)
-        runner = web.AppRunner(app, shutdown_timeout=0.01)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, LOOPBACK, 0).start()
-            yield f"{LOOPBACK}:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
+        async with served(app) as url:
+            yield url.removeprefix("http://")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +133,7 @@ async def stage(folder: Path, *components: str) -> AsyncIterator[Stage]:
     rules = folder / "rules.yaml"
     rules.write_text("externalRules: [{name: of_the_file, query: vector(7)}]\n")
     async with (
-        gauges.served() as address,
+        gauges.listening() as address,
         PrometheusServer(folder / "prometheus", scrape_interval=0.2) as prometheus,
         start_cluster(folder / "cluster", ready_seconds=0.05) as cluster,
         await cluster.client() as client,

@@ -10,7 +10,6 @@ or with `settles=False`, only the pods that are Ready have values.
 import asyncio
 import base64
 import datetime
-import ssl
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping
@@ -18,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -25,6 +25,7 @@ from kube.api.client import KubeClient
 from kube.cache.store import Store
 from kube.security.certs import CertificateAuthority
 from playground.tasks import background
+from tests.web_servers import served, server_tls
 
 METRIC = "load"
 _RESOURCE, _CUSTOM, _EXTERNAL = "metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"
@@ -193,17 +194,11 @@ async def registered(app: web.Application, client: KubeClient, folder: Path) -> 
     """Serve an application as the metrics APIs of a cluster."""
     authority = CertificateAuthority.create("metrics")
     pair = authority.issue("metrics", hosts=["metrics.default.svc"], server=True)
-    (folder / "metrics.pem").write_bytes(pair.cert_pem + pair.key_pem)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / "metrics.pem")
-    runner = web.AppRunner(app, shutdown_timeout=0.01)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "localhost", 0, ssl_context=context).start()
-        await _register(client, runner.addresses[0][1], authority)
+    async with served(app, tls=server_tls(pair, folder), host="localhost") as url:
+        port = urlsplit(url).port
+        assert port is not None
+        await _register(client, port, authority)
         yield
-    finally:
-        await runner.cleanup()
 
 
 async def _register(client: KubeClient, port: int, authority: CertificateAuthority) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ import yaml
 from aiohttp import web
 
 from kube.api.client import KubeClient
+from tests.web_servers import Handler as Handler
+from tests.web_servers import served
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Event = dict[str, Any] | list[dict[str, Any]] | int | None
 
 
@@ -57,17 +58,8 @@ class ScriptedServer:
 async def scripted_server(*, port: int = 0) -> AsyncIterator[ScriptedServer]:
     """Start the server on a free loopback port."""
     server = ScriptedServer()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", port)
-        await site.start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with served(server.handle, port=port, handler_cancellation=True) as server.url:
         yield server
-    finally:
-        await runner.cleanup()
 
 
 @contextlib.asynccontextmanager

@@ -13,6 +13,7 @@ from aiohttp import web
 from kube.api.client import KubeClient
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from tests.kube.scripted import ScriptedServer
+from tests.web_servers import served
 
 
 @dataclass(frozen=True)
@@ -90,18 +91,10 @@ def status_body(code: int, message: str) -> dict[str, Any]:
 async def scripted_api(folder: Path) -> AsyncIterator[tuple[ScriptedApi, KubeClient]]:
     """A running scripted API and a client of it."""
     api = ScriptedApi()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", api.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0]
-    kubeconfig = ScriptedServer(url=f"http://{host}:{port}").kubeconfig(folder)
-    async with await KubeClient.connect(kubeconfig, timeout=5) as client:
-        try:
+    async with served(api.handle) as url:
+        kubeconfig = ScriptedServer(url=url).kubeconfig(folder)
+        async with await KubeClient.connect(kubeconfig, timeout=5) as client:
             yield api, client
-        finally:
-            await runner.cleanup()
 
 
 @pytest.fixture

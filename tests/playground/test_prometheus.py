@@ -10,6 +10,7 @@ from aiohttp import web
 
 from playground.prometheus import PrometheusError, PrometheusServer, Series, Target, openmetrics
 from tests.eventually import eventually
+from tests.web_servers import served
 
 pytestmark = pytest.mark.e2e
 
@@ -51,30 +52,21 @@ async def test_targets_are_scraped_and_an_outage_keeps_address_and_data(tmp_path
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(text="requests_total 7\n")
 
-    app = web.Application()
-    app.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    try:
-        async with PrometheusServer(tmp_path, scrape_interval=0.2) as server:
-            await server.set_targets([Target(address=f"{host}:{port}", labels={"pod": "web-0"})])
-            result = await eventually(lambda: query(server, "requests_total"), within=30)
-            assert result[0]["metric"]["pod"] == "web-0"
-            assert result[0]["value"][1] == "7"
+    async with served(metrics) as url, PrometheusServer(tmp_path, scrape_interval=0.2) as server:
+        await server.set_targets([Target(address=url.removeprefix("http://"), labels={"pod": "web-0"})])
+        result = await eventually(lambda: query(server, "requests_total"), within=30)
+        assert result[0]["metric"]["pod"] == "web-0"
+        assert result[0]["value"][1] == "7"
 
-            url, first = server.url, server.process.pid
-            await server.stop()
-            assert not running(first)
-            with pytest.raises(aiohttp.ClientConnectionError):
-                await query(server, "requests_total")
-            await server.start()
-            assert server.url == url
-            assert await query(server, "requests_total")
-            second = server.process.pid
-    finally:
-        await runner.cleanup()
+        url, first = server.url, server.process.pid
+        await server.stop()
+        assert not running(first)
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await query(server, "requests_total")
+        await server.start()
+        assert server.url == url
+        assert await query(server, "requests_total")
+        second = server.process.pid
     assert not running(second)
 
 

@@ -13,9 +13,9 @@ from tests.adapter.test_process import running_adapter
 from tests.adapter.upstream.aws_services import FakeAws, Key, ReceivedRequest, RefusedError, SignatureVerifier
 from tests.adapter.upstream.test_azure import Entra
 from tests.adapter.upstream.test_oauth2 import SECRET, TokenServer
-from tests.adapter.upstream.web_servers import served
 from tests.eventually import eventually
 from tests.kube.access_api import Authorities
+from tests.web_servers import served
 
 pytestmark = pytest.mark.e2e
 

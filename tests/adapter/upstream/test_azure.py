@@ -17,7 +17,7 @@ from adapter.prometheus import PrometheusClient, PrometheusOptions, PrometheusUn
 from adapter.upstream import Auth, AzureAuth
 from kube.security.certs import CertificateAuthority
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
-from tests.adapter.upstream.web_servers import served
+from tests.web_servers import served
 
 SCOPE = "https://prometheus.monitor.azure.com/.default"
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from adapter.upstream import Auth, OAuth2Auth
 from tests.adapter.test_forward import API, fetch, forwarding, listed, other_adapter
 from tests.adapter.upstream.test_oauth2 import SECRET, TokenServer
-from tests.adapter.upstream.web_servers import served
+from tests.web_servers import served
 
 
 async def test_forwarded_requests_have_a_token(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from adapter.prometheus import PrometheusClient, PrometheusOptions, PrometheusUnavailable
 from adapter.upstream import Auth, GoogleAuth
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
-from tests.adapter.upstream.web_servers import served
+from tests.web_servers import served
 
 SCOPE = "https://www.googleapis.com/auth/monitoring.read"
 POOL = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/providers/cluster"

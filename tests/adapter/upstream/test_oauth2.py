@@ -23,7 +23,7 @@ from adapter.upstream.auth import Parameters
 from adapter.upstream.oauth2 import OAuth2Tokens
 from kube.security.certs import CertificateAuthority
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
-from tests.adapter.upstream.web_servers import served
+from tests.web_servers import served
 
 SECRET = "s3cret:with/reserved+characters%"
 

@@ -19,7 +19,7 @@ from adapter.upstream.access import OutgoingRequest
 from adapter.upstream.sigv4 import signed
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
 from tests.adapter.upstream.aws_services import FakeAws, Key, ReceivedRequest, RefusedError, SignatureVerifier
-from tests.adapter.upstream.web_servers import served
+from tests.web_servers import served
 
 AUTH = Auth(sigv4=SigV4Auth(region="eu-west-1"))
 ROLE = "arn:aws:iam::123456789012:role/reader"

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -23,6 +24,7 @@ from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.forwarded import identity_headers
 from playground.apiserver.identity import User
 from tests.eventually import eventually
+from tests.web_servers import served, server_tls
 
 API = "/apis/custom.metrics.k8s.io/v1beta2"
 CHECKER = "system:kube-aggregator"
@@ -70,20 +72,11 @@ class Extension:
 async def extension(server: PlaygroundApiServer, tmp_path: Path) -> AsyncIterator[Extension]:
     authority = CertificateAuthority.create("extension")
     pair = authority.issue("extension", hosts=["adapter.default.svc"], server=True)
-    (tmp_path / "extension.crt").write_bytes(pair.cert_pem)
-    (tmp_path / "extension.key").write_bytes(pair.key_pem)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(server.pki.requestheader_ca_file))
-    context.load_cert_chain(tmp_path / "extension.crt", tmp_path / "extension.key")
-    context.verify_mode = ssl.CERT_REQUIRED
     extension = Extension(authority)
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", extension.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.01, handler_cancellation=True)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    extension.port = runner.addresses[0][1]
-    yield extension
-    await runner.cleanup()
+    tls = server_tls(pair, tmp_path, client_ca=server.pki.requestheader_ca_file)
+    async with served(extension.handle, tls=tls, handler_cancellation=True) as url:
+        extension.port = urlsplit(url).port or 0
+        yield extension
 
 
 def api_service(port: int, version: str = "v1beta2", **spec: Any) -> dict[str, Any]:
