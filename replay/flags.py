@@ -17,7 +17,7 @@ from adapter.rules.goregex import GoRegex, GoRegexError
 from autoscaler.commands.debug_client import SERVER_URL
 from autoscaler.commands.flags import config_options
 from autoscaler.core.config import Config
-from kube.process.flags import flag_section, kubeconfig_options, option_group
+from kube.process.flags import Parsed, flag_section, kubeconfig_options, option_group
 from kube.values.durations import DURATION, POSITIVE_DURATION, DurationError, parse_duration
 from kube.values.quantity import Quantity, QuantityError
 
@@ -43,93 +43,63 @@ class Moment:
         return end_ms - self.ago_ms if self.time_ms is None else self.time_ms
 
 
-class _Moment(click.ParamType[Moment]):
-    """`24h`, `2w`, RFC 3339, Unix seconds, or `now`."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
-        """Parse the flag's text."""
-        if isinstance(value, Moment):
-            return value
-        text = str(value).strip()
-        if text == "now":
-            return Moment()
-        try:
-            seconds = float(text)
-        except ValueError:
-            pass
-        else:
-            if math.isfinite(seconds) and 0 <= seconds < 1e11:
-                return Moment(round(seconds * 1000))
-            self.fail(f"{text} is not a time in Unix seconds", param, ctx)
-        try:
-            ago = parse_duration(_DAYS.sub(lambda found: f"{float(found[1]) * _DAY_HOURS[found[2]]:f}h", text))
-        except DurationError:
-            return self._absolute(text, param, ctx)
-        if ago < 0:
-            self.fail(f"{text} must not be negative: it is how long ago", param, ctx)
-        return Moment(ago_ms=round(ago * 1000))
-
-    def _absolute(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
-        try:
-            time = datetime.fromisoformat(text.upper())  # RFC 3339 allows t and z
-        except ValueError:
-            self.fail(f"{text!r} is no time: write 24h, 2w, 2026-01-31T12:00:00Z, Unix seconds, or now", param, ctx)
-        if time.tzinfo is None:
-            self.fail(f"{text!r} has no time zone: write {time.isoformat()}Z for UTC", param, ctx)
-        return Moment(round(time.timestamp() * 1000))
+def _moment(text: str) -> Moment:
+    """Parse `24h`, `2w`, RFC 3339, Unix seconds, or `now`."""
+    text = text.strip()
+    if text == "now":
+        return Moment()
+    try:
+        seconds = float(text)
+    except ValueError:
+        pass
+    else:
+        if math.isfinite(seconds) and 0 <= seconds < 1e11:
+            return Moment(round(seconds * 1000))
+        raise ValueError(f"{text} is not a time in Unix seconds")
+    try:
+        ago = parse_duration(_DAYS.sub(lambda found: f"{float(found[1]) * _DAY_HOURS[found[2]]:f}h", text))
+    except DurationError:
+        return Moment(_absolute_ms(text))
+    if ago < 0:
+        raise ValueError(f"{text} must not be negative: it is how long ago")
+    return Moment(ago_ms=round(ago * 1000))
 
 
-class _Named(click.ParamType[tuple[str, Quantity]]):
-    """NAME=QUANTITY."""
-
-    def __init__(self, what: str, *, name_required: bool) -> None:
-        self.name = f"{what}=quantity" if name_required else f"[{what}=]quantity"
-        self._name_required = name_required
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Quantity]:
-        """Parse the flag's text; the name may have an equals sign, as selectors have."""
-        name, _, text = str(value).rpartition("=")
-        if self._name_required and not name:
-            self.fail(f"{value!r} must be {self.name.upper()}, such as cpu=500m", param, ctx)
-        try:
-            quantity = Quantity.parse(text)
-        except QuantityError as error:
-            self.fail(f"{text!r} is not a quantity such as 500m or 2Gi: {error}", param, ctx)
-        if quantity.sign <= 0:
-            self.fail(f"{text} must be greater than 0", param, ctx)
-        return name, quantity
+def _absolute_ms(text: str) -> int:
+    try:
+        time = datetime.fromisoformat(text.upper())  # RFC 3339 allows t and z
+    except ValueError:
+        raise ValueError(f"{text!r} is no time: write 24h, 2w, 2026-01-31T12:00:00Z, Unix seconds, or now") from None
+    if time.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone: write {time.isoformat()}Z for UTC")
+    return round(time.timestamp() * 1000)
 
 
-class _Pattern(click.ParamType[str]):
-    """A regular expression of Prometheus."""
-
-    name = "regex"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check the flag's text."""
-        try:
-            GoRegex(str(value))
-        except GoRegexError as error:
-            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
-        return str(value)
+def _quantity_of(text: str) -> tuple[str, Quantity]:
+    """Parse `NAME=QUANTITY`; the name may have an equals sign, as selectors have, or be absent."""
+    name, _, number = text.rpartition("=")
+    try:
+        quantity = Quantity.parse(number)
+    except QuantityError as error:
+        raise ValueError(f"{number!r} is not a quantity such as 500m or 2Gi: {error}") from None
+    if quantity.sign <= 0:
+        raise ValueError(f"{number} must be greater than 0")
+    return name, quantity
 
 
-class _HPA(click.ParamType["HPAReference"]):
-    """A file, or an HPA of the cluster."""
+def _request(text: str) -> tuple[str, Quantity]:
+    if not text.rpartition("=")[0]:
+        raise ValueError(f"{text!r} must be [CONTAINER/]RESOURCE=QUANTITY, such as cpu=500m")
+    return _quantity_of(text)
 
-    name = "file|namespace/name"
 
-    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> HPAReference:
-        """Return a file if the path exists, else decide by the form of the text."""
-        if isinstance(value, HPAReference):
-            return value
-        path = Path(str(value))
-        found = _CLUSTER_NAME.fullmatch(str(value))
-        if found is None or path.exists() or path.suffix in _FILE_SUFFIXES:
-            return HPAReference(path=path)
-        return HPAReference(cluster=(found[1], found[2]))
+def _pattern(text: str) -> str:
+    """Check a regular expression of Prometheus."""
+    try:
+        GoRegex(text)
+    except GoRegexError as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +108,18 @@ class HPAReference:
 
     path: Path | None = None
     cluster: tuple[str, str] | None = None
+
+
+def _hpa(text: str) -> HPAReference:
+    """Return a file if the path exists, else decide by the form of the text."""
+    path = Path(text)
+    found = _CLUSTER_NAME.fullmatch(text)
+    if found is None or path.exists() or path.suffix in _FILE_SUFFIXES:
+        return HPAReference(path=path)
+    return HPAReference(cluster=(found[1], found[2]))
+
+
+_MOMENT: Final = Parsed("time", _moment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,14 +191,14 @@ _load_flags = option_group(
     click.option(
         "--from",
         "start",
-        type=_Moment(),
+        type=_MOMENT,
         show_default="24h; all of a CSV file, all kept decisions",
         help="Start of the load: a time, or how long before --to, such as 24h or 2w.",
     ),
-    click.option("--to", "end", type=_Moment(), default="now", help="End of the load: a time, or how long ago."),
+    click.option("--to", "end", type=_MOMENT, default="now", help="End of the load: a time, or how long ago."),
     click.option(
         "--pods",
-        type=_Pattern(),
+        type=Parsed("regex", _pattern),
         show_default="by the kind and name of the scale target",
         help="Regular expression of the names that the target's pods have had.",
     ),
@@ -243,7 +225,7 @@ _model_flags = option_group(
     ),
     click.option(
         "--request",
-        type=_Named("[container/]resource", name_required=True),
+        type=Parsed("[container/]resource=quantity", _request),
         multiple=True,
         help="What a pod or container requests, such as cpu=500m or app/cpu=500m.  [default: as in the workload beside "
         "the HPA, in the cluster, or in kube-state-metrics]",
@@ -251,7 +233,7 @@ _model_flags = option_group(
     ),
     click.option(
         "--capacity",
-        type=_Named("metric", name_required=False),
+        type=Parsed("[metric=]quantity", _quantity_of),
         multiple=True,
         help="What one ready pod can serve, such as 100 or packets_per_second=100; load above that is overload.  "
         "[default: the target per pod of the first HPA that has one]",
@@ -278,7 +260,7 @@ def input_flags(command: _F) -> _F:
 hpa_option = click.option(
     "--hpa",
     "hpas",
-    type=_HPA(),
+    type=Parsed("file|namespace/name", _hpa),
     multiple=True,
     required=True,
     help="HPA: a file, or NAMESPACE/NAME of the cluster. Can be repeated; all need the same scale target.",

@@ -17,7 +17,7 @@ from replay.compare import compare
 from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError, metric_key, metric_name
 from replay.output.charts import replicas_line
-from replay.output.comparison import Cell, notes, rows
+from replay.output.comparison import Cell, Comparison, notes, rows
 from replay.output.documents import Document
 from replay.output.figure import comparison_figure
 from replay.results import Step
@@ -58,11 +58,17 @@ async def what_if(
 ) -> WhatIfResult:
     """Replay kept decisions; see `autoscaler.ui.sources.WhatIf`. The thread ends soon if this is cancelled."""
     stopped = threading.Event()
+    assumed = Settings(config=config, pod_startup_ms=round(pod_startup * 1000), max_pods=_MAX_PODS)
+    hpas = {PRESENT: hpa, CHANGED: changed} if changed.spec != hpa.spec else {PRESENT: hpa}
 
     def compute() -> WhatIfResult:
-        settings = Settings(config=config, pod_startup_ms=round(pod_startup * 1000), max_pods=_MAX_PODS)
         try:
-            return _replayed(hpa, changed, _interruptible(records, stopped), settings, capacity, stopped)
+            load = kept_load(hpa.key, hpa.target, _interruptible(records, stopped))
+            for each in hpas.values():
+                _check(each, load)
+            given = {metric_key(hpa.spec.metrics[index].source): value for index, value in capacity.items()}
+            settings = dataclasses.replace(assumed, capacity=capacity_of(list(hpas.values()), load, given))
+            return _result(compare(hpas, load, settings, document=_Interruptible(stopped)))
         except ReplayError as error:
             raise WhatIfError(str(error)) from error
 
@@ -72,22 +78,7 @@ async def what_if(
         stopped.set()
 
 
-def _replayed(
-    hpa: HPA,
-    changed: HPA,
-    records: Iterable[DecisionRecord],
-    settings: Settings,
-    capacity: Mapping[int, float],
-    stopped: threading.Event,
-) -> WhatIfResult:
-    load = kept_load(hpa.key, hpa.target, records)
-    hpas = {PRESENT: hpa, CHANGED: changed} if changed.spec != hpa.spec else {PRESENT: hpa}
-    for each in hpas.values():
-        _check(each, load)
-    given = {metric_key(hpa.spec.metrics[index].source): value for index, value in capacity.items()}
-    settings = dataclasses.replace(settings, capacity=capacity_of(list(hpas.values()), load, given))
-
-    comparison = compare(hpas, load, settings, document=_Interruptible(stopped))
+def _result(comparison: Comparison) -> WhatIfResult:
     last = comparison.replays[-1]
     line = replicas_line(last)
     return WhatIfResult(

@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from kube.process.flags import FILE, GoCommand
+from kube.process.flags import FILE, GoCommand, Parsed
 from replay.commands import NEEDS_PLOTLY, errors_of_users, read_inputs, write_page
 from replay.flags import HPAReference, InputFlags, hpa_option, input_flags
 from replay.load import ReplayError
@@ -25,33 +25,26 @@ _INTERRUPTED: Final = 130
 _LINE_SECONDS: Final = 10
 
 
-class _Share(click.ParamType[float]):
-    """`0.1%`, as 0.001."""
+def _share(low: float, high: float) -> Parsed[float]:
+    """Return the type of a flag like `0.1%`, which is passed on as 0.001."""
 
-    name = "percentage"
-
-    def __init__(self, *, low: float, high: float) -> None:
-        self._low = low
-        self._high = high
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse the flag's text."""
-        if isinstance(value, float):
-            return value
-        match = _PERCENT.fullmatch(str(value).strip())
+    def parse(text: str) -> float:
+        match = _PERCENT.fullmatch(text.strip())
         if match is None:
-            self.fail(f"{value!r} is not a percentage such as 0.1%", param, ctx)
+            raise ValueError(f"{text!r} is not a percentage such as 0.1%")
         percent = float(match[1])
-        if not self._low <= percent <= self._high:
-            self.fail(f"{value} is not between {self._low:g}% and {self._high:g}%", param, ctx)
+        if not low <= percent <= high:
+            raise ValueError(f"{text} is not between {low:g}% and {high:g}%")
         return percent / 100
+
+    return Parsed("percentage", parse)
 
 
 @click.command(cls=GoCommand)
 @hpa_option
 @click.option(
     "--max-overload",
-    type=_Share(low=0, high=100),
+    type=_share(0, 100),
     show_default="as much as the given HPA has at the same time",
     help="Share of the requests that may be above the capacity of the ready pods, such as 0.1%.",
 )
@@ -64,7 +57,7 @@ class _Share(click.ParamType[float]):
 )
 @click.option("--bounds", type=FILE, help="YAML file with the ranges of the fields that may change.")
 @click.option(
-    "--train", type=_Share(low=10, high=90), default="70%", help="Part of the history to search on; the rest is unseen."
+    "--train", type=_share(10, 90), default="70%", help="Part of the history to search on; the rest is unseen."
 )
 @click.option("--trials", type=click.IntRange(1, 100_000), default=100, help="Most replays of the search.")
 @click.option("--jobs", type=click.IntRange(1, 256), show_default="one per core", help="Number of processes.")
