@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
 from autoscaler.core.model import InvalidMetric, MetricSource, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.observation import (
@@ -16,7 +16,6 @@ from autoscaler.core.observation import (
     ResourceResponse,
     ValuesResponse,
 )
-from replay.load import Series
 from replay.workload import Workload
 
 RESOURCE_WINDOW_MS: Final = 30_000
@@ -24,23 +23,30 @@ RESOURCE_WINDOW_MS: Final = 30_000
 _MILLI: Final = 1000.0
 _LIMIT: Final = 2**63 - 1
 
-Responder: TypeAlias = Callable[[Workload, int], MetricResponse]
-"""Return the response to a query for the workload's pods, at a time in milliseconds."""
 
-
-def responder(source: MetricSource, series: Series) -> Responder:
-    """Return the function that answers queries for a metric from its recorded values.
+def response(source: MetricSource, value: float, workload: Workload, now_ms: int) -> MetricResponse:
+    """Return the response to a query for a metric of the workload, from its recorded value; NaN: there is none.
 
     Of Pods and resource metrics, the ready pods share the total; without one there is no value. Where there is no
     recorded value, the metric fails as it would have.
     """
+    there = not math.isnan(value)
     match source:
         case PodsMetric() | ResourceMetric():
-            return _of_pods(source, series)
+            if there and workload.ready:
+                return shared_response(source, to_milli(value), workload.ready_names, now_ms)
+            if isinstance(source, ResourceMetric):
+                return ResourceResponse(())
+            return MetricError(f"the server could not find the metric {source.metric.name} for pods")
         case InvalidMetric():
-            return lambda _, __: MetricError(f"unknown metric source type {source.type}")
-        case _:
-            return _values(source, series)
+            return MetricError(f"unknown metric source type {source.type}")
+    if there:
+        return ValuesResponse(values=(to_milli(value),), timestamp_ms=now_ms)
+    if isinstance(source, ObjectMetric):
+        described = source.described_object
+        where = f"{described.kind.lower()} {described.name}"
+        return MetricError(f"the server could not find the metric {source.metric.name} for {where}")
+    return ValuesResponse(values=())
 
 
 def to_milli(value: float) -> int:
@@ -74,31 +80,3 @@ def shared_response(
             PodUsage(name=name, timestamp_ms=time_ms, window_ms=RESOURCE_WINDOW_MS, containers=values) for name in some
         ]
     return ResourceResponse(tuple(usages))
-
-
-def _of_pods(source: PodsMetric | ResourceMetric, series: Series) -> Responder:
-    missing: MetricResponse = ResourceResponse(())
-    if isinstance(source, PodsMetric):
-        missing = MetricError(f"the server could not find the metric {source.metric.name} for pods")
-
-    def respond(workload: Workload, now_ms: int) -> MetricResponse:
-        value, names = series.at(now_ms), workload.ready_names
-        if math.isnan(value) or not names:
-            return missing
-        return shared_response(source, to_milli(value), names, now_ms)
-
-    return respond
-
-
-def _values(source: MetricSource, series: Series) -> Responder:
-    missing: MetricResponse = ValuesResponse(values=())
-    if isinstance(source, ObjectMetric):
-        described = source.described_object
-        where = f"{described.kind.lower()} {described.name}"
-        missing = MetricError(f"the server could not find the metric {source.metric.name} for {where}")
-
-    def respond(_: Workload, now_ms: int) -> MetricResponse:
-        value = series.at(now_ms)
-        return missing if math.isnan(value) else ValuesResponse(values=(to_milli(value),), timestamp_ms=now_ms)
-
-    return respond

@@ -35,9 +35,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The replicas from this step to the next."""
     values: tuple[float, ...]
     """The recorded value of each metric of the spec, in its order; NaN: none."""
-    overload: float
-    """The load above capacity, at the time of the step, in the unit of the first metric that has a capacity; NaN:
-    unknown."""
     overloads: tuple[tuple[int, int], ...] = ()
     """(start, end) of each overload of a metric, until the next step."""
     loads: Loads = ()
@@ -118,10 +115,10 @@ class Replayed:
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
-    """The figures of a Summary while the replay runs."""
+    """The figures of a Summary, or of a part of the history, while the replay runs."""
 
-    has_capacity: bool
-    max_replicas: int | None
+    has_capacity: bool = True
+    max_replicas: int | None = None
     """The spec's; None for reality."""
     milliseconds: int = 0
     pod_milliseconds: int = 0
@@ -134,6 +131,13 @@ class Totals:
     overloads: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     _last_scale: tuple[int, bool] | None = None
+
+    def add(self, step: Step) -> None:
+        """Add a step."""
+        self.add_replicas(step.time_ms, step.end_ms, before=step.replicas, replicas=step.desired_replicas)
+        self.add_overload(step.overloads, step.loads)
+        if step.has_gap:
+            _extend(self.gaps, step.time_ms, step.end_ms)
 
     def add_replicas(self, start_ms: int, end_ms: int, *, before: int, replicas: int) -> None:
         """Add a time with this number of replicas; `before`: their number before it."""
@@ -157,28 +161,33 @@ class Totals:
             _extend(self.overloads, start_ms, end_ms)
         self.loads = add_loads(self.loads, loads)
 
-    def add_gap(self, start_ms: int, end_ms: int) -> None:
-        """Add a time without a metric."""
-        _extend(self.gaps, start_ms, end_ms)
+    @property
+    def pod_hours(self) -> float:
+        """Replicas x time."""
+        return self.pod_milliseconds / _HOUR_MS
+
+    @property
+    def gap_milliseconds(self) -> int:
+        """Time in which a metric had no value."""
+        return sum(end - start for start, end in self.gaps)
 
     def summary(self) -> Summary:
         """Return the figures."""
         overload_ms = sum(end - start for start, end in self.overloads)
-        gap_ms = sum(end - start for start, end in self.gaps)
         is_spec = self.max_replicas is not None
         return Summary(
             seconds=self.milliseconds / _SECOND_MS,
             min_replicas=self.least or 0,
             mean_replicas=self.pod_milliseconds / self.milliseconds if self.milliseconds else 0.0,
             max_replicas=self.most,
-            pod_hours=self.pod_milliseconds / _HOUR_MS,
+            pod_hours=self.pod_hours,
             scale_events=self.scale_events,
             flaps=self.flaps,
             overload_seconds=overload_ms / _SECOND_MS if self.has_capacity else None,
             overload_requests=sum((above for above, _ in self.loads[:1]), 0.0) if self.has_capacity else None,
             overload_ratio=highest_share(self.loads) if self.has_capacity else None,
             at_max_seconds=self.at_max_ms / _SECOND_MS if is_spec else None,
-            no_metrics_seconds=gap_ms / _SECOND_MS if is_spec else None,
+            no_metrics_seconds=self.gap_milliseconds / _SECOND_MS if is_spec else None,
         )
 
 

@@ -24,9 +24,9 @@ from autoscaler.core.observation import Observation, Scale
 from autoscaler.core.outcome import conclude
 from replay.load import Load, ReplayError, Series, check_length, metric_key, metric_name
 from replay.recorded import Recording
-from replay.responses import responder
+from replay.responses import response
 from replay.results import Replayed, Rescale, Step, Totals, sentence
-from replay.workload import Workload, integrate_overload, overload_at
+from replay.workload import Workload, integrate_overload
 
 _SELECTOR: Final = "replay=pods"
 _MILLI: Final = 1000
@@ -110,7 +110,6 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
     sources = [(metric_key(spec.source), spec.source) for spec in hpa.spec.metrics]
     series = [_series(load, key) for key, _ in sources]
     with_capacity = [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
-    responders = [responder(source, values) for (_, source), values in zip(sources, series, strict=True)]
     replicas = _initial_replicas(hpa, load, settings, start_ms)
     _check_pods(replicas, settings)
     workload = Workload(
@@ -133,7 +132,9 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
         if recorded is not None:
             observation = recording.observe(observation, recorded)
         if observation.responses is None:
-            observation = replace(observation, responses=tuple([respond(workload, now_ms) for respond in responders]))
+            pairs = zip(sources, series, strict=True)
+            responses = tuple([response(source, values.at(now_ms), workload, now_ms) for (_, source), values in pairs])
+            observation = replace(observation, responses=responses)
         decision = decide(observation, history, now_ms)
         failed = recorded is not None and recorded.record.desired_replicas == decision.scale_to and recorded.scale_error
         outcome = conclude(decision, scale_error=failed or None)
@@ -154,9 +155,6 @@ def simulate(hpa: HPA, load: Load, settings: Settings) -> Iterator[Step]:
             ready=ready,
             desired_replicas=desired,
             values=tuple([each.at(now_ms) for each in series]),
-            overload=overload_at(with_capacity[0][0].at(now_ms), ready, with_capacity[0][1])
-            if with_capacity
-            else math.nan,
             overloads=overload.times,
             loads=overload.loads,
             decision=decision,
@@ -191,10 +189,7 @@ def replay_hpa(
     first = last = None
     for step in simulate(hpa, load, settings):
         first, last = first or step, step
-        totals.add_replicas(step.time_ms, step.end_ms, before=step.replicas, replicas=step.desired_replicas)
-        totals.add_overload(step.overloads, step.loads)
-        if step.has_gap:
-            totals.add_gap(step.time_ms, step.end_ms)
+        totals.add(step)
         if step.desired_replicas != step.replicas:
             scales.append(
                 Rescale(

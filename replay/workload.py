@@ -154,11 +154,6 @@ class Overload(Struct, frozen=True):
     loads: Loads = ()
 
 
-def overload_at(load: float, ready: int, capacity: float) -> float:
-    """Return the load above capacity; NaN for NaN."""
-    return load if math.isnan(load) else max(load - ready * capacity, 0.0)
-
-
 def integrate_overload(metrics: Sequence[tuple[Series, float]], ready: Sequence[tuple[int, int, int]]) -> Overload:
     """Compare the load with the capacity of the ready pods, exactly, whenever either changes.
 

@@ -56,40 +56,15 @@ class RangeQuery:
     empty: Policy = Policy.MISSING
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The times at which queries are evaluated, in milliseconds."""
-
-    start_ms: int
-    step_ms: int
-    count: int
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.start_ms, self.start_ms + self.count * self.step_ms, self.step_ms))
-
-    @property
-    def last_ms(self) -> int:
-        """The last time."""
-        return self.start_ms + (self.count - 1) * self.step_ms
-
-    def chunks(self) -> list[Times]:
-        """Split the times at multiples of a chunk's length."""
-        length = _CHUNK_POINTS * self.step_ms
-        chunks, start, end = [], self.start_ms, self.last_ms + self.step_ms
-        while start < end:
-            until = min((start // length + 1) * length, end)
-            chunk = Times(start, self.step_ms, -((start - until) // self.step_ms))
-            chunks.append(chunk)
-            start += chunk.count * self.step_ms
-        return chunks
-
-    def halves(self) -> tuple[Times, Times]:
-        """Split the times in two."""
-        first = self.count // 2
-        return (
-            Times(self.start_ms, self.step_ms, first),
-            Times(self.start_ms + first * self.step_ms, self.step_ms, self.count - first),
-        )
+def chunks(times: range) -> list[range]:
+    """Split times in milliseconds at multiples of a chunk's length."""
+    length = _CHUNK_POINTS * times.step
+    found = []
+    while times:
+        count = -(-(length - times.start % length) // times.step)
+        found.append(times[:count])
+        times = times[count:]
+    return found
 
 
 class RangeReader:
@@ -118,49 +93,47 @@ class RangeReader:
         self._now_ms = now_ms
         self._on_chunk = on_chunk
 
-    def read(self, query: RangeQuery, times: Times) -> array[float]:
+    def read(self, query: RangeQuery, times: range) -> array[float]:
         """Return the value at each time, NaN where there is none.
 
         Raises:
             ReplayError: the server does not respond, or refuses the query.
         """
         values: array[float] = array("d")
-        for chunk in times.chunks():
+        for chunk in chunks(times):
             values.extend(self._chunk(query, chunk))
             self._on_chunk()
         return values
 
-    def _chunk(self, query: RangeQuery, times: Times) -> array[float]:
+    def _chunk(self, query: RangeQuery, times: range) -> array[float]:
         key = (
             *self._cache_key(query.destination),
             *(query.query, query.labels, query.selector, query.milli, query.total, query.nan, query.inf, query.empty),
-            *(times.start_ms, times.step_ms, times.count),
+            *(times.start, times.step, len(times)),
         )
-        cached = self._cache.get(key, times.count)
+        cached = self._cache.get(key, len(times))
         if cached is not None:
             return cached
         values = self._fetch(query, times)
-        if times.last_ms < self._now_ms - _SETTLED_MS and not all(map(math.isnan, values)):
+        if times[-1] < self._now_ms - _SETTLED_MS and not all(map(math.isnan, values)):
             self._cache.put(key, values)
         return values
 
-    def _fetch(self, query: RangeQuery, times: Times) -> array[float]:
+    def _fetch(self, query: RangeQuery, times: range) -> array[float]:
         client = self._client(query.destination)
         try:
-            result = client.range(query.query, start_ms=times.start_ms, end_ms=times.last_ms, step_ms=times.step_ms)
+            result = client.range(query.query, start_ms=times.start, end_ms=times[-1], step_ms=times.step)
         except TooLargeError as error:
-            if times.count <= _LEAST_POINTS:
+            if len(times) <= _LEAST_POINTS:
                 raise ReplayError(
-                    f"Prometheus refuses even {times.count} points of {query.name} ({error}); raise its --query.timeout"
+                    f"Prometheus refuses even {len(times)} points of {query.name} ({error}); raise its --query.timeout"
                     f" and --query.max-samples, or make the query cheaper: {shown(query.rule_query or query.query)}"
                 ) from error
-            first, second = times.halves()
-            values = self._fetch(query, first)
-            values.extend(self._fetch(query, second))
-            return values
+            half = len(times) // 2
+            return self._fetch(query, times[:half]) + self._fetch(query, times[half:])
         except RefusedError:
             if query.rule_query:
-                client.instant(query.rule_query, time_ms=times.last_ms)  # raises the error for the user's own query
+                client.instant(query.rule_query, time_ms=times[-1])  # raises the error for the user's own query
             raise
         try:
             return _combined(query, times, result)
@@ -170,14 +143,14 @@ class RangeReader:
             ) from error
 
 
-def _combined(query: RangeQuery, times: Times, result: Result) -> array[float]:
+def _combined(query: RangeQuery, times: range, result: Result) -> array[float]:
     """Return one value at each time of a result."""
-    values = array("d", [math.nan]) * times.count
+    values = array("d", [math.nan]) * len(times)
     series = sorted((one for one in result if _counts(query, one.metric)), key=lambda one: sorted(one.metric.items()))
     for one in series:
         for seconds, text in one.values:
-            index = round((seconds * 1000 - times.start_ms) / times.step_ms)
-            if not 0 <= index < times.count:
+            index = round((seconds * 1000 - times.start) / times.step)
+            if not 0 <= index < len(times):
                 continue
             value = _usable(query, float(text))
             if value is None:

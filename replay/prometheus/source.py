@@ -34,7 +34,7 @@ from replay.prometheus.cache import ChunkCache, default_folder
 from replay.prometheus.client import RangeClient
 from replay.prometheus.default_rules import complete_rules
 from replay.prometheus.errors import shown
-from replay.prometheus.ranges import RangeQuery, RangeReader, Times, progress
+from replay.prometheus.ranges import RangeQuery, RangeReader, chunks, progress
 from replay.prometheus.rules import RuleQueries
 from replay.prometheus.workload import pods_pattern, replicas_query, requests_of, requests_query
 
@@ -86,10 +86,10 @@ class PrometheusSettings:
         return f"between {rfc3339(self.start_ms)} and {rfc3339(self.end_ms)}"
 
     @property
-    def times(self) -> Times:
+    def times(self) -> range:
         """The times of the reconciliations. With the same step they are the same in each replay, as the cache needs."""
         first = self.start_ms // self.step_ms * self.step_ms + self.offset_ms
-        return Times(first, self.step_ms, -((first - self.end_ms) // self.step_ms))
+        return range(first, self.end_ms, self.step_ms)
 
 
 def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
@@ -99,11 +99,11 @@ def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
         ReplayError: a metric is missing or cannot be read, or the range is wrong.
     """
     times = settings.times
-    if times.count < 1:
+    if not times:
         raise ReplayError("the range is empty; give a --from that is before --to")
     with _clients(settings) as client:
         _check_clocks(client(Destination()), settings)
-        check_length(times.start_ms, settings.end_ms, settings.step_ms)
+        check_length(times.start, settings.end_ms, settings.step_ms)
         source = _Source(
             hpa=hpas[0],
             metrics={metric_key(spec.source): spec.source for each in hpas for spec in each.spec.metrics},
@@ -203,7 +203,7 @@ class _Source:
         settings, times = self.settings, self.settings.times
         cache = ChunkCache(settings.cache)
         reality = [query for ready in (False, True) if (query := replicas_query(self.hpa, ready=ready)).query]
-        total = (len(queries) + len(reality)) * len(times.chunks())
+        total = (len(queries) + len(reality)) * len(chunks(times))
         with progress(total, shown_on_terminal=settings.show_progress) as advance:
             reader = RangeReader(
                 self.client,
@@ -225,7 +225,7 @@ class _Source:
         for key, query in queries.items():
             _check_values(query, values[key], settings, self.client(query.destination))
         return Load(
-            start_ms=times.start_ms - settings.offset_ms,
+            start_ms=times.start - settings.offset_ms,
             end_ms=settings.end_ms,
             series=values,
             requests=self._requests(),

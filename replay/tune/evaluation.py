@@ -16,14 +16,13 @@ from msgspec import Struct
 
 from autoscaler.objects.hpa import parse_hpa
 from replay.load import Load
-from replay.results import Step, add_loads, highest_share
+from replay.results import Totals, add_loads, highest_share
 from replay.simulation import Settings, simulate
 from replay.tune.space import Candidate
 from replay.tune.specs import candidate_object
 from replay.tune.split import Split
 from replay.workload import Loads
 
-_HOUR_MS: Final = 3_600_000
 _CHECK_STEPS: Final = 240
 """Steps between two looks at the limits."""
 
@@ -34,9 +33,9 @@ class Figures(Struct, frozen=True):
     pod_hours: float = 0.0
     loads: Loads = ()
     scale_events: int = 0
-    steps: int = 0
-    gaps: int = 0
-    """The steps in which a metric had no value."""
+    milliseconds: int = 0
+    gap_milliseconds: int = 0
+    """In which a metric had no value."""
 
     @property
     def overload_ratio(self) -> float:
@@ -51,15 +50,15 @@ class Figures(Struct, frozen=True):
     @property
     def has_load(self) -> bool:
         """False: the load was zero, or had no values most of the time."""
-        return any(load for _, load in self.loads) and 2 * self.gaps <= self.steps
+        return any(load for _, load in self.loads) and 2 * self.gap_milliseconds <= self.milliseconds
 
     def __add__(self, other: Figures) -> Figures:
         return Figures(
             self.pod_hours + other.pod_hours,
             add_loads(self.loads, other.loads),
             self.scale_events + other.scale_events,
-            self.steps + other.steps,
-            self.gaps + other.gaps,
+            self.milliseconds + other.milliseconds,
+            self.gap_milliseconds + other.gap_milliseconds,
         )
 
 
@@ -126,51 +125,35 @@ def evaluate(
     load = replace(problem.load, end_ms=ends[-1])
     counted_from = problem.load.start_ms + problem.split.warm_up_ms
     found: list[Figures] = []
-    part, all_so_far, steps = _Part(), _Part(), 0
+    part, whole, steps = Totals(), Totals(), 0
     settings = replace(problem.settings, offset_ms=problem.settings.offset_ms + offset_ms)
     for step in simulate(hpa, load, settings):
         if step.time_ms < counted_from:
             continue
         while step.time_ms >= ends[len(found)]:
-            found.append(part.figures())
-            part = _Part()
+            found.append(_figures(part))
+            part = Totals()
         part.add(step)
-        all_so_far.add(step)
+        whole.add(step)
         steps += 1
         if steps % _CHECK_STEPS == 0:
             if is_interrupted():
                 raise Stopped
-            if limits is not None and all_so_far.exceeds(limits):
-                found.append(part.figures())
+            if limits is not None and _exceeds(whole, limits):
+                found.append(_figures(part))
                 return Evaluation(tuple(found), False, time.process_time() - started)
-    found.append(part.figures())
+    found.append(_figures(part))
     found.extend([Figures()] * (parts - len(found)))
     return Evaluation(tuple(found), True, time.process_time() - started)
 
 
-@dataclass(slots=True)
-class _Part:
-    """The sums of a part that is not over."""
+def _figures(totals: Totals) -> Figures:
+    return Figures(totals.pod_hours, totals.loads, totals.scale_events, totals.milliseconds, totals.gap_milliseconds)
 
-    pod_ms: int = 0
-    loads: Loads = ()
-    scale_events: int = 0
-    steps: int = 0
-    gaps: int = 0
 
-    def add(self, step: Step) -> None:
-        self.pod_ms += step.desired_replicas * (step.end_ms - step.time_ms)
-        self.loads = add_loads(self.loads, step.loads)
-        self.scale_events += step.desired_replicas != step.replicas
-        self.steps += 1
-        self.gaps += step.has_gap
-
-    def exceeds(self, limits: Limits) -> bool:
-        above = any(above > limit for (above, _), limit in zip(self.loads, limits.overloads, strict=False))
-        return above or self.pod_ms / _HOUR_MS > limits.pod_hours
-
-    def figures(self) -> Figures:
-        return Figures(self.pod_ms / _HOUR_MS, self.loads, self.scale_events, self.steps, self.gaps)
+def _exceeds(totals: Totals, limits: Limits) -> bool:
+    above = any(above > limit for (above, _), limit in zip(totals.loads, limits.overloads, strict=False))
+    return above or totals.pod_hours > limits.pod_hours
 
 
 def project(stopped: Evaluation, given: Sequence[Figures]) -> tuple[Figures, ...]:

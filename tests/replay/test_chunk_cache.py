@@ -16,7 +16,7 @@ from replay.load import ReplayError
 from replay.prometheus.cache import ChunkCache, default_folder
 from replay.prometheus.client import RangeClient, Result, ResultSeries
 from replay.prometheus.errors import TooLargeError
-from replay.prometheus.ranges import RangeQuery, RangeReader, Times, progress
+from replay.prometheus.ranges import RangeQuery, RangeReader, progress
 
 DAY = 86_400_000
 NOW = 20_000 * DAY
@@ -44,7 +44,7 @@ class Server(RangeClient):
         return [ResultSeries(metric={}, values=[(time / 1000, str(time // step_ms)) for time in times])]
 
 
-def read(server: Server, folder: Path, times: Times, *, tenant: str = "", query: RangeQuery = QUERY) -> array[float]:
+def read(server: Server, folder: Path, times: range, *, tenant: str = "", query: RangeQuery = QUERY) -> array[float]:
     def client(destination: Destination) -> RangeClient:
         assert destination is DEFAULT_DESTINATION
         return server
@@ -53,8 +53,12 @@ def read(server: Server, folder: Path, times: Times, *, tenant: str = "", query:
     return reader.read(query, times)
 
 
-def day(*, ago: float = 2, count: int = 5_760) -> Times:
-    return Times(round(NOW - ago * DAY), STEP, count)
+def times_of(start: int, count: int) -> range:
+    return range(start, start + count * STEP, STEP)
+
+
+def day(*, ago: float = 2, count: int = 5_760) -> range:
+    return times_of(round(NOW - ago * DAY), count)
 
 
 def test_cached_chunks_are_not_requested_again(tmp_path: Path) -> None:
@@ -70,7 +74,7 @@ def test_cached_chunks_are_not_requested_again(tmp_path: Path) -> None:
 def test_later_replay_requests_only_what_is_new(tmp_path: Path) -> None:
     read(Server(), tmp_path, day())
     server = Server()
-    read(server, tmp_path, Times(day().start_ms + 60_000, STEP, 5_760))
+    read(server, tmp_path, times_of(day().start + 60_000, 5_760))
     # The first chunk, which begins later, and the last one.
     assert [count for _, count in server.requested] == [1_436, 4]
 
@@ -100,16 +104,16 @@ def test_damaged_chunk_is_requested_again(tmp_path: Path, damage: bytes | None) 
 
 
 def test_recent_chunk_is_not_cached(tmp_path: Path) -> None:
-    times = Times(NOW - 1_000 * STEP, STEP, 1_000)
+    times = times_of(NOW - 1_000 * STEP, 1_000)
     read(Server(), tmp_path, times)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_chunk_without_values_is_not_cached(tmp_path: Path) -> None:
     times = day(count=1_000)
-    values = read(Server(without=range(times.start_ms, times.last_ms + 1)), tmp_path, times)
+    values = read(Server(without=range(times.start, times[-1] + 1)), tmp_path, times)
     assert all(map(math.isnan, values))
-    assert read(Server(), tmp_path, times)[0] == times.start_ms // STEP
+    assert read(Server(), tmp_path, times)[0] == times.start // STEP
 
 
 def test_tenants_and_queries_have_chunks_of_their_own(tmp_path: Path) -> None:
@@ -176,7 +180,7 @@ def test_memory_is_that_of_the_values(tmp_path: Path) -> None:
 def test_milli_units_stay_exact(tmp_path: Path) -> None:
     start = 1_001 * STEP  # the server's first value; 1001 / 1000 * 1000 is less than 1001 in floating point
     query = RangeQuery(name="queue", query="queue", milli=True, total=True)
-    values = read(Server(), tmp_path, Times(start, STEP, 5_000), query=query)
+    values = read(Server(), tmp_path, times_of(start, 5_000), query=query)
     assert [int(value * 1000) for value in values] == list(range(1_001, 6_001))
 
 
@@ -201,4 +205,4 @@ def test_reader_reports_each_chunk(tmp_path: Path) -> None:
         on_chunk=lambda: chunks.append(None),
     )
     reader.read(QUERY, day())
-    assert len(chunks) == len(day().chunks()) == 4
+    assert len(chunks) == 4

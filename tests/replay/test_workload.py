@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
-import pytest
-
 from autoscaler.core.pods import calculate_pod_requests, is_pod_ready
-from replay.workload import Workload, integrate_overload, overload_at
+from replay.workload import Workload, integrate_overload
 from tests.replay.builders import GAP, START_MS, series_of
 
 
@@ -138,12 +134,3 @@ def test_gaps_have_no_overload() -> None:
 
     assert overload.times == ((START_MS, START_MS + 15_000),)
     assert overload.loads == ((1500.0, 3000.0),)
-
-
-@pytest.mark.parametrize(("load", "ready", "expected"), [(250.0, 2, 50.0), (150.0, 2, 0.0), (80.0, 0, 80.0)])
-def test_overload_at_a_time(load: float, ready: int, expected: float) -> None:
-    assert overload_at(load, ready, 100.0) == expected
-
-
-def test_overload_of_a_gap_is_unknown() -> None:
-    assert math.isnan(overload_at(GAP, 2, 100.0))
