@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from adapter.diagnosis.explain import Target, TargetError
 from adapter.diagnosis.probe import Selection
 from adapter.diagnosis.report import Explanation
-from adapter.ui.live import CheckAccess, changed_parts
 from adapter.ui.reports import Reports
 from kube.api.status import StatusError
 from kube.security.request_info import Query
 from kube.values.selectors import LabelSelector, SelectorError
-from kube.web.event_stream import ServerEvent
-from kube.web.templates import Templates
+from kube.web.live import View
 
 _FIELDS: Final = ("metric", "namespace", "name", "labelSelector", "metricLabelSelector")
 
@@ -66,35 +64,13 @@ class MetricForm:
         return cls(texts, target, selection, errors)
 
 
-class MetricPage:
-    """Renders the page and its events."""
-
-    def __init__(self, reports: Reports, templates: Templates, *, tick_seconds: float) -> None:
-        self._reports = reports
-        self._templates = templates
-        self._tick_seconds = tick_seconds
-
-    async def page(self, form: MetricForm, *, events: str) -> str:
-        """Return the page; without a metric only the form."""
-        values = await self._values(form)
-        return self._templates.render("metric.html", form=form, events=events if form.target else "", **values)
-
-    async def events(self, form: MetricForm, *, check_access: CheckAccess) -> AsyncIterator[ServerEvent]:
-        """Yield what changes, from the present state on."""
-
-        async def parts() -> Mapping[str, str]:
-            """Return the present parts of the page, {name: HTML}."""
-            return {"explanation": self._templates.render("_explanation.html", **await self._values(form))}
-
-        async for event in changed_parts(parts, check_access, tick_seconds=self._tick_seconds):
-            yield event
-
-    async def _values(self, form: MetricForm) -> Mapping[str, Any]:
-        explanation: Explanation | None = None
-        problem = ""
-        if form.target is not None:
-            try:
-                explanation = await self._reports.explanation(form.target, form.selection)
-            except StatusError as error:
-                problem = error.message
-        return {"explanation": explanation, "problem": problem}
+async def metric_view(reports: Reports, form: MetricForm) -> View:
+    """Return what `explain` says; without a metric only the form."""
+    explanation: Explanation | None = None
+    problem = ""
+    if form.target is not None:
+        try:
+            explanation = await reports.explanation(form.target, form.selection)
+        except StatusError as error:
+            problem = error.message
+    return View(values={"form": form, "explanation": explanation, "problem": problem})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from adapter.diagnosis.lint import about
@@ -15,17 +15,16 @@ from adapter.rules import AnyRule, Rule, ScheduleRule
 from adapter.rules.model import shortened
 from adapter.ui.figures import RuleFigures, rule_figures, server_figures
 from adapter.ui.formatting import element_id, rounded_age
-from adapter.ui.live import CheckAccess
 from adapter.ui.reports import Reports
 from adapter.ui.sources import ActiveRules, Sources
-from kube.api.status import StatusError
-from kube.web.event_stream import ServerEvent
+from kube.api.status import StatusError, not_found
+from kube.web.live import Rows, View
 from kube.web.templates import Templates
 
-SECTIONS: Final = ("summary", "findings", "servers", "file", "cache")
-"""The parts of the page that are replaced as a whole; their templates are `_overview_NAME.html`."""
+SECTIONS: Final = tuple(f"_overview_{name}.html" for name in ("summary", "findings", "servers", "file", "cache"))
+"""The parts of the page that are replaced as a whole."""
 
-_ROWS_AT_ONCE: Final = 50  # rendered without a break
+_NO_ROWS: Final = '<tr id="no-rules" role="row"><td role="cell" colspan="6">No rule fits.</td></tr>'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,101 +77,39 @@ class RuleRow:
         return bool(self.failure or self.errors or self.warnings or self.paused) or not self.listed
 
 
-@dataclass(frozen=True, slots=True)
-class RuleFilter:
-    """The rows to show: those that contain a text in the key, the query or a metric's name; those with problems."""
-
-    text: str = ""
-    problems: bool = False
-
-    def shows(self, row: RuleRow, rule: AnyRule, active: ActiveRules) -> bool:
-        """Return whether a row is shown."""
-        if self.problems and not row.has_problem:
-            return False
-        wanted = self.text.lower()
-        if not wanted or wanted in row.key.lower() or wanted in row.about.lower():
-            return True
-        return any(wanted in source.metric.lower() for source in active.catalog.state(rule).sources)
-
-
 class Overview:
-    """Renders the page and its events."""
+    """Reads what the page shows; `findings_seconds`: see AdapterPages."""
 
-    def __init__(
-        self,
-        sources: Sources,
-        reports: Reports,
-        templates: Templates,
-        *,
-        tick_seconds: float,
-        findings_seconds: float,
-    ) -> None:
+    def __init__(self, sources: Sources, reports: Reports, templates: Templates, *, findings_seconds: float) -> None:
         self._sources = sources
         self._reports = reports
         self._templates = templates
-        self._tick_seconds = tick_seconds
         self._findings_seconds = findings_seconds
 
-    async def page(self, rule_filter: RuleFilter, *, events: str) -> str:
-        """Return the page; `events` is the URL of its event stream."""
-        try:
-            async with asyncio.timeout(self._findings_seconds):
-                findings, problem = await self._found()
-        except TimeoutError:
-            findings, problem = None, ""
-        values = self._values(findings, problem)
-        rows = self._rows(rule_filter, findings or ())
-        return await asyncio.to_thread(
-            self._templates.render, "overview.html", rows=rows, filter=rule_filter, events=events, **values
-        )
+    async def view(self, digest: str, *, text: str, problems: bool) -> View:
+        """Return the rules that contain a text in the key, the query or a metric's name, or only those with problems.
 
-    async def events(self, rule_filter: RuleFilter, check_access: CheckAccess) -> AsyncIterator[ServerEvent]:
-        """Yield what changes, from the present state on."""
-        digest = self._sources.active().rules.digest
-        shown: dict[str, str] = {}
-        keys: list[str] | None = None
-        rows_before: dict[str, RuleRow] = {}
-        while True:
-            await check_access()
-            findings, problem = await self._found()
-            if self._sources.active().rules.digest != digest:
-                yield ServerEvent("reload", "")
-                return
-            rows = self._rows(rule_filter, findings)
-            if [row.key for row in rows] != keys:
-                keys = [row.key for row in rows]
-                yield ServerEvent("replace", await self._table(rows))
-            else:
-                changed = [row for row in rows if rows_before.get(row.key) != row]
-                if changed:
-                    yield ServerEvent("replace", await self._table_rows(changed))
-            rows_before = {row.key: row for row in rows}
-            values = self._values(findings, problem)
-            sections = {name: self._templates.render(f"_overview_{name}.html", **values) for name in SECTIONS}
-            new = [html for name, html in sections.items() if shown.get(name) != html]
-            if new:
-                yield ServerEvent("replace", "\n".join(new))
-            shown = sections
-            await asyncio.sleep(self._tick_seconds)
-
-    async def _found(self) -> tuple[tuple[Finding, ...], str]:
-        """Return the findings of `check`, or why there are none."""
+        Raises:
+            StatusError: 404, the rules file is no longer that of the digest.
+        """
+        findings: Sequence[Finding] | None = ()
+        problem = ""
         try:
-            return await self._reports.findings(), ""
+            findings = await self._reports.findings(within=self._findings_seconds)
         except StatusError as error:
-            return (), error.message
+            problem = error.message
+        if self._sources.active().rules.digest != digest:
+            raise not_found("the rules were loaded again")
+        rows = Rows(
+            id="rules",
+            states={row.id: row for row in self._rows(findings or (), text.lower(), problems=problems)},
+            render=partial(self._templates.render, "_overview_row.html"),
+            empty=_NO_ROWS,
+        )
+        values = {**self._values(findings, problem), "text": text, "problems": problems}
+        return View(values=values, rows=rows)
 
-    async def _table(self, rows: Sequence[RuleRow]) -> str:
-        return f'<tbody id="rules">{await self._table_rows(rows)}</tbody>'
-
-    async def _table_rows(self, rows: Sequence[RuleRow]) -> str:
-        made = []
-        for start in range(0, len(rows) or 1, _ROWS_AT_ONCE):
-            made.append(self._templates.render("_overview_rows.html", rows=rows[start : start + _ROWS_AT_ONCE]))
-            await asyncio.sleep(0)
-        return "".join(made)
-
-    def _rows(self, rule_filter: RuleFilter, findings: Sequence[Finding]) -> list[RuleRow]:
+    def _rows(self, findings: Sequence[Finding], wanted: str, *, problems: bool) -> list[RuleRow]:
         active = self._sources.active()
         # A rule that cannot be listed says so by itself.
         counts = Counter((one.rule, one.severity) for one in findings if one.code != "not-listed")
@@ -192,7 +129,7 @@ class Overview:
                 paused=tuple(sorted(paused.get(rule.key, ()), key=lambda why: why.value)),
                 figures=figures.get(rule.key, RuleFigures()),
             )
-            if rule_filter.shows(row, rule, active):
+            if (row.has_problem or not problems) and _contains(row, rule, active, wanted):
                 rows.append(row)
         return rows
 
@@ -224,6 +161,12 @@ class Overview:
             "relist_interval": sources.relist_interval,
             "now": sources.clock(),
         }
+
+
+def _contains(row: RuleRow, rule: AnyRule, active: ActiveRules, wanted: str) -> bool:
+    if wanted in row.key.lower() or wanted in row.about.lower():
+        return True
+    return any(wanted in source.metric.lower() for source in active.catalog.state(rule).sources)
 
 
 def _place(rule: AnyRule) -> tuple[bool, int]:

@@ -1,15 +1,11 @@
 """The paths of the pages.
 
 /                     all rules; `q` and `show=problems` choose rows
-/events               changes of these, as server-sent events
 /rules/KEY            one rule, such as /rules/rules[2]; `q` and `page` choose series
-/rules/KEY/events     its changes
 /objects              the objects with rules; `q`, `show=problems` and `page` choose rows
-/objects/events       its changes
 /object               one of them; `kind`, `namespace`, `name`; `rule` is the number of one of several rules
-/object/events        its changes
 /metric               one metric, explained; `metric`, `namespace`, `name`, `labelSelector`, `metricLabelSelector`
-/metric/events        its changes
+PAGE/events           changes of a page above, as server-sent events
 /try                  check the rule of the parameter `rule`; `section` is rules or externalRules
 /static/FILE          styles and scripts
 
@@ -20,8 +16,11 @@ tried can query everything in Prometheus, so that requires a right of its own: /
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -29,20 +28,20 @@ from aiohttp import web
 
 from adapter.rules.objects import ObjectName
 from adapter.ui.formatting import age_text, metric_target, object_url, rule_url, time_text
-from adapter.ui.live import CheckAccess
-from adapter.ui.metric_page import MetricForm, MetricPage
-from adapter.ui.object_pages import ObjectFilter, ObjectPage, ObjectsPage
-from adapter.ui.overview import Overview, RuleFilter
+from adapter.ui.metric_page import MetricForm, metric_view
+from adapter.ui.object_pages import object_view, objects_view
+from adapter.ui.overview import SECTIONS, Overview
 from adapter.ui.reports import Reports
-from adapter.ui.rule_page import RulePage
+from adapter.ui.rule_page import RESOURCE_RULES, resource_rules_view, rule_view
 from adapter.ui.sources import Sources
 from adapter.ui.trial import Trials
-from adapter.ui.trial_page import TrialPage
+from adapter.ui.trial_page import trial_view
 from kube.api.status import not_found
+from kube.security.authentication import User
 from kube.security.authorization import Authorizer
 from kube.security.request_info import Query, RequestInfo
 from kube.values.durations import format_duration
-from kube.web.event_stream import EventStream
+from kube.web.live import LivePages, Page, Throttle, View
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
@@ -50,13 +49,43 @@ from kube.web.templates import Templates
 _RULES_RIGHT: Final = "/debug/rules"
 _TRY_RIGHT: Final = "/debug/try"
 _SAME_ORIGIN: Final = "same-origin"  # browsers before 2023 do not send the header
-# The parameters of the list of objects, and of the page of one.
-_LIST: Final = ("q", "show", "page")
-_ONE: Final = ("kind", "namespace", "name", "rule")
 # Between two updates of a page of figures, and of one for which Prometheus is queried.
 _FIGURES_SECONDS: Final = 2.0
 _QUERIES_SECONDS: Final = 10.0
 _FINDINGS_SECONDS: Final = 1.0
+
+
+@dataclass(kw_only=True)
+class _Page(Page):
+    """A page that is read again every few seconds.
+
+    Attributes:
+        read: returns the view. Raises StatusError.
+        right: the path that the user must have the right to `get`.
+        seconds: between two updates.
+        authorizer: reviews access; None: on loopback.
+    """
+
+    template: str
+    read: Callable[[], Awaitable[View]]
+    right: str = _RULES_RIGHT
+    parts: Sequence[str] = ()
+    seconds: float = _QUERIES_SECONDS
+    in_thread: bool = True
+    user: User | None = None
+    events_url: str = ""
+    authorizer: Authorizer | None = None
+
+    async def check(self) -> None:
+        if self.authorizer is not None:
+            assert self.user is not None, "requests on other addresses than loopback are authenticated"
+            await self.authorizer.authorize(self.user, RequestInfo(verb="get", path=self.right))
+
+    async def load(self, _: Throttle) -> View:
+        return await self.read()
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self.seconds)
 
 
 class AdapterPages:
@@ -66,7 +95,7 @@ class AdapterPages:
         sources: what the pages read.
         authorizer: reviews access; None: on a loopback address, where everyone may see everything.
         tick_seconds: the time between two updates of an open page; None: each page has its own.
-        findings_seconds: how long the first view waits for the findings of `check`, which follow live.
+        findings_seconds: how long a view waits for the findings of `check`, which follow live.
         clock: monotonic, in seconds.
     """
 
@@ -79,7 +108,9 @@ class AdapterPages:
         findings_seconds: float = _FINDINGS_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._sources = sources
         self._authorizer = authorizer
+        self._tick_seconds = tick_seconds
         self.static = StaticFiles(["kube.web", "adapter.ui"])
         self.templates = Templates(
             "adapter.ui",
@@ -92,88 +123,81 @@ class AdapterPages:
             rule_url=rule_url,
             time_text=time_text,
         )
-        reports = Reports(sources, clock=clock)
-        figures, queries = (_FIGURES_SECONDS, _QUERIES_SECONDS) if tick_seconds is None else (tick_seconds,) * 2
-        self._overview = Overview(
-            sources, reports, self.templates, tick_seconds=figures, findings_seconds=findings_seconds
-        )
-        self._rule = RulePage(sources, reports, self.templates, tick_seconds=queries)
-        self._objects = ObjectsPage(sources, self.templates, tick_seconds=queries)
-        self._object = ObjectPage(sources, reports, self.templates, tick_seconds=queries)
-        self._metric = MetricPage(reports, self.templates, tick_seconds=queries)
-        self._trial = TrialPage(Trials(sources), self.templates)
+        self._live = LivePages(self.templates)
+        self._reports = Reports(sources, clock=clock)
+        self._overview = Overview(sources, self._reports, self.templates, findings_seconds=findings_seconds)
+        self._trials = Trials(sources)
 
     async def respond(self, request: PageRequest) -> web.StreamResponse:
         """Return the response. Raises StatusError."""
-        query = request.query
-        match request.segments:
-            case () | ("events",):
-                rule_filter = RuleFilter(query.get("q").strip(), query.get("show") == "problems")
-                check = await self._checked(request, _RULES_RIGHT)
-                if request.segments:
-                    return EventStream(self._overview.events(rule_filter, check))
-                return _html(await self._overview.page(rule_filter, events=_url("/events", query, "q", "show")))
-            case ("rules", key) | ("rules", key, "events"):
-                check = await self._checked(request, _RULES_RIGHT)
-                text, number = query.get("q").strip(), _number(query, "page", 1)
-                if len(request.segments) == 3:
-                    events = self._rule.events(key, text=text, page=number, check_access=check)
-                    return EventStream(events)
-                url = _url(f"/rules/{quote(key)}/events", query, "q", "page")
-                return _html(await self._rule.page(key, text=text, page=number, events=url))
-            case ("objects",) | ("objects", "events"):
-                check = await self._checked(request, _RULES_RIGHT)
-                shown = ObjectFilter(query.get("q").strip(), query.get("show") == "problems", _number(query, "page", 1))
-                if len(request.segments) == 2:
-                    return EventStream(self._objects.events(shown, check_access=check))
-                return _html(await self._objects.page(shown, events=_url("/objects/events", query, *_LIST)))
-            case ("object",) | ("object", "events"):
-                check = await self._checked(request, _RULES_RIGHT)
+        events = request.segments[-1:] == ("events",)
+        segments = request.segments[:-1] if events else request.segments
+        page = self._page(segments, request)
+        page.user, page.authorizer = request.user, self._authorizer
+        if page.parts:
+            page.events_url = _url([*segments, "events"], request.query)
+            page.seconds = page.seconds if self._tick_seconds is None else self._tick_seconds
+        return await self._live.respond(page, events=events)
+
+    def _page(self, segments: Sequence[str], request: PageRequest) -> _Page:
+        sources, reports, query = self._sources, self._reports, request.query
+        text, problems = query.get("q").strip(), query.get("show") == "problems"
+        match segments:
+            case ():
+                digest = sources.active().rules.digest
+                return _Page(
+                    template="overview.html",
+                    parts=SECTIONS,
+                    read=partial(self._overview.view, digest, text=text, problems=problems),
+                    seconds=_FIGURES_SECONDS,
+                )
+            case ("rules", key) if key == RESOURCE_RULES:
+                return _Page(
+                    template="rule.html",
+                    parts=("_rule_examples.html",),
+                    read=partial(resource_rules_view, sources, reports),
+                )
+            case ("rules", key):
+                return _Page(
+                    template="rule.html",
+                    parts=("_rule_facts.html", "_rule_findings.html", "_rule_examples.html", "_rule_series.html"),
+                    read=partial(rule_view, sources, reports, key, text=text, page=_number(query, "page", 1)),
+                )
+            case ("objects",):
+                return _Page(
+                    template="objects.html",
+                    parts=("_objects.html",),
+                    read=partial(objects_view, sources, text=text, problems=problems, page=_number(query, "page", 1)),
+                )
+            case ("object",):
                 name = ObjectName(query.get("kind"), query.get("namespace"), query.get("name"))
-                number = _number(query, "rule", 0)
-                if len(request.segments) == 2:
-                    return EventStream(self._object.events(name, number=number, check_access=check))
-                return _html(await self._object.page(name, number=number, events=_url("/object/events", query, *_ONE)))
-            case ("metric",) | ("metric", "events"):
+                return _Page(
+                    template="object.html",
+                    parts=("_object_facts.html", "_rule_findings.html", "_rule_examples.html"),
+                    read=partial(object_view, sources, reports, name, number=_number(query, "rule", 0)),
+                )
+            case ("metric",):
                 form = MetricForm.parse(query)
-                right = f"/debug/metrics/{form.target}" if form.target is not None else _RULES_RIGHT
-                check = await self._checked(request, right)
-                if len(request.segments) == 2:
-                    return EventStream(self._metric.events(form, check_access=check))
-                return _html(await self._metric.page(form, events=_url("/metric/events", query, *form.texts)))
+                return _Page(
+                    template="metric.html",
+                    parts=("_explanation.html",) if form.target is not None else (),
+                    read=partial(metric_view, reports, form),
+                    right=f"/debug/metrics/{form.target}" if form.target is not None else _RULES_RIGHT,
+                )
             case ("try",):
-                await self._checked(request, _TRY_RIGHT)
                 # A link of another site, or of a mail, must not run queries with the rights of who follows it.
                 is_own = request.raw.headers.get("Sec-Fetch-Site", _SAME_ORIGIN) == _SAME_ORIGIN
-                return _html(await self._trial.page(query.get("rule"), query.get("section"), runs=is_own))
+                return _Page(
+                    template="try.html",
+                    read=partial(trial_view, self._trials, query.get("rule"), query.get("section"), runs=is_own),
+                    right=_TRY_RIGHT,
+                )
         raise not_found("there is no such page")
 
-    async def _checked(self, request: PageRequest, path: str) -> CheckAccess:
-        """Check that the user may `get` a path; return a function that checks it again.
 
-        Raises:
-            StatusError: 403 if not, 500 or 503 if the API server did not decide.
-        """
-        authorizer, user = self._authorizer, request.user
-
-        async def check() -> None:
-            """Check the right of the user now. Raises StatusError."""
-            if authorizer is not None:
-                assert user is not None, "requests on other addresses than loopback are authenticated"
-                await authorizer.authorize(user, RequestInfo(verb="get", path=path))
-
-        await check()
-        return check
-
-
-def _html(text: str) -> web.Response:
-    return web.Response(text=text, content_type="text/html", charset="utf-8")
-
-
-def _url(path: str, query: Query, *parameters: str) -> str:
-    """Return the URL of a page's events, with some of the page's parameters."""
-    given = [(name, query.get(name)) for name in parameters if query.get(name)]
-    return f"{path}?{urlencode(given)}" if given else path
+def _url(segments: Sequence[str], query: Query) -> str:
+    parameters = urlencode([(name, text) for name, text in query.pairs if text])
+    return f"/{'/'.join(map(quote, segments))}{parameters and f'?{parameters}'}"
 
 
 def _number(query: Query, parameter: str, default: int) -> int:

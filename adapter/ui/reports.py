@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from cachetools import TTLCache
 
@@ -29,6 +29,8 @@ from kube.api.client import KubeError
 from kube.api.status import service_unavailable
 
 _T = TypeVar("_T")
+_Version: TypeAlias = tuple[str, Hashable]
+"""The digest of the rules file, and the version of its catalog."""
 
 _EXAMPLES: Final = 3  # of each rule
 _AT_ONCE: Final = 2
@@ -45,13 +47,14 @@ class Reports:
         self._flights: SingleFlight[Hashable, object] = SingleFlight()
         self._slots = asyncio.Semaphore(_AT_ONCE)
         # The findings of the last version, with the version.
-        self._findings: tuple[Hashable, tuple[Finding, ...]] = (None, ())
+        self._findings: tuple[_Version | None, tuple[Finding, ...]] = (None, ())
         self._checking: tuple[Hashable, asyncio.Task[None] | None] = (None, None)
 
-    async def findings(self) -> tuple[Finding, ...]:
+    async def findings(self, *, within: float | None = None) -> tuple[Finding, ...] | None:
         """Return what `check` finds in all rules without querying values, in the order of the file.
 
-        It is made again when the file, the series or the failures of lists have changed.
+        They are made again when the file, the series or the failures of lists have changed. If that takes longer than
+        `within` seconds, they are those before the change of series, or None if the file has changed.
 
         Raises:
             StatusError: 503, the API server cannot list its resources.
@@ -59,7 +62,12 @@ class Reports:
         active = self._sources.active()
         version = _version(active)
         if self._findings[0] != version:
-            await self._checked(version, active)
+            try:
+                async with asyncio.timeout(within):
+                    await self._checked(version, active)
+            except TimeoutError:
+                if self._findings[0] is None or self._findings[0][0] != version[0]:
+                    return None
         paused = paused_findings(active.coalescer.paused()) if active.coalescer is not None else ()
         return in_order((*self._findings[1], *paused), active.rules) if paused else self._findings[1]
 
@@ -69,7 +77,7 @@ class Reports:
         report, online = await self._valid(
             (active.rules.digest, rule.key), lambda: check_rule(active.catalog, rule, active.probe, examples=_EXAMPLES)
         )
-        found = [finding for finding in await self.findings() if finding.rule == rule.key]
+        found = [finding for finding in await self.findings() or () if finding.rule == rule.key]
         return report, (*found, *unknown(online, found))
 
     async def object_rule(self, one: RuleObject, rule: AnyRule) -> tuple[RuleReport, tuple[Finding, ...]]:
@@ -119,7 +127,7 @@ class Reports:
 
         return await self._valid((active.rules.digest, target, str(selection)), explained)
 
-    async def _checked(self, version: Hashable, active: ActiveRules) -> None:
+    async def _checked(self, version: _Version, active: ActiveRules) -> None:
         """Check all rules, or join the check that is under way. It goes on if the caller is cancelled."""
         task = self._checking[1]
         if task is None or task.done() or self._checking[0] != version:
@@ -128,7 +136,7 @@ class Reports:
             self._checking = version, task
         await asyncio.shield(task)
 
-    async def _check(self, version: Hashable, active: ActiveRules) -> None:
+    async def _check(self, version: _Version, active: ActiveRules) -> None:
         async with self._slots:
             try:
                 report = await check(active.catalog, self._sources.lookup, active.probe, knows_cluster=True, examples=0)
@@ -154,7 +162,7 @@ class Reports:
         return cast("_T", await self._flights.do(key, limited))
 
 
-def _version(active: ActiveRules) -> Hashable:
+def _version(active: ActiveRules) -> _Version:
     """Identify everything that the findings depend on."""
     return active.rules.digest, active.catalog.version
 

@@ -6,9 +6,9 @@ import asyncio
 from typing import Final
 
 from adapter.diagnosis.report import Severity
-from adapter.ui.rule_page import series_view
+from adapter.ui.rule_page import examples_of, series_view
 from adapter.ui.trial import MAX_CHARACTERS, SECTIONS, Trial, TrialError, Trials
-from kube.web.templates import Templates
+from kube.web.live import View
 
 _ROWS: Final = 50  # of the table of series
 _LONG_FORM: Final = """\
@@ -24,46 +24,39 @@ resources: {namespace: namespace, deployment: deployment.apps}
 """
 
 
-class TrialPage:
-    """Renders the page."""
-
-    def __init__(self, trials: Trials, templates: Templates) -> None:
-        self._trials = trials
-        self._templates = templates
-
-    async def page(self, text: str, section: str, *, runs: bool = True) -> str:
-        """Return the form, and for a text the result of its check if it `runs`."""
-        section = section if section in SECTIONS else SECTIONS[0]
-        text = text.replace("\r\n", "\n")
-        trial: Trial | None = None
-        problem = ""
-        if text.strip() and not runs:
-            problem = "this rule comes from a link, and was not checked yet: read it, and then check it"
-        elif text.strip():
-            try:
-                trial = await self._trials.check(text, section)
-            except TrialError as error:
-                problem = str(error)
-        view = await asyncio.to_thread(series_view, trial.report, rows=_ROWS) if trial is not None else None
-        findings = trial.findings if trial is not None else ()
-        return await asyncio.to_thread(
-            self._templates.render,
-            "try.html",
-            text=text[:MAX_CHARACTERS],
-            section=section,
-            sections=SECTIONS,
-            max_characters=MAX_CHARACTERS,
-            problem=problem,
-            trial=trial,
-            made=_made(trial) if trial is not None else "",
-            view=view,
-            findings=findings,
-            errors=sum(finding.severity is Severity.ERROR for finding in findings),
-            examples=[one for one in trial.report.metrics if one.example is not None] if trial is not None else [],
-            links=False,
-            long_form=_LONG_FORM,
-            short_form=_SHORT_FORM,
-        )
+async def trial_view(trials: Trials, text: str, section: str, *, runs: bool) -> View:
+    """Return the form, and for a text the result of its check if it `runs`."""
+    section = section if section in SECTIONS else SECTIONS[0]
+    text = text.replace("\r\n", "\n")
+    trial: Trial | None = None
+    problem = ""
+    if text.strip() and not runs:
+        problem = "this rule comes from a link, and was not checked yet: read it, and then check it"
+    elif text.strip():
+        try:
+            trial = await trials.check(text, section)
+        except TrialError as error:
+            problem = str(error)
+    view = await asyncio.to_thread(series_view, trial.report, rows=_ROWS) if trial is not None else None
+    findings = trial.findings if trial is not None else ()
+    return View(
+        values={
+            "text": text[:MAX_CHARACTERS],
+            "section": section,
+            "sections": SECTIONS,
+            "max_characters": MAX_CHARACTERS,
+            "problem": problem,
+            "trial": trial,
+            "made": _made(trial) if trial is not None else "",
+            "view": view,
+            "findings": findings,
+            "errors": sum(finding.severity is Severity.ERROR for finding in findings),
+            "examples": examples_of(trial.report) if trial is not None else [],
+            "links": False,
+            "long_form": _LONG_FORM,
+            "short_form": _SHORT_FORM,
+        }
+    )
 
 
 def _made(trial: Trial) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -16,11 +15,9 @@ from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.figures import Point, figure, scales
 from kube.security.request_info import Query
-
-_T = TypeVar("_T")
+from kube.web.live import in_slices
 
 PAGE_SIZE: Final = 30
-_SLICE_SECONDS: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,14 +124,3 @@ class DecisionReader:
 
 def _figure_json(points: Sequence[Point]) -> str:
     return msgspec.json.encode(figure(points)).decode()
-
-
-async def in_slices(items: Iterable[_T]) -> AsyncIterator[_T]:
-    """Yield the items. There may be a thousand, so other tasks run every few milliseconds, and after the last one."""
-    started = time.monotonic()
-    for item in items:
-        yield item
-        if time.monotonic() - started > _SLICE_SECONDS:
-            await asyncio.sleep(0)
-            started = time.monotonic()
-    await asyncio.sleep(0)

@@ -2,34 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
 
 from autoscaler.core.model import HPA, HPAKey
+from autoscaler.ui.changes import Subscription
+from autoscaler.ui.decisions import DecisionReader
+from autoscaler.ui.listing import Entry, HPAIndex
+from autoscaler.ui.rows import Row, row
 from autoscaler.ui.sources import Sources
+from kube.aio.fairness import FairSemaphore
 from kube.api.status import not_found
 from kube.security.authentication import User
 from kube.web.access import NamespaceAccess
+from kube.web.live import Page
+from kube.web.requests import PageRequest
 from kube.web.templates import Templates
-from kube.web.throttle import Throttle
+
+_UPDATE_SECONDS: Final = 0.5
+"""Between two updates of an open page."""
+_IDLE_SECONDS: Final = 5.0
+"""The user's rights and the notices, which depend on more than HPAs, are checked at least so often."""
+_RENDERED: Final = 1000
+"""Rendered rows that are kept: 3 KiB each."""
+_WAITING_REPLAYS: Final = 3
+"""Of each user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PageContext:
     """What all pages share.
 
     Attributes:
         sources: the controller's state.
         access: decides which HPAs a user may see.
-        templates: of the pages.
-        views: the throttle of requests for a page.
-        updates: the throttle of updates to open pages.
+        index: the HPAs of the list.
+        rendered: returns the HTML of an HPA's row in the list, which is the same for all viewers.
+        decisions: the kept decisions.
+        replays: one replay of a what-if runs at a time, and users are served round robin.
     """
 
-    sources: Sources
-    access: NamespaceAccess
-    templates: Templates
-    views: Throttle = field(default_factory=Throttle)
-    updates: Throttle = field(default_factory=Throttle)
+    def __init__(self, sources: Sources, access: NamespaceAccess, templates: Templates) -> None:
+        self.sources = sources
+        self.access = access
+        self.templates = templates
+        self.index = HPAIndex(sources)
+        self.rendered = lru_cache(_RENDERED)(self._rendered)
+        self.decisions = DecisionReader(sources.decisions)
+        self.replays = FairSemaphore(1, max_waiting=_WAITING_REPLAYS)
 
     async def visible_hpa(self, user: User | None, key: HPAKey) -> HPA:
         """Return an HPA.
@@ -42,3 +64,38 @@ class PageContext:
         if hpa is None:
             raise not_found(f"there is no HPA {key}")
         return hpa
+
+    def row(self, hpa: HPA) -> Row:
+        """Return an HPA as the list shows it."""
+        sources, key = self.sources, hpa.key
+        is_foreign, is_owned = sources.is_foreign(key), sources.owns(key)
+        return row(hpa, sources.mode_of(hpa), sources.config, is_foreign=is_foreign, is_owned=is_owned)
+
+    def _rendered(self, row: Entry) -> str:
+        return self.templates.render("list_row.html", row=self.row(row.hpa))
+
+
+class HPAsPage(Page):
+    """A page that changes with all HPAs, or with `only` one. If it `is_outdated`, it waits for no further change."""
+
+    def __init__(self, context: PageContext, request: PageRequest, only: HPAKey | None = None) -> None:
+        self.context = context
+        self.sources = context.sources
+        self.user = request.user
+        self.changes = Subscription()
+        self.is_outdated = False
+        self._only = only
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Subscribe to the changes."""
+        with self.sources.changes.subscribe(self._only) as self.changes:
+            yield
+
+    async def wait(self) -> None:
+        """See Page."""
+        await asyncio.sleep(_UPDATE_SECONDS)
+        if not self.is_outdated:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_IDLE_SECONDS):
+                    await self.changes.wait()

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
@@ -24,7 +25,7 @@ from autoscaler.ui.sources import Sources
 from autoscaler.ui.what_if import WhatIfPage
 from kube.api.status import not_found
 from kube.web.access import NamespaceAccess
-from kube.web.event_stream import EventStream
+from kube.web.live import LivePages, Page
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
@@ -45,24 +46,23 @@ class UIPages:
             static=self.static.url,
             plotly_style_ids=sorted(set(_STYLE_ID.findall(plotly))),
         )
-        context = PageContext(sources=sources, access=access, templates=self.templates)
-        self._list = ListPage(context)
-        self._hpa = HPAPage(context)
-        self._what_if = WhatIfPage(context)
+        self._context = PageContext(sources, access, self.templates)
+        self._live = LivePages(self.templates)
 
     async def respond(self, request: PageRequest) -> web.StreamResponse:
         """Return the response. Raises StatusError."""
-        match request.segments:
+        events = request.segments[-1:] == ("events",)
+        page = self._page(request.segments[:-1] if events else request.segments, request)
+        return await self._live.respond(page, events=events)
+
+    def _page(self, segments: Sequence[str], request: PageRequest) -> Page:
+        match segments:
             case ():
-                return await self._list.respond(request)
-            case ("events",):
-                return EventStream(self._list.events(request))
+                return ListPage(self._context, request)
             case ("hpas", namespace, name):
-                return await self._hpa.respond(request, _key(request, namespace, name))
-            case ("hpas", namespace, name, "events"):
-                return await self._hpa.respond_with_events(request, _key(request, namespace, name))
+                return HPAPage(self._context, request, _key(request, namespace, name))
             case ("hpas", namespace, name, "what-if"):
-                return await self._what_if.respond(request, _key(request, namespace, name))
+                return WhatIfPage(self._context, request, _key(request, namespace, name))
         raise not_found("there is no such page")
 
 

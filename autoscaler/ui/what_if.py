@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import yaml
-from aiohttp import web
 
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, HPAKey
@@ -19,74 +18,74 @@ from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from autoscaler.ui.spec_fields import metric_flag
 from autoscaler.ui.spec_form import POD_STARTUP, SpecForm, read_form
-from kube.aio.fairness import FairSemaphore, QueueFullError
+from kube.aio.fairness import QueueFullError
 from kube.api.status import conflict, service_unavailable
-from kube.security.authentication import User
 from kube.values.durations import format_duration
+from kube.web.live import Page, Throttle, View
 from kube.web.requests import PageRequest
 
 _FLAG: Final = "--horizontal-pod-autoscaler"
-_MAX_WAITING: Final = 3
-"""Of each user."""
 _MAX_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 5
 
 
-class WhatIfPage:
-    """Responds with the form, and with the result if there are parameters.
+class WhatIfPage(Page):
+    """The form, and the result if there are parameters. A replay runs for a limited time."""
 
-    One replay runs at a time, for a limited time, and users are served round robin.
-    """
+    template = "what_if.html"
+    in_thread = True  # a result has up to a thousand sentences, and charts of a thousand points
 
-    def __init__(self, context: PageContext) -> None:
+    def __init__(self, context: PageContext, request: PageRequest, key: HPAKey) -> None:
         self._context = context
         self._sources = context.sources
-        self._running = FairSemaphore(1, max_waiting=_MAX_WAITING)
+        self._query = request.query
+        self._key = key
+        self.user = request.user
 
-    async def respond(self, request: PageRequest, key: HPAKey) -> web.Response:
-        """Return the page.
+    async def load(self, _: Throttle) -> View:
+        """Return the form and the result.
 
         Raises:
             StatusError: 403 if the user may not see the namespace, 404 if there is no such HPA, 409 if its spec is
                 invalid, 503 if too many replays wait.
         """
-        hpa = await self._context.visible_hpa(request.user, key)
+        key, query = self._key, self._query
+        hpa = await self._context.visible_hpa(self.user, key)
         if hpa.problem:
             raise conflict(f"the spec of HPA {key} is invalid, so it has no what-if: {hpa.problem}")
-        form = read_form(hpa, request.query, self._sources.config)
+        form = read_form(hpa, query, self._sources.config)
         result, problem = None, ""
-        submitted = any(name != "group" for name, _ in request.query.pairs)
+        submitted = any(name != "group" for name, _ in query.pairs)
         if submitted and form.changed is not None:
             try:
-                result = await self._replay(hpa, form.changed, form, user=request.user)
+                result = await self._replay(hpa, form.changed, form)
             except WhatIfError as error:
                 problem = str(error)
-        numbers = self._sources.decisions.numbers(key)
-        # A result has up to a thousand sentences, and charts of a thousand points.
-        return await asyncio.to_thread(
-            self._context.templates.page,
-            "what_if.html",
-            hpa=hpa,
-            form=form,
-            has_errors=form.changed is None,
-            kept=len(numbers),
-            result=result,
-            problem=problem,
-            changed_yaml=_yaml(form.document) if result else "",
-            unchanged=form.changed is not None and form.changed.spec == hpa.spec,
-            scales=[] if result is None else [(_time_text(time), text) for time, text in result.sentences],
-            command=_command(hpa, form, self._sources.config),
-            links={
-                "hpa": hpa_url(key),
-                "what_if": hpa_url(key, "what-if"),
-                "action": hpa_url(key, "what-if").partition("?")[0] + "#result",
-            },
-            group=request.query.get("group"),
+        return View(
+            values={
+                "hpa": hpa,
+                "form": form,
+                "has_errors": form.changed is None,
+                "kept": len(self._sources.decisions.numbers(key)),
+                "result": result,
+                "problem": problem,
+                "changed_yaml": _yaml(form.document) if result else "",
+                "unchanged": form.changed is not None and form.changed.spec == hpa.spec,
+                "scales": [] if result is None else [(_time_text(time), text) for time, text in result.sentences],
+                "command": _command(hpa, form, self._sources.config),
+                "links": {
+                    "hpa": hpa_url(key),
+                    "what_if": hpa_url(key, "what-if"),
+                    "action": hpa_url(key, "what-if").partition("?")[0] + "#result",
+                },
+                "group": query.get("group"),
+            }
         )
 
-    async def _replay(self, hpa: HPA, changed: HPA, form: SpecForm, *, user: User | None) -> WhatIfResult:
+    async def _replay(self, hpa: HPA, changed: HPA, form: SpecForm) -> WhatIfResult:
         try:
-            async with self._running.slot("" if user is None else user.name), asyncio.timeout(_MAX_SECONDS):
+            name = "" if self.user is None else self.user.name
+            async with self._context.replays.slot(name), asyncio.timeout(_MAX_SECONDS):
                 return await self._sources.what_if(
                     hpa,
                     changed,

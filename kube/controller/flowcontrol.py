@@ -19,6 +19,8 @@ from kube.aio.fairness import FairSemaphore, FairSlots, current_namespace
 from kube.api.client import KubeClient, KubeError, Query
 from kube.api.status import StatusError
 
+_MIN_SECONDS = 1e-6  # of a timer: sums of floats leave a bucket a trifle short of a token
+
 
 class NotLeaderError(KubeError):
     """A write was not sent, because this process no longer holds the Lease."""
@@ -100,7 +102,7 @@ class TokenBucket:
                 else:
                     token.set_result(None)
         if any(self._waiting):
-            seconds = (1 - self._tokens) / self._qps
+            seconds = max((1 - self._tokens) / self._qps, _MIN_SECONDS)
             self._timer = asyncio.get_running_loop().call_later(seconds, self._hand_out)
 
     def _refill(self) -> None:

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from cachetools import LRUCache
 
+from kube.aio.fairness import FairSemaphore
 from kube.aio.tasks import all_of
 from kube.api.status import forbidden
 from kube.security.authentication import User
@@ -19,7 +20,7 @@ from kube.security.request_info import RequestInfo
 GroupNamespace: TypeAlias = tuple[str, str]
 """(API group, namespace)."""
 
-_CONCURRENT_REVIEWS: Final = 10  # of all users
+_CONCURRENT_REVIEWS: Final = 10  # of all users, who are served round robin
 _REVIEWS_PER_SECOND: Final = 20  # of one user
 _CHECKED_AT_ONCE: Final = 200  # cached decisions, about a millisecond
 _MAX_VIEWS: Final = 100
@@ -52,7 +53,7 @@ class NamespaceAccess:
         self._resource = resource
         self._authorizer = authorizer
         self._clock = clock
-        self._reviews = asyncio.Semaphore(_CONCURRENT_REVIEWS)
+        self._reviews = FairSemaphore(_CONCURRENT_REVIEWS)
         self._views: LRUCache[User, _View] = LRUCache(_MAX_VIEWS)
 
     async def visible(self, user: User | None, among: Iterable[GroupNamespace]) -> frozenset[GroupNamespace]:
@@ -104,7 +105,7 @@ class NamespaceAccess:
         for number, (group, namespace) in enumerate(rest, start=1):
             if number % _CHECKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            async with self._reviews:
+            async with self._reviews.slot(user.name):
                 decided[group, namespace] = await authorizer.allows(user, self._right(group, namespace))
 
     def _right(self, group: str, namespace: str) -> RequestInfo:

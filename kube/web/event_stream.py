@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import logging
 import re
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import hdrs, web
 
 from kube.api.status import StatusError, service_unavailable
+from kube.controller.flowcontrol import TokenBucket
 
 _log = logging.getLogger(__name__)
 
@@ -71,10 +73,11 @@ class EventStreams:
     Args:
         limit: of their number.
         limit_per_user: of those of one authenticated user, so that no user takes the place of all others.
-        events_per_second: of all streams together, shared equally: each event is rendered by a process that has other
-            work. Streams whose turn is later skip states, as they send the present one.
+        events_per_second: of all streams together, one after another: each event is rendered by a process that has
+            other work. Streams that wait skip states, as they send the present one.
         heartbeat_seconds: between events, so that the client notices a broken connection.
         lifetime_seconds: after which a stream ends; the client connects again, and is authenticated again.
+        clock: monotonic, in seconds.
     """
 
     def __init__(
@@ -85,12 +88,14 @@ class EventStreams:
         events_per_second: float = _EVENTS_PER_SECOND,
         heartbeat_seconds: float = _HEARTBEAT_SECONDS,
         lifetime_seconds: float = _LIFETIME_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limit = limit
         self._limit_per_user = limit_per_user
-        self._events_per_second = events_per_second
+        self._events = TokenBucket(qps=events_per_second, burst=1, clock=clock)
         self._heartbeat = heartbeat_seconds
         self._lifetime = lifetime_seconds
+        self._clock = clock
         self._stopping = asyncio.Event()
         self._open: Counter[str | None] = Counter()
 
@@ -119,17 +124,16 @@ class EventStreams:
             await _close(stream.events)
             raise service_unavailable("too many pages are open", retry_after=_RETRY_AFTER_SECONDS)
         self._open[user] += 1
-        clock = asyncio.get_running_loop().time
-        ends_at = clock() + self._lifetime
+        ends_at = self._clock() + self._lifetime
         stopping = asyncio.create_task(self._stopping.wait())
         following: asyncio.Task[ServerEvent] | None = None
         try:
             await stream.prepare(request)
             while True:
                 # Not cancelled by a timeout: that would end a generator.
-                following = following or asyncio.ensure_future(anext(stream.events))
+                following = following or asyncio.create_task(self._next(stream.events))
                 await asyncio.wait((following, stopping), timeout=self._heartbeat, return_when=asyncio.FIRST_COMPLETED)
-                if stopping.done() or clock() >= ends_at:
+                if stopping.done() or self._clock() >= ends_at:
                     return
                 if not following.done():
                     await stream.write(_HEARTBEAT)
@@ -147,7 +151,6 @@ class EventStreams:
                     return
                 following = None
                 await stream.write(event.encode())
-                await asyncio.wait((stopping,), timeout=len(self) / self._events_per_second)
         except ConnectionResetError:  # before this task is cancelled for it
             return
         finally:
@@ -157,6 +160,10 @@ class EventStreams:
                 following.cancel()
                 await asyncio.wait((following,))
             await _close(stream.events)
+
+    async def _next(self, events: AsyncIterator[ServerEvent]) -> ServerEvent:
+        await self._events.take()
+        return await anext(events)
 
 
 async def _close(events: AsyncIterator[ServerEvent]) -> None:

@@ -141,4 +141,4 @@ def test_series_are_found_by_their_name_and_by_a_metric() -> None:
         [row] = series_view(report(10), text=text).rows
         assert row.series is not None
         assert (row.series.name, row.metrics[0].metric) == ("series_7", "pods/metric_7")
-    assert series_view(report(10), text="none").rows == ()
+    assert series_view(report(10), text="none").rows == []

@@ -120,8 +120,10 @@ class CountingAuthorizer(Authorizer):
 
     def __init__(self) -> None:
         self.running = self.most = 0
+        self.users: list[str] = []
 
     async def allows(self, user: User, info: RequestInfo) -> bool:
+        self.users.append(user.name)
         self.running += 1
         self.most = max(self.most, self.running)
         await asyncio.sleep(0)
@@ -135,6 +137,14 @@ async def test_at_most_ten_reviews_are_sent_at_a_time() -> None:
     await asyncio.gather(*(access.visible(JANE, namespaces(40)) for _ in range(3)))
     # Each view begins with one review for all namespaces.
     assert authorizer.most == 10
+
+
+async def test_a_user_with_few_namespaces_does_not_wait_for_all_reviews_of_another() -> None:
+    authorizer = CountingAuthorizer()
+    access = NamespaceAccess(RESOURCE, authorizer)
+    await asyncio.gather(access.visible(JANE, namespaces(200)), access.visible(User("joe"), namespaces(5)))
+    assert len(authorizer.users) == 207
+    assert "joe" not in authorizer.users[50:]
 
 
 async def test_without_a_decision_nothing_is_visible(access: NamespaceAccess, api: AccessApi) -> None:

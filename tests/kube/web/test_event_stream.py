@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from kube.api.status import StatusError, forbidden, service_unavailable
+from kube.api.status import StatusError, forbidden, not_found, service_unavailable
 from kube.serving.options import ConnectionLimits, ServerLimits
 from kube.web.event_stream import EventStream, EventStreams, ServerEvent
 from tests.kube.web.pages import ScriptedPages
@@ -121,8 +121,11 @@ async def test_more_streams_than_the_limit_are_refused_with_503(http: aiohttp.Cl
             assert await read_event(again) == "event: replace\ndata: two\n\n"
 
 
-async def test_a_page_that_may_no_longer_be_seen_is_loaded_again(http: aiohttp.ClientSession) -> None:
-    events = Events(ServerEvent("replace", "one"), forbidden("the Role is gone"))
+@pytest.mark.parametrize("error", [forbidden("the Role is gone"), not_found("the rules were loaded again")])
+async def test_a_page_that_may_no_longer_be_seen_or_is_gone_is_loaded_again(
+    http: aiohttp.ClientSession, error: StatusError
+) -> None:
+    events = Events(ServerEvent("replace", "one"), error)
     async with served(ScriptedPages(events)) as url, http.get(url + "events") as response:
         assert "one" in await read_event(response)
         assert await response.text() == "event: reload\ndata: \n\n"
@@ -184,7 +187,7 @@ class RecordedStream(EventStream):
 @pytest.mark.looptime
 @pytest.mark.parametrize("number", [1, 50])
 async def test_all_streams_together_send_twenty_events_a_second(number: int) -> None:
-    streams, sent = EventStreams(), list[float]()
+    streams, sent = EventStreams(clock=asyncio.get_running_loop().time), list[float]()
     request = make_mocked_request("GET", "/events")
     async with asyncio.TaskGroup() as tasks:
         for _ in range(number):

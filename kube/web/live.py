@@ -1,0 +1,204 @@
+"""Pages that stay current: a view is loaded, templates show it, and an event stream sends what has changed.
+
+A change may concern all open pages at once. Each needs some milliseconds, in which the process does no other work, so a
+hundred of them at once would delay it by most of a second. So pages are rendered one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from aiohttp import web
+from markupsafe import Markup
+
+from kube.aio.fairness import FairSemaphore
+from kube.api.status import not_found
+from kube.security.authentication import User
+from kube.web.event_stream import EventStream, ServerEvent
+from kube.web.templates import Templates
+
+_T = TypeVar("_T")
+
+_PAUSE: Final = 3.0  # x the duration of the slot before
+_MAX_PAUSE_SECONDS: Final = 1.0
+_SLICE_SECONDS: Final = 0.005
+"""Without a yield to the event loop. Shorter slices would wait too often for other work of a busy loop."""
+
+
+class Throttle:
+    """Lets one caller at a time compute, for at most a quarter of the time; users are served round robin."""
+
+    def __init__(self) -> None:
+        self._slots = FairSemaphore(1)
+
+    @asynccontextmanager
+    async def slot(self, user: User | None = None) -> AsyncIterator[None]:
+        """Wait for the slot, and hold it as long as the context. Do not wait for clients or other servers in it."""
+        name = "" if user is None else user.name
+        await self._slots.acquire(name)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            yield
+        finally:
+            pause = min((loop.time() - started) * _PAUSE, _MAX_PAUSE_SECONDS)
+            loop.call_later(pause, self._slots.release, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The body of a table that changes row by row.
+
+    Attributes:
+        id: of the tbody.
+        states: what each row shows, by the id of its element. A row is rendered again if its state is another one.
+        render: returns the HTML of a state, given as `row`; it takes less than a millisecond.
+        empty: the HTML of the body without rows.
+    """
+
+    id: str
+    states: Mapping[Any, Any]
+    render: Callable[..., str]
+    empty: str = ""
+
+    async def html(self, states: Iterable[Any]) -> Markup:
+        """Return the HTML of some rows, or of none."""
+        rendered = [self.render(row=state) async for state in in_slices(states)]
+        return Markup("".join(rendered) or self.empty)  # noqa: S704  # templates escape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a page shows at one time.
+
+    Attributes:
+        values: of the names in its templates.
+        rows: of its table, if there is one.
+        events: further events for open pages.
+    """
+
+    values: Mapping[str, Any]
+    rows: Rows | None = None
+    events: Sequence[ServerEvent] = ()
+
+
+class Page:
+    """A page for one request; see LivePages.
+
+    Attributes:
+        template: of the whole page; it gets the view's values, `events`, and `rows` if there is a table.
+        parts: templates of what may change: elements with ids, which the event stream replaces.
+        user: who requests it; None on loopback.
+        events_url: of its event stream; "" if it has none.
+        in_thread: its templates are rendered in a thread, because they may take long.
+    """
+
+    template: str
+    parts: Sequence[str] = ()
+    user: User | None = None
+    events_url: str = ""
+    in_thread: bool = False
+
+    def opened(self) -> AbstractContextManager[None]:
+        """Return a context in which the page is loaded, such as a subscription."""
+        return nullcontext()
+
+    async def check(self) -> None:
+        """Check that the user may see the page. Raises StatusError."""
+
+    async def load(self, throttle: Throttle) -> View:
+        """Return what the page shows now; long computations hold a slot. Raises StatusError."""
+        raise NotImplementedError
+
+    async def wait(self) -> None:
+        """Wait until the page may have changed."""
+        await asyncio.Event().wait()
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What an open page shows: hashes of its parts, because the text of charts is long, and the states of its rows."""
+
+    parts: dict[str, int] = field(default_factory=dict)
+    rows: Mapping[Any, Any] | None = None
+
+    def changed_parts(self, parts: Mapping[str, str]) -> str:
+        changed = [html for name, html in parts.items() if self.parts.get(name) != hash(html)]
+        self.parts = {name: hash(html) for name, html in parts.items()}
+        return "\n".join(changed)
+
+    async def changed_rows(self, rows: Rows) -> str:
+        before, self.rows = self.rows, rows.states
+        if before is None or list(before) != list(rows.states):
+            return f'<tbody id="{rows.id}" role="rowgroup">{await rows.html(rows.states.values())}</tbody>'
+        changed = [state for key, state in rows.states.items() if before[key] != state]
+        return await rows.html(changed) if changed else ""
+
+
+class LivePages:
+    """Responds with pages and their event streams, whose computations have a throttle each."""
+
+    def __init__(self, templates: Templates) -> None:
+        self._templates = templates
+        self._views = Throttle()
+        self._updates = Throttle()
+
+    async def respond(self, page: Page, *, events: bool) -> web.StreamResponse:
+        """Return a page, or its event stream. Raises StatusError."""
+        if events and not page.events_url:
+            raise not_found("there is no such page")
+        await page.check()
+        return EventStream(self._events(page)) if events else await self._view(page)
+
+    async def _view(self, page: Page) -> web.Response:
+        with page.opened():
+            view = await page.load(self._views)
+            async with self._views.slot(page.user):
+                values = {**view.values, "events": page.events_url}
+                if view.rows is not None:
+                    values["rows"] = await view.rows.html(view.rows.states.values())
+                return await _run(page, partial(self._templates.page, page.template, **values))
+
+    async def _events(self, page: Page) -> AsyncIterator[ServerEvent]:
+        """Yield the present state of a page, and then what changes. Raises StatusError."""
+        shown = _Shown()
+        with page.opened():
+            while True:
+                events = await self._changes(page, shown)
+                while events:  # none is kept while the page waits: they can be long
+                    yield events.popleft()
+                await page.wait()
+                await page.check()
+
+    async def _changes(self, page: Page, shown: _Shown) -> deque[ServerEvent]:
+        view = await page.load(self._updates)
+        async with self._updates.slot(page.user):
+            rows = await shown.changed_rows(view.rows) if view.rows is not None else ""
+            parts = shown.changed_parts(await _run(page, partial(self._parts, page, view)))
+        # Rows come alone, because a browser parses them only as the first elements.
+        return deque([*(ServerEvent("replace", html) for html in (rows, parts) if html), *view.events])
+
+    def _parts(self, page: Page, view: View) -> dict[str, str]:
+        return {name: self._templates.render(name, **view.values) for name in page.parts}
+
+
+async def _run(page: Page, render: Callable[[], _T]) -> _T:
+    return await asyncio.to_thread(render) if page.in_thread else render()
+
+
+async def in_slices(items: Iterable[_T]) -> AsyncIterator[_T]:
+    """Yield the items, and let the event loop do other work every few milliseconds, and after the last one."""
+    started = time.monotonic()
+    for item in items:
+        yield item
+        if time.monotonic() - started > _SLICE_SECONDS:
+            await asyncio.sleep(0)
+            started = time.monotonic()
+    await asyncio.sleep(0)
