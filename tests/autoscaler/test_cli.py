@@ -99,6 +99,7 @@ def test_every_flag_becomes_an_option(controller: Controller) -> None:
         "-v=2",
     )
     assert result.exit_code == 0, result.output
+    assert controller.options is not None
     assert replace(controller.options, flags={}) == Options(
         kubeconfig=Path("/etc/kubeconfig"),
         hpa_apis=(MILLISCALE,),
