@@ -1,24 +1,24 @@
-"""The fields of a spec as texts: the target of a metric, policies, and the parsers of what users write."""
+"""The fields of a spec as texts: the target of a metric, and the parsers of what users write."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import yaml
 from msgspec import Struct
 
-from autoscaler.core.model import InvalidMetric, MetricSpec, ObjectMetric, ResourceMetric, ScalingRules
+from autoscaler.core.model import InvalidMetric, MetricSpec, ObjectMetric, ResourceMetric
 from kube.values.durations import DurationError, format_duration, parse_duration
 from kube.values.quantity import Quantity, QuantityError
 
 _MAX_STARTUP: Final = 3600.0
-_MAX_POLICIES: Final = 100
+_MAX_DEPTH: Final = 5
+"""Of a behavior: itself, a direction, its policies, one policy."""
 _MAX_INTEGER: Final = 2**31 - 1
 _INTEGER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
-_POLICY: Final = re.compile(
-    r"(\d{1,10}) ?(%|percent|pods?) ?(?:(?:per|in|/) ?)?(\d{1,10}) ?(?:s|seconds)?", re.ASCII | re.IGNORECASE
-)
 _UNITS: Final = {"cpu": "cores", "memory": "bytes"}
 
 
@@ -80,13 +80,22 @@ def describe(spec: MetricSpec) -> str:
             return source.metric.name
 
 
-def policies_text(rules: ScalingRules) -> str:
-    """Return the policies, one per line: `4 pods per 15s`."""
-    return "\n".join(
-        f"{each.value}{'%' if each.type == 'Percent' else ' pod' if each.value == 1 else ' pods'} "
-        f"per {each.period_seconds}s"
-        for each in rules.policies
-    )
+def to_yaml(tree: Mapping[str, Any]) -> str:
+    """Return an object, or a part of one, as YAML."""
+    return yaml.dump(dict(tree), Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
+
+
+def unknown_fields(given: Any, read: Any) -> Iterator[str]:
+    """Yield the paths of the fields that are given, and were not read."""
+    if isinstance(given, dict):
+        for key, value in given.items():
+            if isinstance(read, dict) and key in read:
+                yield from (f"{key}{'' if path[:1] == '[' else '.'}{path}" for path in unknown_fields(value, read[key]))
+            elif value is not None:
+                yield key
+    elif isinstance(given, list):
+        for index, (value, one) in enumerate(zip(given, read, strict=False)):
+            yield from (f"[{index}].{path}" for path in unknown_fields(value, one))
 
 
 # --- parsers of fields: each raises a ValueError with advice -------------------------------------------------------
@@ -110,19 +119,20 @@ def parse_quantity(text: str) -> str:
     return text
 
 
-def parse_policies(text: str) -> list[dict[str, Any]]:
-    """Parse policies, one per line or separated by commas."""
-    found = []
-    lines = [line for line in map(str.strip, re.split(r"[\n,;]", text)) if line]
-    if len(lines) > _MAX_POLICIES:
-        raise ValueError(f"write at most {_MAX_POLICIES} policies")
-    for line in lines:
-        match = _POLICY.fullmatch(" ".join(line.split()))
-        if match is None:
-            raise ValueError(f"{line!r}: write 4 pods per 15s, or 100% per 60s")
-        type_ = "Pods" if match[2].lower().startswith("pod") else "Percent"
-        found.append({"type": type_, "value": parse_integer(match[1]), "periodSeconds": parse_integer(match[3])})
-    return found
+def parse_behavior(text: str) -> dict[str, Any]:
+    """Parse a mapping in YAML. Aliases could stand for more than memory has, and deep texts end the stack."""
+    depth = 0
+    try:
+        for event in yaml.parse(text, yaml.CSafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or depth > _MAX_DEPTH:
+                raise ValueError("write it without aliases, and no deeper than a behavior")
+        tree = json.loads(json.dumps(yaml.load(text, yaml.CSafeLoader), allow_nan=False))  # safe
+    except (yaml.YAMLError, TypeError) as error:
+        raise ValueError(f"this is not YAML of a behavior: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict | None):
+        raise ValueError("write scaleUp or scaleDown with their fields, such as scaleDown: {selectPolicy: Disabled}")
+    return tree or {}
 
 
 def parse_startup(text: str) -> float:

@@ -1,30 +1,32 @@
-"""The form in which the spec of an HPA is changed for a what-if: bounds, targets, behavior, assumptions of the replay.
+"""The form in which the spec of an HPA is changed for a what-if.
 
-The changed spec is checked as an API server would; each error is shown beside its field.
+Its fields are the bounds, the targets of the metrics, the stabilization window of scale down, and the assumptions of
+the replay; the rest of `behavior` is YAML. The changed spec is checked as an API server would; each error is beside its
+field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from autoscaler.core.config import Config
-from autoscaler.core.model import HPA, KIND, ScalingRules
+from autoscaler.core.model import HPA, KIND
 from autoscaler.objects.hpa import default_hpa, parse_hpa
 from autoscaler.objects.validation import validate_hpa
 from autoscaler.ui.spec_fields import (
     describe,
     metric_unit,
+    parse_behavior,
     parse_capacity,
     parse_integer,
-    parse_policies,
-    parse_quantity,
     parse_startup,
-    policies_text,
     target_of,
+    to_yaml,
+    unknown_fields,
 )
 from kube.api.objects import ParseError
 from kube.security.request_info import Query
@@ -32,7 +34,7 @@ from kube.values.durations import format_duration
 
 POD_STARTUP: Final = 30.0
 """The default, in seconds, as that of `replay`."""
-_SELECT_POLICIES: Final = ("Max", "Min", "Disabled")
+_WINDOW: Final = "stabilizationWindowSeconds"
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -50,7 +52,6 @@ class Field:
         paths: the fields of the spec whose errors are shown here.
         hint: a sentence about it.
         placeholder: what counts if it is empty.
-        options: of a choice; empty: a text.
         lines: of a text of several lines; 0: one line.
         errors: why the value is not valid.
     """
@@ -61,7 +62,6 @@ class Field:
     paths: Sequence[str] = ()
     hint: str = ""
     placeholder: str = ""
-    options: Sequence[str] = ()
     lines: int = 0
     errors: Sequence[str] = ()
 
@@ -113,49 +113,57 @@ class _Reader:
         self._config = config
         self._effective = hpa.overrides.apply_to(config)
         self._document = hpa_document(hpa)
-        self._errors: dict[str, str] = {}  # {name of a field: its error}
+        self._errors: dict[str, list[str]] = {}  # {name of a field: its errors}
+        self._pod_startup = POD_STARTUP
+        self._capacity: dict[int, float] = {}
 
     def read(self) -> SpecForm:
         """Return the form."""
         sections = [
             Section(title="Replicas and targets", fields=[*self._bounds(), *self._metrics()]),
-            *self._behavior(),
+            Section(title="Behavior", fields=list(self._behavior())),
             Section(title="Assumptions about the pods", fields=list(self._assumptions())),
         ]
-        pod_startup = self._parsed("startup", parse_startup, POD_STARTUP)
-        capacity = {
-            index: value
-            for index in range(len(self._hpa.spec.metrics))
-            if (value := self._parsed(f"capacity.{index}", parse_capacity, 0.0))
-        }
         changed = None
         try:
             found = validate_hpa(default_hpa(self._document), scale_to_zero=self._config.scale_to_zero)
             if not found and not self._errors:
                 changed = replace_spec(self._hpa, self._document)
+                found = [f"spec.behavior.{path}: unknown field" for path in self._unknown_fields(changed)]
         except ParseError as error:
             found = [str(error)]
-        # A field whose text cannot be parsed is missing in the document: that is no error of its own.
-        every = [each for section in sections for each in section.fields]
-        missing = tuple([path for each in every if each.name in self._errors for path in each.paths])
-        found = [error for error in dict.fromkeys(found) if not error.startswith(missing)]
+        errors = self._of_no_field(found, [each for section in sections for each in section.fields])
         sections = [
-            replace(section, fields=[self._with_errors(each, found) for each in section.fields]) for section in sections
+            replace(section, fields=[replace(each, errors=self._errors.get(each.name, ())) for each in section.fields])
+            for section in sections
         ]
-        shown = {error for section in sections for each in section.fields for error in each.errors}
         return SpecForm(
             sections=sections,
-            errors=[error for error in found if error not in shown],
-            changed=changed,
+            errors=errors,
+            changed=None if errors or self._errors else changed,
             document=self._document,
-            pod_startup=pod_startup,
-            capacity=capacity,
+            pod_startup=self._pod_startup,
+            capacity=self._capacity,
         )
 
-    def _with_errors(self, given: Field, found: Sequence[str]) -> Field:
-        own = [self._errors[given.name]] if given.name in self._errors else []
-        own += [error for error in found if error.startswith(tuple(given.paths))]
-        return replace(given, errors=own) if own else given
+    def _of_no_field(self, found: Iterable[str], fields: Sequence[Field]) -> list[str]:
+        """Note each error at the field with the longest path that it begins with; return the others."""
+        # A field whose text cannot be parsed is missing in the document: that is no error of its own.
+        missing = tuple([path for each in fields if each.name in self._errors for path in each.paths])
+        paths = {path: each.name for each in fields for path in each.paths}
+        others = []
+        for error in dict.fromkeys(found):
+            owner = max((path for path in paths if error.startswith(path)), key=len, default=None)
+            if owner is None:
+                others.append(error)
+            elif not error.startswith(missing):
+                self._errors.setdefault(paths[owner], []).append(error)
+        return others
+
+    def _unknown_fields(self, changed: HPA) -> Iterator[str]:
+        """Yield the paths in the behavior that are none of its fields: the API server would ignore them."""
+        read = msgspec.json.decode(msgspec.json.encode(changed.spec.behavior, enc_hook=str))
+        return unknown_fields(self._document["spec"].get("behavior", {}), read or {})
 
     def _text(self, name: str, present: object) -> str:
         """Return the text of a field; without such a parameter, the present value."""
@@ -163,136 +171,87 @@ class _Reader:
             return self._query.get(name).strip()
         return "" if present is None else str(present)
 
-    def _parsed(self, name: str, parse: Callable[[str], _T], empty: _T) -> _T:
-        """Return the value of a field, or note its error."""
-        text = self._query.get(name).strip()
+    def _parsed(self, name: str, text: str, parse: Callable[[str], _T]) -> _T | None:
+        """Return the value of a field; None if it is empty, or if it cannot be parsed, which is noted."""
         try:
-            return parse(text) if text else empty
+            return parse(text) if text else None
         except ValueError as error:
-            self._errors[name] = str(error)
-            return empty
+            self._errors[name] = [str(error)]
+            return None
 
     def _set(self, parent: dict[str, Any], key: str, text: str, name: str, parse: Callable[[str], Any]) -> None:
         """Set a field of the spec; without a text, or with one that cannot be parsed, remove it."""
-        try:
-            if text:
-                parent[key] = parse(text)
-                return
-        except ValueError as error:
-            self._errors[name] = str(error)
-        parent.pop(key, None)
+        value = self._parsed(name, text, parse)
+        if value is None:
+            parent.pop(key, None)
+        else:
+            parent[key] = value
 
     # --- the sections
 
-    def _bounds(self) -> list[Field]:
-        spec = self._document["spec"]
-        fields = []
-        for key, present in (
-            ("minReplicas", self._hpa.spec.min_replicas),
-            ("maxReplicas", self._hpa.spec.max_replicas),
+    def _bounds(self) -> Iterator[Field]:
+        spec = self._hpa.spec
+        for key, present, paths, placeholder in (
+            ("minReplicas", spec.min_replicas, ["spec.minReplicas", "spec.metrics: Forbidden"], "1"),
+            ("maxReplicas", spec.max_replicas, ["spec.maxReplicas"], ""),
         ):
             text = self._text(key, present)
-            self._set(spec, key, text, key, parse_integer)
-            if key == "minReplicas":
-                paths, placeholder = ["spec.minReplicas", "spec.metrics: Forbidden"], "1"
-            else:
-                paths, placeholder = ["spec.maxReplicas"], ""
-            fields.append(Field(name=key, label=key, value=text, paths=paths, placeholder=placeholder))
-        return fields
+            self._set(self._document["spec"], key, text, key, parse_integer)
+            yield Field(name=key, label=key, value=text, paths=paths, placeholder=placeholder)
 
-    def _metrics(self) -> list[Field]:
-        fields = []
+    def _metrics(self) -> Iterator[Field]:
         for index, spec in enumerate(self._hpa.spec.metrics):
             target = target_of(spec)
-            if target is None:
-                continue
-            name, path = f"target.{index}", f"spec.metrics[{index}]"
-            text = self._text(name, target.present)
-            source = self._document["spec"]["metrics"][index][spec.type[:1].lower() + spec.type[1:]]
-            self._set(source["target"], target.field, text, name, target.parse)
-            fields.append(
-                Field(name=name, label=f"Target of {describe(spec)}, {target.what}", value=text, paths=[path])
-            )
-        return fields
+            if target is not None:
+                name = f"target.{index}"
+                text = self._text(name, target.present)
+                source = self._document["spec"]["metrics"][index][spec.type[:1].lower() + spec.type[1:]]
+                self._set(source["target"], target.field, text, name, target.parse)
+                label = f"Target of {describe(spec)}, {target.what}"
+                yield Field(name=name, label=label, value=text, paths=[f"spec.metrics[{index}]"])
 
-    def _behavior(self) -> Iterator[Section]:
-        behavior = self._hpa.spec.behavior
-        window = format_duration(self._effective.downscale_stabilization_ms / 1000)
-        directions = (
-            ("up", "scaleUp", "Scale up", None if behavior is None else behavior.scale_up, "0"),
-            ("down", "scaleDown", "Scale down", None if behavior is None else behavior.scale_down, window),
+    def _behavior(self) -> Iterator[Field]:
+        present = self._document["spec"].pop("behavior", None) or {}
+        window = self._text("down.window", present.get("scaleDown", {}).pop(_WINDOW, None))
+        text = self._text("behavior", to_yaml(present) if present else None)
+        behavior = self._parsed("behavior", text, parse_behavior) or {}
+        if window and isinstance(rules := behavior.setdefault("scaleDown", {}), dict):
+            self._set(rules, _WINDOW, window, "down.window", parse_integer)
+        if behavior:
+            self._document["spec"]["behavior"] = behavior
+        yield Field(
+            name="down.window",
+            label="Stabilization window of scale down, seconds",
+            value=window,
+            paths=[f"spec.behavior.scaleDown.{_WINDOW}"],
+            placeholder=format_duration(self._effective.downscale_stabilization_ms / 1000),
         )
-        built: dict[str, Any] = {}
-        for short, key, title, rules, placeholder in directions:
-            rules_object: dict[str, Any] = {}
-            fields = self._rules(short, f"spec.behavior.{key}", rules, rules_object, window=placeholder)
-            if rules_object:
-                built[key] = rules_object
-            yield Section(title=title, fields=fields)
-        self._document["spec"].pop("behavior", None)
-        if built:
-            self._document["spec"]["behavior"] = built
-
-    def _rules(
-        self, short: str, path: str, rules: ScalingRules | None, built: dict[str, Any], *, window: str
-    ) -> list[Field]:
-        tolerance = self._text(f"{short}.tolerance", rules and rules.tolerance)
-        self._set(built, "tolerance", tolerance, f"{short}.tolerance", parse_quantity)
-        seconds = self._text(f"{short}.window", rules and rules.stabilization_window_seconds)
-        self._set(built, "stabilizationWindowSeconds", seconds, f"{short}.window", parse_integer)
-        policies = self._text(f"{short}.policies", rules and policies_text(rules))
-        self._set(built, "policies", policies, f"{short}.policies", parse_policies)
-        select = self._text(f"{short}.select", rules and rules.select_policy)
-        self._set(built, "selectPolicy", select, f"{short}.select", str)
-        return [
-            Field(
-                name=f"{short}.tolerance",
-                label="Tolerance",
-                value=tolerance,
-                paths=[f"{path}.tolerance"],
-                placeholder=f"{self._effective.tolerance:g}",
-            ),
-            Field(
-                name=f"{short}.window",
-                label="Stabilization window, seconds",
-                value=seconds,
-                paths=[f"{path}.stabilizationWindowSeconds"],
-                placeholder=window,
-            ),
-            Field(
-                name=f"{short}.policies",
-                label="Policies, one per line",
-                value=policies,
-                paths=[f"{path}.policies"],
-                hint="Such as 4 pods per 15s, or 100% per 60s. Empty: Kubernetes' defaults.",
-                lines=2,
-            ),
-            Field(
-                name=f"{short}.select",
-                label="Policy that counts (selectPolicy)",
-                value=select,
-                paths=[f"{path}.selectPolicy"],
-                options=_SELECT_POLICIES,
-            ),
-        ]
+        yield Field(
+            name="behavior",
+            label="The rest of behavior, as YAML",
+            value=text,
+            paths=["spec.behavior"],
+            hint=f"Such as scaleUp: {{tolerance: {self._effective.tolerance:g}}}. Empty: Kubernetes' defaults.",
+            lines=12,
+        )
 
     def _assumptions(self) -> Iterator[Field]:
-        startup = format_duration(POD_STARTUP)
-        yield Field(
-            name="startup",
-            label="Time until a new pod is ready",
-            value=self._text("startup", startup),
-            placeholder=startup,
-        )
+        default = format_duration(POD_STARTUP)
+        startup = self._text("startup", default)
+        seconds = self._parsed("startup", startup, parse_startup)
+        self._pod_startup = POD_STARTUP if seconds is None else seconds
+        label = "Time until a new pod is ready"
+        yield Field(name="startup", label=label, value=startup, placeholder=default)
         for index, spec in enumerate(self._hpa.spec.metrics):
             target, unit = target_of(spec), metric_unit(spec)
             if target is not None:
-                yield Field(
-                    name=f"capacity.{index}",
-                    label=f"What one ready pod can serve of {describe(spec)}" + (f", {unit}" if unit else ""),
-                    value=self._text(f"capacity.{index}", None),
-                    placeholder="" if target.field == "value" else "the present target",
-                )
+                name = f"capacity.{index}"
+                text = self._text(name, None)
+                if (value := self._parsed(name, text, parse_capacity)) is not None:
+                    self._capacity[index] = value
+                label = f"What one ready pod can serve of {describe(spec)}" + (f", {unit}" if unit else "")
+                placeholder = "" if target.field == "value" else "the present target"
+                yield Field(name=name, label=label, value=text, placeholder=placeholder)
 
 
 # --- the spec ------------------------------------------------------------------------------------------------------

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Final
-
-import yaml
+from typing import Final
 
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, HPAKey
@@ -16,7 +14,7 @@ from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.links import hpa_url
 from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
-from autoscaler.ui.spec_fields import metric_flag
+from autoscaler.ui.spec_fields import metric_flag, to_yaml
 from autoscaler.ui.spec_form import POD_STARTUP, SpecForm, read_form
 from kube.aio.fairness import QueueFullError
 from kube.api.status import conflict, service_unavailable
@@ -69,7 +67,7 @@ class WhatIfPage(Page):
                 "kept": len(self._sources.decisions.numbers(key)),
                 "result": result,
                 "problem": problem,
-                "changed_yaml": _yaml(form.document) if result else "",
+                "changed_yaml": to_yaml(form.document) if result else "",
                 "unchanged": form.changed is not None and form.changed.spec == hpa.spec,
                 "scales": [] if result is None else [(_time_text(time), text) for time, text in result.sentences],
                 "command": _command(hpa, form, self._sources.config),
@@ -105,10 +103,6 @@ class WhatIfPage(Page):
         """Return the kept decisions as an iterator, which decodes them in the thread of the replay."""
         log, numbers = self._sources.decisions, self._sources.decisions.numbers(key)
         return (record for record in map(log.get, numbers) if record is not None)
-
-
-def _yaml(document: Mapping[str, Any]) -> str:
-    return yaml.dump(dict(document), Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
 
 
 def _time_text(time_ms: int) -> str:

@@ -46,7 +46,7 @@ async def test_form_leads_to_the_result(tab: Tab, url: str) -> None:
     target = page.get_by_label("Target of packets_per_second")
     await expect(target).to_have_value("100")
     await target.fill("150")
-    await page.get_by_role("group", name="Scale down").get_by_label("Stabilization window").fill("60")
+    await page.get_by_label("Stabilization window of scale down").fill("60")
     await page.get_by_role("button", name="Replay").click()
 
     await expect(page.locator(DRAWN)).to_be_visible()
@@ -95,7 +95,7 @@ async def test_form_can_be_used_with_the_keyboard(tab: Tab, url: str) -> None:
     await tab.page.goto(f"{url}/what-if")
     names = await focus_order(tab.page, at_most=40)
     assert not [name for name in names if name.endswith("(focus not visible)")]
-    assert names.index("minReplicas") < names.index("Tolerance") < names.index("Replay")
+    assert names.index("minReplicas") < names.index("The rest of behavior, as YAML") < names.index("Replay")
 
 
 async def test_result_is_complete_without_scripts(browser: Browser, url: str) -> None:

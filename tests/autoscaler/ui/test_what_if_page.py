@@ -53,9 +53,6 @@ async def test_page_without_parameters_is_the_form_with_the_present_spec(live: L
         "maxReplicas": "20",
         "target.0": "100",
         "target.1": "80",
-        "up.tolerance": "",
-        "up.window": "",
-        "down.tolerance": "",
         "down.window": "",
         "startup": "30s",
         "capacity.0": "",
@@ -138,7 +135,7 @@ async def test_names_and_values_are_escaped() -> None:
     live = Live(make_hpa(pods_metric(hostile)), seed=2)
     live.run([200.0] * 5 + [900.0] * 10)
     page = await controller_of(live).html(
-        *PATH, user=None, **{"maxReplicas": "30", "up.tolerance": "0.2", "x": hostile}
+        *PATH, user=None, maxReplicas="30", behavior="scaleUp: {tolerance: '0.2'}", x=hostile
     )
     assert hostile not in page.html
     assert page.find("ol", class_="scales").text.count(hostile) > 0
