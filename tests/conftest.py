@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 from collections.abc import Generator
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -51,6 +52,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("e2e") is not None:
             item.add_marker(pytest.mark.timeout(600))
+        for missing in {name for mark in item.iter_markers("kubebuilder") for name in missing_binaries(mark)}:
+            item.add_marker(pytest.mark.skip(f"KUBEBUILDER_ASSETS names no directory with {missing}"))
+
+
+def missing_binaries(mark: pytest.Mark) -> list[str]:
+    """Return what a test of a real API server does not have; the mark names more programs than the server's.
+
+    Without KUBEBUILDER_ASSETS there is none. A directory without the server is an error of the tests themselves.
+    """
+    folder = os.environ.get("KUBEBUILDER_ASSETS")
+    if folder is None:
+        return ["kube-apiserver and etcd"]
+    return [name for name in mark.args if not (Path(folder) / name).is_file()]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,6 @@
 """A real API server accepts what the chart renders: no unknown field, no invalid value."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -18,12 +17,7 @@ from tools.render_chart import Object, objects, render
 # Kinds whose CustomResourceDefinitions belong to cert-manager and the Prometheus operator.
 _OTHERS: Final = ("cert-manager.io/", "monitoring.coreos.com/")
 
-pytestmark = [
-    pytest.mark.kubebuilder,
-    pytest.mark.skipif(
-        "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver"
-    ),
-]
+pytestmark = pytest.mark.kubebuilder
 
 
 async def run_kubectl(cluster: Cluster, *arguments: str, text: str = "") -> str:

@@ -1,7 +1,6 @@
 """Helm installs, upgrades, rolls back and uninstalls the chart on a real API server."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,7 @@ from tests.chart.choices import CHOICES
 from tests.chart.record import FOLDER, NAMESPACE, RELEASE, load, rendered_file
 from tools.render_chart import CHART, load_helm
 
-pytestmark = [
-    pytest.mark.kubebuilder,
-    pytest.mark.skipif(
-        "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver"
-    ),
-]
+pytestmark = pytest.mark.kubebuilder
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horizontalpodautoscalers.milliscale.io"
 

@@ -1,6 +1,5 @@
 """A real API server accepts the Kubernetes objects of the documentation: no unknown field, no invalid value."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,7 @@ from tests.docs.blocks import ROOT, blocks
 # Kinds of CustomResourceDefinitions of others.
 OTHERS = ("keda.sh/", "zalando.org/", "monitoring.coreos.com/", "cert-manager.io/")
 
-pytestmark = [
-    pytest.mark.kubebuilder,
-    pytest.mark.skipif(
-        "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver"
-    ),
-]
+pytestmark = pytest.mark.kubebuilder
 
 
 def documented_objects() -> set[str]:

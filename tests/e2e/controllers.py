@@ -22,14 +22,7 @@ _TIMING = (
     "--horizontal-pod-autoscaler-initial-readiness-delay=1ms",
 )
 
-needs_controller_manager = [
-    pytest.mark.kubebuilder,
-    pytest.mark.e2e,
-    pytest.mark.skipif(
-        not (ASSETS / "kube-controller-manager").is_file(),
-        reason="KUBEBUILDER_ASSETS names no directory with kube-controller-manager",
-    ),
-]
+needs_controller_manager = [pytest.mark.kubebuilder("kube-controller-manager"), pytest.mark.e2e]
 """Marks of tests that run kube-controller-manager."""
 
 

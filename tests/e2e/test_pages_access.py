@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
 from collections.abc import AsyncIterator
@@ -28,10 +27,6 @@ TEAMS = ("team-a", "team-b")
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.kubebuilder,
-    pytest.mark.skipif(
-        "KUBEBUILDER_ASSETS" not in os.environ,
-        reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver and etcd",
-    ),
 ]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -40,10 +39,6 @@ pytestmark = [
     pytest.mark.kubebuilder,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.xdist_group("rbac"),
-    pytest.mark.skipif(
-        "KUBEBUILDER_ASSETS" not in os.environ,
-        reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver and etcd",
-    ),
 ]
 
 ADAPTER = Account("milliscale", "milliscale-adapter")

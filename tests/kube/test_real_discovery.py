@@ -1,8 +1,5 @@
 """RestMapper on a real API server."""
 
-import os
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,24 +11,12 @@ from kube.api.client import KubeClient
 from kube.api.mapping import NoMatchError, RestMapper
 from kube.api.status import StatusError
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
-from playground.cluster import start_cluster
 from tests.eventually import eventually
 
 GROUP = "example.milliscale.io"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-pytestmark = [
-    pytest.mark.kubebuilder,
-    pytest.mark.skipif(
-        "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver"
-    ),
-]
-
-
-@pytest.fixture
-async def admin(tmp_path: Path) -> AsyncIterator[KubeClient]:
-    async with start_cluster(tmp_path) as cluster, await cluster.client() as client:
-        yield client
+pytestmark = pytest.mark.kubebuilder
 
 
 def version(name: str, *, served: bool, stored: bool) -> dict[str, Any]:

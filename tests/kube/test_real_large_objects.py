@@ -1,8 +1,6 @@
 """The largest and deepest objects that a real API server takes, in lists and watches."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +10,13 @@ from autoscaler.core.model import KIND, MILLISCALE
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
 from kube.cache.store import Store
-from playground.cluster import start_cluster
 from playground.install import apply, read_objects
 from tests.eventually import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
 CRD = Path(__file__).parent.parent.parent / "manifests/crds/horizontalpodautoscalers.yaml"
 
-pytestmark = [
-    pytest.mark.kubebuilder,
-    pytest.mark.skipif(
-        "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver"
-    ),
-]
-
-
-@pytest.fixture
-async def admin(tmp_path: Path) -> AsyncIterator[KubeClient]:
-    async with start_cluster(tmp_path) as cluster, await cluster.client() as client:
-        yield client
+pytestmark = pytest.mark.kubebuilder
 
 
 def pod(name: str, value: str = "") -> dict[str, Any]:

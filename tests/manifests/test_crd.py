@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"scaleTargetRef": {"kind": "Deployment", "name": "web"}}, "apiVersion must specify API group"),
 ]
 
-pytestmark = [
-    pytest.mark.kubebuilder,
-    pytest.mark.skipif(
-        "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver"
-    ),
-]
+pytestmark = pytest.mark.kubebuilder
 
 
 @pytest.fixture

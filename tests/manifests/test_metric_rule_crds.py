@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,9 +54,6 @@ real_api_server = [
     pytest.mark.kubebuilder,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.xdist_group("metric-rule-crds"),
-    pytest.mark.skipif(
-        "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver"
-    ),
 ]
 
 

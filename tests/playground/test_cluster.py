@@ -1,6 +1,5 @@
 """A cluster behaves the same with the playground's API server and a real one."""
 
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,10 @@ from tests.playground.apiserver.objects import deployment
 DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/web"
 PODS = "/api/v1/namespaces/default/pods"
 _SELF_REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-needs_binaries = pytest.mark.skipif(
-    "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver and etcd"
-)
 
 
 @pytest.fixture(
-    params=["playground", pytest.param("kube-apiserver", marks=[pytest.mark.kubebuilder, needs_binaries])],
+    params=["playground", pytest.param("kube-apiserver", marks=pytest.mark.kubebuilder)],
 )
 async def cluster(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -33,9 +32,6 @@ from tests.kube.access_api import write_pair
 
 GROUP = "autoscaling"
 NAMESPACES = ("team-a", "team-b")
-needs_binaries = pytest.mark.skipif(
-    "KUBEBUILDER_ASSETS" not in os.environ, reason="KUBEBUILDER_ASSETS names no directory with kube-apiserver and etcd"
-)
 
 
 class TenantPages:
@@ -140,7 +136,7 @@ async def served(cluster: Cluster, folder: Path) -> AsyncIterator[Site]:
 
 
 @pytest.fixture(
-    params=["playground", pytest.param("kube-apiserver", marks=[pytest.mark.kubebuilder, needs_binaries])],
+    params=["playground", pytest.param("kube-apiserver", marks=pytest.mark.kubebuilder)],
 )
 async def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     if request.param == "playground":
