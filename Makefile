@@ -68,7 +68,7 @@ fuzz-setup: ## create .venv-fuzz, with atheris and pip-audit, unless it is up to
 fuzz-hpas: setup ## compare random HPAs with kube-controller-manager (KUBEBUILDER_ASSETS); HPAS=200 PHASES=6 SEED=1 ROUNDS=1
 	@$(PY) -m tests.e2e.fuzz $(if $(HPAS),--hpas $(HPAS)) $(if $(PHASES),--phases $(PHASES)) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-mutants: ## change MODULE=kube/cache/store.py in many small ways, and see its tests notice; minutes (tests/mutants)
+mutants: ## change MODULE=kube/controller/flowcontrol.py in many small ways, and see its tests notice; minutes (tests/mutants)
 	@$(PYTHON3) tools/setup_venv.py .venv-mutants requirements-mutants.lock
 	@$(MUTANTS_PY) -m tools.mutants $(MODULE)
 

@@ -1,8 +1,8 @@
 """Change one module in many small ways, and see that its own tests notice each: `make mutants MODULE=PATH`.
 
-mutmut changes a copy below `.mutants/`. `tests/mutants/NAME.yaml` beside it names the module's tests, and the changes
+mutmut changes a copy below `.mutants/`. `tests/mutants/NAME.yaml` names the module's tests, and the changes
 that no test notices, each with the reason why that is right. A change is named by its function and its lines, because
-mutmut's numbers are others after each edit.
+mutmut's numbers are others after each edit. Lines that call a logger are not changed.
 
 Exit status 0: each survivor has a reason, and at most 5 % survive. 1: otherwise; the diffs are printed.
 """
@@ -27,6 +27,8 @@ _SURVIVES = ("survived", "no tests")
 _CONFIG = """[mutmut]
 source_paths={package}
 only_mutate={module}
+do_not_mutate_patterns=_log[.]
+timeout_multiplier=5
 pytest_add_cli_args=
     --timeout=60
 pytest_add_cli_args_test_selection=
@@ -130,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the mutants of one module, a path relative to the project."""
     if len(arguments) != 1 or not (ROOT / arguments[0]).is_file():
         known = ", ".join(sorted(path.stem for path in EXPECTED.glob("*.yaml")))
-        print(f"give a module's path, such as MODULE=kube/cache/store.py; there are files for: {known}")
+        print(f"give a module's path, such as MODULE=kube/controller/flowcontrol.py; there are files for: {known}")
         return 1
     expected = expected_of(arguments[0])
     return report(run(make_folder(arguments[0], expected.tests)), expected)
