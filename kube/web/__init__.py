@@ -7,7 +7,7 @@ access         the namespaces that a user may see
 templates      HTML from jinja2 templates, with the frame that all pages have
 static_files   styles and scripts, which browsers cache
 event_stream   server-sent events
-throttle       one caller at a time renders a page or an update
+live           pages that stay current, rendered one at a time
 
 The pages themselves are in the packages of the processes.
 """
