@@ -22,7 +22,7 @@ import msgspec
 from click.core import ParameterSource
 
 from autoscaler.commands.debug_client import fetch_config
-from kube.process.config_page import SECRET, ConfigPage
+from kube.process.config_page import CONFIG_PATH, SECRET, ConfigPage
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 from kubectl_milliscale.pods import find_pods, forwarded
 
@@ -113,7 +113,7 @@ def _adapter_config(kubectl: Kubectl, namespace: str) -> ConfigPage:
         with kubectl.port_forward(pod.namespace, f"pod/{pod.name}", pod.port) as port:
             # Its certificate is not for 127.0.0.1; the API server forwards the connection to this pod and no other.
             to_pod = (f"--server=https://127.0.0.1:{port}", "--insecure-skip-tls-verify")
-            text = kubectl.run("get", "--raw", "/debug/config", *to_pod)
+            text = kubectl.run("get", "--raw", CONFIG_PATH, *to_pod)
         return msgspec.json.decode(text, type=ConfigPage)
     except KubectlError as error:
         raise KubectlError(f"{error.message}\nerror: the adapter's /debug/config cannot be read; {_GIVE}") from error

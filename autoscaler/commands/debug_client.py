@@ -14,11 +14,10 @@ import aiohttp
 import click
 import msgspec
 
-from autoscaler.loop.debug import CONFIG_PATH, INDEX_PATH, SHADOW_PATH
-from autoscaler.records.decision_log import DecisionsPage, IndexPage
+from autoscaler.records.decision_log import INDEX_PATH, DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
-from autoscaler.records.shadow import ShadowPage
-from kube.process.config_page import ConfigPage
+from autoscaler.records.shadow import SHADOW_PATH, ShadowPage
+from kube.process.config_page import CONFIG_PATH, ConfigPage
 from kube.process.flags import Parsed
 
 _TIMEOUT_SECONDS: Final = 15.0

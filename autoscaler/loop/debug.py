@@ -34,10 +34,6 @@ from kube.security.request_info import Query, Target
 from kube.serving.probes import Page
 from kube.web.options import is_loopback_host
 
-INDEX_PATH: Final = "/debug/decisions"
-SHADOW_PATH: Final = "/debug/shadow"
-CONFIG_PATH: Final = "/debug/config"
-
 _MAX_INDEX_DECISIONS: Final = 100
 _INDEX_SLICE: Final = 500
 """HPAs between two yields to the event loop, about a millisecond."""

@@ -20,6 +20,9 @@ from autoscaler.core.model import HPA_APIS, HPAKey
 from autoscaler.records.record import VERSION, DecisionRecord
 from autoscaler.records.sentence import with_sentence
 
+INDEX_PATH: Final = "/debug/decisions"
+"""The address of the kept decisions on --metrics-port."""
+
 _MAX_BYTES: Final = 32 * 2**20
 _PAGE_SLICE: Final = 50
 _ENTRY_BYTES: Final = 250

@@ -28,6 +28,9 @@ from autoscaler.core.decision import Decision
 from autoscaler.core.model import HPA, HPAKey, Status
 from autoscaler.records.build import time_text
 
+SHADOW_PATH: Final = "/debug/shadow"
+"""The address of the comparison on --metrics-port."""
+
 _WINDOW_PERIODS: Final = 1.5
 _MAX_DIFFERENCES: Final = 20
 

@@ -15,6 +15,8 @@ import msgspec
 
 from kube.process.flags import ARGUMENTS
 
+CONFIG_PATH: Final = "/debug/config"
+
 SECRET: Final = "<secret>"  # noqa: S105  # stands for one
 
 _NAMED_VALUES: Final = re.compile(r"headers?|(query|endpoint)-?param(eter)?s?", re.IGNORECASE)
