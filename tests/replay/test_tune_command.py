@@ -24,7 +24,7 @@ from replay.simulation import Settings
 from replay.tune import command, report, tuning
 from replay.tune.bounds import parse_bounds
 from replay.tune.evaluation import Evaluation, Figures, Problem, evaluate, total
-from replay.tune.goal import Goal, Objective
+from replay.tune.goal import Goal, Objective, gain_interval
 from replay.tune.page import trade_off_figure
 from replay.tune.split import split_load
 from replay.tune.tuning import TuneOptions, Verdict, tune
@@ -329,6 +329,11 @@ def test_unseen_parts_without_load_do_not_count() -> None:
     printed = report.text(tuned)
     assert "2 parts of 15 min of the unseen 4 parts of 15 min had no load." in printed
     assert "fewer on 2 of 2 parts of 15 min" in printed
+    assert tuned.winner is not None
+    low, high = gain_interval(tuned.winner.unseen[:2], tuned.given.unseen[:2], seed=tuned.options.seed)
+    assert f"Pod-hours saved: {low:.1%} to {high:.1%} (90 % interval" in printed
+    assert json.loads(report.json(tuned))["savedPodHours"] == {"low": low, "high": high}
+    assert (low, high) != gain_interval(tuned.winner.unseen, tuned.given.unseen, seed=tuned.options.seed)
 
 
 # --- candidates that the API server refuses
