@@ -47,6 +47,11 @@ class SteppedQueue:
 
 class _Queue(WorkQueue[HPAKey]):
     added = 0
+    is_stepped = False
+
+    def take(self) -> HPAKey | None:
+        # Not before the first step: what is reconciled before it would be due again after it.
+        return super().take() if self.is_stepped else None
 
     def add_after(self, key: HPAKey, delay: float) -> None:
         super().add_after(key, delay)
@@ -59,4 +64,5 @@ class _Queue(WorkQueue[HPAKey]):
 
     def wake_up(self) -> None:
         """Let `get` read the clock."""
+        self.is_stepped = True
         self._changed.set()
