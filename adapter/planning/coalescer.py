@@ -209,12 +209,11 @@ class MetricsQueryCoalescer:
             return None
         key = query.group
         group = self._groups.get(key)
-        if group is None:
+        if group is None or group.rule != rule:  # an object's rule can change, and keeps its key
             group = self._groups[key] = _Group(rule)
-            if len(self._groups) > _MAX_GROUPS:
-                self._groups.popitem(last=False)
-        else:
-            self._groups.move_to_end(key)
+        self._groups.move_to_end(key)
+        if len(self._groups) > _MAX_GROUPS:
+            self._groups.popitem(last=False)
         return group
 
     def _fetched(self, group: _Group, query: CoalescedQuery, outcome: Outcome) -> None:

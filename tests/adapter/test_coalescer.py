@@ -117,6 +117,18 @@ async def opened(results: Vector | Scalar | PrometheusError | CannedPrometheus) 
         yield CoalescerEnv(prometheus, cache)
 
 
+async def test_changed_rule_of_an_object_starts_anew() -> None:
+    """It keeps its key; the query and the values of the rule before are not for it."""
+    async with opened(result("web-0", "web-1")) as env:
+        for name in ("web-0", "web-1"):
+            await fetched(env, source(SUM), name)
+        assert await fetched(env, source(SUM), "web-0")
+        changed = source(SUM.replace("5m", "1m"))
+        assert await fetched(env, changed, "web-0") is None
+        assert await fetched(env, changed, "web-1")
+        assert [query.partition("[")[2][:2] for query in env.prometheus.queries] == ["5m", "1m"]
+
+
 async def test_second_object_starts_coalescing() -> None:
     async with opened(result(*(f"web-{n}" for n in range(20)))) as env:
         metric = source(SUM)
