@@ -9,7 +9,7 @@ import click
 
 from adapter.commands.flags import ServeOptions
 from adapter.rules import RulesError, strictyaml
-from adapter.rules.reading import read_text
+from adapter.rules.reading import decode_rules, read_text
 from kube.process.config_page import ConfigPage, Flags, given_flags, without_secrets
 
 
@@ -19,14 +19,22 @@ def flags_of(context: click.Context) -> Flags:
 
 
 async def config_page(options: ServeOptions) -> ConfigPage:
-    """Return the page; the rules are those in the file now."""
+    """Return the page; the rules are those in the file now, if it is valid.
+
+    An invalid file may have secrets anywhere, such as in headers under an unknown key.
+    """
 
     def rules() -> Any:
+        source = str(options.config)
         try:
-            documents = strictyaml.parse(read_text(options.config), source=str(options.config))
+            text = read_text(options.config)
+            documents = strictyaml.parse(text, source=source)
+            if len(documents) != 1:
+                return None
+            decode_rules(documents[0], source=source, text=text, directory=options.config.parent)
         except RulesError:
             return None
-        return without_secrets(documents[0]) if documents else None
+        return without_secrets(documents[0])
 
     # A large file takes a second.
     return ConfigPage(flags=options.flags, rules=await asyncio.to_thread(rules))

@@ -2,6 +2,9 @@
 
 As on Prometheus' pages, a value that may be a secret is `<secret>`: values of headers and of parameters of URLs, and
 the user in a URL. Files with secrets are not read; flags have only their names.
+
+Strings inside of an expression, such as a matcher of PromQL, keep the parameters of their URLs: these are values of
+labels, and without them the expression would be another one.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -21,9 +25,12 @@ SECRET: Final = "<secret>"  # noqa: S105  # stands for one
 
 _NAMED_VALUES: Final = re.compile(r"headers?|(query|endpoint)-?param(eter)?s?", re.IGNORECASE)
 """Keys of mappings from names to values, any of which may be a secret; and the ends of flags with NAME=VALUE."""
-_USER: Final = re.compile(r"(?<=://)[^/?#\s\"']*(?=@)")
-_URL_PARAMETERS: Final = re.compile(r"(?<=\?)\S*")
-_URL: Final = re.compile(r"[a-z]+://\S*")
+_WHOLE_URL: Final = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_URL: Final = re.compile(
+    r"""(?P<quote>["'`])?[a-z][a-z0-9+.-]{0,30}://(?(quote)(?:(?!(?P=quote)).)*|\S*)""", re.IGNORECASE | re.DOTALL
+)
+"""A URL in a text; one that a quotation mark precedes ends before the next such mark."""
+_USER: Final = re.compile(r"(?<=://)[^/?#]*@")
 
 
 Flags: TypeAlias = Mapping[str, str | list[str]]
@@ -36,7 +43,7 @@ class ConfigPage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: of this form.
         flags: those that are given.
-        rules: the rules file; null where there is none, or it cannot be read.
+        rules: the rules file; null where there is none, or it is invalid.
     """
 
     version: int = 1
@@ -79,14 +86,37 @@ def without_secrets(tree: object) -> Any:
     """Return a tree of mappings, lists and scalars, as YAML has them, without values that may be secrets."""
     if isinstance(tree, Mapping):
         return {
-            key: dict.fromkeys(value, SECRET)
-            if isinstance(value, Mapping) and _NAMED_VALUES.fullmatch(str(key))
-            else without_secrets(value)
+            key: _secrets(value) if _NAMED_VALUES.fullmatch(str(key)) else without_secrets(value)
             for key, value in tree.items()
         }
     if isinstance(tree, list | tuple):
         return [without_secrets(each) for each in tree]
     if not isinstance(tree, str):
         return tree
-    text = _USER.sub(SECRET, tree)
-    return _URL_PARAMETERS.sub(SECRET, text) if _URL.fullmatch(text) else text
+    return _without_secrets_of_url(tree) if _WHOLE_URL.match(tree) else _URL.sub(_shown_url, tree)
+
+
+def _secrets(value: object) -> object:
+    return dict.fromkeys(value, SECRET) if isinstance(value, Mapping) else SECRET
+
+
+def _shown_url(found: re.Match[str]) -> str:
+    return _without_secrets_of_url(found[0]) if found["quote"] is None else _USER.sub(f"{SECRET}@", found[0])
+
+
+def _without_secrets_of_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # ValueError if it is not a number
+        # A slash in a password ends the host, and leaves the @ in the path.
+        unclear = "@" in f"{parts.path}{parts.query}{parts.fragment}"
+    except ValueError:
+        unclear = True
+    if unclear:
+        return f"{url.partition('://')[0]}://{SECRET}"
+    _, user, host = parts.netloc.rpartition("@")
+    return parts._replace(
+        netloc=f"{SECRET}@{host}" if user else host,
+        query=SECRET if parts.query else "",
+        fragment=SECRET if parts.fragment else "",
+    ).geturl()

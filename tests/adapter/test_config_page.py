@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from adapter.cli import serve
 from adapter.commands import config_page as pages
 from adapter.commands.flags import ServeOptions
+from adapter.rules import RulesFile, reading
 
 SECRET = "hunter2"
 RULES = f"""
@@ -75,9 +77,30 @@ async def test_page_has_flags_and_rules_without_secrets(tmp_path: Path) -> None:
     assert "connections" not in page.flags, "only given flags are shown"
 
 
-@pytest.mark.parametrize("text", [None, "a: [", ""])
-async def test_page_without_readable_rules_has_the_flags(text: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(None, "a: [", "", "rules: []\n---\nrules: []"),
+        f"common: &headers {{X-Api-Key: {SECRET}}}\nprometheusServers: {{a: {{url: 'http://a', headers: *headers}}}}",
+        f"prometheusServers: {{a: {{url: 'http://a', password: {SECRET}}}}}",
+        f"prometheusServers: {{a: {{url: 'http://a', headers: [{SECRET}]}}}}",
+    ],
+)
+async def test_page_without_valid_rules_has_the_flags(text: str | None, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "rules.yaml").write_text(text)
     page = await pages.config_page(options(tmp_path / "rules.yaml"))
     assert (set(page.flags), page.rules) == ({"config"}, None)
+
+
+async def test_page_is_read_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rules.yaml").write_text(RULES)
+    loop, read = threading.current_thread(), []
+
+    def decode_rules(*arguments: Any, **named: Any) -> RulesFile:
+        read.append(threading.current_thread() is loop)
+        return reading.decode_rules(*arguments, **named)
+
+    monkeypatch.setattr(pages, "decode_rules", decode_rules)
+    await pages.config_page(options(tmp_path / "rules.yaml"))
+    assert read == [False]

@@ -65,6 +65,7 @@ def test_flags_have_no_secrets() -> None:
             {"headers": {"X-Key": "<secret>", "X-Keys": "<secret>"}},
         ),
         ({"queryParameters": {"key": ["hunter2"]}}, {"queryParameters": {"key": "<secret>"}}),
+        ([{"headers": ["X-Key: hunter2"]}, {"Headers": "hunter2"}], [{"headers": "<secret>"}, {"Headers": "<secret>"}]),
         ([{"url": "http://u@h/?a=b"}], [{"url": "http://<secret>@h/?<secret>"}]),
         (
             {"query": 'sum(up{url="http://a/?b=c"}) @ end()', "n": 5},
@@ -72,7 +73,33 @@ def test_flags_have_no_secrets() -> None:
         ),
         ({"tokenFile": "/etc/token", "none": None}, {"tokenFile": "/etc/token", "none": None}),
         ("see http://u:hunter2@h and https://v:hunter2@i", "see http://<secret>@h and https://<secret>@i"),
+        ("a=HTTPS://h/?hunter2,b=c and d", "a=https://h/?<secret> and d"),
+        ('up{url=~"http://u:hun\'ter2@h/[a?]"}', 'up{url=~"http://<secret>@h/[a?]"}'),
     ],
 )
 def test_tree_has_no_secrets(tree: object, shown: object) -> None:
     assert without_secrets(tree) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://u:hun'ter\"2@h:80/p", "http://<secret>@h:80/p"),
+        ("http://u:hun@ter2@h/p", "http://<secret>@h/p"),
+        ("http://u:hun ter2@h/p", "http://<secret>@h/p"),
+        ("HTTP://h/p?token=hunter2", "http://h/p?<secret>"),
+        ("http://h?token='hunter2' x#hunter2", "http://h?<secret>#<secret>"),
+        ("http://u:hun/ter2@h", "http://<secret>"),
+        ("http://u:hun?ter2@h", "http://<secret>"),
+        ("http://u:1#ter2@h", "http://<secret>"),
+        ("http://[hunter2", "http://<secret>"),
+        ("http://[::1]:9090/prefix", "http://[::1]:9090/prefix"),
+    ],
+)
+def test_url_has_no_user_and_no_parameters(url: str, shown: str) -> None:
+    assert without_secrets(url) == shown
+
+
+def test_long_text_is_read_in_linear_time() -> None:
+    assert without_secrets("a" * 1_000_000) == "a" * 1_000_000
+    assert without_secrets('x"http://' * 50_000) == 'x"http://' * 50_000
