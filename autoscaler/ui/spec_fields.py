@@ -127,9 +127,14 @@ def parse_behavior(text: str) -> dict[str, Any]:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if isinstance(event, yaml.AliasEvent) or depth > _MAX_DEPTH:
                 raise ValueError("write it without aliases, and no deeper than a behavior")
-        tree = json.loads(json.dumps(yaml.load(text, yaml.CSafeLoader), allow_nan=False))  # safe
-    except (yaml.YAMLError, TypeError) as error:
+    except yaml.YAMLError as error:
         raise ValueError(f"this is not YAML of a behavior: {' '.join(str(error).split())}") from None
+    try:
+        tree = json.loads(json.dumps(yaml.load(text, yaml.CSafeLoader), allow_nan=False))  # safe
+    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # The constructors of tags, such as that of `!!bool foo`, raise what they come upon.
+        why = " ".join(str(error).split())
+        raise ValueError(f"this is not YAML of a behavior: a value cannot be read: {why}") from None
     if not isinstance(tree, dict | None):
         raise ValueError("write scaleUp or scaleDown with their fields, such as scaleDown: {selectPolicy: Disabled}")
     return tree or {}

@@ -36,6 +36,7 @@ POD_STARTUP: Final = 30.0
 """The default, in seconds, as that of `replay`."""
 _WINDOW: Final = "stabilizationWindowSeconds"
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
+_SHOWN_PARAMETERS: Final = 5
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 _T = TypeVar("_T")
@@ -132,7 +133,8 @@ class _Reader:
                 found = [f"spec.behavior.{path}: unknown field" for path in self._unknown_fields(changed)]
         except ParseError as error:
             found = [str(error)]
-        errors = self._of_no_field(found, [each for section in sections for each in section.fields])
+        fields = [each for section in sections for each in section.fields]
+        errors = [*self._unknown_parameters(fields), *self._of_no_field(found, fields)]
         sections = [
             replace(section, fields=[replace(each, errors=self._errors.get(each.name, ())) for each in section.fields])
             for section in sections
@@ -159,6 +161,13 @@ class _Reader:
             elif not error.startswith(missing):
                 self._errors.setdefault(paths[owner], []).append(error)
         return others
+
+    def _unknown_parameters(self, fields: Sequence[Field]) -> Iterator[str]:
+        """Yield an error if the URL has parameters of an earlier form or of an earlier spec."""
+        unknown = {name for name, _ in self._query.pairs} - {"group", *(each.name for each in fields)}
+        if unknown:
+            names = ", ".join(sorted(unknown)[:_SHOWN_PARAMETERS])
+            yield f"the address has parameters that this form does not have: {names}; open the form again"
 
     def _unknown_fields(self, changed: HPA) -> Iterator[str]:
         """Yield the paths in the behavior that are none of its fields: the API server would ignore them."""
@@ -215,7 +224,11 @@ class _Reader:
         window = self._text("down.window", present.get("scaleDown", {}).pop(_WINDOW, None))
         text = self._text("behavior", to_yaml(present) if present else None)
         behavior = self._parsed("behavior", text, parse_behavior) or {}
+        if behavior.get("scaleDown") is None:
+            behavior.pop("scaleDown", None)
         if window and isinstance(rules := behavior.setdefault("scaleDown", {}), dict):
+            if rules.get(_WINDOW) is not None:
+                self._errors["behavior"] = [f"{_WINDOW} of scaleDown has a field of its own: write it there only"]
             self._set(rules, _WINDOW, window, "down.window", parse_integer)
         if behavior:
             self._document["spec"]["behavior"] = behavior

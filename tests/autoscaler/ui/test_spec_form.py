@@ -126,6 +126,30 @@ def test_one_field_of_behavior_leaves_the_others_to_the_defaults() -> None:
     assert form.changed.spec == hpa_of(behavior={"scaleDown": {"stabilizationWindowSeconds": 60}}).spec
 
 
+@pytest.mark.parametrize(
+    "text", ["scaleDown:", "scaleDown: null", "scaleDown: {}", "scaleDown: {stabilizationWindowSeconds: }"]
+)
+def test_window_counts_whatever_the_rest_of_scale_down(text: str) -> None:
+    form = submitted(hpa_of(), down__window="60", behavior=text)
+    assert form.document["spec"]["behavior"] == {"scaleDown": {"stabilizationWindowSeconds": 60}}
+    assert form.changed is not None
+
+
+@pytest.mark.parametrize("text", ["scaleDown: 5", "scaleDown: []", "scaleDown: ''", "scaleDown: false"])
+def test_scale_down_that_is_no_mapping_is_an_error(text: str) -> None:
+    form = submitted(hpa_of(), down__window="60", behavior=text)
+    assert form.changed is None
+    assert fields(form)["behavior"].errors
+
+
+def test_parameters_of_another_form_are_an_error() -> None:
+    form = form_of(hpa_of(pods_metric()), group="autoscaling", up__window="30", target__1="5", maxReplicas="7")
+    assert form.changed is None
+    assert form.errors == [
+        "the address has parameters that this form does not have: target.1, up.window; open the form again"
+    ]
+
+
 def test_empty_fields_remove_behavior() -> None:
     form = submitted(hpa_of(behavior=BEHAVIOR), down__window="", behavior="")
     assert form.changed is not None
@@ -184,12 +208,17 @@ def test_assumptions_are_read() -> None:
         ("behavior", "a: &a [x]\nb: *a", "without aliases"),
         ("behavior", "[" * 5000, "no deeper than a behavior"),
         ("behavior", "!!python/object/apply:os.system [id]", "this is not YAML of a behavior: "),
+        *[
+            ("behavior", f"scaleUp: {{tolerance: {value}}}", "this is not YAML of a behavior: a value cannot be read: ")
+            for value in ("!!bool foo", "!!timestamp foo", "!!int ''", "!!float x", "2026-13-45", "!!set [a]", "!a b")
+        ],
+        ("behavior", "scaleDown: {stabilizationWindowSeconds: 7}", "has a field of its own: write it there only"),
         ("startup", "2h", "write a duration from 0s to 1h0m0s, such as 30s"),
         ("capacity.0", "0", "write a quantity above 0"),
     ],
 )
 def test_error_is_beside_its_field(name: str, text: str, expected: str) -> None:
-    form = submitted(hpa_of(pods_metric(), cpu_metric()), **{name: text})
+    form = submitted(hpa_of(pods_metric(), cpu_metric()), **{"down.window": "60", name: text})
     assert form.changed is None
     assert form.errors == []
     errors = {field.name: field.errors for field in fields(form).values() if field.errors}

@@ -134,11 +134,12 @@ async def test_names_and_values_are_escaped() -> None:
     hostile = '<script>alert("x")'
     live = Live(make_hpa(pods_metric(hostile)), seed=2)
     live.run([200.0] * 5 + [900.0] * 10)
-    page = await controller_of(live).html(
-        *PATH, user=None, maxReplicas="30", behavior="scaleUp: {tolerance: '0.2'}", x=hostile
-    )
+    page = await controller_of(live).html(*PATH, user=None, maxReplicas="30", behavior="scaleUp: {tolerance: '0.2'}")
     assert hostile not in page.html
     assert page.find("ol", class_="scales").text.count(hostile) > 0
+    refused = await controller_of(live).html(*PATH, user=None, **{hostile: hostile})
+    assert hostile not in refused.html
+    assert hostile in refused.find("main").text
     page = await controller_of(live).html(*PATH, user=None, **{"target.0": hostile})
     assert hostile not in page.html
     assert page.find("input", name="target.0").attributes["value"] == hostile
