@@ -16,6 +16,7 @@ from adapter.commands.config_page import flags_of
 from adapter.commands.flags import (
     ServeOptions,
     catalog_flags,
+    debug_flag,
     kubernetes_flags,
     prometheus_flags,
     ui_flag,
@@ -94,6 +95,7 @@ def main() -> None:
 @rule_object_flags
 @flag_section("Secure serving flags")
 @serving_flags
+@debug_flag
 @tls_flags
 @flag_section("Authentication flags")
 @trust_flags

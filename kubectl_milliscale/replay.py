@@ -16,7 +16,7 @@ from kubectl_milliscale.flags import (
     namespaced_kubectl_options,
 )
 from kubectl_milliscale.hpas import find_apis
-from kubectl_milliscale.kubectl import Kubectl
+from kubectl_milliscale.kubectl import Kubectl, KubectlError
 from kubectl_milliscale.pods import pod_with_decisions
 from kubectl_milliscale.running_config import fill_in_autoscaler, fill_in_prometheus, is_given
 from replay.commands import replay as replay_hpas
@@ -79,7 +79,13 @@ def replay(
             fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
         else:
             pod = pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name)
-            values["server"] = stack.enter_context(pod)
+            try:
+                values["server"] = stack.enter_context(pod)
+            except KubectlError:
+                raise
+            except click.ClickException as error:
+                hint = "give --from, such as --from 24h, to take the load from Prometheus"
+                raise click.ClickException(f"{error.message}; {hint}") from error
             fill_in_autoscaler(values, kubectl, autoscaler_namespace, server=values["server"])
         _call(replay_hpas, values, stack, kubectl)
 

@@ -1,8 +1,8 @@
 """Fill in the flags that the user has not given, with those of the running adapter and autoscaler.
 
-Both serve their flags under /debug/config, the adapter with its rules. The autoscaler responds to every connection from
-inside its pod, as a forwarded one is. The adapter authorizes users: kubectl sends it the request, with the credentials
-that it also has for the API server.
+Both show their flags, and the adapter its rules, under /debug/config to connections from inside their pods, such as
+forwarded ones. So all that a user needs is the right to forward ports there, and no credentials are sent to a pod. What
+a process hides, or does not show at all, is taken from the arguments in its pod, which the user may read.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import itertools
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -21,17 +23,17 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from autoscaler.commands.debug_client import fetch_config
-from kube.process.config_page import CONFIG_PATH, SECRET, ConfigPage
+from autoscaler.commands.debug_client import fetch_config, get_page
+from kube.process.config_page import CONFIG_PATH, SECRET, ConfigPage, Flags
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
-from kubectl_milliscale.pods import find_pods, forwarded
+from kubectl_milliscale.pods import Pod, find_pods, forwarded
 
-_GIVE: Final = "give --prometheus-url and --config"
 _OF_ADAPTER: Final = ("prometheus-", "metrics-")
 _OF_AUTOSCALER: Final = ("horizontal-pod-autoscaler-", "feature-gates")
 """The beginnings of the flags that are filled in."""
 _OF_THE_POD: Final = ("prometheus-auth-incluster", "prometheus-proxy-url")
 """Flags that mean nothing outside the cluster, as those that name files."""
+_HIDDEN: Final = re.compile(f"{SECRET}@|[?#]{SECRET}")
 _SYNC_PERIOD: Final = "horizontal-pod-autoscaler-sync-period"
 
 
@@ -54,8 +56,12 @@ def fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str,
             url = server or stack.enter_context(forwarded(kubectl, find_pods(kubectl, namespace)[0]))
             flags = asyncio.run(fetch_config(url)).flags
     except click.ClickException as error:
-        click.echo(f"Note: the flags of the controller are the defaults: {error.message}", err=True)
-        return
+        try:
+            pod = find_pods(kubectl, namespace)[0]
+        except click.ClickException:
+            click.echo(f"Note: the flags of the controller are the defaults: {error.message}", err=True)
+            return
+        flags = _flags_in_arguments(pod, why=error.message)
     if not server and _SYNC_PERIOD in flags:
         _fill_in(values, {"step": flags[_SYNC_PERIOD]}, ("step",))
     _fill_in(values, flags, _OF_AUTOSCALER)
@@ -78,10 +84,11 @@ def fill_in_prometheus(
     """
     if is_given("prometheus_url") and values[rules] is not None:
         return
-    page = _adapter_config(kubectl, adapter_namespace)
+    pod = find_pods(kubectl, adapter_namespace, "adapter")[0]
+    page, problem = _adapter_config(kubectl, pod)
     if values[rules] is None:
         if page.rules is None:
-            raise click.ClickException(f"the adapter cannot read its rules file; {_GIVE}")
+            raise _rules_needed(rules, pod, problem or "its rules file is invalid")
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kubectl-milliscale-"))
         file = Path(folder, "rules.yaml")
         file.write_bytes(msgspec.json.encode(_usable(page.rules)))
@@ -90,10 +97,11 @@ def fill_in_prometheus(
         _set_flag(values, rules, file)
     if is_given("prometheus_url"):
         return
-    unusable = _fill_in(values, page.flags, _OF_ADAPTER)
+    flags = _flags_in_arguments(pod, why=problem) if problem else _with_hidden_values(page.flags, pod)
+    unusable = _fill_in(values, flags, _OF_ADAPTER)
     url = values["prometheus_url"]
     if not is_given("prometheus_url"):
-        has = "has a secret in" if "prometheus-url" in page.flags else "has no"
+        has = "has a secret in" if "prometheus-url" in flags else "has no"
         raise click.ClickException(f"the adapter {has} --prometheus-url; give it here")
     if unusable:
         names = " and ".join(unusable)
@@ -107,22 +115,55 @@ def fill_in_prometheus(
         _set_flag(values, "cache_dir", Path(folder))
 
 
-def _adapter_config(kubectl: Kubectl, namespace: str) -> ConfigPage:
+def _adapter_config(kubectl: Kubectl, pod: Pod) -> tuple[ConfigPage, str]:
+    """Return the page, and why it is empty; "" if it is not."""
     try:
-        pod = find_pods(kubectl, namespace, "adapter")[0]
         with kubectl.port_forward(pod.namespace, f"pod/{pod.name}", pod.port) as port:
-            # Its certificate is not for 127.0.0.1; the API server forwards the connection to this pod and no other.
-            to_pod = (f"--server=https://127.0.0.1:{port}", "--insecure-skip-tls-verify")
-            text = kubectl.run("get", "--raw", CONFIG_PATH, *to_pod)
-        return msgspec.json.decode(text, type=ConfigPage)
-    except KubectlError as error:
-        raise KubectlError(f"{error.message}\nerror: the adapter's /debug/config cannot be read; {_GIVE}") from error
+            url = f"https://127.0.0.1:{port}{CONFIG_PATH}"
+            # The certificate is for other names. Nothing secret is sent, and the API server chose the pod.
+            return msgspec.json.decode(asyncio.run(get_page(url, verified=False)), type=ConfigPage), ""
+    except click.ClickException as error:
+        return ConfigPage(flags={}), error.message
     except msgspec.MsgspecError as error:
-        raise click.ClickException(f"the adapter's /debug/config cannot be used: {error}; {_GIVE}") from error
+        return ConfigPage(flags={}), f"the response is not the adapter's configuration: {error}"
 
 
-def _fill_in(values: dict[str, Any], flags: Mapping[str, str | list[str]], beginnings: tuple[str, ...]) -> list[str]:
-    """Set the flags of the current command that are not given. Return those that cannot be used on this machine."""
+def _rules_needed(parameter: str, pod: Pod, why: str) -> click.ClickException:
+    (option,) = [one for one in click.get_current_context().command.params if one.name == parameter]
+    path = _arguments(pod).get("config", ["rules file"])[-1]
+    return click.ClickException(
+        f"the rules of pod {pod.name} cannot be read: {why}; give {option.opts[0]} with a file like its {path}, which "
+        f"`kubectl get configmaps -n {pod.namespace} -o yaml` prints if it is in a ConfigMap"
+    )
+
+
+def _arguments(pod: Pod) -> dict[str, list[str]]:
+    """Return the values of each flag in a pod's arguments; what comes from an environment variable is `<secret>`."""
+    found: dict[str, list[str]] = {}
+    for argument, following in itertools.pairwise((*pod.command_line, "-")):
+        if argument.startswith("-"):
+            name, equals, value = argument.lstrip("-").partition("=")
+            text = value if equals else "true" if following.startswith("-") else following
+            found.setdefault(name, []).append(SECRET if "$(" in text else text)
+    return found
+
+
+def _flags_in_arguments(pod: Pod, *, why: str) -> Flags:
+    click.echo(f"Note: the flags are those in the arguments of pod {pod.name}: {why}", err=True)
+    return _arguments(pod)
+
+
+def _with_hidden_values(flags: Flags, pod: Pod) -> Flags:
+    """Return flags with the values that are hidden, such as headers, where the pod's arguments have them."""
+    hidden = {name for name, text in flags.items() if SECRET in str(text)}
+    return {**flags, **{name: texts for name, texts in _arguments(pod).items() if name in hidden}}
+
+
+def _fill_in(values: dict[str, Any], flags: Flags, beginnings: tuple[str, ...]) -> list[str]:
+    """Set the flags of the current command that are not given. Return those that cannot be used on this machine.
+
+    The last value counts of a flag that cannot be repeated.
+    """
     context, unusable = click.get_current_context(), []
     options = {name: one for one in context.command.params for name in one.opts if isinstance(one, click.Option)}
     for name, text in flags.items():
@@ -133,7 +174,8 @@ def _fill_in(values: dict[str, Any], flags: Mapping[str, str | list[str]], begin
             unusable.append(f"--{name}")
         else:
             with contextlib.suppress(click.BadParameter):  # of another version
-                _set_flag(values, option.name, option.type_cast_value(context, text))
+                last = text[-1] if isinstance(text, list) and not option.multiple else text
+                _set_flag(values, option.name, option.process_value(context, last))
     return unusable
 
 
@@ -149,7 +191,7 @@ def _usable(tree: Any) -> Any:
         return {key: _usable(value) for key, value in tree.items() if value != SECRET}
     if isinstance(tree, list):
         return [_usable(each) for each in tree]
-    return tree.replace(f"{SECRET}@", "").replace(f"?{SECRET}", "") if isinstance(tree, str) else tree
+    return _HIDDEN.sub("", tree) if isinstance(tree, str) else tree
 
 
 @contextlib.contextmanager

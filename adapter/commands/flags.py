@@ -113,7 +113,13 @@ class KubernetesOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """The options of `serve`. `ui_address` is None for no pages; `flags` are those that are given."""
+    """The options of `serve`.
+
+    Attributes:
+        debug_endpoints: "local" or "off", see `debug_flag`.
+        ui_address: None for no pages.
+        flags: those that are given.
+    """
 
     config: Path
     prometheus: PrometheusAccess
@@ -122,6 +128,7 @@ class ServeOptions:
     serving: ServingOptions
     auth: AuthOptions
     rule_objects: RuleObjectOptions = field(default_factory=RuleObjectOptions)
+    debug_endpoints: str = "local"
     ui_address: UIAddress | None = None
     flags: Flags = field(default_factory=dict)
 
@@ -359,6 +366,15 @@ kubernetes_flags = option_group(
         type=FILE,
         help="Kubeconfig for SubjectAccessReviews.  [default: the pod's service account]",
     ),
+)
+
+debug_flag = click.option(
+    "--debug-endpoints",
+    type=click.Choice(["local", "off"]),
+    default="local",
+    show_default=True,
+    help="Who may read /debug/config without credentials. local: loopback connections, such as those of kubectl "
+    "port-forward; off: nobody. Users who may get the path can read it in both cases.",
 )
 
 ui_flag = click.option(

@@ -48,6 +48,7 @@ from kube.api.client import KubeClient
 from kube.api.client_metrics import ClientMetrics
 from kube.api.config import client_socket
 from kube.api.mapping import RestMapper
+from kube.process.config_page import CONFIG_PATH
 from kube.process.runtime import freeze_gc, stopped_by_signals, watch_loop
 from kube.serving.connection import overload_check
 from kube.serving.delegated import DelegatedAuth
@@ -161,6 +162,7 @@ class _Adapter:
             telemetry=telemetry,
             limits=serving.limits,
             is_overloaded=overload_check(serving.limits),
+            local_paths=frozenset({CONFIG_PATH} if options.debug_endpoints == "local" else ()),
         )
         self._listener = Listener(
             server.respond,

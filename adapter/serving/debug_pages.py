@@ -7,7 +7,7 @@
     /debug/config                         the flags, and the rules file, without secrets
 
 Reading them requires the right to `get` the nonResourceURL. They show series, queries and values of all namespaces, so
-grant it to the operators of the cluster only.
+grant it to the operators of the cluster only. /debug/config is also for clients inside the pod, see --debug-endpoints.
 """
 
 from __future__ import annotations

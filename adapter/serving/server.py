@@ -13,7 +13,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
@@ -28,6 +28,7 @@ from kube.aio.fairness import FairSemaphore, QueueFullError, enter_namespace
 from kube.api.status import StatusError, bad_request, too_many_requests
 from kube.security.authentication import Authenticator
 from kube.security.authorization import Authorizer
+from kube.serving.local import is_local
 from kube.serving.options import ServerLimits
 
 _log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class RequestServer:
         telemetry: counts requests.
         limits: see ServerLimits.
         is_overloaded: decides whether a request gets 429, see kube.serving.connection.overload_check.
+        local_paths: those that clients inside the pod may read without credentials, see kube.serving.local.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class RequestServer:
         telemetry: Telemetry,
         limits: ServerLimits,
         is_overloaded: Callable[[web.BaseRequest], bool],
+        local_paths: Collection[str] = (),
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -70,6 +73,7 @@ class RequestServer:
         self._telemetry = telemetry
         self._limits = limits
         self._is_overloaded = is_overloaded
+        self._local_paths = local_paths
         self._lines = RequestLines(authorizer.always_allows)
         self._in_flight = 0
         self._slots = FairSemaphore(limits.in_flight, max_waiting=limits.in_flight // 4)
@@ -128,7 +132,7 @@ class RequestServer:
             await self._slots.acquire(queue)
         self._in_flight += 1
         try:
-            if not line.is_public:
+            if not (line.is_public or (line.target.path in self._local_paths and is_local(request))):
                 user = await self._authenticator.authenticate(certificate, request.raw_headers)
                 await self._authorizer.authorize(user, line.info)
             response = await router.respond(Request(line, request.headers, deadline))

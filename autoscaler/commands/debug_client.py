@@ -115,8 +115,13 @@ def _decode(url: str, content: bytes, page: type[_Page]) -> _Page:
         raise click.ClickException(f"{url} is not a page of the autoscaler: {error}") from error
 
 
-async def get_page(url: str, query: Mapping[str, str] | None = None) -> bytes:
-    """Return the content of a page.
+async def get_page(url: str, query: Mapping[str, str] | None = None, *, verified: bool = True) -> bytes:
+    """Return the content of a page. No credentials are sent.
+
+    Args:
+        url: of the page.
+        query: its parameters.
+        verified: whether the certificate is verified.
 
     Raises:
         click.ClickException: the page cannot be read.
@@ -124,7 +129,7 @@ async def get_page(url: str, query: Mapping[str, str] | None = None) -> bytes:
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)) as http,
-            http.get(url, params=query, allow_redirects=False) as response,
+            http.get(url, params=query, allow_redirects=False, ssl=verified) as response,
         ):
             content = bytearray()
             async for chunk in response.content.iter_any():

@@ -7,10 +7,9 @@
     /debug/config                      the flags that are given
 
 They show pods, metrics and errors of every namespace, and the endpoint does not authenticate: probes and Prometheus
-read it. So by default these pages are only for connections from inside the pod. `kubectl port-forward` makes such a
-connection, for which the API server requires the right to create `pods/portforward`. With a proxy container in the same
-pod, every request comes from inside: then disable the pages. The Host header must be a loopback one, too: a site that a
-user of port-forward visits may give its own name the address 127.0.0.1 (DNS rebinding).
+read it. So by default these pages are only for connections from inside the pod (`kube.serving.local`). `kubectl
+port-forward` makes such a connection, for which the API server requires the right to create `pods/portforward`. A proxy
+container that connects to a loopback address for others makes these look the same: then disable the pages.
 """
 
 from __future__ import annotations
@@ -19,11 +18,10 @@ import asyncio
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 import msgspec
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
@@ -31,8 +29,8 @@ from autoscaler.records.shadow import ShadowComparer, ShadowPage, page_of
 from kube.api.status import bad_request
 from kube.process.config_page import ConfigPage, Flags
 from kube.security.request_info import Query, Target
+from kube.serving.local import is_local
 from kube.serving.probes import Page
-from kube.web.options import is_loopback_host
 
 _MAX_INDEX_DECISIONS: Final = 100
 _INDEX_SLICE: Final = 500
@@ -87,7 +85,7 @@ def debug_page(
     async def respond(request: web.BaseRequest, target: Target) -> web.Response | None:
         if access is DebugAccess.OFF or target.segments[:1] != ("debug",):
             return None
-        if access is DebugAccess.LOCAL and not _is_local(request):
+        if access is DebugAccess.LOCAL and not is_local(request):
             why = "this page is shown to connections from inside the pod only: use kubectl port-forward"
             return _problem(403, f"{why}, or start the autoscaler with --debug-endpoints=all")
         match target.segments[1:]:
@@ -112,19 +110,6 @@ def _last(query: Query) -> int | None:
     if not (last.isascii() and last.isdigit() and int(last[:9]) > 0):
         raise bad_request("last: write how many decisions to show, a whole number from 1 on\n")
     return int(last[:9])
-
-
-def _is_local(request: web.BaseRequest) -> bool:
-    return _is_loopback(request.remote) and is_loopback_host(request.headers.get(hdrs.HOST, ""))
-
-
-def _is_loopback(address: str | None) -> bool:
-    try:
-        ip = ip_address(address or "")
-    except ValueError:  # no address
-        return False
-    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
-    return (mapped or ip).is_loopback
 
 
 def _json(page: DecisionsPage | IndexPage | ShadowPage | ConfigPage) -> web.Response:

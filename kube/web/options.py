@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +35,3 @@ class UIAddress:
     def is_loopback(self) -> bool:
         """True if only processes of this host, or pod, can connect."""
         return ip_address(self.host).is_loopback
-
-
-def is_loopback_host(host_header: str) -> bool:
-    """Return True if a Host header names this host itself."""
-    try:
-        name = urlsplit(f"//{host_header}").hostname or ""
-        return name == "localhost" or name.endswith(".localhost") or ip_address(name).is_loopback
-    except ValueError:
-        return False

@@ -35,9 +35,10 @@ from kube.security.authentication import ANONYMOUS, User
 from kube.security.request_info import Target
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.listener import Listener, bind
+from kube.serving.local import is_local
 from kube.serving.options import ConnectionLimits, ServerLimits
 from kube.web.event_stream import EventStream, EventStreams
-from kube.web.options import UIAddress, is_loopback_host
+from kube.web.options import UIAddress
 from kube.web.requests import PageRequest, Pages
 
 _log = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ class PageServer:
     async def _page(self, request: web.BaseRequest, certificate: bytes | None) -> web.StreamResponse:
         if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
             raise method_not_allowed("pages can only be read: use GET")
-        if self._auth is None and not is_loopback_host(request.headers.get(hdrs.HOST, "")):
+        if self._auth is None and not is_local(request):
             raise forbidden(
                 "these pages are only served to this host: open them as http://localhost:PORT, such as with kubectl "
                 "port-forward"

@@ -8,7 +8,7 @@ import functools
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, overload
@@ -308,6 +308,7 @@ async def served_adapter(
     authorization: AuthorizationOptions | None = None,
     token_ttl: float = 10.0,
     usage: Any = None,
+    local_paths: Collection[str] = (),
 ) -> AsyncIterator[ServedAdapter]:
     """Serve canned metrics as `python -m adapter serve` would, with the authorities read from the ConfigMap."""
     authorities = authorities or Authorities()
@@ -355,6 +356,7 @@ async def served_adapter(
             telemetry=adapter.telemetry,
             limits=limits,
             is_overloaded=overload_check(limits),
+            local_paths=local_paths,
         )
         adapter.listener = Listener(
             server.respond,

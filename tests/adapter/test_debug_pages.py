@@ -66,6 +66,33 @@ async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> 
         assert (await adapter.request("/debug/rules", certificate=bob, method="POST")).status == 405
 
 
+@pytest.mark.parametrize(
+    ("local_paths", "host", "path", "status"),
+    [
+        (["/debug/config"], "localhost:1", "/debug/config", 200),
+        (["/debug/config"], "evil.example", "/debug/config", 403),
+        (["/debug/config"], "localhost:1", "/debug/rules", 403),
+        (["/debug/config"], "localhost:1", "/debug/config/", 403),
+        ([], "localhost:1", "/debug/config", 403),
+    ],
+)
+async def test_local_clients_read_the_configuration_only_without_credentials(
+    local_paths: list[str], host: str, path: str, status: int, tmp_path: Path
+) -> None:
+    async def config() -> ConfigPage:
+        return ConfigPage(flags={"prometheus-url": "http://p"})
+
+    async with served_adapter(tmp_path, local_paths=local_paths) as adapter, env(tmp_path, PODS) as opened:
+        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), opened.rule_objects, config=config)
+        adapter.debug.pages = pages
+        reply = await adapter.request(path, headers={"Host": host})
+        assert reply.status == status
+        if status == 200:
+            assert reply.json["flags"] == {"prometheus-url": "http://p"}
+            assert adapter.api.reviews == []
+            assert (await adapter.request(path, headers={"Host": host}, method="POST")).status == 405
+
+
 async def test_paused_merging_is_a_finding_on_the_debug_page(tmp_path: Path) -> None:
     async with env(tmp_path, ALL_FOUND) as opened:
         paused = [("rules[0]", Pause.COST), ("rules[0]", Pause.COST)]

@@ -1,19 +1,26 @@
 """Flags and rules of the running processes, and reaching the adapter's Prometheus."""
 
+import asyncio
+import dataclasses
 import json
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import click
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from adapter.commands.diagnose import check
-from kube.process.config_page import ConfigPage
+from autoscaler.commands.debug_client import get_page
+from kube.process.config_page import CONFIG_PATH, ConfigPage
 from kubectl_milliscale.flags import borrow_flags
 from kubectl_milliscale.running_config import fill_in_autoscaler, fill_in_prometheus, reachable_prometheus
 from replay.commands import replay
+from tests.adapter.serving import served_adapter
 from tests.kubectl_milliscale.prepared_kubectl import PreparedKubectl
 
 URL = "http://prometheus.monitoring:9090/"
@@ -21,17 +28,22 @@ RULES: dict[str, Any] = {"rules": []}
 
 
 class Adapter:
-    """Runs a command whose flags about Prometheus are filled in, with those that an adapter has."""
+    """Runs a command whose flags about Prometheus are filled in, with those that an adapter has.
 
-    def __init__(self, page: object) -> None:
-        pods = {"items": [{"metadata": {"name": "adapter-1"}, "status": {"phase": "Running"}}]}
-        self.kubectl = PreparedKubectl(
-            objects={"/api/v1/namespaces/milliscale/pods": pods}, printed={"/debug/config": json.dumps(page)}
-        )
+    `page` is what it has under /debug/config, and `arguments` are those in its pod.
+    """
+
+    def __init__(self, page: object, *, arguments: Sequence[str] = (), status: int = 200) -> None:
+        self.page, self.status = json.dumps(page).encode(), status
+        spec = {"containers": [{"args": list(arguments)}]}
+        pods = {"items": [{"metadata": {"name": "adapter-1"}, "spec": spec, "status": {"phase": "Running"}}]}
+        self.kubectl = PreparedKubectl(objects={"/api/v1/namespaces/milliscale/pods": pods})
         self.values: dict[str, Any] = {}
         self.rules: Any = None
 
-    def run(self, *arguments: str) -> Result:
+    def run(self, *arguments: str, page: Callable[..., Awaitable[bytes]] | None = None) -> Result:
+        """Run the command; `page` returns a page, without it that of the adapter is prepared."""
+
         @borrow_flags(check, without=("config",))
         @click.command()
         @click.option("--config", type=click.Path(path_type=Path))
@@ -40,7 +52,14 @@ class Adapter:
                 fill_in_prometheus(values, stack, rules="config", kubectl=self.kubectl, adapter_namespace="milliscale")
                 self.values, self.rules = values, json.loads(values["config"].read_text())
 
-        return CliRunner().invoke(command, arguments)
+        async def prepared(url: str, *, verified: bool) -> bytes:
+            assert (url, verified) == ("https://127.0.0.1:4000/debug/config", False)
+            if self.status != 200:
+                raise click.ClickException(f"{url}: Forbidden ({self.status})")
+            return self.page
+
+        with mock.patch("kubectl_milliscale.running_config.get_page", page or prepared):
+            return CliRunner().invoke(command, arguments)
 
 
 def adapter(*, rules: object = RULES, **flags: object) -> Adapter:
@@ -92,8 +111,11 @@ def test_secrets_in_rules_are_left_out_with_a_note() -> None:
     [
         (adapter(), "the adapter has no --prometheus-url; give it here"),
         (adapter(prometheus_url="http://<secret>@p"), "the adapter has a secret in --prometheus-url; give it here"),
-        (adapter(rules=None, prometheus_url=URL), "cannot read its rules file; give --prometheus-url and --config"),
-        (Adapter([]), "the adapter's /debug/config cannot be used: "),
+        (
+            adapter(rules=None, prometheus_url=URL),
+            "the rules of pod adapter-1 cannot be read: its rules file is invalid; ",
+        ),
+        (Adapter([]), "the rules of pod adapter-1 cannot be read: the response is not the adapter's configuration: "),
     ],
 )
 def test_unusable_configuration_is_an_error(running: Adapter, problem: str) -> None:
@@ -102,13 +124,73 @@ def test_unusable_configuration_is_an_error(running: Adapter, problem: str) -> N
     assert problem in result.output
 
 
-def test_adapter_that_refuses_or_does_not_know_the_page_is_an_error_that_names_the_flags() -> None:
+async def test_configuration_is_read_from_a_pod_without_credentials(tmp_path: Path) -> None:
     running = adapter(prometheus_url=URL)
-    running.kubectl.printed.clear()
+
+    async def config(_: object, __: object) -> ConfigPage:
+        return msgspec.json.decode(running.page, type=ConfigPage)
+
+    async with served_adapter(tmp_path, local_paths=[CONFIG_PATH]) as served:
+        served.debug.pages = mock.Mock(respond=config)
+        running.kubectl = dataclasses.replace(running.kubectl, port=served.port)
+        result = await asyncio.to_thread(running.run, page=get_page)
+        assert served.api.reviews == []
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert running.rules == RULES
+
+
+ARGUMENTS = (
+    "/adapter",
+    "--config=/etc/adapter/rules.yaml",
+    f"--prometheus-url={URL}",
+    "--prometheus-header=X-Scope-OrgID=shop",
+    "--prometheus-header",
+    "X-Key=a=b",
+    "--prometheus-query-parameter=key=$(KEY)",
+    "--metrics-relist-interval=2m",
+    "--metrics-relist-interval=1m",
+    "--prometheus-insecure-skip-tls-verify",
+    "--flag-of-another-release",
+)
+
+
+def test_headers_that_are_hidden_are_those_in_the_arguments_of_the_pod() -> None:
+    flags = {
+        "prometheus-url": URL,
+        "prometheus-header": ["X-Scope-OrgID=<secret>", "X-Key=<secret>"],
+        "prometheus-query-parameter": ["key=<secret>"],
+        "metrics-relist-interval": "3m",
+    }
+    running = Adapter({"flags": flags, "rules": RULES}, arguments=ARGUMENTS)
     result = running.run()
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "Note: the adapter has --prometheus-query-parameter; give the same here if Prometheus needs it\n",
+    )
+    assert running.values["prometheus_headers"] == (("X-Scope-OrgID", "shop"), ("X-Key", "a=b"))
+    assert running.values["metrics_relist_interval"] == 180.0
+
+
+def test_flags_of_an_adapter_that_does_not_show_them_are_those_in_the_arguments_of_the_pod(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text("{}")
+    running = Adapter({}, arguments=ARGUMENTS, status=403)
+    result = running.run(f"--config={tmp_path / 'rules.yaml'}")
+    assert result.exit_code == 0
+    assert result.stderr.startswith(
+        "Note: the flags are those in the arguments of pod adapter-1: https://127.0.0.1:4000"
+    )
+    names = ("prometheus_url", "prometheus_insecure_skip_tls_verify", "metrics_relist_interval", "prometheus_headers")
+    assert [running.values[name] for name in names] == [
+        *("http://127.0.0.1:4000/", True, 60.0),
+        (("X-Scope-OrgID", "shop"), ("X-Key", "a=b")),
+    ]
+
+
+def test_rules_that_an_adapter_does_not_show_must_be_given_and_the_error_says_how() -> None:
+    result = Adapter({}, arguments=ARGUMENTS, status=403).run()
     assert result.exit_code == 1
-    assert "NotFound" in result.output
-    assert "/debug/config cannot be read; give --prometheus-url and --config" in result.output
+    assert "debug/config: Forbidden (403); give --config with a file like its /etc/adapter/rules.yaml" in result.stderr
+    assert "`kubectl get configmaps -n milliscale -o yaml` prints" in result.stderr
 
 
 def filled_in(monkeypatch: pytest.MonkeyPatch, *arguments: str, server: str) -> dict[str, Any]:
