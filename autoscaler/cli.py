@@ -18,6 +18,7 @@ from autoscaler.core.model import HPA_APIS, HPAApi
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.run import run as run_controller
 from autoscaler.records.audit import AuditLogError
+from autoscaler.settings import DEFAULTS as SETTINGS
 from autoscaler.ui.sources import WhatIf
 from kube.api.client import KubeConfigError
 from kube.process.config_page import given_flags
@@ -33,6 +34,7 @@ from kube.process.flags import (
 )
 from kube.process.runtime import installed_version, setup_logging
 from kube.process.runtime import run as run_process
+from kube.process.settings import setting_option
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError
 from kube.serving.listener import ListenError
@@ -146,6 +148,7 @@ def main() -> None:
     default=_DEFAULTS.metrics_port,
     help="Port on --bind-address; 0: a free one.",
 )
+@setting_option(SETTINGS)
 @availability_options
 @decision_log_options
 @verbosity_option

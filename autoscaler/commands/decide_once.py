@@ -32,6 +32,7 @@ from autoscaler.objects.workloads import parse_owned, track_pod
 from autoscaler.records.build import build_record
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
+from autoscaler.settings import HistorySettings
 from kube.api.client import KubeClient, KubeError
 from kube.api.listing import list_objects
 from kube.api.mapping import NoMatchError, RestMapper
@@ -44,7 +45,7 @@ _QPS: Final = 50.0
 _BURST: Final = 100
 _NOT_FOUND: Final = 404
 _MODE: Final = "explain"
-_LOAD_SECONDS: Final = 5.0
+_HISTORY: Final = HistorySettings(load_seconds=5.0)
 
 
 async def decide_once(
@@ -181,7 +182,7 @@ async def _restore(
     """Restore the saved history; return a note if it has no entry for the HPA."""
     where = ""
     if location is not None:
-        store = SavedHistoryStore(client, location=location, shard=Shard(), load_seconds=_LOAD_SECONDS)
+        store = SavedHistoryStore(client, location=location, shard=Shard(), settings=_HISTORY)
         histories.restore(await store.load())
         if histories.of(hpa).recommendations:
             return []

@@ -61,15 +61,8 @@ from kube.serving.probes import probe_handler, serving
 
 _log = logging.getLogger(__name__)
 
-# Together with the release of the Lease, less than 5 s, after which impatient operators kill the process.
-_FINISH_SECONDS = 2.5
-_FLUSH_SECONDS = 1.0
-# HPAs of other shards are read only for their selectors, which rarely change.
-_OTHER_SHARDS_SYNC_PERIODS = 10
 # HPAs that are due within a tick are handed out together.
 _TICK_SECONDS, _TICKS_PER_PERIOD = 0.1, 10
-# The interval between first reconciliations; shorter if it would exceed a sync period in total.
-_SPREAD_SECONDS = 0.01
 
 
 class Controller:
@@ -86,6 +79,7 @@ class Controller:
     ) -> None:
         self._client = client
         self._options = options
+        settings = self._settings = options.settings
         self._shard = options.availability.shard
         self._telemetry = telemetry or Telemetry()
         self._telemetry.register_client(client)
@@ -102,7 +96,7 @@ class Controller:
         )
         self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_index.apply)
         self._replica_sets = ReplicaSets(client)
-        self._workloads = Workloads(client)
+        self._workloads = Workloads(client, enough=settings.reconciliation.watched_from)
         self._shard_leases: ShardLeases | None = None
         self._elector = self._create_elector(client)
         self._is_leader = self._elector.leading if self._elector else lambda: True
@@ -123,6 +117,7 @@ class Controller:
             mapper=mapper,
             pods=self._pod_index,
             version_seconds=options.sync_period,
+            coalescing=settings.coalescing,
         )
         self._observer = Observer(
             scales=scales,
@@ -148,12 +143,18 @@ class Controller:
                 location=options.availability.saved_history,
                 shard=self._shard,
                 longest_window_ms=options.config.downscale_stabilization_ms,
+                settings=settings.history,
             )
-        self._recorder = EventRecorder(self._clients.objects, component="horizontal-pod-autoscaler")
+        self._recorder = EventRecorder(
+            self._clients.objects, component="horizontal-pod-autoscaler", settings=settings.events
+        )
         self._what_if = what_if
         self._changes = Changes()
         self._decisions = DecisionLog(
-            options.decision_log.max_per_hpa, on_record=on_record, on_change=self._changes.publish
+            options.decision_log.max_per_hpa,
+            max_bytes=settings.decisions.kept_bytes,
+            on_record=on_record,
+            on_change=self._changes.publish,
         )
         self._shadow = ShadowComparer(
             sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
@@ -234,12 +235,14 @@ class Controller:
             config=self._options.config,
             sync_period=self._options.sync_period,
             what_if=self._what_if,
+            what_if_settings=self._settings.what_if,
             problem=lambda: self._hpas.problem,
         )
         return pages_served(
             sources,
             self._options.ui_address,
             self._options.ui_auth,
+            settings=self._settings.pages,
             client=self._client,
             shard=self._shard,
             registry=self._telemetry.registry,
@@ -315,18 +318,18 @@ class Controller:
             on_lag=self._telemetry.schedule_lag.observe,
         )
         keys = sorted(hpa.key for hpa in self._hpas.list())
-        interval = min(_SPREAD_SECONDS, options.sync_period / max(1, len(keys)))
+        interval = min(self._settings.reconciliation.start_interval_seconds, options.sync_period / max(1, len(keys)))
         for number, key in enumerate(keys):
             queue.add_after(key, number * interval)
         return queue
 
     async def _finish(self, queue: WorkQueue[HPAKey], working: asyncio.Task[None]) -> None:
         """Wait for reconciliations in flight, send their events and save the histories, all for a bounded time."""
-        await asyncio.wait([working], timeout=_FINISH_SECONDS)
+        await asyncio.wait([working], timeout=self._settings.shutdown.reconcile_seconds)
         unfinished = queue.processing
         working.cancel()
         try:
-            async with asyncio.timeout(_FLUSH_SECONDS), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(self._settings.shutdown.flush_seconds), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._recorder.close())
                 if self._saved_history is not None:
                     # A cancelled reconciliation may have scaled without a scale event in the history.
@@ -362,7 +365,8 @@ class Controller:
             self._telemetry.reconciled(Action.NONE, ErrorKind.INTERNAL, seconds=time.monotonic() - started)
         else:
             self._error_log.reconciled(key, error)
-        queue.add_after(key, self._period(hpa) if own else _OTHER_SHARDS_SYNC_PERIODS * self._options.sync_period)
+        others = self._settings.reconciliation.other_shards_periods * self._options.sync_period
+        queue.add_after(key, self._period(hpa) if own else others)
 
     def _forget(self, key: HPAKey) -> None:
         """Drop all state of an HPA that was deleted."""

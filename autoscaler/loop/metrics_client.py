@@ -31,6 +31,7 @@ from autoscaler.core.observation import (
 )
 from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer
 from autoscaler.loop.pod_owners import PodIndex
+from autoscaler.settings import DEFAULTS, CoalescingSettings
 from kube.aio.fairness import for_all_namespaces
 from kube.aio.single_flight import SingleFlight
 from kube.api.client import KubeError
@@ -103,6 +104,7 @@ class MetricsClient:
         mapper: maps a described object's kind to its resource.
         pods: the pods of the cluster, to split coalesced responses; None: queries for different pods are not coalesced.
         version_seconds: how long the preferred version of the custom metrics API is cached.
+        coalescing: see CoalescingSettings.
         clock: the current time in seconds; only differences matter.
     """
 
@@ -115,6 +117,7 @@ class MetricsClient:
         mapper: RestMapper,
         pods: PodIndex | None = None,
         version_seconds: float,
+        coalescing: CoalescingSettings = DEFAULTS.coalescing,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._resource = resource
@@ -127,7 +130,7 @@ class MetricsClient:
         self._version_until = float("-inf")
         self._version_flight: SingleFlight[str, str] = SingleFlight()
         self._may_be_away = False
-        self._coalescer = MetricsQueryCoalescer(pods, clock=clock)
+        self._coalescer = MetricsQueryCoalescer(pods, settings=coalescing, clock=clock)
 
     async def resource_usage(self, namespace: str, selector: LabelSelector) -> MetricResponse:
         """Return the selected pods' usage of cpu, memory and other resources."""

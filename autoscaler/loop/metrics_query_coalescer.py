@@ -9,7 +9,7 @@ the response. Each gets exactly what its own query would return. If that is not 
     the response has pods that were not selected   a new pod whose labels are not known yet, or the server ignores
                                                    selectors
 
-After a failed attempt the query is not coalesced for a minute. "Concurrent" means within one pass of the event loop:
+After a failed attempt the query is not coalesced for a while. "Concurrent" means within one pass of the event loop:
 nothing waits for more queries.
 """
 
@@ -25,17 +25,13 @@ from cachetools import TTLCache
 
 from autoscaler.core.observation import MetricResponse, PodsResponse, ResourceResponse
 from autoscaler.loop.pod_owners import PodIndex, restrict_to_pods
+from autoscaler.settings import DEFAULTS, CoalescingSettings
 from kube.cache.label_index import requires_value
 from kube.values.selectors import LabelSelector, Operator, Requirement
 
 _Fetch: TypeAlias = "Callable[[LabelSelector], Awaitable[MetricResponse]]"
 _Waiters: TypeAlias = "list[tuple[LabelSelector, asyncio.Future[MetricResponse | None]]]"
 
-_MIN_SELECTORS: Final = 4
-_MAX_SELECTORS: Final = 50
-_MAX_PODS: Final = 500
-"""Servers put the pods' names into a query to Prometheus, and many proxies limit that to 8 KiB."""
-_BACKOFF_SECONDS: Final = 60.0
 _MAX_CACHED: Final = 10_000
 """Bounds memory, since namespaces and metrics come and go."""
 
@@ -55,13 +51,21 @@ class MetricsQueryCoalescer:
 
     Args:
         pods: the pods of the cluster, to split responses; None: only equal queries are coalesced.
+        settings: see CoalescingSettings.
         clock: the current time in seconds; only differences matter.
     """
 
-    def __init__(self, pods: PodIndex | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        pods: PodIndex | None,
+        *,
+        settings: CoalescingSettings = DEFAULTS.coalescing,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
         self._pods = pods
         self._waiters: dict[MetricsQuery, _Waiters] = {}
-        self._not_merged: TTLCache[tuple[str, str], bool] = TTLCache(_MAX_CACHED, _BACKOFF_SECONDS, timer=clock)
+        self._not_merged: TTLCache[tuple[str, str], bool] = TTLCache(_MAX_CACHED, settings.backoff_seconds, timer=clock)
 
     async def fetch(self, query: MetricsQuery, selector: LabelSelector, fetch: _Fetch) -> MetricResponse:
         """Return the response to a query.
@@ -101,7 +105,8 @@ class MetricsQueryCoalescer:
             return {distinct[0]: await fetch(distinct[0])}
         if self._pods is None or (query.namespace, query.path) in self._not_merged:
             return {}
-        groups = [group for group in _groups(self._pods, query.namespace, distinct) if len(group) >= _MIN_SELECTORS]
+        groups = _groups(self._pods, query.namespace, distinct, self._settings)
+        groups = [group for group in groups if len(group) >= self._settings.min_selectors]
         parts = await asyncio.gather(*(self._fetch_merged(query, group, fetch, self._pods) for group in groups))
         return {selector: response for part in parts for selector, response in part.items()}
 
@@ -126,7 +131,9 @@ class MetricsQueryCoalescer:
         return parts
 
 
-def _groups(pods: PodIndex, namespace: str, selectors: Iterable[LabelSelector]) -> list[list[LabelSelector]]:
+def _groups(
+    pods: PodIndex, namespace: str, selectors: Iterable[LabelSelector], settings: CoalescingSettings
+) -> list[list[LabelSelector]]:
     """Group selectors that can be merged, with a limit for selectors and pods."""
     by_form: dict[tuple[object, ...], list[list[LabelSelector]]] = {}
     counts: dict[tuple[object, ...], int] = {}
@@ -136,7 +143,8 @@ def _groups(pods: PodIndex, namespace: str, selectors: Iterable[LabelSelector]) 
             continue
         groups = by_form.setdefault(form, [[]])
         more = len(pods.matching(namespace, selector))
-        if groups[-1] and (len(groups[-1]) == _MAX_SELECTORS or counts[form] + more > _MAX_PODS):
+        is_full = len(groups[-1]) == settings.max_selectors or counts.get(form, 0) + more > settings.max_pods
+        if groups[-1] and is_full:
             groups.append([])
         counts[form] = more + (counts[form] if groups[-1] else 0)
         groups[-1].append(selector)

@@ -1,4 +1,4 @@
-"""The autoscaler's settings, as the flags give them."""
+"""The autoscaler's options, as the flags give them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard
 from autoscaler.records.audit import AuditSettings
+from autoscaler.settings import DEFAULTS, Settings
 from kube.api.client import BOOKMARK_SECONDS
 from kube.controller.election import ElectionSettings
 from kube.process.config_page import Flags
@@ -22,8 +23,6 @@ _WORKERS, _HPAS_PER_WORKER = 5, 100
 _QPS, _BURST_FACTOR = 20.0, 1.5
 # Reading a scale, writing it, and writing a status; or several metrics of one API.
 _REQUESTS_PER_SYNC = 3
-# kube-controller-manager has one in flight per worker, but an HPA's metrics are read side by side here.
-_METRICS_IN_FLIGHT_PER_WORKER = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,7 @@ class DecisionLogOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Settings of one autoscaler process; the defaults are kube-controller-manager's."""
+    """The options of one autoscaler process; the defaults are kube-controller-manager's."""
 
     kubeconfig: Path | None = None
     """None: the service account of the pod."""
@@ -85,6 +84,8 @@ class Options:
     decision_log: DecisionLogOptions = field(default_factory=DecisionLogOptions)
     config: Config = field(default_factory=Config)
     """The settings of decisions."""
+    settings: Settings = DEFAULTS
+    """Limits, timeouts and periods."""
     flags: Flags = field(default_factory=dict)
     """The flags that are given, for /debug/config."""
 
@@ -99,4 +100,4 @@ class Options:
 
     def metrics_in_flight_for(self, hpas: int) -> int:
         """Requests in flight to each metrics API for a number of HPAs."""
-        return _METRICS_IN_FLIGHT_PER_WORKER * self.workers_for(hpas)
+        return self.settings.reconciliation.metrics_in_flight * self.workers_for(hpas)

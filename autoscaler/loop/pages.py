@@ -18,7 +18,8 @@ from kube.api.client import KubeClient
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions
 from kube.web.access import NamespaceAccess
-from kube.web.options import UIAddress
+from kube.web.event_stream import EventStreams
+from kube.web.options import PageSettings, UIAddress
 from kube.web.server import PageServer
 
 
@@ -28,6 +29,7 @@ async def pages_served(
     address: UIAddress,
     auth_options: AuthOptions,
     *,
+    settings: PageSettings,
     client: KubeClient,
     shard: Shard,
     registry: CollectorRegistry,
@@ -38,6 +40,7 @@ async def pages_served(
         sources: what the pages show.
         address: see UIAddress.
         auth_options: for an address that is not a loopback one.
+        settings: see PageSettings.
         client: the API server, for TokenReviews, SubjectAccessReviews, the CAs and the label of this pod.
         shard: of this process; its pod gets a label with it.
         registry: the metrics registry.
@@ -61,6 +64,7 @@ async def pages_served(
         auth=auth,
         registry=registry,
         metrics_prefix="milliscale_autoscaler_ui",
+        streams=EventStreams(settings),
     )
     listening = server.bind()  # not within the TaskGroup, which would wrap the error
     async with asyncio.TaskGroup() as tasks:

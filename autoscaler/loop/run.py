@@ -27,11 +27,16 @@ async def run(options: Options, *, what_if: WhatIf | None = None) -> None:
     async with AsyncExitStack() as stack:
         stack.enter_context(stopped_by_signals(stop))
         client = await KubeClient.connect(
-            options.kubeconfig, user_agent=FIELD_MANAGER, bookmark_seconds=options.bookmark_seconds
+            options.kubeconfig,
+            user_agent=FIELD_MANAGER,
+            settings=options.settings.api_server,
+            bookmark_seconds=options.bookmark_seconds,
         )
         await stack.enter_async_context(client)
         on_record, telemetry = None, Telemetry()
         if options.decision_log.audit is not None:
-            audit = audit_log(options.decision_log.audit, on_dropped=telemetry.audit_records_lost.inc)
+            audit = audit_log(
+                options.decision_log.audit, options.settings.audit, on_dropped=telemetry.audit_records_lost.inc
+            )
             on_record = (await stack.enter_async_context(audit)).write
         await Controller(client, options, on_record=on_record, telemetry=telemetry, what_if=what_if).run(stop)

@@ -30,6 +30,7 @@ from autoscaler.loop.saved_history_format import LIMIT_BYTES, SavedHistoryError,
 from autoscaler.loop.sharding import Shard
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.saved_decisions import decode_decisions, encode_decisions
+from autoscaler.settings import DEFAULTS, HistorySettings
 from kube.api.client import KubeError, KubeUnreachable
 from kube.api.objects import ParseError, convert
 from kube.api.retries import Backoff
@@ -38,16 +39,11 @@ from kube.controller.flowcontrol import ThrottledClient
 
 _log = logging.getLogger(__name__)
 
-SAVE_SECONDS = 15.0
-"""The time between saves."""
-
 _LABEL = "milliscale.io/memory"
 """Label of each ConfigMap; the value is the name without the shard's number."""
 _DATA = "memory.json.gz"
 _DECISIONS = "decisions.json.gz"
 _NOT_FOUND = 404
-_LOAD_SECONDS = 30.0
-_LOAD_DELAYS = (0.5, 5.0)
 _TEMPORARY = (408, 429, 500, 502, 503, 504)
 
 
@@ -82,7 +78,7 @@ class SavedHistoryStore:
         shard: the shard of this process.
         longest_window_ms: the stabilization window of the flags; samples older than this and than the API's longest
             window are dropped.
-        load_seconds: how long loading is retried.
+        settings: see HistorySettings.
         wall_clock: the current time in seconds since the epoch.
         clock: the clock of the histories, in seconds.
     """
@@ -94,7 +90,7 @@ class SavedHistoryStore:
         location: SavedHistoryLocation,
         shard: Shard,
         longest_window_ms: int = 0,
-        load_seconds: float = _LOAD_SECONDS,
+        settings: HistorySettings = DEFAULTS.history,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -104,7 +100,7 @@ class SavedHistoryStore:
         self._collection = f"/api/v1/namespaces/{quote(location.namespace, safe='')}/configmaps"
         self._path = f"{self._collection}/{quote(self._name, safe='')}"
         self._longest_window_ms = max(MAX_STABILIZATION_WINDOW_MS, longest_window_ms)
-        self._load_seconds = load_seconds
+        self._settings = settings
         self._wall_clock = wall_clock
         self._clock = clock
         self._saved_changes: tuple[int, bool] | None = None
@@ -164,9 +160,9 @@ class SavedHistoryStore:
             await self.save(histories, final=False)
 
     async def run(self, histories: Histories) -> None:
-        """Save every 15 seconds, until cancelled."""
+        """Save periodically, until cancelled."""
         while True:
-            await asyncio.sleep(SAVE_SECONDS)
+            await asyncio.sleep(self._settings.save_seconds)
             await self.save(histories, final=False)
 
     async def save(
@@ -198,10 +194,10 @@ class SavedHistoryStore:
         self._report("has only some of the HPAs, the others do not fit; use more --shards" if encoded.left_out else "")
 
     async def _list(self) -> list[_ConfigMap]:
-        delays = Backoff(*_LOAD_DELAYS)
+        delays = Backoff(self._settings.retry_seconds / 10, self._settings.retry_seconds)
         query = {"labelSelector": f"{_LABEL}={self._location.name}"}
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._load_seconds):
+            async with asyncio.timeout(self._settings.load_seconds):
                 while True:
                     try:
                         page = convert(await self._client.get(self._collection, query), _ConfigMapList, "ConfigMapList")

@@ -21,6 +21,7 @@ from urllib.parse import quote
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import ReadError, Scale
 from autoscaler.objects.workloads import parse_scale, parse_workload
+from autoscaler.settings import DEFAULTS
 from kube.api.client import KubeClient, KubeError
 from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
 from kube.api.objects import ParseError
@@ -38,7 +39,6 @@ _WATCHED: Final = {
     GroupResource("apps", "deployments"): "/apis/apps/v1/deployments",
     GroupResource("apps", "statefulsets"): "/apis/apps/v1/statefulsets",
 }
-_ENOUGH: Final = 50
 
 
 class ScaleWriteError(Exception):
@@ -58,7 +58,7 @@ class TargetScale:
 class Workloads:
     """The scales of watched workloads; a kind is watched when `enough` of its objects have been read."""
 
-    def __init__(self, client: KubeClient, *, enough: int = _ENOUGH) -> None:
+    def __init__(self, client: KubeClient, *, enough: int = DEFAULTS.reconciliation.watched_from) -> None:
         self._kinds = {resource: _Kind(client, path, enough) for resource, path in _WATCHED.items()}
 
     def scale(self, resource: ResourceInfo, namespace: str, name: str) -> Scale | None:

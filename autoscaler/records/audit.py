@@ -3,7 +3,7 @@
 A disk may be slow, full or missing, and a FIFO may have no reader. None of this may delay a reconciliation or the end
 of the process. So a daemon thread writes the records from a bounded queue. While the queue is full or the file cannot
 be written, records are dropped and counted. The log reports the start of the problem once, and the number of dropped
-records when the file is written again. At the end of the process the thread gets half a second.
+records when the file is written again. At the end of the process the thread gets half a second (AuditLimits).
 
 Files are rotated as kube-apiserver rotates its audit log: a file that would exceed `--audit-log-maxsize` is renamed to
 NAME-TIME.EXTENSION, and the newest `--audit-log-maxbackup` of these are kept.
@@ -27,11 +27,10 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final, NoReturn
 
+from autoscaler.settings import DEFAULTS, AuditLimits
+
 _log = logging.getLogger(__name__)
 
-_MAX_QUEUED_BYTES: Final = 32 * 2**20
-_OPEN_SECONDS: Final = 2.0
-_CLOSE_SECONDS: Final = 0.5
 _ENCODING: Final = "latin-1"
 """Maps each byte of the UTF-8 JSON to one character and back, so that lengths are right."""
 
@@ -61,21 +60,21 @@ class AuditLog:
     """Writes records to the audit file on a thread; `audit_log` opens and closes it.
 
     Args:
-        settings: the file and its limits.
+        settings: the file.
+        limits: see AuditLimits; one record may exceed the queue's.
         on_dropped: called for each dropped record, on either thread.
-        max_queued_bytes: the limit of the queue; one record may exceed it.
     """
 
     def __init__(
         self,
         settings: AuditSettings,
+        limits: AuditLimits = DEFAULTS.audit,
         *,
         on_dropped: Callable[[], None] = lambda: None,
-        max_queued_bytes: int = _MAX_QUEUED_BYTES,
     ) -> None:
         self._settings = settings
         self._path = settings.path
-        self._max_queued_bytes = max_queued_bytes
+        self._limits = limits
         self._on_dropped = on_dropped
         # RotatingFileHandler rotates files that would reach the limit; here files may reach but not exceed it.
         self._file = _RotatingFile(
@@ -98,18 +97,19 @@ class AuditLog:
 
     def write(self, line: bytes) -> None:
         """Queue a line, or drop it if too many are queued."""
-        if self._queued_bytes - self._done_bytes >= self._max_queued_bytes:
+        if self._queued_bytes - self._done_bytes >= self._limits.queue_bytes:
             self._drop("the disk is too slow")
             return
         self._queued_bytes += len(line)
         self._queue.put(logging.makeLogRecord({"msg": line.decode(_ENCODING)}))
 
-    async def start(self, *, seconds: float = _OPEN_SECONDS) -> None:
-        """Open the file and start the thread. If opening takes longer than `seconds`, it continues in the background.
+    async def start(self) -> None:
+        """Open the file and start the thread. If opening takes long, it continues in the background.
 
         Raises:
             AuditLogError: the file cannot be opened for appending.
         """
+        seconds = self._limits.open_seconds
         threading.Thread(target=self._run, name="audit-log", daemon=True).start()
         try:
             if not await _done_within(seconds, self._opened):
@@ -118,10 +118,10 @@ class AuditLog:
             reason = "it is a FIFO without a reader" if error.errno == errno.ENXIO else error.strerror
             raise AuditLogError(f"--audit-log={self._path}: cannot be written: {reason}") from error
 
-    async def finish(self, *, seconds: float = _CLOSE_SECONDS) -> bool:
-        """Write the queued records and close the file; return True if that was done within `seconds`."""
+    async def finish(self) -> bool:
+        """Write the queued records and close the file; return True if that was done in time."""
         self._queue.put(None)
-        if await _done_within(seconds, self._finished):
+        if await _done_within(self._limits.close_seconds, self._finished):
             return True
         # At exit `logging` flushes the streams of all handlers, and this one may hang.
         self._hanging, self._file.stream = self._file.stream, None
@@ -142,7 +142,7 @@ class AuditLog:
             self._done_bytes += len(record.msg)
             if problem is not None:
                 self._drop(problem)
-            elif self._failing and self._queued_bytes - self._done_bytes <= self._max_queued_bytes // 2:
+            elif self._failing and self._queued_bytes - self._done_bytes <= self._limits.queue_bytes // 2:
                 _log.warning("--audit-log=%s is written again; %d decisions were dropped", self._path, self._dropped)
                 self._dropped, self._failing = 0, False
         self._close()
@@ -205,14 +205,14 @@ class AuditLog:
 
 @contextlib.asynccontextmanager
 async def audit_log(
-    settings: AuditSettings, *, on_dropped: Callable[[], None] = lambda: None
+    settings: AuditSettings, limits: AuditLimits = DEFAULTS.audit, *, on_dropped: Callable[[], None] = lambda: None
 ) -> AsyncIterator[AuditLog]:
     """Write an audit file for the duration of the context; `on_dropped` is called for each dropped record.
 
     Raises:
         AuditLogError: the file cannot be opened for appending.
     """
-    log = AuditLog(settings, on_dropped=on_dropped)
+    log = AuditLog(settings, limits, on_dropped=on_dropped)
     await log.start()
     try:
         yield log

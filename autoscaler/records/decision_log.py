@@ -19,11 +19,11 @@ import msgspec
 from autoscaler.core.model import HPA_APIS, HPAKey
 from autoscaler.records.record import VERSION, DecisionRecord
 from autoscaler.records.sentence import with_sentence
+from autoscaler.settings import DEFAULTS
 
 INDEX_PATH: Final = "/debug/decisions"
 """The address of the kept decisions on --metrics-port."""
 
-_MAX_BYTES: Final = 32 * 2**20
 _PAGE_SLICE: Final = 50
 _ENTRY_BYTES: Final = 250
 """Python's memory for one more entry, without its compressed record."""
@@ -96,7 +96,7 @@ class DecisionLog:
         self,
         max_per_hpa: int,
         *,
-        max_bytes: int = _MAX_BYTES,
+        max_bytes: int = DEFAULTS.decisions.kept_bytes,
         on_record: Callable[[bytes], None] | None = None,
         on_change: Callable[[HPAKey], None] = lambda _: None,
     ) -> None:

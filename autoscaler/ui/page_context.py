@@ -28,8 +28,6 @@ _IDLE_SECONDS: Final = 5.0
 """The user's rights and the notices, which depend on more than HPAs, are checked at least so often."""
 _RENDERED: Final = 1000
 """Rendered rows that are kept: 3 KiB each."""
-_WAITING_REPLAYS: Final = 3
-"""Of each user."""
 
 
 class PageContext:
@@ -51,7 +49,7 @@ class PageContext:
         self.index = HPAIndex(sources)
         self.rendered = lru_cache(_RENDERED)(self._rendered)
         self.decisions = DecisionReader(sources.decisions)
-        self.replays = FairSemaphore(1, max_waiting=_WAITING_REPLAYS)
+        self.replays = FairSemaphore(1, max_waiting=sources.what_if_settings.waiting_per_user)
 
     async def visible_hpa(self, user: User | None, key: HPAKey) -> HPA:
         """Return an HPA.

@@ -10,6 +10,7 @@ from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import DecisionRecord
+from autoscaler.settings import DEFAULTS, WhatIfSettings
 from autoscaler.ui.changes import Changes
 
 
@@ -83,6 +84,7 @@ class Sources:
         config: the controller's flags.
         sync_period: in seconds.
         what_if: replays kept decisions.
+        what_if_settings: see WhatIfSettings.
         problem: returns why the HPAs may be out of date, such as "no contact to the API server", or None.
     """
 
@@ -97,4 +99,5 @@ class Sources:
     config: Config
     sync_period: float
     what_if: WhatIf
+    what_if_settings: WhatIfSettings = DEFAULTS.what_if
     problem: Callable[[], str | None] = lambda: None

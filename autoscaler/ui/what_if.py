@@ -23,7 +23,6 @@ from kube.web.live import Page, Throttle, View
 from kube.web.requests import PageRequest
 
 _FLAG: Final = "--horizontal-pod-autoscaler"
-_MAX_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 5
 
 
@@ -81,9 +80,10 @@ class WhatIfPage(Page):
         )
 
     async def _replay(self, hpa: HPA, changed: HPA, form: SpecForm) -> WhatIfResult:
+        seconds = self._sources.what_if_settings.replay_seconds
         try:
             name = "" if self.user is None else self.user.name
-            async with self._context.replays.slot(name), asyncio.timeout(_MAX_SECONDS):
+            async with self._context.replays.slot(name), asyncio.timeout(seconds):
                 return await self._sources.what_if(
                     hpa,
                     changed,
@@ -97,7 +97,7 @@ class WhatIfPage(Page):
                 "too many replays are waiting; try again soon", retry_after=_RETRY_SECONDS
             ) from None
         except TimeoutError:
-            raise WhatIfError(f"the replay takes longer than {_MAX_SECONDS:g} s; use `autoscaler replay`") from None
+            raise WhatIfError(f"the replay takes longer than {seconds:g} s; use `autoscaler replay`") from None
 
     def _records(self, key: HPAKey) -> Iterator[DecisionRecord]:
         """Return the kept decisions as an iterator, which decodes them in the thread of the replay."""

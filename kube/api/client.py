@@ -15,8 +15,8 @@ Requests are retried as client-go retries them (kube.api.retries), within their 
 vanished after 45 seconds; a watch ends after one and a quarter bookmark intervals without a line in any case.
 
 The lines of watches may be as long as an API server sends them: etcd takes objects of up to 1.5 MiB, and "<" has six
-bytes in JSON. At most four lines and pages of lists of more than a mebibyte are in memory at a time. A watch goes on
-after an object that cannot be read.
+bytes in JSON. Few lines and pages of lists of more than a mebibyte are in memory at a time (ClientSettings). A watch
+goes on after an object that cannot be read.
 """
 
 from __future__ import annotations
@@ -45,13 +45,7 @@ BOOKMARK_SECONDS = 60.0
 """API servers send a bookmark about once a minute to each watch that allows them."""
 
 _JSON = "application/json"
-_CONNECT_SECONDS = 10.0
-# 60,000 values of a custom metric have this size.
-_MAX_BYTES = 16 * 2**20
-# The maximum of responses of more than a mebibyte that are read at a time.
 _LARGE_BYTES = 2**20
-_LARGE_AT_ONCE = 4
-_LONGEST_LINE = 2**24
 _START_BYTES = 2**13  # of a line that is too long: has the object's name
 
 
@@ -84,6 +78,35 @@ class ResponseTooLarge(KubeUnreachable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Requests to the API server."""
+
+    connect_seconds: float = 10.0
+    """Limit of a new connection, with its TLS handshake: TCP has tried four times by then, the last time after 7 s."""
+    request_seconds: float = 30.0
+    """Limit of a request with all its retries, unless its caller has less time; not of watches. An admission webhook
+    may take as long."""
+    response_bytes: int = 16 * 2**20
+    """Limit of a response, other than a page of a list. 60,000 values of a custom metric have this size."""
+    large_responses: int = 4
+    """Responses of more than a mebibyte in memory at a time: so many of lists and watches, and so many others."""
+    page_objects: int = 500
+    """Objects in a page of a list, as with kubectl and client-go."""
+    page_bytes: int = 32 * 2**20
+    """Limit of a page of a list. One that is larger is read again with fewer objects, at last one: etcd takes objects
+    of up to 1.5 MiB, and "<" has six bytes in JSON."""
+    event_bytes: int = 16 * 2**20
+    """Limit of an event of a watch; the object of a larger one counts as unknown. Twice what etcd takes, as JSON, unless
+    its own limit is raised."""
+    watch_seconds: float = 300.0
+    """Time after which the API server ends a watch, or up to twice as long: at random as in client-go, so that they do
+    not all end together."""
+
+
+DEFAULTS = ClientSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
     method: str
     path: str
@@ -99,29 +122,29 @@ class KubeClient:
     Attributes:
         host: the API server's host and port.
         retries: retries requests; its counts are for metrics.
+        settings: see ClientSettings.
         bookmark_seconds: how often the API server sends a bookmark to a watch.
-        large_responses: responses, and lines of watches, of more than a mebibyte that are being read; at most four of
-            lists and watches, four others.
+        large_responses: responses, and lines of watches, of more than a mebibyte that are being read.
     """
 
     def __init__(
         self,
         config: RestConfig,
         user_agent: str,
-        timeout: float,
+        settings: ClientSettings,
         bookmark_seconds: float,
         retries: Retries,
     ) -> None:
         self.host = str(urlsplit(config.configuration.host).netloc)
         self.retries = retries
+        self.settings = settings
         self.bookmark_seconds = bookmark_seconds
         self._config = config
         self._user_agent = user_agent
         self._proxy = config.proxy
-        self._timeout = timeout
         # Lists and watches have separate slots, so that slow large responses of a metrics API do not delay pods.
-        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
-        self._large_lists = asyncio.Semaphore(_LARGE_AT_ONCE)
+        self._large = asyncio.Semaphore(settings.large_responses)
+        self._large_lists = asyncio.Semaphore(settings.large_responses)
         self.large_responses = 0
         self._session = aiohttp.ClientSession(
             # No limit: a watch holds its connection, and requests must not wait for one.
@@ -136,7 +159,7 @@ class KubeClient:
         *,
         context: str | None = None,
         user_agent: str = "milliscale",
-        timeout: float = 30.0,
+        settings: ClientSettings = DEFAULTS,
         bookmark_seconds: float = BOOKMARK_SECONDS,
         retries: Retries | None = None,
     ) -> Self:
@@ -146,7 +169,7 @@ class KubeClient:
             kubeconfig: the file; None: the service account of the pod that this runs in.
             context: the kubeconfig's context; None: its current one.
             user_agent: the User-Agent header.
-            timeout: default seconds for a request with all its retries; not for watches.
+            settings: see ClientSettings.
             bookmark_seconds: how often the API server sends a bookmark to a watch.
             retries: retries requests; None: with the real clock.
 
@@ -157,7 +180,7 @@ class KubeClient:
             config = await load_config(kubeconfig, context)
         except RestConfigError as error:
             raise KubeConfigError(str(error)) from error
-        return cls(config, user_agent, timeout, bookmark_seconds, retries or Retries())
+        return cls(config, user_agent, settings, bookmark_seconds, retries or Retries())
 
     async def __aenter__(self) -> Self:
         return self
@@ -201,9 +224,9 @@ class KubeClient:
         return _decode(await self._call(request, timeout, before_retry))
 
     async def get_bytes(
-        self, path: str, query: Query | None = None, *, accept: str = _JSON, max_bytes: int = _MAX_BYTES
+        self, path: str, query: Query | None = None, *, accept: str = _JSON, max_bytes: int | None = None
     ) -> bytes:
-        """GET a body of at most `max_bytes` without decoding it; `kube.api.listing` reads lists with it."""
+        """GET a body without decoding it, of at most `max_bytes`; `kube.api.listing` reads lists with it."""
         request = _Request(method="GET", path=path, query=query, accept=accept)
         return await self._call(request, max_bytes=max_bytes, large=self._large_lists)
 
@@ -281,12 +304,13 @@ class KubeClient:
         parameters: Query = {**(query or {}), "watch": True, "timeoutSeconds": int(seconds)}
         request = _Request(method="GET", path=path, query=parameters, accept=accept)
         with _as_unreachable():
-            async with asyncio.timeout(self._timeout):
-                sent = await self._send(request, connect_seconds=_CONNECT_SECONDS)
+            async with asyncio.timeout(self.settings.request_seconds):
+                sent = await self._send(request, connect_seconds=self.settings.connect_seconds)
             async with sent as response:
                 if response.status >= 300:
-                    async with asyncio.timeout(self._timeout):
-                        raise self._error_of(await self._read(response, _MAX_BYTES, self._large, bytearray()))
+                    async with asyncio.timeout(self.settings.request_seconds):
+                        max_bytes = self.settings.response_bytes
+                        raise self._error_of(await self._read(response, max_bytes, self._large, bytearray()))
                 if on_open is not None:
                     on_open()
                 async with contextlib.aclosing(self._events(response.content)) as events:
@@ -318,7 +342,7 @@ class KubeClient:
                     await slot.enter_async_context(self._reading_large(self._large_lists))
                     until = loop.time() + self.silence_seconds
                 line += rest
-                if len(line) > _LONGEST_LINE:
+                if len(line) > self.settings.event_bytes:
                     line, too_long = line[:_START_BYTES], True
                     await slot.aclose()
 
@@ -336,18 +360,19 @@ class KubeClient:
         timeout: float | None = None,
         before_retry: BeforeRetry | None = None,
         *,
-        max_bytes: int = _MAX_BYTES,
+        max_bytes: int | None = None,
         large: asyncio.Semaphore | None = None,
     ) -> bytes:
         """Send a request, with retries, and return the body of a successful response."""
-        seconds = self._timeout if timeout is None else timeout
+        settings = self.settings
+        seconds = settings.request_seconds if timeout is None else timeout
         content = bytearray()
 
         async def send() -> Response:
-            sent = await self._send(request, connect_seconds=min(seconds, _CONNECT_SECONDS))
+            sent = await self._send(request, connect_seconds=min(seconds, settings.connect_seconds))
             content.clear()
             async with sent as response:
-                return await self._read(response, max_bytes, large or self._large, content)
+                return await self._read(response, max_bytes or settings.response_bytes, large or self._large, content)
 
         with _as_unreachable(content):
             async with asyncio.timeout(seconds):

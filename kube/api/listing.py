@@ -1,8 +1,8 @@
 """List a collection of any size: in pages, decoded one object at a time. Upstream: pager.ListPager.
 
 Twenty thousand pods are 100 MB of JSON, seven times that as dicts, and seconds of decoding. This module needs the
-memory of one page (500 objects, like kubectl and client-go) and one decoded object, and yields to other tasks every few
-objects. After a page that is over 32 MiB, takes too long or cannot be decoded, pages have fewer objects, at last one;
+memory of one page (500 objects, see ClientSettings) and one decoded object, and yields to other tasks every few
+objects. After a page that is too large, takes too long or cannot be decoded, pages have fewer objects, at last one;
 then they grow again. So an object that cannot be read costs some requests, and the rest of the list is read.
 """
 
@@ -20,8 +20,6 @@ from kube.api.unreadable import item_of, list_of
 
 T = TypeVar("T")
 
-_PAGE = 500
-_PAGE_BYTES = 2**25
 _FEWER = 10
 _MORE = 2
 # Bytes of JSON decoded between yields, which take a few ms. Objects have between 500 bytes and 1.5 MiB.
@@ -76,10 +74,11 @@ async def list_objects(
         KubeUnreachable: there is no response, or it is no list.
         ResponseTooLarge: a single object is too large, and has no name to call `on_unreadable` with.
     """
-    first: Mapping[str, str | int | bool] = {**(query or {}), "limit": _PAGE}
+    most = client.settings.page_objects
+    first: Mapping[str, str | int | bool] = {**(query or {}), "limit": most}
     later = {name: value for name, value in first.items() if name not in _FIRST_PAGE_ONLY}
     items: list[T] = []
-    page, limit = await _page(client, path, first, accept, on_unreadable, limit=_PAGE)
+    page, limit = await _page(client, path, first, accept, on_unreadable, limit=most)
     version = page.metadata.resource_version
     while True:
         decoded = 0
@@ -113,9 +112,10 @@ async def _page(
 ) -> tuple[_Page, int]:
     """Read a page of up to `limit` objects; return it with the limit of the next page."""
     failure: KubeUnreachable
+    most, max_bytes = client.settings.page_objects, client.settings.page_bytes
     while True:
         try:
-            content = await client.get_bytes(path, {**query, "limit": limit}, accept=accept, max_bytes=_PAGE_BYTES)
+            content = await client.get_bytes(path, {**query, "limit": limit}, accept=accept, max_bytes=max_bytes)
             page = msgspec.json.decode(content, type=_Page)
         except ResponseTooLarge as error:
             failure, start = error, error.start
@@ -124,7 +124,7 @@ async def _page(
         except _MALFORMED as error:
             raise _no_list(error) from error
         else:
-            return page, min(limit * _MORE, _PAGE) if len(content) * _MORE < _PAGE_BYTES else limit
+            return page, min(limit * _MORE, most) if len(content) * _MORE < max_bytes else limit
         if limit == 1:
             found = list_of(start)
             # A server that ignores the limit has more objects; one that has sent an earlier page does not ignore it.

@@ -64,8 +64,6 @@ _METADATA = _MediaTypes(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 )
-# Watches end after five to ten minutes, at random as in client-go, so that they do not all end together.
-_WATCH_SECONDS = 300.0
 # In bookmark intervals: the validity of a proof while connected, and the time to receive missed changes.
 _STALE_AFTER = 1.5
 _CATCH_UP = 1 / 12
@@ -306,7 +304,7 @@ class Store(Generic[T]):
     async def _watch(self) -> bool:
         """Run one watch to its end. Return whether it received an event, or lasted for some time."""
         query = {**self._query, "resourceVersion": self._version, "allowWatchBookmarks": True}
-        seconds = _WATCH_SECONDS * (1 + self._random())
+        seconds = self._client.settings.watch_seconds * (1 + self._random())
         count, started = 0, self._clock()
         events = self._client.watch(
             self._path, query, seconds=seconds, accept=self._accept.watches, on_open=self._opened

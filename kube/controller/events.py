@@ -38,13 +38,10 @@ from kube.controller.flowcontrol import NotLeaderError, ThrottledClient, TokenBu
 _log = logging.getLogger(__name__)
 
 # client-go's numbers.
-_QUEUE_LENGTH: Final = 1000
 _TRIES: Final = 12
 _RETRY_SECONDS: Final = 10.0
 _MIN_OBJECTS: Final = 4096
 _EVENTS_OF_OBJECT: Final = 64
-_TOTAL_QPS: Final = 5.0
-_TOTAL_BURST: Final = 500
 _SIMILAR: Final = 10
 _SIMILAR_SECONDS: Final = 600.0
 _BURST: Final = 25
@@ -54,6 +51,21 @@ _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
 # Kubernetes has no limit. Messages contain users' selectors, and a thousand messages may wait here.
 _MESSAGE_LENGTH: Final = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSettings:
+    """Limits of events; the defaults are client-go's."""
+
+    queued: int = 1000
+    """Events that wait to be sent; the namespace with the most of them loses its newest."""
+    per_second: float = 5.0
+    """Rate of the events of all objects together; each object adds one in five minutes."""
+    burst: int = 500
+    """Events of all objects together: so many are sent at once, when many objects change."""
+
+
+DEFAULTS: Final = EventSettings()
 
 _EventKey: TypeAlias = tuple[str | int, ...]
 
@@ -97,6 +109,7 @@ class EventRecorder:
     Args:
         client: the connection, whose rate limit includes events.
         component: the name of the controller, shown as the events' source.
+        settings: see EventSettings.
         clock: the current time in nanoseconds since the epoch.
         monotonic: a monotonic clock, in seconds.
         sleep: waits for so many seconds.
@@ -108,6 +121,7 @@ class EventRecorder:
         client: ThrottledClient,
         *,
         component: str,
+        settings: EventSettings = DEFAULTS,
         clock: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -115,6 +129,7 @@ class EventRecorder:
     ) -> None:
         self._client = client
         self._component = component
+        self._settings = settings
         self._clock = clock
         self._monotonic = monotonic
         self._sleep = sleep
@@ -122,7 +137,7 @@ class EventRecorder:
         self._max_objects = _MIN_OBJECTS
         # The object that was used longest ago comes first.
         self._objects: dict[tuple[str, ...], _Recorded] = {}
-        self._total = TokenBucket(qps=_TOTAL_QPS, burst=_TOTAL_BURST, clock=monotonic)
+        self._total = TokenBucket(qps=settings.per_second, burst=settings.burst, clock=monotonic)
         # (Event object, True: no earlier one of this key has been sent)
         self._queue: dict[_EventKey, tuple[dict[str, Any], bool]] = {}
         self._order: FairSlots[_EventKey] = FairSlots(1)
@@ -136,7 +151,8 @@ class EventRecorder:
     def resize(self, objects: int) -> None:
         """Set the number of objects that there are."""
         self._max_objects = max(_MIN_OBJECTS, 2 * objects)
-        self._total.resize(qps=_TOTAL_QPS + objects / _REFILL_SECONDS, burst=_TOTAL_BURST)
+        qps = self._settings.per_second + objects / _REFILL_SECONDS
+        self._total.resize(qps=qps, burst=self._settings.burst)
 
     def record(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> None:
         """Record an event; `event_type` is "Normal" or "Warning". Upstream: EventRecorder.Event."""
@@ -188,7 +204,7 @@ class EventRecorder:
         self._queue[key] = event, count == 0 or (before is not None and before[1])
         if before is None:
             self._order.add(regarding.namespace, key)
-        if len(self._queue) > _QUEUE_LENGTH:
+        if len(self._queue) > self._settings.queued:
             dropped, _ = self._queue.pop(self._order.drop())
             _log.debug("event queue full, not recorded: %s %s", dropped["metadata"]["name"], dropped["message"])
         self._idle.clear()

@@ -16,14 +16,10 @@ from aiohttp import hdrs, web
 
 from kube.api.status import StatusError, service_unavailable
 from kube.controller.flowcontrol import TokenBucket
+from kube.web.options import DEFAULTS, PageSettings
 
 _log = logging.getLogger(__name__)
 
-_HEARTBEAT_SECONDS: Final = 15.0
-_MAX_STREAMS: Final = 100
-_MAX_STREAMS_PER_USER: Final = 20
-_LIFETIME_SECONDS: Final = 600.0
-_EVENTS_PER_SECOND: Final = 20.0
 _RETRY_AFTER_SECONDS: Final = 10
 _KNOWN: Final = ("replace", "reload")
 _LINE_END: Final = re.compile("\r\n|\r|\n")
@@ -71,30 +67,13 @@ class EventStreams:
     """Sends event streams.
 
     Args:
-        limit: of their number.
-        limit_per_user: of those of one authenticated user, so that no user takes the place of all others.
-        events_per_second: of all streams together, one after another: each event is rendered by a process that has
-            other work. Streams that wait skip states, as they send the present one.
-        heartbeat_seconds: between events, so that the client notices a broken connection.
-        lifetime_seconds: after which a stream ends; the client connects again, and is authenticated again.
+        settings: see PageSettings; the events of all streams are sent one after another.
         clock: monotonic, in seconds.
     """
 
-    def __init__(
-        self,
-        *,
-        limit: int = _MAX_STREAMS,
-        limit_per_user: int = _MAX_STREAMS_PER_USER,
-        events_per_second: float = _EVENTS_PER_SECOND,
-        heartbeat_seconds: float = _HEARTBEAT_SECONDS,
-        lifetime_seconds: float = _LIFETIME_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._limit = limit
-        self._limit_per_user = limit_per_user
-        self._events = TokenBucket(qps=events_per_second, burst=1, clock=clock)
-        self._heartbeat = heartbeat_seconds
-        self._lifetime = lifetime_seconds
+    def __init__(self, settings: PageSettings = DEFAULTS, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.settings = settings
+        self._events = TokenBucket(qps=settings.events_per_second, burst=1, clock=clock)
         self._clock = clock
         self._stopping = asyncio.Event()
         self._open: Counter[str | None] = Counter()
@@ -119,12 +98,13 @@ class EventStreams:
             await _close(stream.events)
             return
         user = stream.user
-        is_full = len(self) >= self._limit or (user is not None and self._open[user] >= self._limit_per_user)
+        settings = self.settings
+        is_full = len(self) >= settings.streams or (user is not None and self._open[user] >= settings.streams_per_user)
         if is_full or self._stopping.is_set():
             await _close(stream.events)
             raise service_unavailable("too many pages are open", retry_after=_RETRY_AFTER_SECONDS)
         self._open[user] += 1
-        ends_at = self._clock() + self._lifetime
+        ends_at = self._clock() + settings.stream_seconds
         stopping = asyncio.create_task(self._stopping.wait())
         following: asyncio.Task[ServerEvent] | None = None
         try:
@@ -132,7 +112,8 @@ class EventStreams:
             while True:
                 # Not cancelled by a timeout: that would end a generator.
                 following = following or asyncio.create_task(self._next(stream.events))
-                await asyncio.wait((following, stopping), timeout=self._heartbeat, return_when=asyncio.FIRST_COMPLETED)
+                both, heartbeat = (following, stopping), settings.heartbeat_seconds
+                await asyncio.wait(both, timeout=heartbeat, return_when=asyncio.FIRST_COMPLETED)
                 if stopping.done() or self._clock() >= ends_at:
                     return
                 if not following.done():

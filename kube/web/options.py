@@ -1,9 +1,30 @@
-"""The address of the pages."""
+"""The address of the pages, and their limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSettings:
+    """Open pages, each of which has an event stream."""
+
+    streams: int = 100
+    """Limit of all users together. Each takes a connection, and updates take CPU from the process's main work."""
+    streams_per_user: int = 20
+    """Limit of one user, so that no user takes the place of all others; browsers keep streams of hidden tabs."""
+    stream_seconds: float = 600.0
+    """Time after which the browser connects again, and is authenticated again."""
+    heartbeat_seconds: float = 15.0
+    """Time between events, so that both sides notice a broken connection, and no proxy closes an idle one: many do
+    after a minute."""
+    events_per_second: float = 20.0
+    """Rate of all streams together: each event is rendered by a process that has other work. Streams that wait skip
+    states, as they send the present one."""
+
+
+DEFAULTS = PageSettings()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -43,8 +44,9 @@ from kube.web.requests import PageRequest, Pages
 
 _log = logging.getLogger(__name__)
 
+_CONNECTIONS_PER_STREAM: Final = 2
 _LIMITS: Final = ServerLimits(
-    connections=200, in_flight=8, request_seconds=60.0, shutdown_seconds=1.0, connection=ConnectionLimits(read=30.0)
+    in_flight=8, request_seconds=60.0, shutdown_seconds=1.0, connection=ConnectionLimits(read=30.0)
 )
 _MAX_WAITING: Final = 64  # requests of one user
 _HEADERS: Final[Mapping[str, str]] = MappingProxyType(
@@ -70,8 +72,8 @@ class PageServer:
         auth: authentication and authorization, required unless the address is a loopback one.
         registry: the metrics registry.
         metrics_prefix: of the names of the metrics of connections.
-        limits: see ServerLimits.
-        streams: sends event streams; by default with its own limit.
+        limits: see ServerLimits; None: those of pages.
+        streams: sends event streams.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class PageServer:
         auth: DelegatedAuth | None,
         registry: CollectorRegistry,
         metrics_prefix: str,
-        limits: ServerLimits = _LIMITS,
+        limits: ServerLimits | None = None,
         streams: EventStreams | None = None,
     ) -> None:
         if auth is None and not address.is_loopback:
@@ -90,9 +92,10 @@ class PageServer:
         self._pages = pages
         self._address = address
         self._auth = auth
+        self._streams = EventStreams() if streams is None else streams
+        limits = limits or replace(_LIMITS, connections=_CONNECTIONS_PER_STREAM * self._streams.settings.streams)
         self._limits = limits
         self._slots = FairSemaphore(limits.in_flight, max_waiting=_MAX_WAITING, spare=limits.in_flight)
-        self._streams = EventStreams() if streams is None else streams
         self._listener = Listener(
             self._respond,
             None if auth is None else auth.tls.context,

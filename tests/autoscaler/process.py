@@ -15,13 +15,8 @@ from tests.eventually import PATIENCE
 
 ALONE = ("--leader-elect=false", "--state-configmap=")
 """Flags of one that shares nothing with others."""
-SAVES_OFTEN = """
-import runpy
-from autoscaler.loop import saved_history
-saved_history.SAVE_SECONDS = 0.1
-runpy.run_module("autoscaler", run_name="__main__", alter_sys=True)
-"""
-"""`python -m autoscaler` that saves its history ten times a second, so that tests need not wait for it."""
+SAVES_OFTEN = "--setting=history.save_seconds=100ms"
+"""So that tests need not wait for the history of one that is killed."""
 
 
 class Autoscaler:

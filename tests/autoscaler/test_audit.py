@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from autoscaler.records.audit import AuditLog, AuditLogError, AuditSettings, audit_log
+from autoscaler.settings import AuditLimits
 from tests.eventually import eventually
+
+PATIENT = AuditLimits(close_seconds=10)
 
 
 def settings(path: Path, *, max_bytes: int = 1000, backups: int = 2) -> AuditSettings:
@@ -62,13 +65,13 @@ async def test_large_file_is_rotated_and_the_newest_backups_are_kept(tmp_path: P
 
 async def test_file_renamed_by_another_program_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    log = AuditLog(settings(path))
+    log = AuditLog(settings(path), PATIENT)
     await log.start()
     log.write(b"first")
     await written(path, 6)
     path.rename(tmp_path / "audit.jsonl.1")
     log.write(b"second")
-    assert await log.finish(seconds=10)
+    assert await log.finish()
     assert (tmp_path / "audit.jsonl.1").read_text() == "first\n"
     assert path.read_text() == "second\n"
 
@@ -166,7 +169,7 @@ async def test_full_disk_is_logged_once_and_its_end_once(
 ) -> None:
     caplog.set_level(logging.INFO, logger="autoscaler.records.audit")
     path, drops = tmp_path / "audit.jsonl", Drops()
-    log = AuditLog(settings(path), on_dropped=drops)
+    log = AuditLog(settings(path), PATIENT, on_dropped=drops)
     await log.start()
     log.write(b"first")
     await written(path, 6)
@@ -182,7 +185,7 @@ async def test_full_disk_is_logged_once_and_its_end_once(
     await drops.wait_for(1)
     disk.full = False
     log.write(b"third")
-    assert await log.finish(seconds=10)
+    assert await log.finish()
     assert path.read_text() == "first\nsecond\nthird\n"
     assert drops.count == 4
     assert [each.getMessage() for each in caplog.records] == [
@@ -195,7 +198,7 @@ async def test_full_disk_is_logged_once_and_its_end_once(
 
 async def test_partially_written_line_is_removed(tmp_path: Path, disk: Disk) -> None:
     path, drops = tmp_path / "audit.jsonl", Drops()
-    log = AuditLog(settings(path), on_dropped=drops)
+    log = AuditLog(settings(path), PATIENT, on_dropped=drops)
     await log.start()
     log.write(b"first")
     await written(path, 6)
@@ -205,20 +208,20 @@ async def test_partially_written_line_is_removed(tmp_path: Path, disk: Disk) -> 
     assert path.read_text() == "first\n"
     disk.full = False
     log.write(b"third")
-    assert await log.finish(seconds=10)
+    assert await log.finish()
     assert path.read_text() == "first\nthird\n"
 
 
 async def test_queued_bytes_are_limited(tmp_path: Path, disk: Disk) -> None:
     path, drops = tmp_path / "audit.jsonl", Drops()
-    log = AuditLog(settings(path, max_bytes=10**6), max_queued_bytes=1000, on_dropped=drops)
+    log = AuditLog(settings(path, max_bytes=10**6), AuditLimits(queue_bytes=1000, close_seconds=10), on_dropped=drops)
     await log.start()
     disk.free.clear()
     for _ in range(100):
         log.write(b"x" * 400)
     assert drops.count >= 96, "one is being written, three wait"
     disk.free.set()
-    assert await log.finish(seconds=10)
+    assert await log.finish()
     assert len(path.read_text().split()) == 100 - drops.count
 
 
@@ -226,13 +229,13 @@ async def test_hanging_disk_delays_neither_writes_nor_the_end(
     tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, drops = tmp_path / "audit.jsonl", Drops()
-    log = AuditLog(settings(path), max_queued_bytes=8, on_dropped=drops)
+    log = AuditLog(settings(path), AuditLimits(queue_bytes=8, close_seconds=0.05), on_dropped=drops)
     await log.start()
     disk.free.clear()
     for _ in range(100):
         log.write(b"line")
     assert drops.count >= 97, "one is being written, two wait"
-    assert not await log.finish(seconds=0.05)
+    assert not await log.finish()
     assert [each.getMessage() for each in caplog.records] == [
         f"--audit-log={path} cannot be written, decisions are dropped: the disk is too slow",
         f"--audit-log={path}: not all decisions could be written",
@@ -248,10 +251,10 @@ async def test_hanging_open_delays_neither_start_nor_end(
 ) -> None:
     path = tmp_path / "audit.jsonl"
     disk.free.clear()
-    log = AuditLog(settings(path))
-    await log.start(seconds=0.01)
+    log = AuditLog(settings(path), AuditLimits(open_seconds=0.01, close_seconds=0.01))
+    await log.start()
     log.write(b"line")
-    assert not await log.finish(seconds=0.01)
+    assert not await log.finish()
     assert [each.getMessage() for each in caplog.records] == [
         f"--audit-log={path} is not open after 0.01 seconds; decisions wait for it",
         f"--audit-log={path}: not all decisions could be written",
@@ -264,7 +267,7 @@ async def test_file_is_created_again_when_its_folder_exists_again(
 ) -> None:
     path, drops = tmp_path / "logs" / "audit.jsonl", Drops()
     path.parent.mkdir()
-    log = AuditLog(settings(path), on_dropped=drops)
+    log = AuditLog(settings(path), PATIENT, on_dropped=drops)
     await log.start()
     log.write(b"first")
     await written(path, 6)
@@ -274,7 +277,7 @@ async def test_file_is_created_again_when_its_folder_exists_again(
     await drops.wait_for(1)
     path.parent.mkdir()
     log.write(b"third")
-    assert await log.finish(seconds=10)
+    assert await log.finish()
     assert path.read_text() == "third\n"
     assert "No such file or directory" in caplog.text
 
@@ -290,7 +293,7 @@ async def test_fifo_without_a_reader_is_an_error(tmp_path: Path) -> None:
 async def test_fifo_is_written_until_its_reader_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, drops = tmp_path / "audit.fifo", Drops()
     os.mkfifo(path)
-    log = AuditLog(settings(path), on_dropped=drops)
+    log = AuditLog(settings(path), PATIENT, on_dropped=drops)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     await log.start()
     os.set_blocking(reader, True)
@@ -300,7 +303,7 @@ async def test_fifo_is_written_until_its_reader_is_gone(tmp_path: Path, caplog: 
     log.write(b"second")
     await drops.wait_for(1)
     log.write(b"third")
-    assert await log.finish(seconds=10)
+    assert await log.finish()
     assert "cannot be written, decisions are dropped: Broken pipe" in caplog.text
 
 

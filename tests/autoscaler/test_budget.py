@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from autoscaler.loop import clients, controller
+from autoscaler.loop import clients
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
+from autoscaler.settings import Settings, ShutdownSettings
 from kube.api.client import KubeClient
 from kube.controller.events import EventRecorder
 from kube.controller.flowcontrol import TokenBucket
@@ -176,8 +177,6 @@ async def test_each_metrics_api_has_its_own_limit(
         buckets.append(bucket(qps=qps, burst=burst, clock=lambda: 0.0))
         return buckets[-1]
 
-    # The reconciliations never get the tokens that they wait for.
-    monkeypatch.setattr(controller, "_FINISH_SECONDS", 0.0)
     monkeypatch.setattr(clients, "TokenBucket", new)
     average = {"type": "AverageValue", "averageValue": "10"}
     for name in ("a", "b"):
@@ -189,7 +188,9 @@ async def test_each_metrics_api_has_its_own_limit(
             {"type": "External", "external": {"metric": {"name": f"queue-{name}"}, "target": average}},
         ]
         await cluster.patch_hpa(name, metrics=of_all_apis)
-    async with autoscaler(cluster, burst=1):
+    # The reconciliations never get the tokens that they wait for.
+    settings = Settings(shutdown=ShutdownSettings(reconcile_seconds=0.0))
+    async with autoscaler(cluster, burst=1, settings=settings):
         # The custom metrics API was discovered first, so neither has values of it yet.
         await until(lambda: sum(map(len, buckets)) == 1 + 1 + 2)
         sent = sorted(requests)

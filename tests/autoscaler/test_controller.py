@@ -28,6 +28,7 @@ from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStor
 from autoscaler.loop.sharding import Shard
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.objects.hpa import track_hpa
+from autoscaler.settings import Settings, ShutdownSettings
 from kube.api.client import KubeClient
 from kube.controller.election import ElectionSettings
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
@@ -311,14 +312,14 @@ async def test_first_reconciliations_take_no_longer_than_a_sync_period(
 
 @pytest.mark.parametrize("unfinished", [False, True])
 async def test_the_final_history_is_complete_unless_a_reconciliation_was_cancelled(
-    unfinished: bool, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    unfinished: bool, cluster: Cluster
 ) -> None:
     """A cancelled reconciliation may have scaled, and the history does not have it."""
-    monkeypatch.setattr(controller, "_FINISH_SECONDS", 0.1 if unfinished else SOON)
+    settings = Settings(shutdown=ShutdownSettings(reconcile_seconds=0.1 if unfinished else SOON))
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
     location = SavedHistoryLocation(namespace="default", name="state")
-    options = replace(QUICK, availability=Availability(saved_history=location))
+    options = replace(QUICK, availability=Availability(saved_history=location), settings=settings)
     async with autoscaler(cluster, options, kubeconfig=cluster.server.kubeconfig()):
         await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
         if unfinished:

@@ -144,7 +144,7 @@ async def test_after_kill_9_removed_pods_still_count_against_the_policy(cluster:
     slowly = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 1800}]}
     await cluster.patch_hpa("web", behavior={"scaleDown": slowly})
     cluster.metrics.value = "1"
-    async with autoscaler(kubeconfig(cluster, "one"), *QUICK, program=SAVES_OFTEN) as one:
+    async with autoscaler(kubeconfig(cluster, "one"), *QUICK, SAVES_OFTEN) as one:
         await until(lambda: cluster.replicas("web") == 4)
         await wait_for_reconciliations(cluster, "one")
         before = saved(cluster)

@@ -20,6 +20,7 @@ from autoscaler.loop.histories import Histories
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.saved_history_format import decode, encode
 from autoscaler.loop.sharding import Shard
+from autoscaler.settings import HistorySettings
 from kube.api.client import KubeClient
 from kube.api.mapping import GroupResource
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
@@ -29,6 +30,8 @@ from tests.eventually import eventually
 from tests.kube.scripted_api import ScriptedApi, status_body
 
 SOON = 10.0
+QUICK = HistorySettings(save_seconds=0.01, retry_seconds=0.01)
+IMPATIENT = HistorySettings(load_seconds=0.2, retry_seconds=0.01)
 HERE = SavedHistoryLocation(namespace="default", name="state")
 MAPS = "/api/v1/namespaces/default/configmaps"
 WEB = replace(hpa(), uid="first")
@@ -53,10 +56,15 @@ class Place:
     admin: KubeClient
     leading: bool = True
 
-    def store(self, *, shard: Shard | None = None) -> SavedHistoryStore:
+    def store(self, *, shard: Shard | None = None, **options: Any) -> SavedHistoryStore:
         client = ThrottledClient(self.admin, TokenBucket(qps=0, burst=1), may_write=lambda: self.leading)
         return SavedHistoryStore(
-            client, location=HERE, shard=shard or Shard(), wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000
+            client,
+            location=HERE,
+            shard=shard or Shard(),
+            wall_clock=lambda: NOW / 1000,
+            clock=lambda: NOW / 1000,
+            **options,
         )
 
     def config_map(self, name: str = "state") -> dict[str, Any] | None:
@@ -132,10 +140,9 @@ async def test_unchanged_history_is_not_written(place: Place) -> None:
     assert place.version() != version
 
 
-async def test_histories_are_saved_periodically(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved_history, "SAVE_SECONDS", 0.01)
+async def test_histories_are_saved_periodically(place: Place) -> None:
     memory = memory_of((WEB, history(0)))
-    saving = asyncio.create_task(place.store().run(memory))
+    saving = asyncio.create_task(place.store(settings=QUICK).run(memory))
     for replicas in range(3):
         memory.replace(WEB, history(replicas))
 
@@ -207,37 +214,39 @@ async def test_forbidden_read_starts_at_once_with_a_warning(
 
 
 async def test_loading_is_retried_while_the_api_server_is_unavailable(
-    api: ScriptedApi, client: ThrottledClient, monkeypatch: pytest.MonkeyPatch
+    api: ScriptedApi, client: ThrottledClient
 ) -> None:
-    monkeypatch.setattr(saved_history, "_LOAD_DELAYS", (0.01, 0.01))
     memory = memory_of((WEB, history(3)))
     content = base64.b64encode(encode(memory.snapshot(), now_ms=NOW).content).decode()
     api.on("GET", MAPS, status_body(503, "etcd is electing"), status=503)
     items = [{"metadata": {"name": "state", "resourceVersion": "7"}, "binaryData": {"memory.json.gz": content}}]
     api.then("GET", MAPS, {"items": items})
     store = SavedHistoryStore(
-        client, location=HERE, shard=Shard(), wall_clock=lambda: NOW / 1000, clock=lambda: NOW / 1000
+        client,
+        location=HERE,
+        shard=Shard(),
+        settings=QUICK,
+        wall_clock=lambda: NOW / 1000,
+        clock=lambda: NOW / 1000,
     )
     assert await store.load() == memory.snapshot()
 
 
 async def test_response_that_is_no_list_is_a_warning(
-    api: ScriptedApi, client: ThrottledClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    api: ScriptedApi, client: ThrottledClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(saved_history, "_LOAD_DELAYS", (0.01, 0.01))
     api.on("GET", MAPS, {"items": 5})
     api.then("GET", MAPS, {"items": [{}]})
     api.then("GET", MAPS, {"items": []})
-    assert await SavedHistoryStore(client, location=HERE, shard=Shard()).load() == {}
+    assert await SavedHistoryStore(client, location=HERE, shard=Shard(), settings=QUICK).load() == {}
     assert "ConfigMap default/state cannot be read: ConfigMapList: Expected `array" in warnings(caplog)[0]
 
 
 async def test_load_gives_up_after_a_time_limit(
-    api: ScriptedApi, client: ThrottledClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    api: ScriptedApi, client: ThrottledClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(saved_history, "_LOAD_DELAYS", (0.01, 0.01))
     api.fail("GET", MAPS, 500, "etcd is lost")
-    assert await SavedHistoryStore(client, location=HERE, shard=Shard(), load_seconds=0.2).load() == {}
+    assert await SavedHistoryStore(client, location=HERE, shard=Shard(), settings=IMPATIENT).load() == {}
     assert warnings(caplog) == [
         "ConfigMap default/state cannot be read: etcd is lost",
         "ConfigMap default/state: starting without saved history",

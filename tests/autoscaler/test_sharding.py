@@ -12,11 +12,11 @@ import aiohttp
 import pytest
 
 from autoscaler.core.config import Config
-from autoscaler.loop import controller
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard, shard_number
+from autoscaler.settings import ReconciliationSettings, Settings
 from kube.api.client import KubeClient
 from kube.api.mapping import GroupResource
 from kube.controller.election import ElectionSettings
@@ -148,14 +148,14 @@ async def test_two_hpas_of_different_shards_on_one_target_stop_each_other(cluste
 
 
 async def test_an_hpa_of_another_shard_is_an_ambiguous_selector_as_soon_as_it_controls_the_same_pods(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster,
 ) -> None:
     """An HPA of another shard controls no pods until its target can be read; its status shows that."""
-    monkeypatch.setattr(controller, "_OTHER_SHARDS_SYNC_PERIODS", 10_000)
     cluster.add_deployment("target", replicas=1)
     cluster.add_hpa(FIRST, target="target")
     cluster.add_hpa(SECOND, target="late")
-    seldom = replace(QUICK, sync_period=1.5)
+    settings = Settings(reconciliation=ReconciliationSettings(other_shards_periods=10_000))
+    seldom = replace(QUICK, sync_period=1.5, settings=settings)
     async with shard(cluster, 0, seldom), shard(cluster, 1, seldom):
         await until(lambda: cluster.condition(SECOND, "AbleToScale") == ("False", "FailedGetScale"))
         await until(lambda: cluster.condition(FIRST, "ScalingActive") == ("True", "ValidMetricFound"))

@@ -19,7 +19,7 @@ from playground.install import Account, Manifests, Object, apply, read_objects, 
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.autoscaler.process import Autoscaler, autoscaler
+from tests.autoscaler.process import SAVES_OFTEN, Autoscaler, autoscaler
 from tests.e2e.rights import AuditLog, is_allowed, rights_of
 from tests.eventually import eventually
 from tests.manifests.rendering import MANIFESTS, Objects
@@ -42,12 +42,10 @@ externalRules:
   metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (queue)'
 """
 
-# Real intervals would only make the tests wait: the history is saved every 15 s. The namespace file is that of a pod.
+# The namespace file is that of a pod.
 _PROGRAM: Final = """
 import runpy
-from autoscaler.loop import saved_history
 from autoscaler.loop import leader_label
-saved_history.SAVE_SECONDS = 0.1
 leader_label.own_namespace = lambda *, default: "milliscale"
 runpy.run_module("autoscaler", run_name="__main__", alter_sys=True)
 """
@@ -354,7 +352,7 @@ async def autoscalers(
                             *("--bind-address=127.0.0.1", "--metrics-port=0", "--ui-address=0.0.0.0:0", "-v=4"),
                             *(f"--leader-elect-resource-namespace={account.namespace}", "--kube-api-qps=-1"),
                             f"--cert-dir={installed.folder / 'autoscaler-certificates'}-{ordinal}",
-                            "--horizontal-pod-autoscaler-sync-period=500ms",
+                            *("--horizontal-pod-autoscaler-sync-period=500ms", SAVES_OFTEN),
                             environment={"HOSTNAME": pod["metadata"]["name"]},
                             program=_PROGRAM,
                         )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube.api.client import KubeClient
+from kube.api.client import ClientSettings, KubeClient
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from tests.kube.scripted import ScriptedServer
 from tests.web_servers import served
@@ -93,7 +93,7 @@ async def scripted_api(folder: Path) -> AsyncIterator[tuple[ScriptedApi, KubeCli
     api = ScriptedApi()
     async with served(api.handle) as url:
         kubeconfig = ScriptedServer(url=url).kubeconfig(folder)
-        async with await KubeClient.connect(kubeconfig, timeout=5) as client:
+        async with await KubeClient.connect(kubeconfig, settings=ClientSettings(request_seconds=5)) as client:
             yield api, client
 
 

@@ -15,7 +15,7 @@ import yaml
 from aiohttp import web
 
 from kube.api import config as config_module
-from kube.api.client import KubeClient, KubeConfigError, KubeUnreachable, ResponseTooLarge, WatchSilent
+from kube.api.client import ClientSettings, KubeClient, KubeConfigError, KubeUnreachable, ResponseTooLarge, WatchSilent
 from kube.api.status import StatusError
 from kube.security.certs import CertificateAuthority
 from tests.eventually import eventually
@@ -322,7 +322,10 @@ async def test_watch_that_is_not_accepted_times_out_like_a_request(tmp_path: Pat
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with scripted_server() as server, connected(server, tmp_path, timeout=0.05) as client:
+    async with (
+        scripted_server() as server,
+        connected(server, tmp_path, settings=ClientSettings(request_seconds=0.05)) as client,
+    ):
         server.handlers["/x"] = never
         with pytest.raises(KubeUnreachable, match="did not respond in time") as raised:
             await asyncio.wait_for(anext(client.watch("/x")), 60)

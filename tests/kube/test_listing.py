@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from kube.api import listing as listing_module
-from kube.api.client import KubeUnreachable, ResponseTooLarge
+from kube.api.client import ClientSettings, KubeUnreachable, ResponseTooLarge
 from kube.api.listing import list_objects
 from kube.api.status import StatusError
 from tests.kube.scripted import Collection, LoopIterations, connected, raw, respond, scripted_server, thing
 
 PATH = "/api/v1/things"
+SMALL = ClientSettings(page_objects=20, page_bytes=2000)
 
 
 def name_of(entry: Any) -> str | None:
@@ -37,9 +38,11 @@ async def test_list_has_a_version_and_the_selected_views(tmp_path: Path) -> None
         assert (await list_objects(client, PATH, name_of)).items == []
 
 
-async def test_long_list_is_read_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing_module, "_PAGE", 2)
-    async with scripted_server() as server, connected(server, tmp_path) as client:
+async def test_long_list_is_read_in_pages(tmp_path: Path) -> None:
+    async with (
+        scripted_server() as server,
+        connected(server, tmp_path, settings=ClientSettings(page_objects=2)) as client,
+    ):
         collection = Collection()
         collection.items = [thing(f"thing-{number}", "1") for number in range(5)]
         server.handlers[PATH] = collection.handle
@@ -53,9 +56,11 @@ async def test_long_list_is_read_in_pages(tmp_path: Path, monkeypatch: pytest.Mo
         ]
 
 
-async def test_expired_continue_token_is_a_status_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing_module, "_PAGE", 1)
-    async with scripted_server() as server, connected(server, tmp_path) as client:
+async def test_expired_continue_token_is_a_status_error(tmp_path: Path) -> None:
+    async with (
+        scripted_server() as server,
+        connected(server, tmp_path, settings=ClientSettings(page_objects=1)) as client,
+    ):
         collection = Collection()
         collection.items = [thing("a", "1"), thing("b", "1")]
         collection.expires = {"1": []}
@@ -107,10 +112,8 @@ async def test_object_that_cannot_be_decoded_is_unreachable(tmp_path: Path) -> N
             await list_objects(client, PATH, name_of)
 
 
-async def test_too_large_page_is_followed_by_smaller_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing_module, "_PAGE", 20)
-    monkeypatch.setattr(listing_module, "_PAGE_BYTES", 2000)
-    async with scripted_server() as server, connected(server, tmp_path) as client:
+async def test_too_large_page_is_followed_by_smaller_ones(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path, settings=SMALL) as client:
         collection = Collection()
         collection.items = [thing(f"thing-{number}", "1", padding="x" * 500) for number in range(5)]
         server.handlers[PATH] = collection.handle
@@ -124,17 +127,11 @@ async def test_too_large_page_is_followed_by_smaller_ones(tmp_path: Path, monkey
         ]
 
 
-async def test_too_large_object_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing_module, "_PAGE", 20)
-    monkeypatch.setattr(listing_module, "_PAGE_BYTES", 2000)
-    async with scripted_server() as server, connected(server, tmp_path) as client:
+async def test_too_large_object_is_an_error(tmp_path: Path) -> None:
+    async with scripted_server() as server, connected(server, tmp_path, settings=SMALL) as client:
         collection = Collection()
         collection.items = [thing("a", "1", padding="x" * 3000)]
         server.handlers[PATH] = collection.handle
         with pytest.raises(ResponseTooLarge):
             await list_objects(client, PATH, name_of)
         assert [requests.rpartition("=")[2] for requests in server.requests] == ["20", "2", "1"]
-
-
-def test_page_has_at_most_500_objects_and_32_mebibytes() -> None:
-    assert (listing_module._PAGE, listing_module._PAGE_BYTES) == (500, 32 * 2**20)

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from kube.api.client import KubeClient, KubeError, KubeUnreachable
+from kube.api.client import ClientSettings, KubeClient, KubeError, KubeUnreachable
 from kube.api.retries import Backoff, Response, Retries
 from kube.api.status import StatusError
 from kube.controller.election import ElectionSettings, LeaderElector
@@ -48,7 +48,8 @@ async def environment(
 ) -> AsyncIterator[tuple[ScriptedServer, KubeClient, Time]]:
     time = Time()
     retries = Retries(clock=time.clock, sleep=time.sleep, random=lambda: random)
-    async with scripted_server() as server, connected(server, folder, retries=retries, timeout=timeout) as client:
+    settings = ClientSettings(request_seconds=timeout)
+    async with scripted_server() as server, connected(server, folder, retries=retries, settings=settings) as client:
         yield server, client, time
 
 

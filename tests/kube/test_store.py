@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube.api import listing as listing_module
+from kube.api.client import ClientSettings
 from kube.api.retries import Backoff
 from kube.cache import store as store_module
 from kube.cache.store import Key, Store
@@ -52,8 +52,8 @@ class Followed:
 
 
 @contextlib.asynccontextmanager
-async def follow(folder: Path, *items: dict[str, Any]) -> AsyncIterator[Followed]:
-    async with scripted_server() as server, connected(server, folder) as client:
+async def follow(folder: Path, *items: dict[str, Any], **options: Any) -> AsyncIterator[Followed]:
+    async with scripted_server() as server, connected(server, folder, **options) as client:
         collection = Collection()
         collection.items = list(items)
         server.handlers[PATH] = collection.handle
@@ -117,11 +117,9 @@ async def test_many_events_are_applied_in_batches(tmp_path: Path, monkeypatch: p
     assert [*Counter(reported_at).values()] == [2, 2, 2]
 
 
-async def test_incomplete_list_changes_nothing_and_is_restarted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listing_module, "_PAGE", 1)
-    async with follow(tmp_path, thing("a", "1", colour="red"), thing("b", "1", colour="blue")) as f:
+async def test_incomplete_list_changes_nothing_and_is_restarted(tmp_path: Path) -> None:
+    things = thing("a", "1", colour="red"), thing("b", "1", colour="blue")
+    async with follow(tmp_path, *things, settings=ClientSettings(page_objects=1)) as f:
         assert [await f.change(), await f.change()] == [("a", None, "red"), ("b", None, "blue")]
         watch = await f.watch()
         f.collection.items = [thing("a", "5", colour="yellow"), thing("new", "5", colour="yellow")]

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube.api import client as client_module
-from kube.api import listing as listing_module
-from kube.api.client import KubeClient, KubeUnreachable, ResponseTooLarge
+from kube.api.client import ClientSettings, KubeClient, KubeUnreachable, ResponseTooLarge
 from kube.api.listing import collection_version, list_objects
 from kube.api.objects import TooLargeError
 from kube.api.retries import Backoff
@@ -26,6 +24,8 @@ from tests.eventually import eventually
 from tests.kube.scripted import Collection, Handler, connected, scripted_server, thing
 
 PATH = "/api/v1/things"
+SMALL_PAGES = ClientSettings(page_objects=40, page_bytes=4000)
+SHORT_EVENTS = ClientSettings(event_bytes=2**18)
 NAMED = {"metadata": {"name": "big", "namespace": "team"}}
 
 
@@ -77,8 +77,7 @@ async def test_too_long_line_is_an_event_with_the_objects_name(kind: str, found:
     assert [event["object"]["metadata"]["name"] for event in others] == ["small", "last"]
 
 
-async def test_line_of_any_length_needs_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_LONGEST_LINE", 2**22)
+async def test_line_of_any_length_needs_bounded_memory(tmp_path: Path) -> None:
     piece, sent, kept, reading = b" " * 2**16, 0, 0, 0
 
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -93,7 +92,10 @@ async def test_line_of_any_length_needs_bounded_memory(tmp_path: Path, monkeypat
         await response.write(b"\n" + frame("ADDED", "small", '""'))
         return response
 
-    async with scripted_server() as server, connected(server, tmp_path) as client:
+    async with (
+        scripted_server() as server,
+        connected(server, tmp_path, settings=ClientSettings(event_bytes=2**22)) as client,
+    ):
         server.handlers[PATH] = endless
         tracemalloc.start()
         try:
@@ -213,20 +215,13 @@ def limits(requests: list[str]) -> list[str]:
     return [request.partition("limit=")[2].partition("&")[0] for request in requests]
 
 
-@pytest.fixture
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing_module, "_PAGE", 40)
-    monkeypatch.setattr(listing_module, "_PAGE_BYTES", 4000)
-
-
-@pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("place", [0, 3, 11])
 async def test_list_goes_on_after_an_object_that_is_too_large(place: int, tmp_path: Path) -> None:
     collection = Collection()
     collection.items = [thing(f"thing-{number}", "1", namespace="team") for number in range(12)]
     collection.items[place] = thing("big", "1", namespace="team", spec="x" * 5000)
     unreadable: list[Any] = []
-    async with scripted_server() as server, connected(server, tmp_path) as client:
+    async with scripted_server() as server, connected(server, tmp_path, settings=SMALL_PAGES) as client:
         server.handlers[PATH] = in_go_order(collection)
         listed = await list_objects(
             client, PATH, lambda entry: entry["metadata"]["name"], on_unreadable=unreadable.append
@@ -238,22 +233,20 @@ async def test_list_goes_on_after_an_object_that_is_too_large(place: int, tmp_pa
             await list_objects(client, PATH, lambda entry: entry)
 
 
-@pytest.mark.usefixtures("small_pages")
 async def test_pages_grow_again_after_a_large_object(tmp_path: Path) -> None:
     collection = Collection()
     collection.items = [thing(f"thing-{number}", "1", namespace="team") for number in range(60)]
     collection.items[0] = thing("big", "1", namespace="team", spec="x" * 5000)
-    async with scripted_server() as server, connected(server, tmp_path) as client:
+    async with scripted_server() as server, connected(server, tmp_path, settings=SMALL_PAGES) as client:
         server.handlers[PATH] = in_go_order(collection)
         await list_objects(client, PATH, lambda entry: entry, on_unreadable=lambda _: None)
         assert limits(server.requests) == ["40", "4", "1", "1", "2", "4", "8", "16", "32"]
 
 
-@pytest.mark.usefixtures("small_pages")
 async def test_server_that_ignores_the_limit_hides_no_objects(tmp_path: Path) -> None:
     items = [thing("big", "1", spec="x" * 5000), thing("other", "1")]
     body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
-    async with scripted_server() as server, connected(server, tmp_path) as client:
+    async with scripted_server() as server, connected(server, tmp_path, settings=SMALL_PAGES) as client:
 
         async def whole(_: web.Request) -> web.StreamResponse:
             return web.Response(body=body)
@@ -263,12 +256,11 @@ async def test_server_that_ignores_the_limit_hides_no_objects(tmp_path: Path) ->
             await list_objects(client, PATH, lambda entry: entry, on_unreadable=lambda _: None)
 
 
-@pytest.mark.usefixtures("small_pages")
 async def test_version_of_a_collection_whose_first_object_is_too_large(tmp_path: Path) -> None:
     collection = Collection()
     collection.version = "12"
     collection.items = [thing("big", "1", spec="x" * 5000), thing("other", "1")]
-    async with scripted_server() as server, connected(server, tmp_path) as client:
+    async with scripted_server() as server, connected(server, tmp_path, settings=SMALL_PAGES) as client:
         server.handlers[PATH] = in_go_order(collection)
         assert await collection_version(client, PATH) == "12"
 
@@ -360,8 +352,10 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, *items: dict[str, Any], fails_on: str = "") -> AsyncIterator[Running]:
-    async with scripted_server() as server, connected(server, folder) as client:
+async def running(
+    folder: Path, *items: dict[str, Any], fails_on: str = "", settings: ClientSettings = SHORT_EVENTS
+) -> AsyncIterator[Running]:
+    async with scripted_server() as server, connected(server, folder, settings=settings) as client:
         collection = Collection()
         collection.items = list(items)
         server.handlers[PATH] = in_go_order(collection)
@@ -386,9 +380,8 @@ def named(name: str, version: str = "2", **fields: Any) -> dict[str, Any]:
 
 
 async def test_object_that_cannot_be_read_is_unknown_and_the_others_are_up_to_date(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(client_module, "_LONGEST_LINE", 2**18)
     async with running(tmp_path, named("big", colour="red"), named("other", colour="red")) as r:
         watch = await r.collection.watches.get()
         watch.send("MODIFIED", named("big", colour="blue", spec="x" * 2**19))
@@ -409,8 +402,7 @@ async def test_object_that_cannot_be_read_is_unknown_and_the_others_are_up_to_da
         assert r.collection.lists == 1, "the watch went on"
 
 
-async def test_unknown_object_is_forgotten_when_it_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_LONGEST_LINE", 2**18)
+async def test_unknown_object_is_forgotten_when_it_is_deleted(tmp_path: Path) -> None:
     async with running(tmp_path, named("big", colour="red"), named("other", colour="red")) as r:
         watch = await r.collection.watches.get()
         for kind in ("MODIFIED", "DELETED"):
@@ -421,10 +413,7 @@ async def test_unknown_object_is_forgotten_when_it_is_deleted(tmp_path: Path, mo
         assert not r.store.is_unknown("team")
 
 
-async def test_unreadable_object_without_a_name_has_the_collection_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_module, "_LONGEST_LINE", 2**18)
+async def test_unreadable_object_without_a_name_has_the_collection_listed(tmp_path: Path) -> None:
     async with running(tmp_path, named("big", colour="red"), named("other", colour="red")) as r:
         watch = await r.collection.watches.get()
         r.collection.items[0] = named("big", colour="blue")
@@ -435,11 +424,9 @@ async def test_unreadable_object_without_a_name_has_the_collection_listed(
         assert r.store.problem is None
 
 
-async def test_object_of_a_list_that_is_too_large_is_unknown_and_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listing_module, "_PAGE_BYTES", 4000)
-    async with running(tmp_path, named("big", colour="red"), named("other", colour="red")) as r:
+async def test_object_of_a_list_that_is_too_large_is_unknown_and_kept(tmp_path: Path) -> None:
+    listed = named("big", colour="red"), named("other", colour="red")
+    async with running(tmp_path, *listed, settings=ClientSettings(page_bytes=4000)) as r:
         watch = await r.collection.watches.get()
         r.collection.items = [named("big", colour="blue", spec="x" * 5000), named("other", colour="blue")]
         watch.refuse(410)

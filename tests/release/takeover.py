@@ -117,7 +117,7 @@ async def record_autoscaler(folder: Path) -> dict[str, Any]:
     """Return what a killed process and a stopped one leave behind."""
     async with running_cluster(folder) as cluster:
         await add_workloads(cluster, web=1, slow=5)
-        async with autoscaler(kubeconfig(cluster, "one"), *FLAGS, program=SAVES_OFTEN) as process:
+        async with autoscaler(kubeconfig(cluster, "one"), *FLAGS, SAVES_OFTEN) as process:
             await scale_up_and_lower_the_load(cluster)
             before = left_behind(cluster)
             await until(lambda: left_behind(cluster)["configmap"] != before["configmap"])

@@ -9,11 +9,16 @@ from typing import Final
 from adapter.cli import main as adapter
 from adapter.commands.ignored_flags import IGNORED
 from autoscaler.cli import main as autoscaler
+from autoscaler.settings import DEFAULTS as AUTOSCALER_SETTINGS
 from kubectl_milliscale.cli import main as plugin
 from tools.reference.commands import command_sections, ignored_table
 from tools.reference.metrics import metrics_page
+from tools.reference.settings import settings_tables
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs/reference"
+
+_COMMANDS: Final = {"adapter": "serve", "autoscaler": "run"}
+_CHART_VALUES: Final = {"adapter": "settings", "autoscaler": "autoscaler.settings"}
 
 _GENERATED: Final = "<!-- Generated from the code by `make reference`; a test compares. -->\n\n"
 
@@ -57,6 +62,19 @@ def _plugin_flags() -> str:
     )
 
 
+def _settings(process: str, tree: object) -> str:
+    return (
+        f"# Settings of the {process}\n\n{_GENERATED}"
+        "```console\n"
+        f"$ milliscale-{process} {_COMMANDS[process]} --setting=api_server.request_seconds=1m\n"
+        "```\n\n"
+        f"Limits, timeouts and periods without a [flag]({process}-flags.md) of their own, since their defaults suit "
+        f"nearly every cluster. The Helm chart has the map `{_CHART_VALUES[process]}` for them. The end of a name is "
+        "its unit: `_seconds` are durations such as `1m30s`, `_bytes` quantities such as `64Mi`, others plain numbers. "
+        "`/debug/config` shows those that are given.\n\n"
+    ) + settings_tables(tree)
+
+
 def _metrics() -> str:
     return f"# Metrics\n\n{_GENERATED}{metrics_page()}"
 
@@ -72,4 +90,5 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "replay-flags.md": _replay_flags,
     "kubectl-flags.md": _plugin_flags,
     "metrics.md": _metrics,
+    "autoscaler-settings.md": lambda: _settings("autoscaler", AUTOSCALER_SETTINGS),
 }

@@ -14,6 +14,7 @@ from aiohttp.test_utils import make_mocked_request
 from kube.api.status import StatusError, forbidden, not_found, service_unavailable
 from kube.serving.options import ConnectionLimits, ServerLimits
 from kube.web.event_stream import EventStream, EventStreams, ServerEvent
+from kube.web.options import PageSettings
 from tests.kube.web.pages import ScriptedPages
 from tests.kube.web.serving import served
 
@@ -76,7 +77,7 @@ async def test_events_are_sent_as_they_come(http: aiohttp.ClientSession) -> None
 async def test_a_stream_without_events_has_heartbeats(http: aiohttp.ClientSession) -> None:
     events = Events()
     async with (
-        served(ScriptedPages(events), streams=EventStreams(heartbeat_seconds=0.001)) as url,
+        served(ScriptedPages(events), streams=EventStreams(PageSettings(heartbeat_seconds=0.001))) as url,
         http.get(url + "events") as response,
     ):
         for _ in range(3):
@@ -108,7 +109,7 @@ async def test_streams_end_when_the_server_stops(http: aiohttp.ClientSession) ->
 
 async def test_more_streams_than_the_limit_are_refused_with_503(http: aiohttp.ClientSession) -> None:
     events = Events(ServerEvent("replace", "one"))
-    async with served(ScriptedPages(events), streams=EventStreams(limit=1)) as url:
+    async with served(ScriptedPages(events), streams=EventStreams(PageSettings(streams=1))) as url:
         async with http.get(url + "events") as first:
             await read_event(first)
             async with http.get(url + "events") as second:
@@ -147,7 +148,9 @@ async def test_a_stream_ends_after_its_lifetime_so_that_the_user_is_authenticate
 ) -> None:
     events = Events()
     async with (
-        served(ScriptedPages(events), streams=EventStreams(heartbeat_seconds=0.001, lifetime_seconds=0.01)) as url,
+        served(
+            ScriptedPages(events), streams=EventStreams(PageSettings(heartbeat_seconds=0.001, stream_seconds=0.01))
+        ) as url,
         http.get(url + "events") as response,
     ):
         assert (await response.text()).replace("event: heartbeat\ndata:\n\n", "") == ""

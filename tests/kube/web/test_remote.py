@@ -21,7 +21,7 @@ from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions, TLSOptions
 from kube.web.access import NamespaceAccess
 from kube.web.event_stream import EventStream, EventStreams, ServerEvent
-from kube.web.options import UIAddress
+from kube.web.options import PageSettings, UIAddress
 from kube.web.requests import PageRequest
 from kube.web.server import PageServer
 from kube.web.static_files import StaticFiles
@@ -121,7 +121,7 @@ async def served(cluster: Cluster, folder: Path) -> AsyncIterator[Site]:
             auth=auth,
             registry=CollectorRegistry(),
             metrics_prefix="test",
-            streams=EventStreams(limit_per_user=2),
+            streams=EventStreams(PageSettings(streams_per_user=2)),
         )
         listening = server.bind()
         await server.start(listening)
