@@ -112,6 +112,8 @@ def print_explanation(explanation: Explanation, *, plain: bool) -> None:
             console.print(_text(f"  query  {on_one_line(query)}"), soft_wrap=True)
         for value in explanation.example.values:
             console.print(_text(f"  value  {value.value}  {value.of}".rstrip()), soft_wrap=True)
+        if explanation.example.several:
+            console.print(_text(f"  error: {explanation.example.several}"), soft_wrap=True)
         if explanation.example.note:
             console.print(_text(f"  {explanation.example.note}"), soft_wrap=True)
     for reason in explanation.reasons:

@@ -56,6 +56,8 @@ async def check(
         rule_reports += await resource_reports(rules.resource, probe)
     # With series, rule_results reports the actual overlaps.
     findings = tuple(one for one in findings if one.code != "may-overlap")
+    several = list(chain.from_iterable(map(_several_values, rule_reports)))
+    findings = (*unknown(findings, several), *several)  # what was seen replaces what may be
     known = {(one.code, one.where) for one in (*findings, *online) if one.code != "overlap"}
     online += [one for result in results for one in result.findings if (one.code, one.where) not in known]
     online += chain.from_iterable(map(_example_findings, rule_reports))
@@ -72,7 +74,7 @@ async def check_rule(
     result = await asyncio.to_thread(rule_result, catalog, rule)
     report = await _with_examples(result, probe, examples, asyncio.Semaphore(1))
     merges = [one async for one in _merge_findings([result], [report], probe)]
-    return report, (*result.findings, *merges, *_example_findings(report))
+    return report, (*result.findings, *merges, *_example_findings(report), *_several_values(report))
 
 
 def unknown(findings: Iterable[Finding], known: Iterable[Finding]) -> Iterator[Finding]:
@@ -141,6 +143,19 @@ def _example_findings(rule: RuleReport) -> Iterator[Finding]:
         # A missing value may be temporary; a query that Prometheus refuses is not.
         finding = error if "Prometheus" in example.problem else warning
         yield finding("no-value", rule.rule, f"{metric}{more} has no value: {'; '.join(example.reasons)}")
+
+
+def _several_values(rule: RuleReport) -> Iterator[Finding]:
+    """Yield at most one finding about an example that has several values.
+
+    A query without an aggregation, which is right for pods, has several for a namespace: few rules are meant for it.
+    """
+    others = [metric for metric in rule.metrics if not metric.metric.startswith(f"{NAMESPACES}/")]
+    for metric in others or rule.metrics:
+        if metric.example is not None and metric.example.several:
+            path = "metricsQuery" if metric.series else "query"
+            yield error("several-values", f"{rule.rule}.{path}", f"{metric.metric}: {metric.example.several}")
+            return
 
 
 async def _merge_findings(

@@ -137,7 +137,7 @@ class RuleChecker:
         await catalog.relist()
         found = await lint(rules, self._lookup, knows_cluster=True)
         report, more = await check_rule(catalog, rule, probe, examples=examples)
-        return CheckedRule(report, in_order((*found, *unknown(more, found)), rules), record)
+        return CheckedRule(report, in_order((*more, *unknown(found, more)), rules), record)
 
 
 class _Recorder:

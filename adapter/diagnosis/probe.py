@@ -18,6 +18,7 @@ from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.existing import existing_series, what_exists
 from adapter.diagnosis.report import Example, Value
+from adapter.diagnosis.several_values import several_values
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder
@@ -67,6 +68,7 @@ class _Recorder:
     queries: list[str] = field(default_factory=list)
     error: str = ""
     labels: frozenset[str] | None = None
+    result: Vector | Scalar | None = None
     notes: tuple[str, ...] = ()
 
     async def instant(
@@ -78,7 +80,7 @@ class _Recorder:
         except PrometheusError as error:
             self.error = str(error)
             raise
-        samples = _samples(result)
+        self.result, samples = result, _samples(result)
         self.labels = frozenset().union(*(sample.labels for sample in samples)) if samples else None
         self.notes = result.notes if isinstance(result, Vector) else ()
         return result
@@ -174,7 +176,8 @@ class Probe:
             deadline=self._deadline(),
         )
         of = f"{namespace}/{name or '*'}" if namespace else name or "*"
-        return await _example(of, metrics.values(request), recorder)
+        example = await _example(of, metrics.values(request), recorder)
+        return msgspec.structs.replace(example, several=several_values(source, namespace, recorder.result))
 
     async def _external(self, source: ExternalSource, selection: Selection, recorder: _Recorder) -> Example:
         namespace = selection.namespace

@@ -21,6 +21,7 @@ from adapter.rules.model import on_one_line
 _MAX_NAMES: Final = 10
 # The API server takes conditions with up to 32,768 characters; a person reads much less.
 _MAX_MESSAGE: Final = 1_000
+_SEVERAL_VALUES: Final = "several-values"
 # Shorter queries vary by this much without a cause.
 _SHORT_SECONDS: Final = 0.1
 
@@ -102,10 +103,13 @@ def _condition(
 ) -> tuple[bool | None, str, str]:
     """Return whether it is ready, the reason and the message."""
     errors = [(code, text) for severity, code, text in findings if severity is Severity.ERROR]
-    own = [text for code, text in errors if code not in ("not-listed", "no-value")]
+    several = [text for code, text in errors if code == _SEVERAL_VALUES]
+    own = [text for code, text in errors if code not in ("not-listed", "no-value", _SEVERAL_VALUES)]
     warnings = {code: text for severity, code, text in findings if severity is Severity.WARNING}
     if own:
         return False, "Invalid", _joined(own)
+    if several:  # served, but too low
+        return False, "SeveralValues", _joined(several)
     if record.error is not None and not has_value:
         if isinstance(record.error, PrometheusQueryError):
             return False, "QueryFailed", message_of(record.error)

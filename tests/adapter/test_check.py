@@ -24,6 +24,8 @@ from tests.adapter.diagnosis_env import (
 )
 from tests.adapter.metrics_env import DATA, CannedPrometheus, metrics_env, series, vector
 
+RATE = "rate(<<.Series>>{<<.LabelMatchers>>}[2m])"
+
 
 async def test_report_lists_series_resources_and_metrics(tmp_path: Path) -> None:
     async with env(tmp_path, ALL_FOUND) as opened:
@@ -129,6 +131,36 @@ async def test_example_is_queried_as_for_an_hpa(tmp_path: Path) -> None:
     assert example.queries == ('sum(rate(hits_total{namespace="shop",pod="web-0"}[2m])) by (pod)',)
     assert [(one.of, one.value) for one in example.values] == [("shop/web-0", "1500m")]
     assert 'topk(1,hits_total{pod!="",namespace!=""})' in opened.prometheus.queries
+
+
+async def test_several_values_of_one_object_are_an_error_with_the_corrected_query(tmp_path: Path) -> None:
+    rules = RULES.replace("sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)", RATE)
+    async with env(tmp_path, PODS, rules) as opened:
+        opened.prometheus.result = vector(({**POD, "code": "200"}, 60.0), ({**POD, "code": "500"}, 75.0))
+        report = await checked(opened, examples=5)
+        explanation = await explained(opened, "pods/hits_per_second")
+    several = (
+        "the query makes 2 values for shop/web-0, by `code`; the first (60) is taken, their sum is 135: aggregate them,"
+        f" as in sum({RATE}) by (<<.GroupBy>>)"
+    )
+    findings = [one for one in report.findings if one.code == "several-values"]
+    assert [(one.severity.value, one.where, one.message) for one in findings] == [
+        ("error", "rules[0].metricsQuery", f"pods/hits_per_second: {several}")
+    ]
+    assert explanation.example is not None
+    assert explanation.example.several == several
+
+
+@pytest.mark.parametrize(("pods", "is_reported"), [("pod: {resource: pod}, ", False), ("", True)])
+async def test_several_values_of_a_namespace_count_only_where_the_rule_makes_nothing_else(
+    tmp_path: Path, pods: str, is_reported: bool
+) -> None:
+    resources = f"resources: {{overrides: {{{pods}namespace: {{resource: namespace}}}}}}"
+    rules = f"rules: [{{seriesQuery: '{SELECTORS['first']}', {resources}, metricsQuery: '{RATE}'}}]"
+    async with env(tmp_path, PODS, rules) as opened:
+        opened.prometheus.result = vector((POD, 60.0), ({**POD, "pod": "web-1"}, 75.0))
+        report = await checked(opened, examples=5)
+    assert ("several-values" in {one.code for one in report.findings}) == is_reported
 
 
 async def test_examples_are_of_other_resources_before_namespaces(tmp_path: Path) -> None:

@@ -101,6 +101,20 @@ async def test_rule_whose_series_query_finds_nothing_is_ready_with_the_reason_no
     assert verdict.message == "its seriesQuery finds no series with a sample in the last 2m0s"
 
 
+async def test_rule_with_several_values_for_an_object_is_not_ready_and_the_message_has_the_corrected_query(
+    tmp_path: Path,
+) -> None:
+    text = PODS.replace("by (namespace, pod)", "by (namespace, pod, code)")
+    pod = {"namespace": "shop", "pod": "web-0"}
+    result = vector(({**pod, "code": "200"}, 60.0), ({**pod, "code": "500"}, 75.0))
+    verdict = await verdict_on(tmp_path, text, CannedPrometheus(result=result))
+    assert (verdict.ready, verdict.reason, verdict.value) == (False, "SeveralValues", "60")
+    assert verdict.message == (
+        "spec.query: pods/hits: the query makes 2 values for shop/web-0, by `code`; the first (60) is taken, their sum"
+        " is 135: aggregate them, as in sum by (namespace, pod) (sum(rate(hits_total[2m])) by (namespace, pod, code))"
+    )
+
+
 @pytest.mark.parametrize("text", [SHORT, LONG])
 async def test_query_that_prometheus_refuses_is_not_ready(tmp_path: Path, text: str) -> None:
     error = PrometheusQueryError("Prometheus answered with status 400: no")
