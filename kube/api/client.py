@@ -96,8 +96,8 @@ class ClientSettings:
     """Limit of a page of a list. One that is larger is read again with fewer objects, at last one: etcd takes objects
     of up to 1.5 MiB, and "<" has six bytes in JSON."""
     event_bytes: int = 16 * 2**20
-    """Limit of an event of a watch; the object of a larger one counts as unknown. Twice what etcd takes, as JSON, unless
-    its own limit is raised."""
+    """Limit of an event of a watch; the object of a larger one counts as unknown. Twice what etcd takes, as JSON,
+    unless its own limit is raised."""
     watch_seconds: float = 300.0
     """Time after which the API server ends a watch, or up to twice as long: at random as in client-go, so that they do
     not all end together."""
