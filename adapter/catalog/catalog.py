@@ -8,19 +8,20 @@ prometheus-adapter, but every time and with a warning. A short rule, which names
 seriesQuery. MetricIndex says which object wins.
 
 A reload makes another catalog. It starts with the series that were found for the same seriesQueries, and only the
-others are listed; requests in flight keep the catalog that they began with.
+others are listed at once (adapter.catalog.listings); requests in flight keep the catalog that they began with.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import cast
 
 from msgspec import structs
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource, MetricKey, Source
-from adapter.catalog.listings import Found, Listing, Listings
+from adapter.catalog.listings import Listing, Listings
 from adapter.catalog.metric_index import MetricIndex
 from adapter.catalog.rule_states import (
     NOT_LISTED,
@@ -41,8 +42,6 @@ from kube.values.selectors import EVERYTHING, LabelSelector
 
 _log = logging.getLogger(__name__)
 
-_OWNER = "the rules file"
-
 
 class Catalog:
     """The metrics of one version of the rules file, and of objects.
@@ -51,8 +50,11 @@ class Catalog:
         rules: the rules of the file.
         objects: the metrics of the rules in objects.
         snapshot: the metrics of the rules file at this moment.
-        version: grows whenever the metrics of the rules file, or the failures of its lists, change.
+        version: grows whenever the series or metrics of the rules file, or the failures of its lists, change.
+        limited: False; see RuleStates.
     """
+
+    limited = False
 
     def __init__(
         self,
@@ -81,9 +83,11 @@ class Catalog:
         self._telemetry = telemetry
         self._logs = logs
         self._states = {rule.key: RuleState(rule, problem=NOT_LISTED) for rule in rules.all_rules}
-        self._rules_of: dict[Listing, list[str]] = {}
-        for rule in rules.all_rules:
-            self._rules_of.setdefault(listings.listing(rule, owner=_OWNER), []).append(rule.key)
+        self._failures: Counter[str] = Counter()
+        # Thousands of lists can end at once: each is compared with these, not with all rules.
+        self._tries_left = len(self._states)
+        self._has_list = not self._states
+        self._changes = self._published = 0
         self.version = 0
         self._logged: set[str] = set()
         self.snapshot = Snapshot()
@@ -190,28 +194,28 @@ class Catalog:
         await self._tried.wait()
 
     def _problem(self) -> str | None:
-        states = self._states.values()
-        if not states or (self._all_tried() and any(state.listed_at is not None for state in states)):
+        if not self._tries_left and self._has_list:
             return None
-        failed = next((state for state in states if state.failure), None)
+        failed = next((state for state in self._states.values() if state.failure), None) if self._failures else None
         if failed is not None:
             return f"no good relist yet of {failed.rule.key}: {failed.failure}"
         return "no good relist yet: the first one is under way"
 
-    def _all_tried(self) -> bool:
-        return all(state.problem is not NOT_LISTED for state in self._states.values())
-
     async def start(self, previous: Catalog | None = None) -> None:
         """Keep the catalog up to date until `stop`, from the series on that another version's catalog has."""
         if previous is not None:
+            # Lists that end meanwhile are for this version, too.
+            self._listings.use(self, self, self._states.values(), now=False)
             await self._carry_over(previous)
-        missing = {key for key, state in self._states.items() if state.listed_at is None}
-        now = {listing for listing, keys in self._rules_of.items() if not missing.isdisjoint(keys)}
-        self._listings.use(self, self._rules_of, self._listed, now=now)
+        self._listings.use(self, self, self._states.values())
 
     def stop(self) -> None:
         """Keep it as it is from now on."""
-        self._listings.use(self, (), self._listed)
+        self._listings.use(self, self, ())
+
+    def list_again(self) -> None:
+        """List everything at once, though the interval is not over."""
+        self._listings.list_again(self)
 
     async def relist(self) -> None:
         """List everything once, now."""
@@ -222,74 +226,95 @@ class Catalog:
         if self._loaded.is_set():
             previous._loaded.set()
         self._loaded = previous._loaded
-        others: list[tuple[RuleState, RuleState]] = []
-        for listing, keys in self._rules_of.items():
-            known = [previous._states[key] for key in previous._rules_of.get(listing, ())]
-            known = [state for state in known if isinstance(state.rule, Rule) and state.listed_at is not None]
-            for key in keys if known else ():
-                state = self._states[key]
-                same = next((one for one in known if have_same_resources(one.rule, state.rule)), None)
-                if same is None:
-                    others.append((state, known[0]))
-                else:
-                    self._set(await with_series_of(state.rule, same))
-        await self._publish()  # before the API server is needed, which may be down
-        for state, before in others:
-            after = await after_list(state, before.series, self._mapper, limited=False)
-            self._set(after if after.problem is not None else structs.replace(after, listed_at=before.listed_at))
-        await self._publish()
+        known: dict[Listing, list[RuleState]] = {}
+        for before in previous._states.values():
+            if isinstance(before.rule, Rule) and before.listed_at is not None:
+                known.setdefault(self._listings.listing(before.rule, limited=False), []).append(before)
+        others: list[tuple[AnyRule, RuleState]] = []
+        for rule in self.rules.all_rules:
+            listed = known.get(self._listings.listing(rule, limited=False))
+            same = next((before for before in listed or () if have_same_resources(before.rule, rule)), None)
+            if same is not None:
+                self._set_carried(await with_series_of(rule, same), same)
+            elif listed:
+                others.append((rule, listed[0]))
+        await self.publish(self)  # before the API server is needed, which may be down
+        for rule, before in others:
+            after = await after_list(self._states[rule.key], before.series, self._mapper, limited=False)
+            self._set_carried(after, before)
+        await self.publish(self)
 
-    async def _listed(self, _: Catalog, listing: Listing, found: Found) -> bool:
-        """Set the metrics of the rules that a list is for; return False if it is needed again soon."""
-        series = Problem(Reason.PROMETHEUS_UNAVAILABLE, str(found)) if isinstance(found, PrometheusError) else found
-        well, now = True, self._listings.clock()
-        for key in self._rules_of[listing]:
-            state = await after_list(self._states[key], series, self._mapper, limited=False)
-            well = well and state.problem is None
-            self._set(state if state.problem is not None else structs.replace(state, listed_at=now))
-        await self._publish()
-        return well
+    def _set_carried(self, state: RuleState, before: RuleState) -> None:
+        """Set the state of a rule that has the series of the version before, and the failure of their list."""
+        if self._states[state.rule.key].problem is not NOT_LISTED:  # a list was faster
+            return
+        if state.problem is None:
+            of_rule = before.problem is not None and before.problem.reason is Reason.INVALID
+            state = structs.replace(state, problem=None if of_rule else before.problem, listed_at=before.listed_at)
+        self._set(state)
+
+    def problem_of(self, error: PrometheusError) -> Problem:
+        """See RuleStates."""
+        return Problem(Reason.PROMETHEUS_UNAVAILABLE, str(error))
+
+    def rule_state(self, _: Catalog, rule: AnyRule) -> RuleState | None:
+        """See RuleStates."""
+        return self._states[rule.key]
+
+    def set_rule_state(self, _: Catalog, state: RuleState) -> None:
+        """See RuleStates."""
+        if state.problem is None:
+            state = structs.replace(state, listed_at=self._listings.clock())
+        elif self._telemetry is not None:
+            self._telemetry.relist_errors.labels(state.rule.key).inc()
+        self._set(state)
 
     def _set(self, state: RuleState) -> None:
         rule, before = state.rule, self._states[state.rule.key]
-        self._log_change(rule, before.failure, state.failure)
-        self.version += before.failure != state.failure
         self._states[rule.key] = state
-        if self._telemetry is not None:
-            if state.problem is not None:
-                self._telemetry.relist_errors.labels(rule.key).inc()
-            else:
-                self._telemetry.series.labels(rule.key).set(len(state.series))
-                self._telemetry.metrics.labels(rule.key).set(len(state.sources))
-                self._telemetry.relisted.labels(rule.key).set(state.listed_at or 0.0)
+        self._tries_left -= before.problem is NOT_LISTED and state.problem is not NOT_LISTED
+        self._has_list = self._has_list or state.listed_at is not None
+        self._changes += before.sources is not state.sources
+        self.version += before.problem != state.problem or before.series is not state.series
+        self._note_failure(rule, before.failure, state.failure)
+        if self._telemetry is not None and state.listed_at is not None:
+            self._telemetry.series.labels(rule.key).set(len(state.series))
+            self._telemetry.metrics.labels(rule.key).set(len(state.sources))
+            self._telemetry.relisted.labels(rule.key).set(state.listed_at)
         self._log_state(state)
 
-    async def _publish(self) -> None:
-        """Make another snapshot, if the metrics of a rule are new."""
+    async def publish(self, _: Catalog) -> None:
+        """Make another snapshot, if the metrics of a rule are new. See RuleStates."""
         async with self._publishing:
-            parts = tuple(state.sources for state in self._states.values())
-            if not self.snapshot.is_made_of(parts):
-                self.snapshot = await snapshot_of(parts)
+            if self._changes != self._published:
+                changes = self._changes
+                self.snapshot = await snapshot_of(tuple(state.sources for state in self._states.values()))
+                self._published = changes
                 self.version += 1
                 self._log_overlaps()
         self._set_events()
 
     def _set_events(self) -> None:
-        if self._problem() is None:
-            self._loaded.set()
-        if self._all_tried():
+        if not self._tries_left:
             self._tried.set()
+            if self._has_list:
+                self._loaded.set()
 
-    def _log_change(self, rule: AnyRule, before: str, now: str) -> None:
+    def _note_failure(self, rule: AnyRule, before: str, now: str) -> None:
         """Log a failure, or its end, once for all rules that have it."""
-        if not self._logs or now == before:
+        if now == before:
             return
-        others = {state.failure for state in self._states.values() if state.rule is not rule}
+        if before:
+            self._failures[before] -= 1
+            if not self._failures[before]:
+                del self._failures[before]
+                if self._logs and not now:
+                    _log.info("%s is listed again", rule)
         if now:
-            level = logging.DEBUG if now in others else logging.WARNING
-            _log.log(level, "%s cannot be listed, and keeps its last list: %s", rule, now)
-        elif before not in others:
-            _log.info("%s is listed again", rule)
+            self._failures[now] += 1
+            if self._logs:
+                level = logging.WARNING if self._failures[now] == 1 else logging.DEBUG
+                _log.log(level, "%s cannot be listed, and keeps its last list: %s", rule, now)
 
     def _log_overlaps(self) -> None:
         for loses, wins in self.snapshot.overlaps:

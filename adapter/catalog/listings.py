@@ -1,10 +1,10 @@
 """When the series of rules are listed, and listed again.
 
-Rules of the file and of objects with the same seriesQuery, server and namespace share a list. A list is made as soon as
-somebody needs it, and repeated after --metrics-relist-interval; after a failure it is retried soon, with backoff. Each
-list is by itself, so one that fails or hangs delays no other. Of the lists for rules of namespaces a few are in flight
-at a time, and one of each namespace: a namespace with many or slow lists does not delay those of others. Their new
-rules come before repeated lists.
+A list is made as soon as a rule needs it, and repeated after --metrics-relist-interval; after a failure it is retried
+soon, with backoff. Rules of objects with the same seriesQuery, server and namespace share a list, and so do those of
+the rules file. Each list is by itself, so one that fails or hangs delays no other. Of the lists for objects a few are
+in flight at a time, and one of each namespace: a namespace with many or slow lists does not delay those of others.
+Their new rules come before repeated lists.
 
 A rule without a seriesQuery has a list without a request: what it needs of the cluster is looked up again.
 """
@@ -14,25 +14,28 @@ from __future__ import annotations
 import asyncio
 import random as _random
 import time
-from collections.abc import Awaitable, Callable, Container, Hashable, Iterable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from adapter.catalog.rule_states import Problem, Reason, RuleState, after_list
 from adapter.fair_queue import FairQueue
 from adapter.pace import Pace
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
 from adapter.rules import AnyRule, Rule
+from kube.api.mapping import ResourceLookup
 from kube.controller.workqueue import WorkQueue
 
-_OF_NAMESPACES_AT_ONCE = 8
+_OF_OBJECTS_AT_ONCE = 8
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
 # Lists are repeated after the interval or up to a tenth less, so that those of the start do not stay together.
 _JITTER = 0.1
+_FILE = "the rules file"
 
 U = TypeVar("U", bound=Hashable)
-Found = tuple[Series, ...] | PrometheusError
+U_contra = TypeVar("U_contra", bound=Hashable, contravariant=True)
 
 
 class SeriesSource(Protocol):
@@ -47,28 +50,66 @@ class SeriesSource(Protocol):
 class Listing(msgspec.Struct, frozen=True):
     """A list of series: where, of which selector, and how old they may be, in seconds.
 
-    Without a selector nothing is requested, and `owner` says whose rule it is for.
+    `owner` says whose rules it is for: the file's, or one of an object that has no selector; "": any of objects.
+    Without a selector nothing is requested.
     """
 
     selector: str
     destination: Destination
     max_age: float
-    owner: str = ""
+    owner: str
+
+    @property
+    def share(self) -> str | None:
+        """What it shares the lists in flight as: its namespace, or as itself; None: they are not limited."""
+        if self.owner == _FILE:
+            return None
+        tenant = self.destination.tenant
+        return tenant.namespace if tenant is not None else f"*/{self.owner or self.selector}"
 
 
-OnListed = Callable[[U, Listing, Found], Awaitable[bool]]
-"""Called after each list with the user, the list, and the series or the error; it must not raise.
+class RuleStates(Protocol[U_contra]):
+    """The states of the users' rules, which lists change.
 
-Returns False if the list is needed again soon.
-"""
+    `limited` is True for rules of objects.
+    """
+
+    limited: bool
+
+    def problem_of(self, error: PrometheusError) -> Problem:
+        """Return what is wrong with a rule whose list failed."""
+
+    def rule_state(self, user: U_contra, rule: AnyRule) -> RuleState | None:
+        """Return the state of a rule; None: the user does not have it any more."""
+
+    def set_rule_state(self, user: U_contra, state: RuleState) -> None:
+        """Set the state of a rule after a list."""
+
+    async def publish(self, user: U_contra) -> None:
+        """Called once all rules of a user that a list is for are set."""
+
+
+class _Use(NamedTuple):
+    states: RuleStates[Any]
+    rules: list[AnyRule]
+
+
+def seconds_to_next(failures: int, interval: float, *, random: Callable[[], float] = _random.random) -> float:
+    """Return when to list again, after so many failures one after the other; 0: the last list succeeded."""
+    delay = interval
+    if failures:
+        last = min(_LAST_RETRY_SECONDS, max(interval, _FIRST_RETRY_SECONDS))
+        delay = min(_FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10), last)
+    return delay * (1 - _JITTER * random())
 
 
 class Listings:
-    """Lists series periodically, for the users of each list."""
+    """Lists series periodically, for the rules of users: versions of the rules file, and objects."""
 
     def __init__(
         self,
         prometheus: SeriesSource,
+        mapper: ResourceLookup,
         *,
         max_age: float,
         relist_interval: float = 600.0,
@@ -80,6 +121,7 @@ class Listings:
 
         Args:
             prometheus: lists the series.
+            mapper: knows the cluster's resources.
             max_age: seconds; series without a sample in this period are ignored, unless the rule has its own maxAge.
             relist_interval: seconds.
             clock: returns seconds since the epoch.
@@ -87,13 +129,16 @@ class Listings:
             random: returns numbers in [0, 1).
         """
         self._prometheus = prometheus
+        self._mapper = mapper
         self._max_age = max_age
         self._relist_interval = relist_interval
         self._random = random
         self.clock = clock
-        self._of_namespaces: FairQueue[Listing] = FairQueue()
+        self._of_objects: FairQueue[Listing] = FairQueue()
         self._due: WorkQueue[Listing] = WorkQueue(clock=monotonic)
-        self._users: dict[Listing, dict[Any, OnListed[Any]]] = {}
+        # Those that are made at once, until the series are there.
+        self._urgent: set[Listing] = set()
+        self._uses: dict[Listing, dict[Any, _Use]] = {}
         self._of_user: dict[Hashable, tuple[Listing, ...]] = {}
         self._failures: dict[Listing, int] = {}
 
@@ -101,58 +146,71 @@ class Listings:
         """Return how old the series of a rule may be, in seconds."""
         return (rule.max_age if isinstance(rule, Rule) else None) or self._max_age
 
-    def listing(self, rule: AnyRule, *, owner: str = "") -> Listing:
-        """Return the list that a rule needs; `owner` has a common one for its rules without a seriesQuery."""
+    def listing(self, rule: AnyRule, *, limited: bool) -> Listing:
+        """Return the list that a rule needs; `limited`: it is a rule of an object."""
         if isinstance(rule, Rule):
-            return Listing(rule.series_query, rule.destination, self.max_age(rule))
-        return Listing("", rule.destination if not owner else DEFAULT_DESTINATION, 0.0, owner or rule.key)
+            return Listing(rule.series_query, rule.destination, self.max_age(rule), "" if limited else _FILE)
+        return Listing("", rule.destination, 0.0, rule.key) if limited else Listing("", DEFAULT_DESTINATION, 0.0, _FILE)
 
-    def use(
-        self,
-        user: U,
-        listings: Iterable[Listing],
-        on_listed: OnListed[U],
-        *,
-        now: Container[Listing] = (),
-    ) -> None:
-        """Set the lists that a user needs; list those of `now` at once, and those that nobody needed before."""
-        wanted = dict.fromkeys(listings)
-        for listing in set(self._of_user.pop(user, ())).difference(wanted):
-            del self._users[listing][user]
-            if not self._users[listing]:
-                del self._users[listing]
+    def use(self, user: U, states: RuleStates[U], of_rules: Iterable[RuleState], *, now: bool = True) -> None:
+        """Set the rules of a user; list at once what nobody needed before, and with `now` what they lack.
+
+        Args:
+            user: has the rules.
+            states: has their states, which it is told after each list.
+            of_rules: the states; none: the user needs nothing any more.
+            now: list at once also what others have and these rules do not.
+        """
+        rules, lacking = dict[Listing, list[AnyRule]](), set[Listing]()
+        for state in of_rules:
+            if isinstance(state.rule, Rule) or state.problem is not None or not states.limited:
+                listing = self.listing(state.rule, limited=states.limited)
+                rules.setdefault(listing, []).append(state.rule)
+                if now and state.problem is not None and state.problem.reason is Reason.PENDING:
+                    lacking.add(listing)
+        for listing in set(self._of_user.pop(user, ())).difference(rules):
+            del self._uses[listing][user]
+            if not self._uses[listing]:
+                del self._uses[listing]
                 self._failures.pop(listing, None)
-        if wanted:
-            self._of_user[user] = tuple(wanted)
-        for listing in wanted:
-            if listing in now or listing not in self._users:
-                self._add(listing, urgent=True)
-            self._users.setdefault(listing, {})[user] = on_listed
+        if rules:
+            self._of_user[user] = tuple(rules)
+        for listing in rules:
+            if listing in lacking or listing not in self._uses:
+                self._list_at_once(listing)
+            self._uses.setdefault(listing, {})[user] = _Use(states, rules[listing])
+
+    def list_again(self, user: Hashable) -> None:
+        """List all that a user needs at once."""
+        for listing in self._of_user.get(user, ()):
+            self._list_at_once(listing)
 
     async def run(self) -> None:
         """List until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(_OF_NAMESPACES_AT_ONCE):
-                tasks.create_task(self._of_namespaces.serve(self._list))
+            for _ in range(_OF_OBJECTS_AT_ONCE):
+                tasks.create_task(self._of_objects.serve(self._list))
             while (listing := await self._due.get()) is not None:
-                if listing.destination.tenant is not None:
+                if listing.share is not None:
                     self._due.done(listing)
-                    self._add(listing, urgent=False)
+                    self._of_objects.add(listing.share, listing, urgent=False)
                 else:
                     tasks.create_task(self._list_due(listing), name="list series")
 
     async def list_now(self, user: Hashable) -> None:
-        """List all that a user needs once, now."""
+        """List all that a user needs once, now, without `run`."""
         async with asyncio.TaskGroup() as tasks:
             for listing in self._of_user.get(user, ()):
                 tasks.create_task(self._list(listing))
 
-    def _add(self, listing: Listing, *, urgent: bool) -> None:
-        tenant = listing.destination.tenant
-        if tenant is None:
+    def _list_at_once(self, listing: Listing) -> None:
+        if listing in self._urgent:
+            return
+        self._urgent.add(listing)
+        if listing.share is None:
             self._due.add(listing)
         else:
-            self._of_namespaces.add(tenant.namespace, listing, urgent=urgent)
+            self._of_objects.add(listing.share, listing, urgent=True)
 
     async def _list_due(self, listing: Listing) -> None:
         try:
@@ -161,28 +219,59 @@ class Listings:
             self._due.done(listing)
 
     async def _list(self, listing: Listing) -> None:
-        if listing not in self._users:  # nobody needs it any more
-            return
-        found: Found = ()
-        if listing.selector:
-            end = self.clock()
-            try:
-                found = await self._prometheus.series(
-                    listing.selector, start=end - listing.max_age, end=end, destination=listing.destination
-                )
-            except PrometheusError as error:
-                found = error
-        pace, well = Pace(), not isinstance(found, PrometheusError)
-        for user, on_listed in list(self._users.get(listing, {}).items()):
-            well = await on_listed(user, listing, found) and well
-            await pace.pause()
-        if listing not in self._users:
-            return
-        if well:
-            self._failures.pop(listing, None)
-            delay = self._relist_interval
-        else:
-            failures = self._failures[listing] = self._failures.get(listing, 0) + 1
-            last = min(_LAST_RETRY_SECONDS, max(self._relist_interval, _FIRST_RETRY_SECONDS))
-            delay = min(_FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10), last)
-        self._due.add_after(listing, delay * (1 - _JITTER * self._random()))
+        self._urgent.add(listing)
+        try:
+            found = await self._found(listing)
+        finally:
+            self._urgent.discard(listing)
+        soon, pace = isinstance(found, PrometheusError), Pace()
+        for user, use in list(self._uses.get(listing, {}).items()):
+            for rule in use.rules:
+                after = await self._after_list(listing, user, use.states, rule, found)
+                soon = soon or (after is not None and _is_needed_soon(listing, after))
+                await pace.pause()
+            if self._is_used(listing, user):
+                await use.states.publish(user)
+        if listing in self._uses:
+            failures = self._failures.pop(listing, 0) + 1 if soon else 0
+            if failures:
+                self._failures[listing] = failures
+            self._due.add_after(listing, seconds_to_next(failures, self._relist_interval, random=self._random))
+
+    async def _found(self, listing: Listing) -> tuple[Series, ...] | PrometheusError:
+        if not listing.selector or listing not in self._uses:  # nobody needs it any more
+            return ()
+        end = self.clock()
+        try:
+            return await self._prometheus.series(
+                listing.selector, start=end - listing.max_age, end=end, destination=listing.destination
+            )
+        except PrometheusError as error:
+            return error
+
+    async def _after_list(
+        self,
+        listing: Listing,
+        user: U,
+        states: RuleStates[U],
+        rule: AnyRule,
+        found: tuple[Series, ...] | PrometheusError,
+    ) -> RuleState | None:
+        """Return the new state of a rule, which is set; None if it is gone."""
+        before = states.rule_state(user, rule) if self._is_used(listing, user) else None
+        if before is None:
+            return None
+        series = states.problem_of(found) if isinstance(found, PrometheusError) else found
+        after = await after_list(before, series, self._mapper, limited=states.limited)
+        if not self._is_used(listing, user) or states.rule_state(user, rule) is None:  # gone meanwhile
+            return None
+        states.set_rule_state(user, after)
+        return after
+
+    def _is_used(self, listing: Listing, user: Hashable) -> bool:
+        return user in self._uses.get(listing, ())
+
+
+def _is_needed_soon(listing: Listing, state: RuleState) -> bool:
+    """Return whether another list may succeed although the rule and its series stay as they are."""
+    return state.problem is not None and (not listing.selector or state.problem.reason is not Reason.INVALID)

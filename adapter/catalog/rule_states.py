@@ -154,10 +154,7 @@ async def with_series_of(rule: AnyRule, before: RuleState) -> RuleState:
     It sends no request: the API server may be down.
     """
     assert isinstance(rule, Rule), "a rule with a list"
-    state = await _in_thread(
-        len(before.series), lambda: _of_series(rule, before.series, before.labels, before.meanings)
-    )
-    return structs.replace(state, listed_at=before.listed_at)
+    return await _in_thread(len(before.series), lambda: _of_series(rule, before.series, before.labels, before.meanings))
 
 
 async def _made(before: RuleState, found: tuple[Series, ...], mapper: ResourceLookup) -> RuleState:

@@ -7,7 +7,6 @@ a worker thread that releases the GIL regularly; the event loop only swaps refer
 from __future__ import annotations
 
 import asyncio
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -33,10 +32,6 @@ class Snapshot:
     external: tuple[str, ...] = ()
     custom_resources: frozenset[str] = frozenset()
     overlaps: tuple[tuple[Source, Source], ...] = ()
-
-    def is_made_of(self, parts: tuple[tuple[Source, ...], ...]) -> bool:
-        """Return whether it has these parts, by identity."""
-        return len(parts) == len(self.parts) and all(map(operator.is_, parts, self.parts))
 
 
 async def snapshot_of(parts: tuple[tuple[Source, ...], ...]) -> Snapshot:

@@ -289,6 +289,6 @@ async def _session(
             client = await stack.enter_async_context(await connecting)
             lookup, objects = RestMapper(client), ListedObjects(client)
         forwarder = await stack.enter_async_context(Forwarder(rules.forward, relist_interval=options.relist_interval))
-        catalog = Catalog(rules, Listings(servers, max_age=options.max_age), lookup)
+        catalog = Catalog(rules, Listings(servers, lookup, max_age=options.max_age), lookup)
         probe = Probe(catalog, servers, objects, lookup, forwarder=forwarder)
         yield _Session(catalog, lookup, probe, kubeconfig is not None)

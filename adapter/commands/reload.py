@@ -1,8 +1,8 @@
 """Reload the rules file when it changes.
 
-The file is polled (kube.process.files), and read at once on SIGHUP. A file that cannot be used changes nothing: the
-last good rules stay in use, which is logged once, and reported by a metric and by readyz?verbose until the file is
-fixed.
+The file is polled (kube.process.files). On SIGHUP it is read at once, and the series of its rules are listed again. A
+file that cannot be used changes nothing: the last good rules stay in use, which is logged once, and reported by a
+metric and by readyz?verbose until the file is fixed.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class RulesReloader:
         path: the file.
         rules: its content as it was loaded at the start.
         apply: activates new rules.
+        list_again: begins new lists of the series of the rules in use.
         telemetry: counts reloads.
         poll_seconds: the interval of polls.
     """
@@ -40,6 +41,7 @@ class RulesReloader:
         rules: RulesFile,
         apply: Callable[[RulesFile], Awaitable[None]],
         *,
+        list_again: Callable[[], None],
         telemetry: RuleTelemetry,
         poll_seconds: float = _POLL_SECONDS,
     ) -> None:
@@ -47,6 +49,7 @@ class RulesReloader:
         self._digest = rules.digest
         self._files = (path, *rules.other_files)
         self._apply = apply
+        self._list_again = list_again
         self._telemetry = telemetry
         self._poll_seconds = poll_seconds
         self._version: FilesVersion | None = None
@@ -71,6 +74,8 @@ class RulesReloader:
                         await self._hangup.wait()
                 forced = self._hangup.is_set()
                 self._hangup.clear()
+                if forced:
+                    self._list_again()
                 await self.poll(force=forced)
 
     async def poll(self, *, force: bool = False) -> None:

@@ -123,7 +123,7 @@ class _Adapter:
         self._telemetry = telemetry
         mapper = RestMapper(lister)
         self._listings = Listings(
-            prometheus, max_age=options.catalog.max_age, relist_interval=options.catalog.relist_interval
+            prometheus, mapper, max_age=options.catalog.max_age, relist_interval=options.catalog.relist_interval
         )
         self._rule_objects = RuleObjects(
             options.rule_objects.sources(options.prometheus.options.url),
@@ -154,7 +154,13 @@ class _Adapter:
         )
         self._rule_sets = RuleSets(rules, shared)
         self._statuses = status_writer(options, lister, shared, registry=telemetry.registry)
-        self._rules_file = RulesReloader(options.config, rules, self._rule_sets.apply, telemetry=rule_telemetry)
+        self._rules_file = RulesReloader(
+            options.config,
+            rules,
+            self._rule_sets.apply,
+            list_again=lambda: self._rule_sets.current.catalog.list_again(),
+            telemetry=rule_telemetry,
+        )
         server = RequestServer(
             authenticator=self._auth.authenticator,
             authorizer=self._auth.authorizer,

@@ -124,7 +124,7 @@ class RuleChecker:
         record = QueryRecord()
         recorder = _Recorder(self._prometheus, record)
         rules = RulesFile(external=(rule,)) if rule.external else RulesFile(custom=(rule,))
-        catalog = Catalog(rules, Listings(recorder, max_age=self._max_age), self._lookup, logs=False)
+        catalog = Catalog(rules, Listings(recorder, self._lookup, max_age=self._max_age), self._lookup, logs=False)
         probe = Probe(
             catalog,
             recorder,

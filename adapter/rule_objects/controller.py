@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.listings import Found, Listing, Listings
+from adapter.catalog.listings import Listings
 from adapter.catalog.metric_index import MetricIndex, precedence
-from adapter.catalog.rule_states import NOT_LISTED, Reason, RuleState, after_list
+from adapter.catalog.rule_states import NOT_LISTED, Problem, Reason, RuleState, after_list
 from adapter.pace import Pace
 from adapter.prometheus import PrometheusError, PrometheusOptions
 from adapter.rule_objects.reasons import problem_of, reason_of
@@ -27,7 +27,7 @@ from adapter.rule_objects.shares import fair_share
 from adapter.rule_objects.sources import ObjectSource, Servers, read_stored
 from adapter.rule_objects.state import Entry, ObjectState
 from adapter.rule_objects.watches import ObjectId, ObjectWatches
-from adapter.rules import Rule
+from adapter.rules import AnyRule, Rule
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
 from kube.api.client import KubeClient
 from kube.api.mapping import ResourceLookup
@@ -56,7 +56,10 @@ class RuleObjects:
 
     Attributes:
         catalog: the metrics.
+        limited: True; see RuleStates.
     """
+
+    limited = True
 
     def __init__(
         self,
@@ -88,7 +91,6 @@ class RuleObjects:
         self.catalog = MetricIndex(problem=self._unknown)
         self._watches = ObjectWatches(sources, client, own_namespace=tenancy.own_namespace)
         self._listings = listings
-        self._list_callback = self._on_listed  # one for all objects
         self._known = asyncio.Event()
         if not sources:
             self._known.set()
@@ -291,35 +293,31 @@ class RuleObjects:
     def _use_lists(self, name: ObjectName) -> None:
         """Have the series of an object's rules listed, and what rules without a seriesQuery lack looked up again."""
         entry = self._entries.get(name)
-        listings, now = set[Listing](), set[Listing]()
-        for state in entry.rules.values() if entry is not None else ():
-            if isinstance(state.rule, Rule) or state.problem is not None:
-                listing = self._listings.listing(state.rule)
-                listings.add(listing)
-                if entry is not None and entry.excess is None and state.problem is NOT_LISTED:
-                    now.add(listing)
-        self._listings.use(name, listings, self._list_callback, now=now)
+        if entry is None:
+            self._listings.use(name, self, ())
+        else:
+            self._listings.use(name, self, entry.rules.values(), now=entry.excess is None)
 
-    async def _on_listed(self, name: ObjectName, listing: Listing, found: Found) -> bool:
-        """Set the metrics of the rules that a list is for; return False if it is needed again soon."""
-        entry, well = self._entries.get(name), True
-        for before in list(entry.rules.values()) if entry is not None else ():
-            rule = before.rule
-            if self._listings.listing(rule) != listing:
-                continue
-            series = problem_of(found) if isinstance(found, PrometheusError) else found
-            state = await after_list(before, series, self._mapper, limited=True)
-            entry = self._entries.get(name)  # after the await: the object may have changed
-            now = None if entry is None else entry.rules.get(rule.key)
-            if entry is None or now is None or now.rule != rule:
-                continue
-            if state != now:
-                entry.rules[rule.key] = state
-                self._listed.add(name)
-                self._watches.changed.set()
-            if state.problem is not None:
-                well = well and bool(listing.selector) and state.problem.reason is not Reason.PENDING
-        return well
+    def problem_of(self, error: PrometheusError) -> Problem:
+        """See RuleStates."""
+        return problem_of(error)
+
+    def rule_state(self, name: ObjectName, rule: AnyRule) -> RuleState | None:
+        """See RuleStates."""
+        entry = self._entries.get(name)
+        state = None if entry is None else entry.rules.get(rule.key)
+        return state if state is not None and state.rule == rule else None
+
+    def set_rule_state(self, name: ObjectName, state: RuleState) -> None:
+        """See RuleStates."""
+        rules = self._entries[name].rules
+        if state != rules[state.rule.key]:
+            rules[state.rule.key] = state
+            self._listed.add(name)
+            self._watches.changed.set()
+
+    async def publish(self, _: ObjectName) -> None:
+        """See RuleStates: `apply` publishes it, with what it affects."""
 
     def _limited_as(self, name: ObjectName) -> str:
         """Return the namespace whose limits hold for an object.

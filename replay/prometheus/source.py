@@ -186,7 +186,7 @@ class _Source:
     ) -> dict[str, RangeQuery]:
         """Return the queries, by the series of the last seconds of the range."""
         end = self.settings.end_ms / 1000
-        catalog = Catalog(rules, Listings(servers, max_age=seconds, clock=lambda: end), lookup)
+        catalog = Catalog(rules, Listings(servers, lookup, max_age=seconds, clock=lambda: end), lookup)
         await catalog.relist()
         queries = RuleQueries(
             catalog=catalog,

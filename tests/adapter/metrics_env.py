@@ -98,7 +98,7 @@ async def metrics_env(folder: Path, rules: RulesFile, prometheus: CannedPromethe
         mapper = RestMapper(client)
         registry = CollectorRegistry()
         telemetry = RuleTelemetry(registry)
-        listings = Listings(prometheus, max_age=120.0, relist_interval=60.0, clock=lambda: NOW)
+        listings = Listings(prometheus, mapper, max_age=120.0, relist_interval=60.0, clock=lambda: NOW)
         rule_objects = RuleObjects((), client, listings, mapper, tenancy=Tenancy())
         catalog = Catalog(rules, listings, mapper, objects=rule_objects.catalog, telemetry=telemetry)
         queries = RuleQueries(prometheus, telemetry=telemetry)

@@ -180,7 +180,7 @@ async def test_real_prometheus_knows_which_series_were_active(tmp_path: Path) ->
         PrometheusServers(PrometheusOptions(url=server.url)) as prometheus,
         metrics_env(tmp_path, parse_rules(RULES, source="rules.yaml"), CannedPrometheus()) as env,
     ):
-        catalog = Catalog(env.catalog.rules, Listings(prometheus, max_age=120.0), env.mapper)
+        catalog = Catalog(env.catalog.rules, Listings(prometheus, env.mapper, max_age=120.0), env.mapper)
         await catalog.relist()
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
         metrics = ExternalMetrics(catalog, queries)

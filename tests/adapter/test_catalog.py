@@ -6,7 +6,9 @@ import logging
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from adapter.catalog.rule_states import RuleState
 from adapter.prometheus import PrometheusQueryError, PrometheusUnavailable
 from adapter.rules import RulesFile, parse_rules
 from kube.api.mapping import GroupResource
@@ -21,7 +23,7 @@ from tests.adapter.metrics_env import (
     packets,
     series,
 )
-from tests.kube.scripted import raw
+from tests.kube.scripted import raw, respond
 
 PODS = GroupResource("", "pods")
 DOWN = PrometheusUnavailable("Prometheus cannot be reached: Connection refused")
@@ -107,6 +109,57 @@ async def test_rule_that_always_fails_does_not_prevent_readiness(tmp_path: Path)
     async with metrics_env(tmp_path, TWO, prometheus) as env:
         await env.catalog.relist()
         assert env.catalog.readiness() is None
+
+
+async def test_version_grows_with_the_series_and_the_failures(tmp_path: Path) -> None:
+    """Also if the series make no metric: the pages show them."""
+    prometheus = CannedPrometheus()
+    async with metrics_env(tmp_path, TWO, prometheus) as env:
+
+        async def has_grown() -> bool:
+            before = env.catalog.version
+            await env.catalog.relist()
+            return env.catalog.version > before
+
+        assert await has_grown()
+        assert not await has_grown()
+        prometheus.found["first"] = (series("a", "job_name"),)
+        assert await has_grown()
+        assert env.catalog.snapshot.custom == ()
+        assert not await has_grown()
+        prometheus.found["first"] = DOWN
+        assert await has_grown()
+
+
+async def test_failure_of_many_rules_is_compared_with_few_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, reads = 500, 0
+    failure = RuleState.failure.fget  # type: ignore[attr-defined]
+
+    def read(state: RuleState) -> str:
+        nonlocal reads
+        reads += 1
+        return str(failure(state))
+
+    monkeypatch.setattr(RuleState, "failure", property(read))
+    rules = RulesFile(custom=tuple(structs.replace(TWO.custom[0], key=f"rules[{number}]") for number in range(count)))
+    async with metrics_env(tmp_path, rules, CannedPrometheus(found={"first": DOWN})) as env:
+        await env.catalog.relist()
+        assert env.catalog.readiness() is not None
+    assert reads < 10 * count
+
+
+async def test_resource_of_a_short_rule_is_looked_up_again(tmp_path: Path) -> None:
+    rules = parse_rules("rules: [{name: m, query: q, resources: {namespace: namespace, pod: pod}}]", source="r")
+    async with metrics_env(tmp_path, rules, CannedPrometheus()) as env:
+        env.api.handlers["/api/v1"] = respond({"resources": []})
+        await env.catalog.relist()
+        assert env.catalog.find_custom(PODS, "m") is None
+        env.api.handlers.update(RESOURCES)
+        env.mapper._groups.clear()
+        await env.catalog.relist()
+        assert env.catalog.find_custom(PODS, "m") is not None
 
 
 async def test_ready_without_rules(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def many() -> tuple[Series, ...]:
 
 def catalog_of(env: Any, prometheus: CannedPrometheus) -> Catalog:
     rules = parse_rules(TWO, source="rules.yaml")
-    return Catalog(rules, Listings(prometheus, max_age=120.0), env.mapper)
+    return Catalog(rules, Listings(prometheus, env.mapper, max_age=120.0), env.mapper)
 
 
 async def test_long_lists_are_processed_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,24 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from adapter.catalog.listings import Found, Listing, Listings
-from adapter.prometheus import PrometheusUnavailable
+from adapter.catalog.listings import Listings
+from adapter.catalog.rule_states import NOT_LISTED, Problem, Reason, RuleState
+from adapter.prometheus import PrometheusError, PrometheusUnavailable
 from adapter.rules import AnyRule, QueryRule, Rule
 from adapter.rules.objects import Tenancy, read_object
+from kube.api.client import KubeUnreachable
+from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo
 from tests.adapter.metrics_env import CannedPrometheus, series
 
 pytestmark = pytest.mark.looptime
 
 
-def rule(selector: str, *, namespace: str = "shop") -> Rule:
+def rule(selector: str, *, namespace: str = "shop", kind: str = "External") -> Rule:
     """Return a rule of a namespace; "" for all."""
-    spec = {"type": "External", "seriesQuery": selector, "metricsQuery": "sum(<<.Series>>)"}
+    spec: dict[str, Any] = {"type": kind, "seriesQuery": selector, "metricsQuery": "sum(<<.Series>>)"}
+    if kind == "Pods":
+        spec["resources"] = {"overrides": {name: {"resource": name} for name in ("pod", "namespace")}}
     obj = {
         "kind": "MetricRule" if namespace else "ClusterMetricRule",
-        "metadata": {"namespace": namespace, "name": "a"},
+        "metadata": {"namespace": namespace, "name": selector},
         "spec": spec,
     }
     [found] = read_object(obj, servers={}, tenancy=Tenancy()).rules
@@ -30,16 +36,30 @@ def rule(selector: str, *, namespace: str = "shop") -> Rule:
     return found
 
 
-class Lists:
-    """Records the users of each list, and when it was."""
+class NoResources:
+    """An API server without resources, or without a response."""
 
-    def __init__(self) -> None:
+    is_down = False
+
+    async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
+        if self.is_down:
+            raise KubeUnreachable("no connection")
+        raise NoMatchError(resource, group)
+
+
+class Lists:
+    """The rules of users, with the users of each list, and when it was."""
+
+    def __init__(self, *, limited: bool = True) -> None:
+        self.limited = limited
         self.prometheus = CannedPrometheus(found={"jobs": (series("jobs", "pod"),)})
+        self.mapper = NoResources()
         self.users: list[str] = []
         self.times: list[float] = []
-        self.well = True
+        self.states: dict[tuple[str, str], RuleState] = {}
         self.listings = Listings(
             self.prometheus,
+            self.mapper,
             max_age=60.0,
             relist_interval=100.0,
             clock=lambda: 1000.0,
@@ -48,18 +68,28 @@ class Lists:
         )
 
     def use(self, user: str, *rules: AnyRule, now: bool = True) -> None:
-        async def on_listed(user: str, _listing: Listing, _found: Found) -> bool:
-            self.users.append(user)
-            self.times.append(asyncio.get_running_loop().time())
-            return self.well
+        states = [RuleState(rule, problem=NOT_LISTED) for rule in rules]
+        self.states |= {(user, state.rule.key): state for state in states}
+        self.listings.use(user, self, states, now=now)
 
-        listings = [*map(self.listings.listing, rules)]
-        self.listings.use(user, listings, on_listed, now=listings if now else ())
+    def problem_of(self, error: PrometheusError) -> Problem:
+        return Problem(Reason.PROMETHEUS_UNAVAILABLE, str(error))
+
+    def rule_state(self, user: str, rule: AnyRule) -> RuleState | None:
+        return self.states.get((user, rule.key))
+
+    def set_rule_state(self, user: str, state: RuleState) -> None:
+        self.states[user, state.rule.key] = state
+
+    async def publish(self, user: str) -> None:
+        self.users.append(user)
+        self.times.append(asyncio.get_running_loop().time())
 
 
 @contextlib.asynccontextmanager
-async def lists() -> AsyncIterator[Lists]:
-    found = Lists()
+async def lists(*, limited: bool = True) -> AsyncIterator[Lists]:
+    """Lists of rules of objects; with `limited` False, of the rules file."""
+    found = Lists(limited=limited)
     running = asyncio.create_task(found.listings.run())
     try:
         yield found
@@ -90,21 +120,24 @@ async def test_list_is_repeated_after_the_interval_until_nobody_needs_it() -> No
         assert found.times == [0.0, 95.0]
 
 
-@pytest.mark.parametrize("well", [True, False], ids=["Prometheus fails", "the API server fails"])
-async def test_failed_list_is_retried_with_backoff(well: bool) -> None:
-    async with lists() as found:
-        found.well = well
-        if well:
+@pytest.mark.parametrize("limited", [True, False], ids=["object", "file"])
+@pytest.mark.parametrize("down", ["Prometheus", "API server"])
+async def test_failed_list_is_retried_with_backoff(down: str, limited: bool) -> None:
+    async with lists(limited=limited) as found:
+        if down == "Prometheus":
             found.prometheus.found["jobs"] = PrometheusUnavailable("no response")
-        found.use("a", rule("jobs"))
+        else:
+            found.mapper.is_down = True
+        found.use("a", rule("jobs", kind="Pods"))
         await asyncio.sleep(60)
         assert [round(time, 2) for time in found.times] == [0.0, 0.95, 2.85, 6.65, 14.25, 29.45, 57.95]
-        found.well, found.prometheus.found["jobs"] = True, ()
+        found.mapper.is_down, found.prometheus.found["jobs"] = False, ()
         await asyncio.sleep(100)
         assert len(found.times) == 8
 
 
-async def test_few_lists_are_in_flight() -> None:
+@pytest.mark.parametrize("all_namespaces", [True, False])
+async def test_few_lists_of_objects_are_in_flight(all_namespaces: bool) -> None:
     async with lists() as found:
         in_flight = most = 0
 
@@ -117,7 +150,9 @@ async def test_few_lists_are_in_flight() -> None:
             return ()
 
         found.prometheus.series = slow  # type: ignore[method-assign]
-        found.use("a", *(rule("jobs", namespace=f"team-{number}") for number in range(40)))
+        for number in range(40):
+            one = rule(f"jobs-{number}", namespace="") if all_namespaces else rule("jobs", namespace=f"team-{number}")
+            found.use(str(number), one)
         await asyncio.sleep(20)
         assert (most, len(found.times)) == (8, 40)
 
@@ -137,9 +172,10 @@ async def test_slow_lists_of_a_namespace_do_not_delay_those_of_others() -> None:
         assert found.users == ["c"]
 
 
-async def test_new_rules_are_listed_before_repeated_lists() -> None:
+@pytest.mark.parametrize("namespace", ["shop", ""])
+async def test_new_rules_are_listed_before_repeated_lists(namespace: str) -> None:
     async with lists() as found:
-        found.use("a", *(rule(f"jobs_{number}") for number in range(10)))
+        found.use("a", *(rule(f"jobs_{number}", namespace=namespace) for number in range(10)))
         await asyncio.sleep(94)
 
         async def list_slowly(selector: str, **_: object) -> tuple[()]:
@@ -148,10 +184,10 @@ async def test_new_rules_are_listed_before_repeated_lists() -> None:
 
         found.prometheus.series = list_slowly  # type: ignore[method-assign]
         found.users.clear()
-        await asyncio.sleep(2)  # the first repeated list is in flight
-        found.use("b", rule("new"))
+        await asyncio.sleep(2)  # the first repeated lists are in flight
+        found.use("b", rule("new", namespace=namespace))
         await asyncio.sleep(20)
-        assert found.users == ["a", "b"]
+        assert found.users.index("b") == (1 if namespace else 8)
 
 
 async def test_list_that_is_needed_again_is_made_at_once() -> None:
@@ -165,9 +201,8 @@ async def test_list_that_is_needed_again_is_made_at_once() -> None:
         assert found.times == [0.0, 1001.0]
 
 
-async def test_lists_for_all_namespaces_delay_none() -> None:
-    """As those of the rules file: neither many of them that hang, nor those of namespaces."""
-    async with lists() as found:
+async def test_lists_of_the_rules_file_delay_none() -> None:
+    async with lists(limited=False) as found:
 
         async def hang(selector: str, **_: object) -> tuple[()]:
             await asyncio.sleep(0 if selector == "jobs" else 1000)
@@ -175,7 +210,6 @@ async def test_lists_for_all_namespaces_delay_none() -> None:
 
         found.prometheus.series = hang  # type: ignore[method-assign]
         found.use("a", *(rule(f"hangs_{number}", namespace="") for number in range(40)))
-        found.use("b", *(rule("hangs", namespace=f"team-{number}") for number in range(40)))
         await asyncio.sleep(1)
         found.use("c", rule("jobs", namespace=""))
         await asyncio.sleep(1)
@@ -184,8 +218,9 @@ async def test_lists_for_all_namespaces_delay_none() -> None:
 
 async def test_rule_without_a_series_query_has_a_list_without_a_request() -> None:
     async with lists() as found:
-        found.well = False
-        found.use("a", QueryRule(metric="queue", query="up", key="MetricRule shop/queue"))
+        found.use(
+            "a", QueryRule(metric="m", query="up", resource=GroupResource("", "queue"), key="ClusterMetricRule m")
+        )
         await asyncio.sleep(2)
         assert [round(time, 2) for time in found.times] == [0.0, 0.95]
         assert not found.prometheus.listed
@@ -217,3 +252,49 @@ async def test_list_that_others_have_is_made_again_for_one_who_needs_it_now(name
         found.use("c", rule("jobs", namespace=namespace))
         await asyncio.sleep(1)
         assert found.users == ["a", "a", "b", "c"]
+
+
+async def test_rule_that_needs_a_list_that_is_in_flight_causes_no_other() -> None:
+    async with lists() as found:
+
+        async def list_slowly(selector: str, **_: object) -> tuple[()]:
+            await asyncio.sleep(10)
+            return ()
+
+        found.prometheus.series = list_slowly  # type: ignore[method-assign]
+        found.use("a", rule("jobs"))
+        await asyncio.sleep(5)
+        found.use("b", rule("jobs"))
+        await asyncio.sleep(20)
+        assert found.times == [10.0, 10.0]
+
+
+async def test_list_that_ends_after_a_user_is_gone_does_not_change_its_rules() -> None:
+    """Also if the user goes while the series are looked up in the cluster."""
+    async with lists() as found:
+        gone = rule("jobs", kind="Pods")
+        looked_up = asyncio.Event()
+
+        async def look_up(resource: str, group: str = "") -> ResourceInfo:
+            found.use("b")
+            looked_up.set()
+            raise NoMatchError(resource, group)
+
+        found.mapper.resource_for = look_up  # type: ignore[method-assign]
+        found.use("a", rule("jobs"))
+        found.use("b", gone)
+        found.use("c", gone)
+        await asyncio.sleep(1)
+        assert looked_up.is_set()
+        assert found.users == ["a", "c"]
+        assert found.states["b", gone.key].problem is NOT_LISTED
+
+
+async def test_lists_are_made_again_when_a_user_asks_for_it() -> None:
+    async with lists() as found:
+        found.use("a", rule("jobs"))
+        found.use("b", rule("other"))
+        await asyncio.sleep(1)
+        found.listings.list_again("a")
+        await asyncio.sleep(1)
+        assert found.times == [0.0, 0.0, 1.0]

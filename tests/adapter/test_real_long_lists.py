@@ -81,7 +81,7 @@ async def test_values_of_many_pods(server: PrometheusServer, tmp_path: Path, lim
         api.handlers["/api/v1/namespaces/shop/pods"] = pods
         mapper = RestMapper(kube)
         file = parse_rules(rules(server, limit=limit), source="rules.yaml")
-        catalog = Catalog(file, Listings(prometheus, max_age=600), mapper)
+        catalog = Catalog(file, Listings(prometheus, mapper, max_age=600), mapper)
         await catalog.relist()
         assert catalog.readiness() is None
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))

@@ -76,7 +76,7 @@ async def test_from_series_to_values(server: PrometheusServer, tmp_path: Path, v
         api.handlers.update(RESOURCES)
         api.handlers["/api/v1/namespaces/shop/pods"] = objects("web.0", "web.1", "silent")
         mapper = RestMapper(kube)
-        catalog = Catalog(parse_rules(RULES, source="rules.yaml"), Listings(prometheus, max_age=1200), mapper)
+        catalog = Catalog(parse_rules(RULES, source="rules.yaml"), Listings(prometheus, mapper, max_age=1200), mapper)
         await catalog.relist()
         assert [str(info) for info in catalog.snapshot.custom] == [
             "namespaces/packets_per_second",

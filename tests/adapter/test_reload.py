@@ -38,12 +38,14 @@ class MountedRules:
         self.registry = CollectorRegistry()
         self.applied: list[RulesFile] = []
         self.arrived = asyncio.Event()
+        self.listed_again = 0
         self.version = 0
         self.write(FIRST)
         self.reloader = RulesReloader(
             self.path,
             load_rules(self.path),
             self.apply,
+            list_again=self.list_again,
             telemetry=RuleTelemetry(self.registry),
             poll_seconds=60,
         )
@@ -61,6 +63,9 @@ class MountedRules:
     async def apply(self, rules: RulesFile) -> None:
         self.applied.append(rules)
         self.arrived.set()
+
+    def list_again(self) -> None:
+        self.listed_again += 1
 
     def seen(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"milliscale_adapter_config_{name}", labels)
@@ -164,13 +169,14 @@ async def test_file_that_reappears_unchanged_is_usable_again(mounted: MountedRul
     assert (mounted.seen("last_reload_successful"), mounted.applied) == (1, [])
 
 
-async def test_sighup_reloads_at_once(mounted: MountedRules) -> None:
+async def test_sighup_reloads_and_lists_again_at_once(mounted: MountedRules) -> None:
     mounted.write(SECOND)
     running = asyncio.create_task(mounted.reloader.run())
     await asyncio.sleep(0)  # the reloader handles the signal from here on
     os.kill(os.getpid(), signal.SIGHUP)
     async with asyncio.timeout(60):
         await mounted.arrived.wait()
+    assert mounted.listed_again == 1
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -181,6 +187,7 @@ async def test_file_is_polled(mounted: MountedRules) -> None:
         mounted.path,
         load_rules(mounted.path),
         mounted.apply,
+        list_again=mounted.list_again,
         telemetry=RuleTelemetry(CollectorRegistry()),
         poll_seconds=0.01,
     )
@@ -188,6 +195,7 @@ async def test_file_is_polled(mounted: MountedRules) -> None:
     running = asyncio.create_task(reloader.run())
     async with asyncio.timeout(60):
         await mounted.arrived.wait()
+    assert mounted.listed_again == 0
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -270,6 +278,43 @@ async def test_only_new_lists_are_made_at_a_reload(env: MetricsEnv) -> None:
     assert [selector for selector, _, _ in env.prometheus.listed] == ["b"]
     assert [str(info) for info in catalog.snapshot.custom] == ["namespaces/a", "pods/a", "namespaces/b", "pods/b"]
     assert catalog.state(catalog.rules.custom[1]).listed_at == NOW
+
+
+async def test_list_that_ends_during_a_reload_is_for_the_new_version_too(env: MetricsEnv) -> None:
+    class Silent:
+        arrived, go = asyncio.Event(), asyncio.Event()
+
+        async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
+            self.arrived.set()
+            await self.go.wait()
+            return await env.mapper.resource_for(resource, group)
+
+    mapper = Silent()
+    changed = parse_rules(FIRST.replace("template: <<.Resource>>", "overrides: {pod: {resource: pod}}"), source="x")
+    catalog = Catalog(changed, env.listings, mapper)
+    reloading = asyncio.create_task(catalog.start(env.catalog))
+    await mapper.arrived.wait()
+    env.prometheus.found["a"] = (series("new", "pod"),)
+    await env.catalog.relist()
+    assert [str(info) for info in catalog.snapshot.custom] == ["pods/new"]
+    mapper.go.set()
+    await reloading
+    assert [str(info) for info in catalog.snapshot.custom] == ["pods/new"]
+
+
+@pytest.mark.parametrize("changed", ["sum(a)", "max(a)", "overrides: {pod: {resource: pod}}"])
+async def test_failure_of_a_list_stays_over_a_reload(env: MetricsEnv, changed: str) -> None:
+    env.prometheus.found["a"] = PrometheusUnavailable("no response")
+    await env.catalog.relist()
+    old = "sum(a)" if "(" in changed else "template: <<.Resource>>"
+    catalog = following(env, FIRST.replace(old, changed))
+    await catalog.start(env.catalog)
+    state = catalog.state(catalog.rules.custom[0])
+    assert (state.failure, state.listed_at) == ("no response", NOW)
+    assert catalog.find_custom(PODS, "a") is not None
+    env.prometheus.found["a"] = (series("a", "pod"),)
+    await catalog.relist()
+    assert catalog.state(catalog.rules.custom[0]).failure == ""
 
 
 async def test_metrics_of_removed_rules_are_removed_and_readiness_stays(env: MetricsEnv) -> None:

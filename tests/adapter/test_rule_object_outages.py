@@ -82,7 +82,7 @@ async def rule_objects(
         refused = respond({"kind": "Status", "code": refusal, "message": "no"}, status=refusal or 200)
         api.handlers[METRIC_RULES.path] = refused if refusal else collection.handle
         env = Env(api, collection, prometheus, None, read)  # type: ignore[arg-type]
-        listings = Listings(prometheus, max_age=120.0, relist_interval=3600.0)
+        listings = Listings(prometheus, FixedResources([PODS]), max_age=120.0, relist_interval=3600.0)
         env.objects = RuleObjects(
             [replace(METRIC_RULES, read=read_and_record)],
             client,
@@ -209,7 +209,7 @@ async def test_object_whose_resource_is_missing_is_looked_up_again(
         assert state is not None
         assert state.message == "the cluster has no resource deployment.apps"
         apps = ResourceInfo("apps", "v1", "Deployment", "deployments", "deployment", namespaced=True)
-        monkeypatch.setattr(env.objects, "_mapper", FixedResources([apps]))
+        monkeypatch.setattr(env.objects._listings, "_mapper", FixedResources([apps]))
         await env.has_reason(Reason.READY)
 
 

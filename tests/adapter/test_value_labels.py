@@ -95,7 +95,7 @@ def catalog(**objects: tuple[str, dict[str, str] | None]) -> MetricIndex:
 def test_request_gets_the_oldest_metric_that_its_selector_selects(
     objects: dict[str, tuple[str, dict[str, str] | None]], found: str
 ) -> None:
-    listings = Listings(CannedPrometheus(), max_age=60)
+    listings = Listings(CannedPrometheus(), FixedResources([]), max_age=60)
     found_by = Catalog(RulesFile(), listings, FixedResources([]), objects=catalog(**objects))
     source = found_by.find_external("rps", namespace="shop", selector=LabelSelector.parse("a=1"))
     assert source is not None

@@ -141,7 +141,7 @@ async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
     rules = complete_rules(parse_rules(RULES, source="rules.yaml"), [spec.source for spec in hpa(source).spec.metrics])
     lookup = builtin_resources()
     async with PrometheusServers(PrometheusOptions(url=server.url)) as servers, aiohttp.ClientSession() as http:
-        catalog = Catalog(rules, Listings(servers, max_age=SECONDS, clock=lambda: START + SECONDS), lookup)
+        catalog = Catalog(rules, Listings(servers, lookup, max_age=SECONDS, clock=lambda: START + SECONDS), lookup)
         await catalog.relist()
         queries = RuleQueries(AtTime(server.url, http, at), telemetry=RuleTelemetry(CollectorRegistry()))
         custom = CustomMetrics(catalog, queries, Pods(), lookup)

@@ -45,7 +45,7 @@ async def object_pages(folder: Path, *bodies: dict[str, Any]) -> AsyncIterator[P
         objects = RuleObjects(
             (METRIC_RULES, CLUSTER_METRIC_RULES, CONFIG_MAPS),
             client,
-            Listings(prometheus, max_age=120.0),
+            Listings(prometheus, RestMapper(client), max_age=120.0),
             RestMapper(client),
             tenancy=Tenancy(),
         )
