@@ -90,7 +90,7 @@ def status(
                 click.echo(f"horizontalpodautoscaler.{hpa.key.group}/{hpa.name}")
         elif live:
             screen = functools.partial(_screen, all_namespaces=all_namespaces, wide=output == "wide")
-            _show_live(console, lambda: list_hpas(kubectl, wanted), decisions, screen)
+            _show_live(console, found, lambda: list_hpas(kubectl, wanted), decisions, screen)
         else:
             rows = _rows(found, decisions.fetch())
             _print_once(console, rows, output, all_namespaces=all_namespaces)
@@ -124,23 +124,27 @@ def _print_once(console: Console, rows: Sequence[StatusRow], output: str, *, all
 
 
 def _show_live(
-    console: Console, list_now: Callable[[], list[HPA]], decisions: Decisions, screen: Callable[..., RenderableType]
+    console: Console,
+    hpas: list[HPA],
+    list_now: Callable[[], list[HPA]],
+    decisions: Decisions,
+    screen: Callable[..., RenderableType],
 ) -> None:
-    """Show the table until Ctrl-C; if a list fails, with the HPAs of the last one and a note."""
-    hpas: list[HPA] = []
+    """Show the table until Ctrl-C, at first of `hpas`; if a list fails, with the HPAs of the last one and a note."""
+    begun, notes = time.monotonic(), list[str]()
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
         while True:
-            begun, notes = time.monotonic(), []
-            try:
-                hpas = list_now()
-            except KubectlError as error:
-                notes.append(error.message)
             rows = _rows(hpas, decisions.fetch())
             if decisions.problem:
                 notes.append(f"no decisions: {decisions.problem}")
             live.update(screen(rows, console.size, notes=notes), refresh=True)
             # Of ten thousand HPAs a list takes seconds: the API server has as much time without one.
             time.sleep(max(_REFRESH_SECONDS, time.monotonic() - begun))
+            begun, notes = time.monotonic(), []
+            try:
+                hpas = list_now()
+            except KubectlError as error:
+                notes.append(error.message)
 
 
 def _screen(

@@ -87,6 +87,44 @@ def test_list_is_sorted_and_has_the_wanted_names(commands: Path) -> None:
         assert result.output.split() == [f"horizontalpodautoscaler.autoscaling/{name}" for name in shown]
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that a table on a terminal waits between two lists; Ctrl-C is pressed in the third pause."""
+    seconds: list[float] = []
+
+    def sleep(duration: float) -> None:
+        seconds.append(duration)
+        if len(seconds) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr("kubectl_milliscale.status.time.sleep", sleep)
+    return seconds
+
+
+HPAS = json.dumps({"items": [{"metadata": {"namespace": "shop", "name": "web"}, "spec": {}}]})
+
+
+def test_status_prints_once_on_a_terminal(commands: Path, waits: list[float]) -> None:
+    install_kubectl(commands, f"case \"$*\" in */autoscaling/*) echo '{HPAS}';; *) echo '{EMPTY_LIST}';; esac")
+    result = invoke("status", "-n=shop")
+    assert (result.exit_code, waits) == (0, [])
+    assert result.stdout.count("web ") == 1
+
+
+def test_watched_table_begins_with_the_first_list_and_keeps_the_last_one(commands: Path, waits: list[float]) -> None:
+    once = f"if [ -e {commands}/listed ]; then echo 'Unable to connect' >&2; exit 1; fi; touch {commands}/listed; "
+    install_kubectl(commands, f"case \"$*\" in */autoscaling/*) {once}echo '{HPAS}';; *) echo '{EMPTY_LIST}';; esac")
+    result = invoke("status", "-n=shop", "--watch")
+    assert result.exit_code == 0
+    assert len(waits) == 3
+    first, *others = result.stdout.split("1 HPA at ")[:-1]
+    assert "web " in first
+    assert "Unable to connect" not in first
+    assert len(others) >= 2  # the last one is shown again at the end
+    assert all("web " in screen and "Note: Unable to connect" in screen for screen in others)
+
+
 def test_cluster_without_the_milliscale_api_is_no_error(commands: Path) -> None:
     missing = "echo 'Error from server (NotFound): the server could not find the requested resource' >&2; exit 1"
     install_kubectl(commands, f"case \"$*\" in *milliscale.io*) {missing};; esac; echo '{EMPTY_LIST}'")
