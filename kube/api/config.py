@@ -159,7 +159,7 @@ class _ServiceAccount:
     """
 
     proxy = proxy_headers = tls_server_name = cert_file = key_file = None
-    verify_ssl, disable_strict_ssl_verification = True, False
+    verify_ssl = True
 
     def __init__(self) -> None:
         host, port = (os.environ.get(f"KUBERNETES_SERVICE_{each}") for each in ("HOST", "PORT"))
@@ -274,7 +274,7 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | Literal[True]:
     A context with the system's CAs takes 40 ms of CPU, and aiohttp has made one.
     """
     files = configuration.ssl_ca_cert or configuration.cert_file
-    if not files and configuration.verify_ssl and not configuration.disable_strict_ssl_verification:
+    if not files and configuration.verify_ssl:
         return True
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
     if configuration.cert_file:
@@ -282,8 +282,6 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | Literal[True]:
     if not configuration.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if configuration.disable_strict_ssl_verification:
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 

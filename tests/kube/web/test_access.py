@@ -147,6 +147,15 @@ async def test_a_user_with_few_namespaces_does_not_wait_for_all_reviews_of_anoth
     assert "joe" not in authorizer.users[50:]
 
 
+async def test_a_user_does_not_wait_for_the_many_pages_of_another() -> None:
+    authorizer = CountingAuthorizer()
+    access = NamespaceAccess(RESOURCE, authorizer)
+    pages = [[(GROUP, f"page-{page}-{number}") for number in range(20)] for page in range(40)]
+    await asyncio.gather(*(access.visible(JANE, each) for each in pages), access.visible(User("joe"), namespaces(5)))
+    # 40 views have 400 reviews waiting at a time.
+    assert "joe" not in authorizer.users[100:]
+
+
 async def test_without_a_decision_nothing_is_visible(access: NamespaceAccess, api: AccessApi) -> None:
     api.allowed = only()
     await access.visible(JANE, [])

@@ -1,6 +1,7 @@
 """Pages that stay current: what their events send, and the work for them: one caller at a time, with pauses."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
 
@@ -10,7 +11,7 @@ from aiohttp import web
 from kube.api.status import StatusError, forbidden
 from kube.security.authentication import User
 from kube.web.event_stream import EventStream, ServerEvent
-from kube.web.live import LivePages, Page, Rows, Throttle, View
+from kube.web.live import LivePages, Page, Rows, Throttle, View, in_slices
 from kube.web.templates import Templates
 
 pytestmark = pytest.mark.looptime
@@ -117,6 +118,45 @@ async def test_page_without_an_event_stream_has_no_events() -> None:
     with pytest.raises(StatusError) as error:
         await LivePages(Counting()).respond(page, events=True)
     assert error.value.code == 404
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+async def test_page_that_takes_long_is_rendered_in_a_thread(in_thread: bool) -> None:
+    class Where(Templates):
+        def __init__(self) -> None:
+            self.threads: set[bool] = set()
+
+        def render(self, name: str, **values: object) -> str:
+            self.threads.add(threading.current_thread() is not loop_thread)
+            return ""
+
+    loop_thread, templates, page = threading.current_thread(), Where(), Table()
+    page.in_thread = in_thread
+    await LivePages(templates).respond(page, events=False)
+    assert templates.threads == {in_thread}
+    templates.threads.clear()
+    stream = await LivePages(templates).respond(page, events=True)
+    assert isinstance(stream, EventStream)
+    async with aclosing(stream.events) as events:
+        await anext(events)
+    assert templates.threads == {in_thread}
+
+
+async def test_long_work_lets_other_tasks_run_every_few_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(range(1000))
+    monkeypatch.setattr("kube.web.live.time.monotonic", lambda: next(times) * 0.002)
+    turns: list[int] = []
+
+    async def others() -> None:
+        while True:
+            turns.append(number)
+            await asyncio.sleep(0)
+
+    number, other = 0, asyncio.create_task(others())
+    async for number in in_slices(range(1, 13)):  # noqa: B007  # others() reads it
+        pass
+    other.cancel()
+    assert turns == [3, 6, 9, 12, 12]
 
 
 async def test_one_caller_at_a_time_in_order_for_a_quarter_of_the_time() -> None:
