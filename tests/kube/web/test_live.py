@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
 
 import pytest
@@ -137,6 +137,7 @@ async def test_page_that_takes_long_is_rendered_in_a_thread(in_thread: bool) -> 
     templates.threads.clear()
     stream = await LivePages(templates).respond(page, events=True)
     assert isinstance(stream, EventStream)
+    assert isinstance(stream.events, AsyncGenerator)
     async with aclosing(stream.events) as events:
         await anext(events)
     assert templates.threads == {in_thread}
