@@ -36,6 +36,7 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.snapshot import Snapshot, snapshot_of
 from adapter.prometheus import PrometheusError
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
+from adapter.rules.objects import ObjectName
 from kube.api.mapping import GroupResource, ResourceLookup
 from kube.api.status import service_unavailable
 from kube.values.selectors import EVERYTHING, LabelSelector
@@ -154,6 +155,14 @@ class Catalog:
         """
         found = self.snapshot.by_key.get(key)
         return [*([] if found is None else [found]), *self.objects.makers(namespace, key)]
+
+    def maker_instead(self, name: ObjectName, source: Source) -> str:
+        """Return what makes a metric of an object's rule where the rule serves; "" if the object does, or none."""
+        of_file = self.snapshot.by_key.get(source.key)
+        if of_file is not None:
+            return f"{of_file.rule.key} of the rules file"
+        winner = self.objects.winner(source)
+        return "" if winner in (None, name) else f"{winner}, which comes first: the older object, then by name"
 
     @property
     def custom(self) -> tuple[tuple[CustomMetricInfo, ...], ...]:

@@ -23,6 +23,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from adapter.catalog.listings import seconds_to_next
 from adapter.catalog.values import ExternalMetricValue
 from adapter.deadlines import Deadline
 from adapter.gil import releasing_gil
@@ -32,7 +33,6 @@ from adapter.rules import ForwardOptions
 from adapter.rules.naming import is_metric_name
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
 from kube.aio.fairness import QueueFullError
-from kube.api.retries import Backoff
 from kube.api.status import StatusError, service_unavailable, too_many_requests
 from kube.api.status import timeout as timed_out
 from kube.values.quantity import Quantity, QuantityError
@@ -44,8 +44,6 @@ _API = "/apis/external.metrics.k8s.io/v1beta1"
 _MAX_RESPONSE = 16 * 1024 * 1024
 # Limits: requests in flight to the other adapter, waiting requests per namespace, bytes of a response.
 _REQUESTS, _MAX_WAITING = 8, 256
-_FIRST_RETRY_SECONDS = 1.0
-_LAST_RETRY_SECONDS = 30.0
 _VALUE_BYTES = 500
 _MAX_NAMES = 50_000
 _FEW_NAMES = 500  # are selected without a thread
@@ -143,15 +141,11 @@ class OtherAdapter:
 
     async def run(self) -> None:
         """Keep the list of names up to date, until cancelled."""
-        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
+        failures = 0
         while True:
-            if await self._relist():
-                backoff.reset()
-                pause = self._relist_interval
-            else:
-                pause = min(backoff.next(), self._relist_interval)
+            failures = 0 if await self._relist() else failures + 1
             self._tried.set()
-            await asyncio.sleep(pause)
+            await asyncio.sleep(seconds_to_next(failures, self._relist_interval))
 
     async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
         """Return its values of a metric; see adapter.metrics.external.ExternalMetrics.values.

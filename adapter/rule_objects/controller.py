@@ -27,7 +27,7 @@ from adapter.rule_objects.shares import fair_share
 from adapter.rule_objects.sources import ObjectSource, Servers, read_stored
 from adapter.rule_objects.state import Entry, ObjectState
 from adapter.rule_objects.watches import ObjectId, ObjectWatches
-from adapter.rules import AnyRule, Rule
+from adapter.rules import AnyRule, Rule, RulesFile
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
 from kube.api.client import KubeClient
 from kube.api.mapping import ResourceLookup
@@ -105,7 +105,7 @@ class RuleObjects:
         self._share = tenancy.total_metrics
         self._reasons: dict[ObjectName, Reason] = {}
         self._servers: Servers = {}
-        self._file: Catalog | None = None
+        self._file = Catalog(RulesFile(), listings, mapper, objects=self.catalog)
         self._file_version = 0
         self._listeners: list[Listener] = []
 
@@ -213,9 +213,8 @@ class RuleObjects:
 
     async def _report(self, affected: set[ObjectName], pace: Pace) -> None:
         """Update the reasons of objects, and call the listeners with those that have changed."""
-        file_changed = self._file is not None and self._file.version != self._file_version
-        if self._file is not None:
-            self._file_version = self._file.version
+        file_changed = self._file.version != self._file_version
+        self._file_version = self._file.version
         for name in list(self._entries) if file_changed else affected:
             entry = self._entries.get(name)
             reason = None if entry is None else self._reason(entry)[0]
@@ -383,7 +382,7 @@ class RuleObjects:
         return affected
 
     def _reason(self, entry: Entry) -> tuple[Reason, str]:
-        return reason_of(entry, self.catalog, self._file, tenancy=self._tenancy, share=self._share)
+        return reason_of(entry, self._file, tenancy=self._tenancy, share=self._share)
 
 
 def _depends_on_servers(one: RuleObject) -> bool:

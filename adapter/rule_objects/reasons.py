@@ -6,12 +6,10 @@ import re
 from typing import Final
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.inventory import Source
-from adapter.catalog.metric_index import MetricIndex
 from adapter.catalog.rule_states import Problem, Reason
 from adapter.prometheus import PrometheusAccessError, PrometheusError, PrometheusPartialResponse, PrometheusQueryError
 from adapter.rule_objects.state import Entry
-from adapter.rules.objects import ObjectName, Tenancy
+from adapter.rules.objects import Tenancy
 
 _PARTIAL: Final = "Prometheus could read only a part of the series; the adapter's log and its pages say why"
 _NO_ACCESS: Final = (
@@ -24,15 +22,12 @@ _ADDRESS: Final = re.compile(
 )
 
 
-def reason_of(
-    entry: Entry, catalog: MetricIndex, file: Catalog | None, *, tenancy: Tenancy, share: int
-) -> tuple[Reason, str]:
+def reason_of(entry: Entry, catalog: Catalog, *, tenancy: Tenancy, share: int) -> tuple[Reason, str]:
     """Return the reason of an object's state, and a message for its author.
 
     Args:
         entry: the object.
-        catalog: the metrics of all objects.
-        file: the metrics of the rules file.
+        catalog: the metrics of the rules file and of all objects.
         tenancy: how many rules and metrics a namespace can have.
         share: how many metrics it can have, because of those of all namespaces.
     """
@@ -50,8 +45,8 @@ def reason_of(
     if entry.excess is not None:
         return entry.excess, "it is being read again"
     for source in entry.sources:
-        if conflict := _conflict(entry.object.name, source, catalog, file):
-            return Reason.CONFLICT, conflict
+        if other := catalog.maker_instead(entry.object.name, source):
+            return Reason.CONFLICT, f"{source} is made by {other}"
     return problem or (Reason.READY, "")
 
 
@@ -75,14 +70,3 @@ def message_of(error: PrometheusError) -> str:
 def without_addresses(message: str) -> str:
     """Return a message of a server without addresses, such as those of the stores that Thanos cannot reach."""
     return _ADDRESS.sub("ADDRESS", message)
-
-
-def _conflict(name: ObjectName, source: Source, catalog: MetricIndex, file: Catalog | None) -> str:
-    """Return which other rule makes a metric of an object instead; "" if none does."""
-    other = file.snapshot.by_key.get(source.key) if file is not None else None
-    if other is not None:
-        return f"{source} is made by {other.rule.key} of the rules file"
-    winner = catalog.winner(source)
-    if winner is None or winner == name:
-        return ""
-    return f"{source} is made by {winner}, which comes first: the older object, then by name"

@@ -133,6 +133,22 @@ async def test_rules_file_wins_over_objects_also_after_a_reload(tmp_path: Path) 
         await cluster.has_states(Conflict=1)
 
 
+async def test_rule_of_the_file_wins_over_an_object_once_it_finds_series(tmp_path: Path) -> None:
+    """And the object's metric is served again once there are none."""
+    rules = "externalRules: [{seriesQuery: queue_length, metricsQuery: file, resources: {namespaced: false}}]"
+    async with rule_objects_cluster(tmp_path, rules=rules, relist_interval=0.1) as cluster:
+        cluster.prometheus.results |= {"file": [({}, "1")], "sum(queue)": [({}, "42")]}
+        await cluster.create_rule("queue", QUEUE)
+        await cluster.has_states(Ready=1)
+        assert await cluster.external("queue_length") == ["42"]
+        cluster.prometheus.found["queue_length"] = [{"__name__": "queue_length"}]
+        await cluster.has_states(Conflict=1)
+        assert await cluster.external("queue_length") == ["1"]
+        del cluster.prometheus.found["queue_length"]
+        await cluster.has_states(Ready=1)
+        assert await cluster.external("queue_length") == ["42"]
+
+
 async def test_invalid_object_affects_no_other(tmp_path: Path) -> None:
     async with rule_objects_cluster(tmp_path) as cluster:
         cluster.prometheus.results["sum(queue)"] = [({}, "42")]
