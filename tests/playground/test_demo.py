@@ -1,5 +1,7 @@
 """The end of the demo: its exit status, and the replay of its recording."""
 
+import asyncio
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -58,6 +60,40 @@ async def test_exit_status_is_0_if_every_hpa_scaled_up_and_down(
     assert ("not every HPA has scaled up and down" in output.getvalue()) is not swung
     assert f"The recording is replayed, with each decision of the HPA router: {tmp_path}/replay.html" in text(output)
     assert (tmp_path / "replay.html").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(("seconds", "status"), [(90.0, 128), (None, 0)])
+async def test_signal_while_the_demo_starts_ends_what_is_started_once(
+    number: signal.Signals, seconds: float | None, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, ended = asyncio.Event(), list[str]()
+
+    @asynccontextmanager
+    async def bundle(*_: object, **__: object) -> AsyncIterator[object]:
+        try:
+            started.set()
+            await asyncio.Event().wait()  # as for the cluster
+            yield
+        finally:
+            signal.raise_signal(number)  # a second Ctrl-C
+            await asyncio.sleep(0.01)
+            ended.append("cluster")
+
+    async def found(_: object) -> None:
+        pass
+
+    monkeypatch.setattr(demo, "is_installed", lambda _: True)
+    monkeypatch.setattr(demo, "find_async", found)
+    monkeypatch.setattr(demo, "run_bundle", bundle)
+    console = Console(file=StringIO())
+    running = asyncio.create_task(
+        demo._until_signal(seconds=seconds, period=20, folder=tmp_path, console=console), name="demo"
+    )
+    await started.wait()
+    signal.raise_signal(number)
+    assert await running == (status and status + number)
+    assert ended == ["cluster"]
 
 
 async def test_recording_that_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
