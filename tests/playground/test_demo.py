@@ -74,7 +74,7 @@ async def test_signal_while_the_demo_starts_ends_what_is_started_once(
         try:
             started.set()
             await asyncio.Event().wait()  # as for the cluster
-            yield
+            yield None
         finally:
             signal.raise_signal(number)  # a second Ctrl-C
             await asyncio.sleep(0.01)
