@@ -17,6 +17,7 @@ from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA
 from autoscaler.ui.rows import ConditionText, Level, MetricBar, Row
 from autoscaler.ui.rows import row as row_of
+from kube.values.printable import printable
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _NO_COUNT: Final = "·"
@@ -209,7 +210,7 @@ def _first(conditions: Sequence[ConditionText]) -> ConditionText:
 
 def _printable(text: str) -> str:
     """Return as many characters, without those that control a terminal; texts of the cluster may have any."""
-    return "".join(" " if one.isspace() else one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return printable("".join(" " if one.isspace() else one for one in text))
 
 
 def _metrics_text(metrics: Sequence[MetricBar]) -> Text:

@@ -10,11 +10,11 @@ from adapter.rules import load_rules
 from autoscaler.core.config import Config
 from playground.bundle import Timing
 from playground.scenario import HPAS, RULES
-from replay.compare import compare
-from replay.hpa_files import named, read_hpa_file
-from replay.output.comparison import Comparison
+from replay.hpa_files import read_hpa_file
+from replay.output.comparison import Comparison, compare
+from replay.output.names import named
 from replay.prometheus.source import PrometheusSettings, read_prometheus
-from replay.simulation import Settings, capacity_of
+from replay.simulation import Settings
 
 REPLAYED_HPA: Final = "router"
 """The HPA on a Pods metric. The load of the others depends on the replicas that there were."""
@@ -41,6 +41,5 @@ def replay_recording(prometheus_url: str, *, start: float, end: float, timing: T
         config=Config(downscale_stabilization_ms=round(timing.downscale_stabilization * 1000)),
         step_ms=step_ms,
         pod_startup_ms=round(timing.pod_startup * 1000),
-        capacity=capacity_of([file.hpa for file in files], load),
     )
-    return compare(named(files), load, settings)
+    return compare(named([file.hpa for file in files]), load, settings)

@@ -21,23 +21,30 @@ from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, RulesFile
 from adapter.rules.manifests import load_manifest_rules
 from autoscaler.commands.debug_client import fetch_decisions
+from autoscaler.core.model import HPA
 from kube.api.client import KubeClient
 from kube.process.flags import GoCommand
 from kube.process.runtime import run
+from kube.values.durations import format_duration
+from kube.values.printable import printable
 from replay.cluster import connected, read_cluster_hpa
-from replay.compare import compare
 from replay.csv_source import read_csv
-from replay.flags import HPAReference, InputFlags, LoadFlags, Moment, hpa_option, input_flags
-from replay.hpa_files import HPAFile, check_requests, check_together, named, read_hpa_file
+from replay.fit import HOURS, READ_STEP_MS, fit
+from replay.flags import HPAReference, InputFlags, LoadFlags, ModelFlags, Moment, hpa_option, input_flags
+from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
 from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
-from replay.output.comparison import Comparison, counter_notes
+from replay.output.comparison import Comparison, compare, counter_notes
 from replay.output.documents import CSVDocument, Document, JSONDocument
-from replay.output.table import print_table, printable
+from replay.output.names import named
+from replay.output.table import print_table
+from replay.reality import startup_of
+from replay.running import FIELDS, running_config
 from replay.simulation import Settings, capacity_of
 
 NEEDS_PLOTLY: Final = "--html needs plotly: pip install 'milliscale[replay]'"
 _DEFAULT_FROM: Final = Moment(ago_ms=24 * 3_600_000)
+FIT_MS: Final = HOURS * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +102,17 @@ def replay(
         found = read_inputs(hpas, inputs)
         document = _document(output, found.files)
         comparison = compare(
-            named(found.files), found.load, found.settings, document=document, sentences=html is not None
+            named([file.hpa for file in found.files]),
+            found.load,
+            found.settings,
+            document=document,
+            sentences=html is not None,
         )
         if document is None:
             print_table(comparison, sys.stdout)
         else:
             for note in counter_notes(comparison.load):
-                click.echo(f"note: {note}", err=True)
+                click.echo(f"note: {printable(note)}", err=True)
         if html is not None:
             write_html(comparison, html)
 
@@ -118,26 +129,61 @@ def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
     files = [file for reference in hpas for file in _read_hpas(reference, flags)]
     check_together(files)
     requests = {**_requests(files), **{name: quantity.milli_value() for name, quantity in model.request}}
-    if flags.source.csv is not None:
-        load = _csv_load(flags.source, flags.source.csv, files)
-    elif flags.source.server is not None:
-        load = _kept_load(flags.source, flags.source.server, files)
-    else:
-        uses_cluster = flags.kubeconfig is not None or flags.context is not None or any(one.cluster for one in hpas)
-        connect = functools.partial(connected, flags.kubeconfig, flags.context) if uses_cluster else None
-        load = _prometheus_load(flags, files, requests, connect)
-    load = dataclasses.replace(load, requests={**load.requests, **requests})
-    check_requests(files, load.requests)
     capacity = {name: quantity.as_float() for name, quantity in model.capacity}
     settings = Settings(
         config=flags.config,
         step_ms=model.step_ms,
         offset_ms=model.offset_ms,
-        pod_startup_ms=round(model.pod_startup * 1000),
         initial_replicas=model.initial_replicas,
-        capacity=capacity_of([file.hpa for file in files], load, capacity),
+        pod_cost=model.pod_cost,
+        capacity=capacity_of([file.hpa for file in files], capacity),
     )
-    return Inputs(files=files, load=load, settings=settings)
+    given = {name for name in (*FIELDS, "step") if _is_given(name)}
+    note = ""
+
+    def completed(load: Load) -> tuple[Load, Settings]:
+        load = dataclasses.replace(load, requests={**load.requests, **requests})
+        check_requests(files, load.requests)
+        return load, dataclasses.replace(settings, pod_startup_ms=_pod_startup_ms(model, load))
+
+    if flags.source.server is not None:
+        uid = files[0].hpa.uid if hpas[0].cluster else ""  # a file may be of another cluster
+        load, settings = completed(_kept_load(flags.source, flags.source.server, files[0].hpa, uid))
+        config, note = running_config(flags.source.server, flags.config, given - {"step"})
+        settings = dataclasses.replace(settings, config=config)
+    elif flags.source.csv is not None:
+        load, settings = completed(_csv_load(flags.source, flags.source.csv, files))
+        if not given:
+            part = dataclasses.replace(load, end_ms=min(load.end_ms, load.start_ms + FIT_MS))
+            settings, note = fit(files[0].hpa, part, settings, given)
+    else:
+        uses_cluster = flags.kubeconfig is not None or flags.context is not None or any(one.cluster for one in hpas)
+        connect = functools.partial(connected, flags.kubeconfig, flags.context) if uses_cluster else None
+        read = functools.partial(_prometheus_load, flags, files, requests, connect)
+        if not given:
+            part, settings = completed(read(step_ms=READ_STEP_MS, length_ms=FIT_MS))
+            settings, note = fit(files[0].hpa, part, settings, given)
+        load, _ = completed(read(step_ms=settings.step_ms))
+    return Inputs(files=files, load=_with_notes(load, model, note), settings=settings)
+
+
+def _pod_startup_ms(model: ModelFlags, load: Load) -> int:
+    if model.pod_startup is not None:
+        return round(model.pod_startup * 1000)
+    startup = startup_of(load)
+    if startup is None:
+        raise ReplayError(
+            "how long a new pod takes to become ready is not recorded: give --pod-startup, such as --pod-startup=30s"
+        )
+    return startup.milliseconds
+
+
+def _with_notes(load: Load, model: ModelFlags, note: str) -> Load:
+    startup = startup_of(load) if model.pod_startup is None else None
+    notes = [*load.notes, *([note] if note else [])]
+    if startup is not None:
+        notes.append(f"A new pod is ready after {format_duration(startup.milliseconds / 1000)}: {startup.source}.")
+    return dataclasses.replace(load, notes=notes)
 
 
 def _read_hpas(reference: HPAReference, flags: InputFlags) -> list[HPAFile]:
@@ -160,8 +206,7 @@ def errors_of_users() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except (ReplayError, RulesError, PrometheusConfigError) as error:
-        # Servers' texts are in it, and the names of their series.
-        raise click.ClickException("\n".join(map(printable, str(error).split("\n")))) from error
+        raise click.ClickException(str(error)) from error
     except BrokenPipeError:
         raise  # The reader has enough; click ends quietly.
     except OSError as error:
@@ -241,15 +286,15 @@ def _csv_load(source: LoadFlags, path: Path, files: Sequence[HPAFile]) -> Load:
     return read_csv(path, metrics, from_ms=source.start.resolve(end), to_ms=end)
 
 
-def _kept_load(source: LoadFlags, server: str, files: Sequence[HPAFile]) -> Load:
-    """Return the load of an autoscaler's kept decisions on the first HPA; the others have the same target."""
-    hpa = files[0].hpa
+def _kept_load(source: LoadFlags, server: str, hpa: HPA, uid: str) -> Load:
+    """Return the load of an autoscaler's kept decisions on an HPA."""
     page = run(fetch_decisions(server, namespace=hpa.namespace, name=hpa.name))
     end_ms = source.end.resolve(_now_ms())
     return kept_load(
         hpa.key,
         hpa.target,
         page.decisions,
+        uid=uid,
         from_ms=None if source.start is None else source.start.resolve(end_ms),
         to_ms=None if source.end == Moment() else end_ms,  # the server's clock may be ahead
     )
@@ -260,7 +305,11 @@ def _prometheus_load(
     files: Sequence[HPAFile],
     requests: Mapping[str, int],
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None,
+    *,
+    step_ms: int,
+    length_ms: int | None = None,
 ) -> Load:
+    """Return the load at each `step_ms`; with `length_ms` only the first part of that length."""
     try:
         from replay.prometheus.cache import default_folder
         from replay.prometheus.source import PrometheusSettings, read_prometheus
@@ -268,12 +317,13 @@ def _prometheus_load(
         raise ReplayError("--prometheus-url needs prometheus-api-client: pip install 'milliscale[replay]'") from error
     source = flags.source
     end_ms = source.end.resolve(_now_ms())
+    start_ms = (source.start or _DEFAULT_FROM).resolve(end_ms)
     settings = PrometheusSettings(
         options=run(flags.prometheus.authorized()),
         rules=_rules(source.config_file),
-        start_ms=(source.start or _DEFAULT_FROM).resolve(end_ms),
-        end_ms=end_ms,
-        step_ms=flags.model.step_ms,
+        start_ms=start_ms,
+        end_ms=end_ms if length_ms is None else min(end_ms, start_ms + length_ms),
+        step_ms=step_ms,
         offset_ms=flags.model.offset_ms,
         pods=source.pods,
         requests=requests,

@@ -141,12 +141,14 @@ class ModelFlags:
 
     step: float
     offset: float
-    pod_startup: float
+    pod_startup: float | None
     initial_replicas: int | None
     request: tuple[tuple[str, Quantity], ...]
     """(resource or CONTAINER/RESOURCE, what a pod requests)."""
     capacity: tuple[tuple[str, Quantity], ...]
     """(metric, or "" for the first one; the load that one pod can serve)."""
+    pod_cost: float | None
+    """Per hour."""
 
     @property
     def step_ms(self) -> int:
@@ -216,7 +218,12 @@ _model_flags = option_group(
     ModelFlags,
     click.option("--step", type=POSITIVE_DURATION, default="15s", help="Sync period of the controller."),
     click.option("--offset", type=DURATION, default="0s", help="Time of the first reconciliation after --from."),
-    click.option("--pod-startup", type=DURATION, default="30s", help="Time that a new pod takes to become ready."),
+    click.option(
+        "--pod-startup",
+        type=DURATION,
+        show_default="as recorded",
+        help="Time that a new pod takes to become ready. Needed where it is not recorded.",
+    ),
     click.option(
         "--initial-replicas",
         type=click.IntRange(min=0),
@@ -235,11 +242,27 @@ _model_flags = option_group(
         "--capacity",
         type=Parsed("[metric=]quantity", _quantity_of),
         multiple=True,
-        help="What one ready pod can serve, such as 100 or packets_per_second=100; load above that is overload.  "
-        "[default: the target per pod of the first HPA that has one]",
+        help="What one ready pod can serve, such as 100 or packets_per_second=100; load above that is overload. "
+        "Without it, overload is unknown.",
         show_default=False,
     ),
+    click.option(
+        "--pod-cost",
+        type=Parsed("number/h", lambda text: _pod_cost(text)),
+        help="Cost of a pod for an hour, such as 0.04/h, in any currency.",
+    ),
 )
+
+
+def _pod_cost(text: str) -> float:
+    """Parse `0.04/h` or `0.04`."""
+    try:
+        cost = float(text.removesuffix("/h"))
+    except ValueError:
+        cost = math.nan
+    if not 0 <= cost < math.inf:
+        raise ValueError(f"{text!r} is not the cost of a pod for an hour, such as 0.04/h")
+    return cost
 
 
 def input_flags(command: _F) -> _F:

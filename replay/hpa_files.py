@@ -72,16 +72,6 @@ def read_hpa_file(path: Path, *, scale_to_zero: bool = True) -> list[HPAFile]:
     return [parse_hpa_document(each, str(path), documents, scale_to_zero=scale_to_zero) for each in hpas]
 
 
-def named(files: Sequence[HPAFile]) -> dict[str, HPA]:
-    """Return {name: HPA}: NAMESPACE/NAME, with its file where several have the same, numbered if they still do."""
-    keys = [str(each.hpa.key) for each in files]
-    names = [key if keys.count(key) == 1 else f"{key} ({each.path})" for key, each in zip(keys, files, strict=True)]
-    return {
-        name if names.count(name) == 1 else f"{name} #{names[: index + 1].count(name)}": file.hpa
-        for index, (name, file) in enumerate(zip(names, files, strict=True))
-    }
-
-
 def parse_hpa_document(
     document: Mapping[str, Any], path: str, others: Iterable[Mapping[str, Any]] = (), *, scale_to_zero: bool = True
 ) -> HPAFile:

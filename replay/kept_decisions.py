@@ -38,7 +38,13 @@ _MILLI: Final = 1000
 
 
 def kept_load(
-    key: HPAKey, target: str, records: Iterable[DecisionRecord], *, from_ms: int | None = None, to_ms: int | None = None
+    key: HPAKey,
+    target: str,
+    records: Iterable[DecisionRecord],
+    *,
+    uid: str = "",
+    from_ms: int | None = None,
+    to_ms: int | None = None,
 ) -> Load:
     """Return the load of the kept decisions on an HPA.
 
@@ -46,6 +52,8 @@ def kept_load(
         key: the HPA.
         target: its scale target, KIND/NAMESPACE/NAME. Decisions on an earlier target are left out.
         records: oldest first; those of another HPA are left out. They need no sentences.
+        uid: the HPA's, if known; else that of the last record. Decisions on an HPA of this name that was deleted are
+            left out.
         from_ms: the first time; None: the first record's.
         to_ms: a time after the last one; None: any.
 
@@ -53,14 +61,18 @@ def kept_load(
         ReplayError: there are less than two decisions.
     """
     every = [each for each in records if each.key == key]
-    of_target = [each for each in every if each.target == target and each.current_replicas is not None]
+    uid = uid or (every[-1].uid if every else "")
+    of_uid = [each for each in every if not each.uid or not uid or each.uid == uid]
+    of_target = [each for each in of_uid if each.target == target and each.current_replicas is not None]
     used = [
         (time, record)
         for time, record in _ascending(of_target)
         if (from_ms is None or from_ms <= time) and (to_ms is None or time < to_ms)
     ]
-    if every and not of_target:
-        targets = " and ".join(sorted({each.target for each in every}))
+    if every and not of_uid:
+        raise ReplayError(f"all kept decisions on {key} are on an earlier HPA of this name; wait for decisions on this")
+    if of_uid and not of_target:
+        targets = " and ".join(sorted({each.target for each in of_uid}))
         raise ReplayError(f"the kept decisions on {key} are about {targets}, and the HPA's target is {target}")
     if len(used) < 2:
         where = "" if from_ms is None and to_ms is None else " between --from and --to"
@@ -79,7 +91,7 @@ def kept_load(
         ready_replicas=_ready(decisions, hold_ms),
         decisions=decisions,
         history=_history(used),
-        notes=list(_notes(used, requests)),
+        notes=list(_notes(used, requests, left_out=len(every) - len(of_uid))),
     )
 
 
@@ -222,11 +234,16 @@ def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:
 # --- notes ---------------------------------------------------------------------------------------------------------
 
 
-def _notes(used: Sequence[tuple[int, DecisionRecord]], requests: Mapping[str, int]) -> Iterator[str]:
+def _notes(used: Sequence[tuple[int, DecisionRecord]], requests: Mapping[str, int], *, left_out: int) -> Iterator[str]:
     """Yield a sentence about each thing that the records do not show exactly."""
+    if left_out:
+        yield f"{left_out} decisions on an earlier HPA of this name, which was deleted, are left out."
     if requests and not any(metric.pods_requests for _, record in used for metric in record.metrics):
         found = ", ".join(f"{name} {_quantity(name, milli)}" for name, milli in requests.items())
-        yield f"What a pod requests is calculated from the recorded usage and utilization: {found}."
+        yield (
+            f"What a pod requests is calculated from the recorded usage and utilization: {found}; a decision near a "
+            "limit can differ."
+        )
     latest = _spec_of(used[-1][1], None)
     for _, record in reversed(used):
         if _spec_of(record, latest) != latest:

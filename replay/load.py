@@ -79,6 +79,14 @@ class Series:
         return len(values) >= _MANY_INCREASES and all(before < after for before, after in itertools.pairwise(values))
 
 
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """How long a new pod takes to become ready, and how that is known, for people."""
+
+    milliseconds: int
+    source: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """The recorded metrics of the HPAs that are replayed. `dataclasses.replace` of start and end gives a part of it."""
@@ -94,6 +102,8 @@ class Load:
     """The real replicas, if recorded."""
     ready_replicas: Series | None = None
     """The real ready replicas, if recorded."""
+    startup: Startup | None = None
+    """Of the real pods, if the source of the load knows it."""
     decisions: Sequence[RecordedDecision] = ()
     """The real decisions, if recorded; then these are replayed, at their times."""
     history: History = field(default_factory=History)

@@ -17,6 +17,8 @@ from replay.workload import Loads
 
 FLAP_MS: Final = 600_000
 """A scale event in the other direction within this time after the one before is a flap."""
+_MOMENT_GAP_MS: Final = 600_000
+_MOMENTS: Final = 10
 _HOUR_MS: Final = 3_600_000
 _SECOND_MS: Final = 1000
 
@@ -57,6 +59,69 @@ def sentence(decision: Decision) -> str:
     return with_sentence(record).sentence
 
 
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """A time of overload, with breaks of at most 10 minutes."""
+
+    start_ms: int
+    end_ms: int
+    overload_ms: int
+    """Of this time, in overload."""
+    missing_pod_seconds: float
+    """The load above capacity, divided by the capacity of a pod, integrated; of the metric for which it is the most."""
+    peak: float
+    """`missing_pod_seconds` of the step with the most."""
+    decision: Decision
+    """Of that step."""
+
+    def joined(self, other: Moment) -> Moment:
+        """Return this moment with one after it."""
+        return Moment(
+            start_ms=self.start_ms,
+            end_ms=other.end_ms,
+            overload_ms=self.overload_ms + other.overload_ms,
+            missing_pod_seconds=self.missing_pod_seconds + other.missing_pod_seconds,
+            peak=max(self.peak, other.peak),
+            decision=self.decision if self.peak >= other.peak else other.decision,
+        )
+
+
+class Moments:
+    """Finds the worst moments of a replay; `capacities` are those of `Step.loads`."""
+
+    def __init__(self, capacities: Sequence[float]) -> None:
+        self._capacities = capacities
+        self._found: list[Moment] = []
+
+    def add(self, step: Step) -> None:
+        """Add a step."""
+        if not step.overloads:
+            return
+        missing = max(above / limit for (above, _), limit in zip(step.loads, self._capacities, strict=True))
+        moment = Moment(
+            start_ms=step.overloads[0][0],
+            end_ms=step.overloads[-1][1],
+            overload_ms=sum(end - start for start, end in step.overloads),
+            missing_pod_seconds=missing,
+            peak=missing,
+            decision=step.decision,
+        )
+        if self._found and moment.start_ms - self._found[-1].end_ms <= _MOMENT_GAP_MS:
+            self._found[-1] = self._found[-1].joined(moment)
+            return
+        if len(self._found) > _MOMENTS:  # decisions take memory; the last one may go on
+            self._found.remove(min(self._found, key=_missing))
+        self._found.append(moment)
+
+    @property
+    def worst(self) -> list[Moment]:
+        """The worst ten, the worst first."""
+        return sorted(self._found, key=_missing, reverse=True)[:_MOMENTS]
+
+
+def _missing(moment: Moment) -> float:
+    return moment.missing_pod_seconds
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The figures by which specs are compared, as JSON has them."""
 
@@ -80,6 +145,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Time at the spec's maxReplicas. None: this is reality, not the replay of a spec."""
     no_metrics_seconds: float | None
     """Time in which a metric of the spec had no value. None: reality."""
+    cost: float | None = None
+    """The pod-hours' cost; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +178,8 @@ class Replayed:
     """(start, end) of each overload, in milliseconds."""
     gaps: Sequence[tuple[int, int]]
     """(start, end) of each time without a metric."""
+    worst: Sequence[Moment] = ()
+    """The ten times with the most overload, the worst first."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,6 +189,8 @@ class Totals:
     has_capacity: bool = True
     max_replicas: int | None = None
     """The spec's; None for reality."""
+    pod_cost: float | None = None
+    """Per pod and hour."""
     milliseconds: int = 0
     pod_milliseconds: int = 0
     least: int | None = None
@@ -188,6 +259,7 @@ class Totals:
             overload_ratio=highest_share(self.loads) if self.has_capacity else None,
             at_max_seconds=self.at_max_ms / _SECOND_MS if is_spec else None,
             no_metrics_seconds=self.gap_milliseconds / _SECOND_MS if is_spec else None,
+            cost=None if self.pod_cost is None else self.pod_cost * self.pod_hours,
         )
 
 

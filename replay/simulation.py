@@ -25,7 +25,7 @@ from autoscaler.core.outcome import conclude
 from replay.load import Load, ReplayError, Series, check_length, metric_key, metric_name
 from replay.recorded import Recording
 from replay.responses import response
-from replay.results import Replayed, Rescale, Step, Totals, sentence
+from replay.results import Moments, Replayed, Rescale, Step, Totals, sentence
 from replay.workload import Workload, integrate_overload
 
 _SELECTOR: Final = "replay=pods"
@@ -47,30 +47,27 @@ class Settings:
     """None: the recorded replicas, else those that the first values require."""
     capacity: Mapping[str, float] = field(default_factory=dict)
     """{`metric_key`: what one ready pod can serve, in the metric's unit}; see `capacity_of`."""
+    pod_cost: float | None = None
+    """Of a pod for an hour, in any currency."""
     max_pods: int | None = None
     """A replay with more pods is an error, because each takes memory; None: no limit."""
 
 
-def capacity_of(hpas: Sequence[HPA], load: Load, given: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Return `Settings.capacity`: what the user gave, else the first target per pod of each metric.
+def capacity_of(hpas: Sequence[HPA], given: Mapping[str, float]) -> dict[str, float]:
+    """Return `Settings.capacity`.
 
     Args:
         hpas: the HPAs that are compared.
-        load: the load, for the requests of which a utilization is a part.
         given: {metric's key or name, or "" for the first metric: capacity}.
 
     Raises:
-        ReplayError: there is no such metric, or the request is not known.
+        ReplayError: there is no such metric.
     """
     specs = [spec for hpa in hpas for spec in hpa.spec.metrics]
     keys = list(dict.fromkeys(metric_key(spec.source) for spec in specs))
     names = {metric_name(spec.source): metric_key(spec.source) for spec in reversed(specs)}
     capacity: dict[str, float] = {}
-    for spec in specs:
-        target = target_per_pod(spec, load.requests)
-        if target is not None:
-            capacity.setdefault(metric_key(spec.source), target)
-    for name, value in (given or {}).items():
+    for name, value in given.items():
         key = name if name in keys else names.get(name)
         if not name:
             key = keys[0]
@@ -184,12 +181,16 @@ def replay_hpa(
     Raises:
         ReplayError: see `simulate`.
     """
-    totals = Totals(has_capacity=bool(settings.capacity), max_replicas=hpa.spec.max_replicas)
+    totals = Totals(
+        has_capacity=bool(settings.capacity), max_replicas=hpa.spec.max_replicas, pod_cost=settings.pod_cost
+    )
+    moments = Moments([limit for key, limit in settings.capacity.items() if key in load.series])
     scales: list[Rescale] = []
     first = last = None
     for step in simulate(hpa, load, settings):
         first, last = first or step, step
         totals.add(step)
+        moments.add(step)
         if step.desired_replicas != step.replicas:
             scales.append(
                 Rescale(
@@ -212,6 +213,7 @@ def replay_hpa(
         scales=scales,
         overloads=totals.overloads,
         gaps=totals.gaps,
+        worst=moments.worst,
     )
 
 
@@ -223,7 +225,7 @@ def replay_reality(load: Load, settings: Settings) -> Replayed | None:
     if load.replicas is None or not load.replicas.has_values(load.start_ms, load.end_ms):
         return None
     metrics = [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
-    totals = Totals(has_capacity=bool(settings.capacity), max_replicas=None)
+    totals = Totals(has_capacity=bool(settings.capacity), max_replicas=None, pod_cost=settings.pod_cost)
     scales: list[Rescale] = []
     before: int | None = None
     initial = 0
@@ -267,10 +269,15 @@ def _times(hpa: HPA, load: Load, settings: Settings) -> Iterable[tuple[int, int]
     recorded = [each.time_ms for each in load.decisions if start_ms <= each.time_ms < end_ms]
     if load.decisions:
         return itertools.pairwise([*recorded, end_ms])
-    seconds = hpa.overrides.sync_period
-    step_ms = settings.step_ms if seconds is None else round(seconds * 1000)
+    step_ms = sync_period_ms(hpa, settings)
     check_length(start_ms, end_ms, step_ms)
     return itertools.pairwise(itertools.chain(range(start_ms, end_ms, step_ms), [end_ms]))
+
+
+def sync_period_ms(hpa: HPA, settings: Settings) -> int:
+    """Return the time between two reconciliations of an HPA: that of its annotation, or the controller's."""
+    seconds = hpa.overrides.sync_period
+    return settings.step_ms if seconds is None else round(seconds * 1000)
 
 
 def _check_pods(replicas: int, settings: Settings) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,13 +12,13 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, ResourceMetric
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
-from replay.compare import compare
 from replay.kept_decisions import kept_load
-from replay.load import Load, ReplayError, metric_key, metric_name
+from replay.load import Load, ReplayError, Startup, metric_key, metric_name
 from replay.output.charts import replicas_line
-from replay.output.comparison import Cell, Comparison, notes, rows
+from replay.output.comparison import Cell, Comparison, compare, notes, rows, verdicts
 from replay.output.documents import Document
 from replay.output.figure import comparison_figure
+from replay.reality import startup_of
 from replay.results import Step
 from replay.simulation import Settings, capacity_of
 
@@ -53,21 +52,31 @@ async def what_if(
     records: Iterable[DecisionRecord],
     *,
     config: Config,
-    pod_startup: float,
+    pod_startup: float | None,
     capacity: Mapping[int, float],
 ) -> WhatIfResult:
     """Replay kept decisions; see `autoscaler.ui.sources.WhatIf`. The thread ends soon if this is cancelled."""
     stopped = threading.Event()
-    assumed = Settings(config=config, pod_startup_ms=round(pod_startup * 1000), max_pods=_MAX_PODS)
     hpas = {PRESENT: hpa, CHANGED: changed} if changed.spec != hpa.spec else {PRESENT: hpa}
 
     def compute() -> WhatIfResult:
         try:
-            load = kept_load(hpa.key, hpa.target, _interruptible(records, stopped))
+            load = kept_load(hpa.key, hpa.target, _interruptible(records, stopped), uid=hpa.uid)
             for each in hpas.values():
                 _check(each, load)
             given = {metric_key(hpa.spec.metrics[index].source): value for index, value in capacity.items()}
-            settings = dataclasses.replace(assumed, capacity=capacity_of(list(hpas.values()), load, given))
+            startup = startup_of(load) if pod_startup is None else Startup(round(pod_startup * 1000), "")
+            if startup is None:
+                raise ReplayError(
+                    "no kept decision shows how long a new pod takes to become ready: fill in the time until a new pod "
+                    "is ready"
+                )
+            settings = Settings(
+                config=config,
+                pod_startup_ms=startup.milliseconds,
+                max_pods=_MAX_PODS,
+                capacity=capacity_of(list(hpas.values()), given),
+            )
             return _result(compare(hpas, load, settings, document=_Interruptible(stopped)))
         except ReplayError as error:
             raise WhatIfError(str(error)) from error
@@ -85,7 +94,7 @@ def _result(comparison: Comparison) -> WhatIfResult:
         figure=comparison_figure(comparison),
         header=[each.name for each in comparison.columns],
         rows=[[row.label.strip(), *map(_text, row.cells)] for row in rows(comparison)],
-        notes=notes(comparison),
+        notes=[*verdicts(comparison), *notes(comparison)],
         replicas=[(time_ms, int(value)) for time_ms, value in zip(line.times_ms[:-1], line.values, strict=False)],
         sentences=[(scale.time_ms, scale.sentence) for scale in last.scales],
     )

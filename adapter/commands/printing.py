@@ -13,6 +13,7 @@ from rich.text import Text
 
 from adapter.diagnosis.report import Example, Explanation, Finding, MetricReport, Report, RuleReport, Severity
 from adapter.rules.model import on_one_line, shortened
+from kube.values.printable import printable
 
 _SHOWN_SERIES = 5
 _PLAIN_WIDTH = 10_000
@@ -124,9 +125,7 @@ def print_explanation(explanation: Explanation, *, plain: bool) -> None:
 
 def _text(text: str, style: str = "") -> Text:
     """Return a text without control characters, which a terminal would obey: Prometheus allows any in names."""
-    return Text(
-        "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text), style
-    )
+    return Text(printable(text, keep="\n"), style)
 
 
 def _console(*, plain: bool) -> Console:

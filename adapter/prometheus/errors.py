@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from adapter.upstream import UpstreamConfigError
+from kube.values.printable import printable
 
 # Of a longer text, the beginning and the end: VictoriaMetrics quotes the query before it says why.
 _BEGINNING, _END = 100, 300
@@ -80,7 +81,7 @@ def server_text(text: str) -> str:
     flat = " ".join(text.split())
     if len(flat) > _BEGINNING + _END:
         flat = f"{flat[:_BEGINNING]} ... {flat[-_END:]}"
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in flat)
+    return printable(flat)
 
 
 def refusal(status: int, body: bytes) -> PrometheusError:

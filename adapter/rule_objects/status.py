@@ -17,6 +17,7 @@ from adapter.rule_objects.reasons import message_of, without_addresses
 from adapter.rule_objects.state import ObjectState
 from adapter.rules import AnyRule, Rule
 from adapter.rules.model import on_one_line
+from kube.values.printable import printable
 
 _MAX_NAMES: Final = 10
 # The API server takes conditions with up to 32,768 characters; a person reads much less.
@@ -205,7 +206,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 def _limited(message: str) -> str:
     """Return a message without control characters, which a terminal would obey, and of a limited length."""
-    message = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in message[: 2 * _MAX_MESSAGE])
+    message = printable(message[: 2 * _MAX_MESSAGE])
     return message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 3]}..."
 
 

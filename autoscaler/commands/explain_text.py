@@ -10,6 +10,7 @@ from rich.text import Text
 
 from autoscaler.records.explanation import METRIC_HEADINGS, MetricRow, explain_record
 from autoscaler.records.record import DecisionRecord
+from kube.values.printable import printable
 
 
 def print_records(console: Console, records: Sequence[DecisionRecord]) -> None:
@@ -46,6 +47,4 @@ def _metrics_table(rows: Sequence[MetricRow]) -> Table:
 
 def _text(text: str, style: str = "") -> Text:
     """Return a text without control characters, which could do anything in a terminal; names in it are its users'."""
-    return Text(
-        "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text), style
-    )
+    return Text(printable(text, keep="\n"), style)

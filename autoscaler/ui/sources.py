@@ -49,7 +49,7 @@ class WhatIf(Protocol):
         records: Iterable[DecisionRecord],
         *,
         config: Config,
-        pod_startup: float,
+        pod_startup: float | None,
         capacity: Mapping[int, float],
     ) -> WhatIfResult:
         """Replay the load of `records` with both specs. The event loop is not blocked.
@@ -59,12 +59,12 @@ class WhatIf(Protocol):
             changed: the same HPA with another spec, with the same metrics in the same order.
             records: its kept decisions, oldest first. They are read in another thread.
             config: the controller's flags.
-            pod_startup: how long a new pod takes to become ready, in seconds.
-            capacity: {index of a metric: what one ready pod can serve, in the metric's unit}; of other metrics it is
-                the present target.
+            pod_startup: how long a new pod takes to become ready, in seconds; None: as the records show.
+            capacity: {index of a metric: what one ready pod can serve, in the metric's unit}; without any, overload is
+                unknown.
 
         Raises:
-            WhatIfError: the records are too few, or have no load.
+            WhatIfError: the records are too few, have no load, or do not show the time until pods are ready.
         """
 
 

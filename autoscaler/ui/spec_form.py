@@ -32,7 +32,6 @@ from kube.api.objects import ParseError
 from kube.security.request_info import Query
 from kube.values.durations import format_duration
 
-POD_STARTUP: Final = 30.0
 """The default, in seconds, as that of `replay`."""
 _WINDOW: Final = "stabilizationWindowSeconds"
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
@@ -84,7 +83,7 @@ class SpecForm:
         errors: those of no field.
         changed: the HPA with the changed spec; None if there is an error.
         document: its object, as one would apply it.
-        pod_startup: how long a new pod takes to become ready, in seconds.
+        pod_startup: how long a new pod takes to become ready, in seconds; None: as the kept decisions show.
         capacity: {index of a metric: what one ready pod can serve}, where given.
     """
 
@@ -92,7 +91,7 @@ class SpecForm:
     errors: Sequence[str]
     changed: HPA | None
     document: Mapping[str, Any]
-    pod_startup: float
+    pod_startup: float | None
     capacity: Mapping[int, float]
 
 
@@ -115,7 +114,7 @@ class _Reader:
         self._effective = hpa.overrides.apply_to(config)
         self._document = hpa_document(hpa)
         self._errors: dict[str, list[str]] = {}  # {name of a field: its errors}
-        self._pod_startup = POD_STARTUP
+        self._pod_startup: float | None = None
         self._capacity: dict[int, float] = {}
 
     def read(self) -> SpecForm:
@@ -249,12 +248,10 @@ class _Reader:
         )
 
     def _assumptions(self) -> Iterator[Field]:
-        default = format_duration(POD_STARTUP)
-        startup = self._text("startup", default)
-        seconds = self._parsed("startup", startup, parse_startup)
-        self._pod_startup = POD_STARTUP if seconds is None else seconds
-        label = "Time until a new pod is ready"
-        yield Field(name="startup", label=label, value=startup, placeholder=default)
+        startup = self._text("startup", None)
+        self._pod_startup = self._parsed("startup", startup, parse_startup)
+        label = "Time until a new pod is ready, such as 30s"
+        yield Field(name="startup", label=label, value=startup, placeholder="as the kept decisions show")
         for index, spec in enumerate(self._hpa.spec.metrics):
             target, unit = target_of(spec), metric_unit(spec)
             if target is not None:
@@ -263,8 +260,7 @@ class _Reader:
                 if (value := self._parsed(name, text, parse_capacity)) is not None:
                     self._capacity[index] = value
                 label = f"What one ready pod can serve of {describe(spec)}" + (f", {unit}" if unit else "")
-                placeholder = "" if target.field == "value" else "the present target"
-                yield Field(name=name, label=label, value=text, placeholder=placeholder)
+                yield Field(name=name, label=label, value=text, placeholder="unknown, and so is overload")
 
 
 # --- the spec ------------------------------------------------------------------------------------------------------

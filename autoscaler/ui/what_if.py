@@ -15,7 +15,7 @@ from autoscaler.ui.links import hpa_url
 from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from autoscaler.ui.spec_fields import metric_flag, to_yaml
-from autoscaler.ui.spec_form import POD_STARTUP, SpecForm, read_form
+from autoscaler.ui.spec_form import SpecForm, read_form
 from kube.aio.fairness import QueueFullError
 from kube.api.status import conflict, service_unavailable
 from kube.values.durations import format_duration
@@ -112,7 +112,7 @@ def _time_text(time_ms: int) -> str:
 def _command(hpa: HPA, form: SpecForm, config: Config) -> str:
     """Return the command with the same result, for the changed spec in changed.yaml."""
     defaults, flags = Config(), ["--filename=changed.yaml"]
-    if form.pod_startup != POD_STARTUP:
+    if form.pod_startup is not None:
         flags.append(f"--pod-startup={format_duration(form.pod_startup)}")
     for index, value in form.capacity.items():
         flags.append(f"--capacity={metric_flag(hpa.spec.metrics[index])}={value:.15g}")

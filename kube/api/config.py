@@ -18,7 +18,7 @@ import ssl
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -126,7 +126,10 @@ def client_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 def default_kubeconfig() -> Path | None:
-    """Return kubectl's kubeconfig: $KUBECONFIG, or else ~/.kube/config; None without either, as in a pod."""
+    """Return kubectl's kubeconfig: $KUBECONFIG, or else ~/.kube/config; None without either, as in a pod.
+
+    $KUBECONFIG may be a list with colons, which `load_config` merges.
+    """
     if named := os.environ.get("KUBECONFIG"):
         return Path(named)
     usual = Path.home() / ".kube" / "config"
@@ -198,19 +201,39 @@ def _read_kubeconfig(path: Path, directory: Path) -> Any:
     """
     from yaml import safe_load
 
-    if not path.is_file():
+    named = [path] if path.is_file() else [Path(each).expanduser() for each in str(path).split(os.pathsep) if each]
+    files = [each for each in named if each.is_file()]
+    if not files:
         raise ValueError("there is no such file")
-    config = safe_load(path.read_text("utf-8"))
-    entries = [*(config.get("clusters") or ()), *(config.get("users") or ())]
-    sections = [section for entry in entries for section in entry.values() if isinstance(section, dict)]
-    for number, section in enumerate(sections):
-        for name in _FILES:
-            data = section.pop(f"{name}-data", None)
-            if data:
-                file = directory / f"{name}-{number}"
-                file.write_bytes(base64.standard_b64decode(data))
-                section[name] = str(file)
-    return config
+    configs = [safe_load(each.read_text("utf-8")) for each in files]
+    for index, (file, config) in enumerate(zip(files, configs, strict=True)):
+        entries = [*(config.get("clusters") or ()), *(config.get("users") or ())]
+        sections = [section for entry in entries for section in entry.values() if isinstance(section, dict)]
+        for number, section in enumerate(sections):
+            for name in _FILES:
+                data = section.pop(f"{name}-data", None)
+                if data:
+                    inline = directory / f"{name}-{index}-{number}"
+                    inline.write_bytes(base64.standard_b64decode(data))
+                    section[name] = str(inline)
+            for name in (*_FILES, "tokenFile"):
+                if section.get(name):
+                    section[name] = str(file.parent.absolute() / section[name])
+    return _merged(configs)
+
+
+def _merged(configs: Sequence[Any]) -> Any:
+    """Return one kubeconfig: of entries with the same name, and of contexts, the first one counts, as for kubectl."""
+    first, *others = configs
+    for config in others:
+        for kind in ("clusters", "contexts", "users"):
+            known = {each["name"] for each in first.get(kind) or ()}
+            first[kind] = [
+                *(first.get(kind) or ()),
+                *(each for each in config.get(kind) or () if each["name"] not in known),
+            ]
+        first["current-context"] = first.get("current-context") or config.get("current-context")
+    return first
 
 
 class _Refresh:

@@ -17,6 +17,8 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from kube.values.printable import printable
+
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -208,6 +210,14 @@ class GoCommand(click.Command):
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the command; see click. Errors quote servers, whose texts must not control the terminal."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            error.message = printable(error.message, keep="\n")  # type: ignore[misc]  # click declares it final
+            raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; see click."""

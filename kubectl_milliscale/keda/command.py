@@ -12,6 +12,7 @@ import yaml
 
 from adapter.rules import load_rules
 from adapter.rules.reading import read_text
+from kube.values.printable import printable
 from kubectl_milliscale.keda import Migrated, Servers, migrate, read_manifests
 from kubectl_milliscale.keda.manifests import KedaManifests
 from kubectl_milliscale.keda.scaled import HPA_VERSIONS, Names
@@ -105,7 +106,7 @@ def _output(results: Iterable[Migrated], servers: Servers) -> Iterator[str]:
 
 def _line(text: str) -> str:
     """Return a text on one line: one that ended a comment would add to the manifest."""
-    return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+    return printable(" ".join(text.split()))
 
 
 def _commented(text: str) -> str:

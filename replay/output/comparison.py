@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from autoscaler.core.model import HPA
 from kube.values.durations import format_duration
-from replay.load import Load
-from replay.results import Replayed, Summary
-from replay.simulation import Settings
+from replay.load import Load, metric_key
+from replay.output.documents import Document
+from replay.reality import carried
+from replay.results import Replayed, Summary, sentence
+from replay.simulation import Settings, replay_hpa, replay_reality
 
 _SHOWN_GAPS: Final = 3
 _MAX_PERCENT: Final = 1000
+_NOTABLE: Final = 0.001
+_HOUR: Final = 3600
+_DAY: Final = 24 * _HOUR
+_UNITS: Final = (("d", _DAY), ("h", _HOUR), ("m", 60), ("s", 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,21 +59,124 @@ class Row:
     cells: tuple[Cell, ...]
 
 
+def compare(
+    hpas: Mapping[str, HPA],
+    load: Load,
+    settings: Settings,
+    *,
+    document: Document | None = None,
+    sentences: bool = True,
+) -> Comparison:
+    """Replay several HPAs on the same load.
+
+    Args:
+        hpas: {name in the outputs: the HPA}.
+        load: the recorded load, of at least their metrics.
+        settings: the assumptions, the same for all HPAs.
+        document: written while the replays run.
+        sentences: whether the decisions get their sentences, which take time.
+
+    Raises:
+        ReplayError: see `simulate`.
+    """
+    document, replays = document or Document(), []
+    for name, hpa in hpas.items():
+        document.begin(name, hpa)
+        replays.append(replay_hpa(hpa, load, settings, name=name, on_step=document.step, sentences=sentences))
+        document.end(replays[-1])
+    reality = replay_reality(load, settings)
+    found = Comparison(load=load, settings=settings, hpas=list(hpas.values()), replays=replays, reality=reality)
+    document.close(reality, verdict=" ".join(verdicts(found)))
+    return found
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """Return a sentence for each spec but the first, about the difference; of the only one about reality."""
+    first, *others = comparison.replays
+    if others:
+        return [_verdict(each, first) for each in others]
+    if comparison.reality is not None:
+        return [_verdict(first, comparison.reality)]
+    summary = first.summary
+    overload = f"{_overload(summary)}{_worst(first)}" if summary.overload_seconds != 0 else "no overload"
+    return [f"{first.name} needs {summary.pod_hours:,.1f} pod-hours in {duration(summary.seconds)}; {overload}."]
+
+
+def _verdict(replayed: Replayed, base: Replayed) -> str:
+    own, other = replayed.summary, base.summary
+    percent = 100 * (own.pod_hours / other.pod_hours - 1) if other.pod_hours else 0.0
+    shown = f"{abs(percent):.0f}" if abs(percent) >= 9.5 else f"{abs(percent):.1f}"
+    hours = (
+        "as many pod-hours as" if shown == "0.0" else f"{shown}% {'fewer' if percent < 0 else 'more'} pod-hours than"
+    )
+    saved = ""
+    if own.cost is not None and other.cost is not None and shown != "0.0":
+        saved = f" ({'saves' if percent < 0 else 'costs'} {abs(own.cost - other.cost):,.2f} of {other.cost:,.2f})"
+    before, after = other.overload_seconds, own.overload_seconds
+    if before is None or after is None:
+        overload = "overload is unknown without --capacity"
+    elif before == after:
+        overload = f"overload stays at {duration(after)}" if after else "no overload"
+    else:
+        overload = f"overload {'rises' if after > before else 'falls'} from {duration(before)} to {duration(after)}"
+    return f"{replayed.name} needs {hours} {base.name} in {duration(own.seconds)}{saved}; {overload}{_worst(replayed)}."
+
+
+def _overload(summary: Summary) -> str:
+    if summary.overload_seconds is None:
+        return "overload is unknown without --capacity"
+    return f"{duration(summary.overload_seconds)} of overload"
+
+
+def _worst(replayed: Replayed) -> str:
+    return f", worst on {_day_text(replayed.worst[0].start_ms)}" if replayed.worst else ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorstMoment:
+    """A time of overload, for people."""
+
+    text: str
+    sentence: str
+    """Of the decision with the most load above capacity after it."""
+
+
+def worst_moments(comparison: Comparison) -> list[tuple[str, list[WorstMoment]]]:
+    """Return (title, the worst times of overload, the worst first) of each replay that has overload."""
+    return [
+        (
+            f"Worst overload of {replayed.name}:",
+            [
+                WorstMoment(
+                    f"{_day_text(each.start_ms, seconds=True)} for {duration(each.overload_ms / 1000)}, "
+                    f"{each.missing_pod_seconds / 60:.1f} pod-minutes short",
+                    sentence(each.decision),
+                )
+                for each in replayed.worst
+            ],
+        )
+        for replayed in comparison.replays
+        if replayed.worst
+    ]
+
+
 def rows(comparison: Comparison) -> list[Row]:
     """Return the figures of all specs; the less of one, the better, where changes are shown."""
     summaries = [each.summary for each in comparison.columns]
+    cost = Row("cost", _compared(summaries, lambda each: each.cost, digits=2))
     return [
         Row("replicas: min", _plain(summaries, lambda each: str(each.min_replicas))),
         Row("replicas: mean", _plain(summaries, lambda each: f"{each.mean_replicas:.2f}")),
         Row("replicas: max", _plain(summaries, lambda each: str(each.max_replicas))),
         Row("pod-hours", _compared(summaries, lambda each: each.pod_hours, digits=1)),
+        *([cost] if comparison.settings.pod_cost is not None else []),
         Row("scale events", _compared(summaries, lambda each: each.scale_events)),
         Row("flaps", _compared(summaries, lambda each: each.flaps)),
-        Row("seconds in overload", _compared(summaries, lambda each: each.overload_seconds)),
-        Row("requests in overload", _compared(summaries, lambda each: each.overload_requests)),
+        Row("time in overload", _times(summaries, lambda each: each.overload_seconds)),
+        Row("requests in overload", _plain(summaries, lambda each: _number(each.overload_requests))),
         Row("  of all requests", _plain(summaries, lambda each: _percent(each.overload_ratio))),
-        Row("seconds at maxReplicas", _compared(summaries, lambda each: each.at_max_seconds)),
-        Row("seconds without metrics", _plain(summaries, lambda each: _number(each.no_metrics_seconds))),
+        Row("time at maxReplicas", _times(summaries, lambda each: each.at_max_seconds)),
+        Row("time without metrics", _plain(summaries, lambda each: duration(each.no_metrics_seconds))),
     ]
 
 
@@ -91,10 +200,22 @@ def notes(comparison: Comparison) -> list[str]:
         capacity = ", ".join(f"{value:g} of {name}" for name, value in settings.capacity.items())
         texts.append(f"Assumed: one ready pod can serve {capacity}; load above that is overload.")
     else:
-        texts.append("No metric has a target per pod, so overload is not known without a capacity (--capacity).")
+        texts += _capacity_notes(comparison)
     if comparison.reality is not None:
         texts.append("Reality is the recorded number of replicas, with the same capacity.")
     return texts
+
+
+def _capacity_notes(comparison: Comparison) -> list[str]:
+    """Return that overload is not known, with what reality shows of the capacity."""
+    metrics = {metric_key(spec.source): spec for hpa in comparison.hpas for spec in hpa.spec.metrics}
+    bounds = [
+        f"at least {found[0]:.4g} of {key}, which reality carried on {_day_text(found[1], seconds=True)}"
+        for key, spec in metrics.items()
+        if spec.target.value is None and (found := carried(comparison.load, key)) is not None
+    ]
+    known = f" One ready pod can serve {' and '.join(bounds)}." if bounds else ""
+    return [f"Overload is unknown without what one ready pod can serve: give --capacity.{known}"]
 
 
 def counter_notes(load: Load) -> list[str]:
@@ -109,6 +230,24 @@ def counter_notes(load: Load) -> list[str]:
 def time_text(time_ms: int) -> str:
     """Return a time in UTC for people: `2026-05-04 07:00:15`."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _day_text(time_ms: int, *, seconds: bool = False) -> str:
+    """Return a time in UTC with the day of the week: `Tue 2026-05-04 07:00`."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime(f"%a %Y-%m-%d %H:%M{':%S' if seconds else ''}")
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time in its two largest units: `45s`, `2m30s`, `7h41m`, `11d3h`; "-" if there is none."""
+    if seconds is None:
+        return "-"
+    rest = round(seconds) if seconds < _DAY else round(seconds / _HOUR) * _HOUR
+    parts: list[str] = []
+    for unit, length in _UNITS:
+        count, rest = divmod(rest, length)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+    return "".join(parts[:2]) or "0"
 
 
 def _difference_note(replayed: Replayed, load: Load) -> str:
@@ -157,6 +296,19 @@ def _compared(
             change = f"{percent:+d}%" if abs(percent) < _MAX_PERCENT else f"x{own / base:.0f}"
             cell = Cell(cell.text, "=" if percent == 0 else change, None if percent == 0 else percent < 0)
         cells.append(cell)
+    return tuple(cells)
+
+
+def _times(summaries: Sequence[Summary], value: Callable[[Summary], float | None]) -> tuple[Cell, ...]:
+    """Return times; a change is for the better or worse if it is at least a thousandth of all time."""
+    base = value(summaries[0])
+    cells = []
+    for summary in summaries:
+        own = value(summary)
+        change = 0.0 if base is None or own is None else own - base
+        text = f"{'+' if change > 0 else '-'}{duration(abs(change))}" if round(change) else ""
+        better = None if abs(change) < _NOTABLE * summary.seconds else change < 0
+        cells.append(Cell(duration(own), text, better))
     return tuple(cells)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, TextIO
@@ -16,10 +17,12 @@ from typing import Final, TextIO
 import msgspec
 
 from autoscaler.core.model import HPA
+from kube.values.printable import printable
 from replay.load import metric_key
 from replay.results import Replayed, Step, sentence
 
 VERSION: Final = 1
+_CONTROL: Final = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069]")
 
 
 class Document:
@@ -34,8 +37,8 @@ class Document:
     def end(self, replayed: Replayed) -> None:
         """End the steps of an HPA."""
 
-    def close(self, reality: Replayed | None) -> None:
-        """End the document, with the summary of reality."""
+    def close(self, reality: Replayed | None, *, verdict: str) -> None:
+        """End the document, with the summary of reality, and the verdict on all."""
 
 
 class _Metric(msgspec.Struct):
@@ -49,6 +52,14 @@ class _Step(msgspec.Struct, rename="camel"):
     ready: int
     desired_replicas: int
     metrics: list[_Metric]
+    sentence: str
+
+
+class _Worst(msgspec.Struct, rename="camel"):
+    start: str
+    end: str
+    overload_seconds: float
+    missing_pod_seconds: float
     sentence: str
 
 
@@ -83,18 +94,29 @@ class JSONDocument(Document):
         self._before_step = ",\n"
 
     def end(self, replayed: Replayed) -> None:
-        """End the steps of an HPA, and write its summary."""
-        self._file.write(f'\n],"summary":{self._text(replayed.summary)}}}')
+        """End the steps of an HPA, and write its summary and worst moments."""
+        worst = [
+            _Worst(
+                start=_time(each.start_ms),
+                end=_time(each.end_ms),
+                overload_seconds=each.overload_ms / 1000,
+                missing_pod_seconds=each.missing_pod_seconds,
+                sentence=sentence(each.decision),
+            )
+            for each in replayed.worst
+        ]
+        self._file.write(f'\n],"summary":{self._text(replayed.summary)},"worst":{self._text(worst)}}}')
 
-    def close(self, reality: Replayed | None) -> None:
-        """End the document, with the summary of reality."""
-        self._file.write("\n]")
+    def close(self, reality: Replayed | None, *, verdict: str) -> None:
+        """End the document."""
+        self._file.write(f'\n],"verdict":{self._text(verdict)}')
         if reality is not None:
             self._file.write(f',"reality":{{"summary":{self._text(reality.summary)}}}')
         self._file.write("}\n")
 
     def _text(self, value: object) -> str:
-        return self._encode(value).decode()
+        """Return JSON in which no character could control a terminal."""
+        return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", self._encode(value).decode())
 
 
 class CSVDocument(Document):
@@ -104,11 +126,12 @@ class CSVDocument(Document):
         self._rows = csv.writer(file, lineterminator="\n")
         self._columns = list(dict.fromkeys(metric_key(spec.source) for hpa in hpas for spec in hpa.spec.metrics))
         self._name, self._metrics = "", list[int]()
-        self._rows.writerow(["timestamp", "hpa", "replicas", "ready", "desiredReplicas", *self._columns])
+        names = map(printable, self._columns)
+        self._rows.writerow(["timestamp", "hpa", "replicas", "ready", "desiredReplicas", *names])
 
     def begin(self, name: str, hpa: HPA) -> None:
         """Begin the steps of an HPA."""
-        self._name = name
+        self._name = printable(name)
         self._metrics = [self._columns.index(metric_key(spec.source)) for spec in hpa.spec.metrics]
 
     def step(self, step: Step) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from plotly.offline import get_plotlyjs
 
-from replay.output.comparison import Cell, Comparison, notes, rows
+from replay.output.comparison import Cell, Comparison, notes, rows, verdicts, worst_moments
 from replay.output.figure import comparison_figure
 
 
@@ -42,12 +42,20 @@ def comparison_page(comparison: Comparison, *, title: str = "", sections: Sequen
     names = ", ".join(each.name for each in comparison.replays)
     return template.substitute(
         title=html.escape(title or f"Replay of {names}"),
+        verdict="\n".join(f"<p><strong>{html.escape(each)}</strong></p>" for each in verdicts(comparison)),
         table=_table(comparison),
         notes=_items(notes(comparison)),
-        sections="\n".join(map(_section, sections)),
+        sections="\n".join(map(_section, [*_worst(comparison), *sections])),
         data=data,
         plotly=get_plotlyjs(),
     )
+
+
+def _worst(comparison: Comparison) -> list[Section]:
+    return [
+        Section(title=title, header=("time", "decision"), rows=[(each.text, each.sentence) for each in moments])
+        for title, moments in worst_moments(comparison)
+    ]
 
 
 def _section(section: Section) -> str:

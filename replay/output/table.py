@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from replay.output.comparison import Cell, Comparison, notes, rows
+from kube.values.printable import printable
+from replay.output.comparison import Cell, Comparison, notes, rows, verdicts, worst_moments
 
 _UNLIMITED: Final = 1000
 """Columns of a file or a pipe."""
@@ -25,8 +26,16 @@ def print_table(comparison: Comparison, file: TextIO) -> None:
         table.add_column(Text(printable(column.name)), justify="right", overflow="fold")
     for row in rows(comparison):
         table.add_row(row.label, *map(_text, row.cells))
+    for sentence in verdicts(comparison):
+        console.print(Text(printable(sentence), style="bold"), soft_wrap=not terminal)
+    console.print()
     console.print(table)
     console.print()
+    for title, moments in worst_moments(comparison):
+        console.print(Text(printable(title)))
+        for moment in moments:
+            console.print(Text(printable(f"  {moment.text}  {moment.sentence}")), soft_wrap=not terminal)
+        console.print()
     for note in notes(comparison):
         console.print(Text(printable(note)), soft_wrap=not terminal)
 
@@ -37,8 +46,3 @@ def _text(cell: Cell) -> Text:
         style = {True: "green", False: "red", None: ""}[cell.better]
         text.append(f" ({cell.change})", style=style)
     return text
-
-
-def printable(text: str) -> str:
-    """Return a text that cannot move the cursor: names of files may hold any character."""
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -29,17 +29,26 @@ from kube.api.status import StatusError
 from kube.process.runtime import run
 from kube.values.durations import format_duration
 from kube.values.selectors import LabelSelector
-from replay.load import Load, ReplayError, Series, check_length, check_not_counter, metric_key, metric_name
+from replay.load import Load, ReplayError, Series, Startup, check_length, check_not_counter, metric_key, metric_name
 from replay.prometheus.cache import ChunkCache, default_folder
-from replay.prometheus.client import RangeClient
+from replay.prometheus.client import RangeClient, Result
 from replay.prometheus.default_rules import complete_rules
-from replay.prometheus.errors import shown
+from replay.prometheus.errors import RefusedError, TooLargeError, shown
 from replay.prometheus.ranges import RangeQuery, RangeReader, chunks, progress
 from replay.prometheus.rules import RuleQueries
-from replay.prometheus.workload import pods_pattern, replicas_query, requests_of, requests_query
+from replay.prometheus.workload import (
+    pods_pattern,
+    replica_sets_query,
+    replicas_query,
+    requests_of,
+    requests_query,
+    startup_of,
+    startup_query,
+)
 
 _CLOCK_SKEW_SECONDS: Final = 30.0
 _RECENT_SECONDS: Final = 3600.0
+_STARTUP_SECONDS: Final = 24 * 3600
 _RATES: Final = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
 
 
@@ -107,11 +116,20 @@ def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
         source = _Source(
             hpa=hpas[0],
             metrics={metric_key(spec.source): spec.source for each in hpas for spec in each.spec.metrics},
-            pods=settings.pods or pods_pattern(hpas[0]),
+            pods=settings.pods or _pods(hpas[0], settings, client(Destination())),
             settings=settings,
             client=client,
         )
         return source.load(run(source.queries()))
+
+
+def _pods(hpa: HPA, settings: PrometheusSettings, client: RangeClient) -> str:
+    """Return a regular expression of the names of the target's pods, of its ReplicaSets where they are recorded."""
+    found: Result = []
+    with contextlib.suppress(RefusedError, TooLargeError):
+        query = replica_sets_query(hpa, range_seconds=math.ceil(settings.seconds))
+        found = client.instant(query, time_ms=settings.end_ms)
+    return pods_pattern(hpa, found)
 
 
 @contextlib.contextmanager
@@ -224,6 +242,7 @@ class _Source:
             click.echo(f"note: responses are not cached, because {cache.problem}: give another --cache-dir", err=True)
         for key, query in queries.items():
             _check_values(query, values[key], settings, self.client(query.destination))
+        startup = self._startup()
         return Load(
             start_ms=times.start - settings.offset_ms,
             end_ms=settings.end_ms,
@@ -231,7 +250,16 @@ class _Source:
             requests=self._requests(),
             replicas=replicas[0],
             ready_replicas=replicas[1] if len(replicas) > 1 else None,
+            startup=None if startup is None else Startup(startup[0], f"the median of {startup[1]} pods"),
         )
+
+    def _startup(self) -> tuple[int, int] | None:
+        """Return how long the target's latest pods took to become ready, and their number, where it is recorded."""
+        seconds = min(math.ceil(self.settings.seconds), _STARTUP_SECONDS)
+        with contextlib.suppress(RefusedError, TooLargeError):
+            query = startup_query(self.hpa, self.pods, range_seconds=seconds)
+            return startup_of(self.client(Destination()).instant(query, time_ms=self.settings.end_ms))
+        return None
 
     def _requests(self) -> dict[str, int]:
         """Return what the target's pods request, if a metric is of a resource."""

@@ -1,39 +1,77 @@
-"""The target's pods over time, the replicas that it had, and what its pods request, by kube-state-metrics."""
+"""The target's pods over time, its replicas, and what its pods request and need to start, by kube-state-metrics."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Final
 
 from adapter.planning.rendering import alternation
 from autoscaler.core.model import HPA
 from kube.values.fields import quote
 from replay.load import ReplayError
-from replay.prometheus.client import Result
+from replay.prometheus.client import Result, ResultSeries
 from replay.prometheus.ranges import RangeQuery
 
-# The hash of a pod template has up to ten characters, the random suffix five.
+_RANDOM: Final = "-[bcdfghjklmnpqrstvwxz2456789]{5}"
+"""Upstream: names.SimpleNameGenerator, with the alphabet of rand.String."""
 _SUFFIXES: Final = {
-    "Deployment": "-[a-z0-9]{1,10}-[a-z0-9]{5}",
-    "ReplicaSet": "-[a-z0-9]{5}",
-    "ReplicationController": "-[a-z0-9]{5}",
+    # The decimal digits of a 32-bit hash in that alphabet. Upstream: rand.SafeEncodeString.
+    "Deployment": f"-[456789bcdf]{{1,10}}{_RANDOM}",
+    "ReplicaSet": _RANDOM,
+    "ReplicationController": _RANDOM,
     "StatefulSet": "-[0-9]+",
 }
 _HPA_REPLICAS: Final = "kube_horizontalpodautoscaler_status_current_replicas"
 _RESOURCES: Final = ("cpu", "memory")
 
 
-def pods_pattern(hpa: HPA) -> str:
+def replica_sets_query(hpa: HPA, *, range_seconds: int) -> str:
+    """Return the query for the ReplicaSets that the target has owned."""
+    target = hpa.spec.scale_target_ref
+    owner = f"owner_kind={quote(target.kind)},owner_name={quote(target.name)}"
+    series = f"kube_replicaset_owner{{namespace={quote(hpa.namespace)},{owner}}}"
+    return f"group by (replicaset) (last_over_time({series}[{range_seconds}s]))"
+
+
+def pods_pattern(hpa: HPA, replica_sets: Iterable[ResultSeries] = ()) -> str:
     """Return a regular expression of the names that the target's pods have had.
+
+    Args:
+        hpa: the HPA of the target.
+        replica_sets: the result of `replica_sets_query`, if there is one.
 
     Raises:
         ReplayError: names of such pods are not known.
     """
     target = hpa.spec.scale_target_ref
+    owned = sorted({one.metric["replicaset"] for one in replica_sets if one.metric.get("replicaset")})
+    if owned:
+        return f"({alternation(owned)}){_RANDOM}"
     if target.kind not in _SUFFIXES:
         raise ReplayError(
             f"{hpa.key}: the names of the pods of a {target.kind} are not known; give a regular expression with --pods"
         )
     return alternation([target.name]) + _SUFFIXES[target.kind]
+
+
+def startup_query(hpa: HPA, pods: str, *, range_seconds: int) -> str:
+    """Return the query for the median time from a pod's creation until it was ready first, and the number of pods."""
+    matchers = f"{{namespace={quote(hpa.namespace)},pod=~{quote(pods)}}}[{range_seconds}s])"
+    first, created = (
+        f"min by (pod) (min_over_time({name}{matchers})" for name in ("kube_pod_status_ready_time", "kube_pod_created")
+    )
+    # The first sample of a pod that is older than the range may be of a later readiness.
+    young = f"(({first} - {created}) and ({created} > time() - {range_seconds}))"
+    both = ((f"quantile(0.5, {young})", "median"), (f"count({young})", "count"))
+    return " or ".join(f'label_replace({query}, "figure", "{name}", "", "")' for query, name in both)
+
+
+def startup_of(result: Result) -> tuple[int, int] | None:
+    """Return (milliseconds, number of pods) of `startup_query`; None if no pod's is known."""
+    found = {one.metric.get("figure"): float(one.value[1]) for one in result if one.value is not None}
+    median = found.get("median", math.nan)
+    return (round(median * 1000), round(found["count"])) if math.isfinite(median) and median >= 0 else None
 
 
 def replicas_query(hpa: HPA, *, ready: bool) -> RangeQuery:

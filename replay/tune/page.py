@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from replay.compare import compare
-from replay.hpa_files import HPAFile, named, parse_hpa_document
+from replay.hpa_files import HPAFile, parse_hpa_document
 from replay.output.charts import COLORS, LOAD_COLOR, OVERLOAD_COLOR
+from replay.output.comparison import compare
 from replay.output.figure import escaped
+from replay.output.names import named
 from replay.output.page import Section, comparison_page
 from replay.tune.evaluation import total
 from replay.tune.report import notes, table, verdict
@@ -23,7 +24,7 @@ def tuning_page(tuned: Tuned, file: HPAFile) -> str:
     files = [file]
     if tuned.winner is not None:
         files.append(parse_hpa_document(tuned.winner.document, TUNED_NAME))
-    comparison = compare(named(files), tuned.load, tuned.settings)
+    comparison = compare(named([file.hpa for file in files]), tuned.load, tuned.settings)
     header, *rows = table(tuned)
     sections = [
         Section(title="Result", notes=[*filter(None, verdict(tuned)), *notes(tuned)]),

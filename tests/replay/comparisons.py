@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from replay.compare import compare as replay_all
 from replay.load import Load
 from replay.output.comparison import Comparison
+from replay.output.comparison import compare as replay_all
 from replay.simulation import Settings
 from tests.replay.builders import GAP, load_of, make_hpa, pods_metric, series_of
 
@@ -22,9 +22,15 @@ def peak_load(*, reality: bool = False) -> Load:
     return replace(load, replicas=series_of([12.0] * 60 + [20.0] * 180)) if reality else load
 
 
-def compare(*averages: str, reality: bool = False, name: str = "shop/web", load: Load | None = None) -> Comparison:
+def compare(
+    *averages: str,
+    reality: bool = False,
+    name: str = "shop/web",
+    load: Load | None = None,
+    pod_cost: float | None = None,
+) -> Comparison:
     """Replay one spec for each target; each pod can serve 100."""
     load = load or peak_load(reality=reality)
-    settings = Settings(capacity={"rps": 100.0})
+    settings = Settings(capacity={"rps": 100.0}, pod_cost=pod_cost)
     hpas = {f"{name}-{average}": make_hpa(pods_metric(average=average)) for average in averages}
     return replay_all(hpas, load, settings)

@@ -13,11 +13,11 @@ import matplotlib
 import yaml
 from matplotlib.figure import Figure
 
-from replay.compare import compare
 from replay.csv_source import read_csv
-from replay.hpa_files import named, parse_hpa_document
+from replay.hpa_files import parse_hpa_document
 from replay.output.charts import COLORS
-from replay.output.comparison import Comparison
+from replay.output.comparison import Comparison, compare
+from replay.output.names import named
 from replay.results import Summary
 from replay.simulation import Settings, capacity_of, replay_hpa
 from replay.tune.space import Candidate
@@ -44,7 +44,9 @@ def example() -> Comparison:
     load = read_csv(
         TRACES / "ms_db_app.csv.gz", metrics, from_ms=_ms("2018-04-25T04:00:00Z"), to_ms=_ms("2018-04-25T12:00:00Z")
     )
-    return compare(named(files), load, Settings(capacity=capacity_of([files[0].hpa], load, {"": 100.0})))
+    return compare(
+        named([file.hpa for file in files]), load, Settings(capacity=capacity_of([files[0].hpa], {"": 100.0}))
+    )
 
 
 def trade_off() -> dict[str, list[tuple[int, Summary]]]:
@@ -57,7 +59,7 @@ def trade_off() -> dict[str, list[tuple[int, Summary]]]:
         from_ms=_ms("2018-04-25T05:00:00Z"),
         to_ms=_ms("2018-04-25T09:00:00Z"),
     )
-    settings = Settings(capacity=capacity_of([given.hpa], load, {"": 100.0}))
+    settings = Settings(capacity=capacity_of([given.hpa], {"": 100.0}))
     curves: dict[str, list[tuple[int, Summary]]] = {}
     for name, shape in _SHAPES.items():
         curves[name] = []

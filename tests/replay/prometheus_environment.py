@@ -23,9 +23,10 @@ START = 1_767_571_200  # 2026-01-05T00:00:00Z
 SCRAPE = 15
 SECONDS = 2 * 3600
 NAMESPACE = "shop"
-PODS = ("web-6f7c9d8b5-abcde", "web-6f7c9d8b5-fghij", "web-85d9fcb67d-klmno")
+PODS = ("web-6f7c9d8b5-bcdfg", "web-6f7c9d8b5-ghjkl", "web-85d9fcb67d-lmnpq")
 """Of the Deployment `web`; the third one is there in the second hour, in the place of the second."""
-OTHERS = ("web-api-5b9f5c4d6-abcde", "web-0", "db-0")
+OTHERS = ("web-api-5b9f5c4d6-bcdfg", "web-0", "db-0", "web-agent-x2k9p", "web-29876545-x2k9p", "web-migrate-x2k9p")
+"""The last three are of a DaemonSet, a CronJob and a Job."""
 GAP = range(START + 3600, START + 4200)
 """When the queue's exporter was down."""
 

@@ -49,8 +49,9 @@ DEPLOYMENT: dict[str, Any] = {
 }
 
 
-def replay(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["replay", *map(str, arguments)], prog_name="autoscaler")
+def replay(*arguments: str | Path, startup: str | None = "30s") -> Result:
+    flags = [] if startup is None else [f"--pod-startup={startup}"]
+    return CliRunner().invoke(main, ["replay", *flags, *map(str, arguments)], prog_name="autoscaler")
 
 
 @pytest.fixture
@@ -79,7 +80,8 @@ def test_table(hpa: Path, load: Path) -> None:
     assert result.exit_code == 0, result.output
     lines = {line[:24].strip(): line[24:].split() for line in result.output.splitlines()}
     assert lines["replicas: max"] == ["6"]
-    assert "Assumed: one ready pod can serve 50 of packets_per_second; load above that is overload." in result.output
+    assert result.output.startswith("shop/web needs 4.0 pod-hours in 1h; overload is unknown without --capacity.\n")
+    assert "Overload is unknown without what one ready pod can serve: give --capacity." in result.output
 
 
 def test_json_has_every_reconciliation(hpa: Path, load: Path) -> None:
@@ -141,10 +143,10 @@ def test_requests_come_from_flags_or_from_the_workload_beside_the_hpa(tmp_path: 
     result = replay("--hpa", written(tmp_path / "none.yaml", of_cpu, states_none), "--csv", load)
     assert result.exit_code == 1
     assert f"is not known, Deployment web in {tmp_path}/none.yaml states none: give --request cpu=" in result.stderr
-    assert "can serve 0.5 of cpu" in replay("--hpa", alone, "--csv", load, "--request", "cpu=1").output
+    assert "needs 2.0 pod-hours" in replay("--hpa", alone, "--csv", load, "--request", "cpu=1").output
     beside = written(tmp_path / "beside.yaml", of_cpu, DEPLOYMENT)
-    assert "can serve 0.25 of cpu" in replay("--hpa", beside, "--csv", load).output
-    assert "can serve 1 of cpu" in replay("--hpa", beside, "--csv", load, "--request", "cpu=2000m").output
+    assert "needs 4.0 pod-hours" in replay("--hpa", beside, "--csv", load).output
+    assert "needs 1.0 pod-hours" in replay("--hpa", beside, "--csv", load, "--request", "cpu=2000m").output
 
 
 def test_several_hpas_are_compared(tmp_path: Path, hpa: Path, load: Path) -> None:
@@ -243,7 +245,19 @@ def test_metrics_of_different_kinds_with_the_same_name_are_refused(
 
 @pytest.mark.parametrize("output", ["table", "json", "csv"])
 def test_output_that_cannot_be_written_is_one_sentence(hpa: Path, load: Path, output: str) -> None:
-    command = [sys.executable, "-m", "autoscaler", "replay", "--hpa", str(hpa), "--csv", str(load), "-o", output]
+    command = [
+        sys.executable,
+        "-m",
+        "autoscaler",
+        "replay",
+        "--hpa",
+        str(hpa),
+        "--csv",
+        str(load),
+        "--pod-startup=1s",
+        "-o",
+        output,
+    ]
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ended.returncode == 1
@@ -299,7 +313,7 @@ def test_controller_imports_nothing_of_a_replay() -> None:
 def test_file_needs_no_library_of_prometheus(hpa: Path, load: Path) -> None:
     code = (
         "import sys\nfrom autoscaler.cli import main\n"
-        f"main(['replay', '--hpa', {str(hpa)!r}, '--csv', {str(load)!r}], standalone_mode=False)\n"
+        f"main(['replay', '--pod-startup=1s', '--hpa', {str(hpa)!r}, '--csv', {str(load)!r}], standalone_mode=False)\n"
         "print({name.partition('.')[0] for name in sys.modules}"
         " & {'prometheus_api_client', 'requests', 'plotly', 'matplotlib', 'optuna'})"
     )
@@ -317,7 +331,7 @@ def test_file_needs_no_library_of_prometheus(hpa: Path, load: Path) -> None:
 def test_missing_library_is_named(hpa: Path, load: Path, module: str, flags: list[str]) -> None:
     code = f"import sys; sys.modules[{module!r}] = None; from autoscaler.cli import main; main()"
     flags = [str(load) if flag == "LOAD" else flag for flag in flags]
-    command = [sys.executable, "-c", code, "replay", "--hpa", str(hpa), *flags]
+    command = [sys.executable, "-c", code, "replay", "--pod-startup=1s", "--hpa", str(hpa), *flags]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert "pip install 'milliscale[replay]'" in ended.stderr
@@ -375,7 +389,7 @@ async def test_hpa_of_the_cluster(tmp_path: Path, load: Path) -> None:
         flags = ["--kubeconfig", str(server.kubeconfig(tmp_path)), "--csv", str(load)]
         result = await asyncio.to_thread(replay, "--hpa", "shop/web", *flags)
         assert result.exit_code == 0, result.output
-        assert "can serve 0.25 of cpu" in result.output
+        assert "needs 4.0 pod-hours" in result.output
         result = await asyncio.to_thread(replay, "--hpa", "shop/other", *flags)
         assert result.exit_code == 1
         assert "there is no HorizontalPodAutoscaler shop/other in the cluster" in result.stderr
@@ -416,7 +430,7 @@ async def test_load_of_kept_decisions(autoscaler: tuple[str, Live], hpa: Path, t
     result = await asyncio.to_thread(replay, "--hpa", hpa, "--hpa", changed, "--server", url)
 
     assert result.exit_code == 0, result.output
-    assert f"shop/web ({hpa}): all 60 decisions are the same as the autoscaler's." in result.stdout
+    assert "shop/web: all 60 decisions are the same as the autoscaler's." in result.stdout
     assert "the decisions differ from the autoscaler's: 4 replicas instead of " in result.stdout
     rows = await asyncio.to_thread(replay, "--hpa", hpa, "--server", url, "-o", "csv")
     replicas = [(row["timestamp"], row["desiredReplicas"]) for row in csv.DictReader(rows.stdout.splitlines())]

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from autoscaler.core.model import HPA
-from replay.compare import compare
 from replay.load import Load
+from replay.output.comparison import compare
 from replay.output.documents import CSVDocument, Document, JSONDocument
 from replay.results import Replayed
 from replay.simulation import Settings, capacity_of, replay_hpa
@@ -49,12 +49,22 @@ class Summary(_Strict):
     overload_ratio: float | None
     at_max_seconds: float | None
     no_metrics_seconds: float | None
+    cost: float | None
+
+
+class Worst(_Strict):
+    start: str
+    end: str
+    overload_seconds: float
+    missing_pod_seconds: float
+    sentence: str
 
 
 class Replay(_Strict):
     hpa: str
     summary: Summary
     steps: list[Step]
+    worst: list[Worst]
 
 
 class Reality(_Strict):
@@ -64,12 +74,13 @@ class Reality(_Strict):
 class Whole(_Strict):
     version: int
     replays: list[Replay]
+    verdict: str
     reality: Reality | None = None
 
 
 def write(document: Document, hpas: Sequence[HPA], load: Load) -> Sequence[Replayed]:
     named = {f"shop/web-{number}": hpa for number, hpa in enumerate(hpas)}
-    return compare(named, load, Settings(capacity=capacity_of(hpas, load)), document=document).replays
+    return compare(named, load, Settings(capacity=capacity_of(hpas, {"": 100.0})), document=document).replays
 
 
 def json_of(hpas: Sequence[HPA], load: Load) -> tuple[Whole, Sequence[Replayed]]:
@@ -111,8 +122,8 @@ def test_a_gap_is_null() -> None:
 
 def test_json_without_specs_is_valid() -> None:
     file = io.StringIO()
-    JSONDocument(file).close(None)
-    assert msgspec.json.decode(file.getvalue(), type=Whole) == Whole(version=1, replays=[])
+    JSONDocument(file).close(None, verdict="")
+    assert msgspec.json.decode(file.getvalue(), type=Whole) == Whole(version=1, replays=[], verdict="")
 
 
 @pytest.mark.parametrize("name", ['a"b\\', "</script>", "line\nbreak", "🙂"])
@@ -121,7 +132,7 @@ def test_names_are_encoded(name: str) -> None:
     document = JSONDocument(file)
     document.begin(name, make_hpa())
     document.end(replay_hpa(make_hpa(), peak_load(), Settings()))
-    document.close(None)
+    document.close(None, verdict="")
     assert msgspec.json.decode(file.getvalue(), type=Whole).replays[0].hpa == name
 
 

@@ -12,9 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.hpa_files import named, parse_hpa_document, read_hpa_file
+from replay.hpa_files import parse_hpa_document, read_hpa_file
 from replay.load import ReplayError, metric_key
-from tests.replay.builders import cpu_metric, external_metric, hpa_document, pods_metric
+from replay.output.names import named
+from tests.replay.builders import cpu_metric, external_metric, hpa_document, make_hpa, pods_metric
 
 DEPLOYMENT: dict[str, Any] = {
     "apiVersion": "apps/v1",
@@ -140,17 +141,17 @@ def test_requests_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
     )
 
 
-def test_names_of_specs_differ(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    first = read_hpa_file(write(tmp_path, hpa_document(), hpa_document()))
-    second = read_hpa_file(write(tmp_path / "other", {**hpa_document(), "metadata": {"name": "api"}}))
+def test_names_of_further_specs_are_their_changes() -> None:
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 900}}
+    changed = make_hpa(pods_metric(average="85"), behavior=behavior)
+    hpas = [make_hpa(), make_hpa(), changed, make_hpa(cpu_metric(60), min_replicas=3), changed]
 
-    names = list(named([*first, *second]))
-
-    assert names == [
-        f"shop/web ({tmp_path}/hpa.yaml) #1",
-        f"shop/web ({tmp_path}/hpa.yaml) #2",
-        "default/api",
+    assert list(named(hpas)) == [
+        "shop/web",
+        "shop/web again",
+        "target 85, scaleDown.stabilizationWindowSeconds 900",
+        "target 60%, metric rps removed, minReplicas 3 and 1 more",
+        "target 85, scaleDown.stabilizationWindowSeconds 900 #2",
     ]
 
 

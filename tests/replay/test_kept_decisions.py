@@ -242,7 +242,8 @@ def test_requests_of_earlier_releases_are_calculated_from_usage_and_utilization(
     load = load_of(live, [without_totals(each) for each in live.records])
     assert load.requests["cpu"] == pytest.approx(REQUESTS["cpu"], rel=0.03)
     cpu = load.requests["cpu"]
-    assert load.notes == [f"What a pod requests is calculated from the recorded usage and utilization: cpu {cpu}m."]
+    (note,) = load.notes
+    assert note.startswith(f"What a pod requests is calculated from the recorded usage and utilization: cpu {cpu}m; ")
 
 
 def test_latest_requests_keep_the_utilization_of_earlier_pods() -> None:

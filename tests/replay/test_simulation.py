@@ -324,39 +324,15 @@ def test_a_range_of_years_is_an_error() -> None:
 # --- capacity
 
 
-def test_capacity_defaults_to_the_targets_per_pod() -> None:
-    hpa = make_hpa(
-        pods_metric(average="100"),
-        external_metric(value="5"),
-        cpu_metric(utilization=50),
-        object_metric(averageValue="2"),
-    )
+def test_capacity_is_of_the_metrics_of_all_hpas_and_not_known_unless_given() -> None:
+    first = make_hpa(external_metric(selector={"queue": "mail"}, value="5"))
+    second = make_hpa(pods_metric(average="100"))
 
-    assert capacity_of([hpa], load_of(requests={"cpu": 500}, x=[1])) == {
-        "rps": 100.0,
-        "cpu": 0.25,
-        "Service/front/hits": 2.0,
-    }
-
-
-def test_capacity_is_of_the_metrics_of_all_hpas() -> None:
-    first = make_hpa(external_metric(value="5"))
-    second = make_hpa(external_metric(averageValue="7"), pods_metric(average="100"))
-    third = make_hpa(pods_metric(average="80"))
-
-    assert capacity_of([first, second, third], load_of(x=[1])) == {"queue": 7.0, "rps": 100.0}
-    assert capacity_of([first, second], load_of(x=[1]), {"rps": 90.0}) == {"queue": 7.0, "rps": 90.0}
-    assert capacity_of([first, third], load_of(x=[1]), {"": 3.0}) == {"queue": 3.0, "rps": 80.0}
-
-
-def test_capacity_of_the_user_comes_first() -> None:
-    hpa = make_hpa(external_metric(selector={"queue": "mail"}, value="5"), pods_metric(average="100"))
-    load = load_of(x=[1])
-
-    assert capacity_of([hpa], load, {"queue": 3.0}) == {"queue{queue=mail}": 3.0, "rps": 100.0}
-    assert capacity_of([hpa], load, {"": 3.0, "rps": 120.0}) == {"queue{queue=mail}": 3.0, "rps": 120.0}
+    assert capacity_of([first, second], {}) == {}
+    assert capacity_of([first, second], {"rps": 90.0, "queue": 3.0}) == {"queue{queue=mail}": 3.0, "rps": 90.0}
+    assert capacity_of([first, second], {"": 3.0}) == {"queue{queue=mail}": 3.0}
     with pytest.raises(ReplayError, match=r"--capacity names rpm, which is not a metric of the HPAs: queue"):
-        capacity_of([hpa], load, {"rpm": 3.0})
+        capacity_of([first, second], {"rpm": 3.0})
 
 
 # --- results

@@ -7,9 +7,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from replay.output.comparison import Comparison, notes, rows
+from replay.output.comparison import Comparison, duration, notes, rows, verdicts, worst_moments
 from replay.output.table import print_table
 from replay.results import Summary
+from tests.replay.builders import load_of
 from tests.replay.comparisons import compare
 
 
@@ -45,13 +46,13 @@ def test_every_figure_of_the_summary_has_a_row() -> None:
         "pod-hours",
         "scale events",
         "flaps",
-        "seconds in overload",
+        "time in overload",
         "requests in overload",
         "of all requests",
-        "seconds at maxReplicas",
-        "seconds without metrics",
+        "time at maxReplicas",
+        "time without metrics",
     ]
-    assert len(labels) == len(Summary.__struct_fields__) - 1, "all but the length"
+    assert len(labels) == len(Summary.__struct_fields__) - 2, "all but the length and the cost"
 
 
 def test_figures_are_those_of_the_summary() -> None:
@@ -64,7 +65,7 @@ def test_figures_are_those_of_the_summary() -> None:
         str(summary.max_replicas),
         f"{summary.pod_hours:.1f}",
     ]
-    assert cells[-1] == "120"
+    assert cells[-1] == "2m"
 
 
 @pytest.mark.parametrize(
@@ -75,25 +76,94 @@ def test_figures_are_those_of_the_summary() -> None:
         (100.0, 100.2, "=", None),
         (1.0, 40.0, "x40", False),
         (0.0, 40.0, "", None),
-        (None, 40.0, "", None),
-        (40.0, None, "", None),
     ],
 )
-def test_figures_are_compared_with_the_first_column(
-    base: float | None, own: float | None, change: str, better: bool | None
+def test_figures_are_compared_with_the_first_column(base: float, own: float, change: str, better: bool | None) -> None:
+    comparison = compare("70", "90")
+    comparison = with_summary(comparison, 0, pod_hours=base)
+    comparison = with_summary(comparison, 1, pod_hours=own)
+    first, second = row(comparison, "pod-hours")
+    assert first[1:] == ("", None)
+    assert second[1:] == (change, better)
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "text", "change", "better"),
+    [
+        (0.0, 40.0, "40s", "+40s", False),
+        (900.0, 150.0, "2m30s", "-12m30s", True),
+        (3.0, 0.5, "0", "-2s", None),  # less than a thousandth of the hour
+        (5.0, 5.0, "5s", "", None),
+        (None, 40.0, "40s", "", None),
+        (40.0, None, "-", "", None),
+    ],
+)
+def test_times_differ_by_times_and_count_from_a_thousandth_on(
+    base: float | None, own: float | None, text: str, change: str, better: bool | None
 ) -> None:
     comparison = compare("70", "90")
     comparison = with_summary(comparison, 0, overload_seconds=base)
     comparison = with_summary(comparison, 1, overload_seconds=own)
-    first, second = row(comparison, "seconds in overload")
-    assert first[1:] == ("", None)
-    assert second[1:] == (change, better)
+    assert row(comparison, "time in overload")[1] == (text, change, better)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0"), (59.6, "1m"), (150, "2m30s"), (3600, "1h"), (27_661, "7h41m"), (261_660, "3d1h"), (950_400, "11d")],
+)
+def test_durations_have_two_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_verdict_is_the_first_line_and_has_cost_and_overload() -> None:
+    comparison = compare("70", "98", pod_cost=0.5)
+    first, second = (replayed.summary for replayed in comparison.replays)
+    assert first.cost == first.pod_hours / 2
+    saved, cost = (first.pod_hours - second.pod_hours) / 2, first.pod_hours / 2
+    percent = round(100 * (1 - second.pod_hours / first.pod_hours))
+    assert first.overload_seconds is not None
+    assert second.overload_seconds is not None
+    assert printed(comparison).splitlines()[0] == (
+        f"shop/web-98 needs {percent}% fewer pod-hours than shop/web-70 in 1h (saves {saved:,.2f} of {cost:,.2f}); "
+        f"overload rises from {duration(first.overload_seconds)} to {duration(second.overload_seconds)}, worst on Thu "
+        "2026-05-28 20:38."
+    )
+    assert row(comparison, "cost")[0][0] == f"{cost:.2f}"
+
+
+def test_verdict_without_capacity_says_that_overload_is_unknown() -> None:
+    comparison = compare("70", reality=True)
+    unknown = [with_summary(comparison, 0, overload_seconds=None)]
+    assert "in 1h; overload is unknown without --capacity." in verdicts(unknown[0])[0]
+
+
+def test_worst_moments_have_the_decision_with_the_most_overload() -> None:
+    comparison = compare("70", "98")
+    (_, (moment, *_)), *_ = reversed(worst_moments(comparison))
+    assert moment.text.startswith("Thu 2026-05-28 20:38:40 for ")
+    assert "pod-minutes short" in moment.text
+    assert moment.sentence.startswith("stays at 13: rps is 118.95 against a target of 98 per pod")
+    assert f"  {moment.text}  {moment.sentence}" in printed(comparison).splitlines()
+
+
+def test_overloads_with_short_breaks_are_one_moment_and_ten_are_shown() -> None:
+    def values(pause: int) -> list[float]:
+        return ([100.0] * pause + [900.0] * 3) * 12
+
+    (short,) = compare("90", load=load_of(rps=values(20))).replays
+    assert len(short.worst) == 1
+    assert short.worst[0].overload_ms == short.summary.overload_seconds * 1000
+    (long,) = compare("90", load=load_of(rps=values(60))).replays
+    assert len(long.overloads) > 10
+    assert len(long.worst) == 10
+    missing = [each.missing_pod_seconds for each in long.worst]
+    assert missing == sorted(missing, reverse=True)
 
 
 def test_reality_is_the_first_column_and_has_no_figures_of_a_spec() -> None:
     comparison = compare("70", reality=True)
     assert [each.name for each in comparison.columns] == ["reality", "shop/web-70"]
-    assert [cell[0] for cell in row(comparison, "seconds at maxReplicas")] == ["-", "600"]
+    assert [cell[0] for cell in row(comparison, "time at maxReplicas")] == ["-", "10m"]
     assert row(comparison, "pod-hours")[0][0] == "18.0"
     assert row(comparison, "pod-hours")[1][1].endswith("%")
 
@@ -101,7 +171,7 @@ def test_reality_is_the_first_column_and_has_no_figures_of_a_spec() -> None:
 def test_output_to_a_file_is_plain_and_not_wrapped() -> None:
     text = printed(compare(*map(str, range(50, 100, 5)), reality=True))
     assert "\x1b" not in text
-    (head,) = [line for line in text.splitlines() if "reality" in line and "shop" in line]
+    (head,) = [line for line in text.splitlines() if line.strip().startswith("reality") and "shop" in line]
     assert len(re.findall(r"shop/web-\d+", head)) == 10
     assert re.search(r"pod-hours +18\.0 +\d+\.\d \([-+]\d+%\)", text)
 
@@ -115,7 +185,7 @@ def test_names_cannot_move_the_cursor() -> None:
     text = printed(compare("70", name="a\x1b[2Jb\r[red]c[/red]"))
     assert "\x1b" not in text
     assert "\r" not in text
-    assert "a?[2Jb?[red]c[/red]-70" in text
+    assert "a\ufffd[2Jb\ufffd[red]c[/red]-70" in text
 
 
 def test_notes_tell_time_gaps_and_assumptions() -> None:
@@ -130,7 +200,15 @@ def test_notes_tell_time_gaps_and_assumptions() -> None:
 def test_notes_say_that_overload_is_not_known_without_a_capacity() -> None:
     comparison = compare("70")
     comparison = replace(comparison, settings=replace(comparison.settings, capacity={}))
-    assert any("not known without a capacity" in note for note in notes(comparison))
+    assert notes(comparison)[-1].endswith("Overload is unknown without what one ready pod can serve: give --capacity.")
+
+
+def test_capacity_that_reality_showed_is_a_bound() -> None:
+    comparison = compare("70", reality=True)
+    comparison = replace(comparison, settings=replace(comparison.settings, capacity={}))
+    assert "One ready pod can serve at least 85 of rps, which reality carried on Thu 2026-05-28 20:46:40." in " ".join(
+        notes(comparison)
+    )
 
 
 def test_many_gaps_are_counted() -> None:

@@ -151,7 +151,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def run(files: tuple[Path, Path], *arguments: str | Path) -> Result:
     hpa, load = files
-    common = ("--hpa", hpa, "--csv", load, "--step", "1m", "--jobs", "1", "--trials", "10")
+    common = ("--hpa", hpa, "--csv", load, "--step", "1m", "--jobs", "1", "--trials", "10", "--pod-startup", "30s")
     return CliRunner().invoke(main, ["tune", *map(str, (*common, *arguments))], prog_name="autoscaler")
 
 
@@ -214,7 +214,11 @@ def test_command_prints_json(files: tuple[Path, Path], tmp_path: Path) -> None:
         (["--max-overload", "101%"], 2, "101% is not between 0% and 100%"),
         (["--objective", "flaps"], 2, "'flaps' is not one of 'pod-hours', 'overload'"),
         (["--train", "95%"], 2, "95% is not between 10% and 90%"),
-        (["--from", "1780000000", "--to", "1780000600"], 1, "10 minutes of load are too short to tune on"),
+        (
+            ["--capacity", "100", "--from", "1780000000", "--to", "1780000600"],
+            1,
+            "10 minutes of load are too short to tune on",
+        ),
     ],
 )
 def test_errors_are_one_sentence(files: tuple[Path, Path], arguments: list[str], status: int, message: str) -> None:
@@ -233,7 +237,7 @@ def test_several_hpas_are_an_error(files: tuple[Path, Path]) -> None:
 def test_bounds_that_leave_nothing_are_an_error(files: tuple[Path, Path], tmp_path: Path) -> None:
     bounds = tmp_path / "bounds.yaml"
     bounds.write_text(yaml.safe_dump({**ONLY_TARGET, "target": "given"}))
-    result = run(files, "--bounds", bounds)
+    result = run(files, "--bounds", bounds, "--capacity", "100")
     assert "the bounds leave nothing to search: give a range to a field" in result.stderr
 
 
@@ -242,9 +246,10 @@ def test_zero_load_is_an_error() -> None:
         tuned_on([0.0] * 120)
 
 
-def test_without_capacity_the_report_says_what_is_assumed(files: tuple[Path, Path], only_target: Path) -> None:
-    result = run(files, "--bounds", only_target)
-    assert "What a pod can serve of rps is taken to be the given target" in result.stdout
+def test_without_capacity_nothing_is_searched(files: tuple[Path, Path]) -> None:
+    result = run(files)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: what a pod of shop/web can serve is not known, so overload is not")
 
 
 def test_figures_add_up() -> None:

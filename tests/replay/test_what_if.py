@@ -37,7 +37,7 @@ CONFIG = Config(tolerance=0.05, downscale_stabilization_ms=90_000)
 async def result_of(
     live: Live, changed: HPA | None = None, *, records: list[DecisionRecord] | None = None, **options: Any
 ) -> WhatIfResult:
-    settings = {"config": live.config, "pod_startup": 30.0, "capacity": {}, **options}
+    settings = {"config": live.config, "pod_startup": None, "capacity": {}, **options}
     return await what_if(live.hpa, changed or live.hpa, iter(records or live.records), **settings)
 
 
@@ -135,7 +135,7 @@ async def test_number_of_pods_is_limited() -> None:
     live.run([200.0] * 4)
     changed = make_hpa(min_replicas=2_000_000_000, max_replicas=2_147_483_647)
     with pytest.raises(WhatIfError, match="at most 10000 replicas, and this one would have 2000000000"):
-        await result_of(live, changed)
+        await result_of(live, changed, pod_startup=30)
 
 
 async def test_event_loop_runs_while_a_replay_is_computed() -> None:

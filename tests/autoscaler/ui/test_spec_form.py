@@ -167,7 +167,7 @@ def test_assumptions_are_read() -> None:
     form = form_of(hpa_of(*ALL_METRICS), startup="1m30s", capacity__0="150", capacity__3="2500m", capacity__1="")
     assert form.pod_startup == 90.0
     assert form.capacity == {0: 150.0, 3: 2.5}
-    assert form_of(hpa_of()).pod_startup == 30.0
+    assert form_of(hpa_of()).pod_startup is None
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ async def test_page_without_parameters_is_the_form_with_the_present_spec(live: L
         "target.0": "100",
         "target.1": "80",
         "down.window": "",
-        "startup": "30s",
+        "startup": "",
         "capacity.0": "",
         "capacity.1": "",
     }
@@ -81,7 +81,7 @@ async def test_result_is_that_of_the_replay_package(live: Live) -> None:
     changed = make_hpa(
         pods_metric("rps", "50"), cpu_metric(80), behavior={"scaleDown": {"stabilizationWindowSeconds": 60}}
     )
-    expected = await what_if(live.hpa, changed, live.records, config=live.config, pod_startup=30, capacity={0: 120.0})
+    expected = await what_if(live.hpa, changed, live.records, config=live.config, pod_startup=None, capacity={0: 120.0})
     table = page.find("section", id="result").find("table")
     assert [each.text for each in table.find_all("th", scope="col")][1:] == list(expected.header)
     rows = [[cell.text for cell in (*row.find_all("th"), *row.find_all("td"))] for row in table.find_all("tr")[1:]]
@@ -151,7 +151,7 @@ async def test_hpa_of_the_other_api_keeps_its_group(live: Live) -> None:
     page = await controller_of(live).html(*PATH, group="milliscale.io")
     assert page.find("input", name="group").attributes["value"] == "milliscale.io"
     assert not page.find_all("table")
-    page = await controller_of(live).html(*PATH, group="milliscale.io", maxReplicas="9")
+    page = await controller_of(live).html(*PATH, group="milliscale.io", maxReplicas="9", startup="30s")
     assert "apiVersion: milliscale.io/v1" in page.find("pre").text
 
 

@@ -1,0 +1,134 @@
+"""Which settings of a controller explain the real replicas, where its flags cannot be read.
+
+kube-controller-manager serves its flags to nobody whom a cluster's users could ask. So the spec that was in force is
+replayed over the first hours with usual values of each setting, and the settings whose replicas are the nearest to the
+real ones are taken for the whole load, if they are near enough.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, Final
+
+from autoscaler.core.model import HPA, ResourceMetric
+from kube.values.durations import format_duration
+from replay.load import Load
+from replay.output.charts import Line, replicas_line
+from replay.results import Replayed
+from replay.simulation import Settings, replay_hpa, replay_reality
+
+HOURS: Final = 6
+"""The length of the time that is replayed with all values."""
+READ_STEP_MS: Final = 5_000
+"""At which its load is to be read, for all sync periods."""
+MIN_SCALES: Final = 4
+"""With less, the replicas say little about the settings."""
+_USUAL: Final = {
+    "step": (15_000, 5_000, 10_000, 20_000, 30_000, 60_000),
+    "downscale_stabilization": (300_000, 0, 30_000, 60_000, 120_000, 180_000, 600_000, 900_000),
+    "tolerance": (0.1, 0.01, 0.02, 0.05, 0.15, 0.2),
+    "initial_readiness_delay": (30_000, 10_000, 60_000, 120_000),
+}
+"""{parameter of a flag: its values, kube-controller-manager's default first}; durations in milliseconds."""
+_WORDS: Final = {
+    "step": "sync period",
+    "downscale_stabilization": "downscale stabilization",
+    "tolerance": "tolerance",
+    "initial_readiness_delay": "initial readiness delay",
+}
+_ROUNDS: Final = 3
+_POD_HOURS: Final = 0.02
+_SCALES: Final = 0.15
+
+
+def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tuple[Settings, str]:
+    """Return the settings that explain the recorded replicas, and a sentence about them.
+
+    Args:
+        hpa: the spec that was in force.
+        load: the first hours, with the real replicas.
+        settings: otherwise.
+        given: the parameters of the flags that the user gave; they are not changed.
+    """
+    reality = replay_reality(load, settings)
+    length = format_duration((load.end_ms - load.start_ms) / 1000)
+    if reality is None:
+        return settings, ""
+    if len(reality.scales) < MIN_SCALES:
+        return settings, (
+            f"The real replicas change {len(reality.scales)} times in the first {length}, which does not show the "
+            "controller's settings: those given and the defaults are assumed."
+        )
+    names = [name for name in _USUAL if name not in given]
+    if not any(isinstance(spec.source, ResourceMetric) for spec in hpa.spec.metrics):
+        names = [name for name in names if name != "initial_readiness_delay"]
+    found = _nearest(names, lambda values: _distance(hpa, load, _with(settings, values), reality))
+    nearest = _with(settings, found)
+    replayed = replay_hpa(hpa, load, nearest, sentences=False)
+    hours = replayed.summary.pod_hours / reality.summary.pod_hours - 1
+    shown = ", ".join(f"{_WORDS[name]} {_text(name, value)}" for name, value in found.items())
+    compared = (
+        f"{hours:+.1%} pod-hours, {replayed.summary.scale_events} instead of {reality.summary.scale_events} scale "
+        f"events in the first {length}"
+    )
+    allowed = max(1.0, _SCALES * reality.summary.scale_events)
+    if abs(hours) > _POD_HOURS or abs(replayed.summary.scale_events - reality.summary.scale_events) > allowed:
+        return settings, (
+            f"No usual settings of a controller explain the real replicas; the nearest are {shown} ({compared}): give "
+            "the controller's flags, and the spec that was in force as the first --hpa. The defaults are assumed."
+        )
+    return nearest, f"The real replicas are explained by {shown} ({compared}), which are assumed for all of the time."
+
+
+def _nearest(names: Iterable[str], distance: Callable[[dict[str, Any]], float]) -> dict[str, Any]:
+    """Return the value of each setting with the least distance; one setting is changed at a time."""
+    values = {name: _USUAL[name][0] for name in names}
+    known = {tuple(values.values()): distance(values)}
+    for _ in range(_ROUNDS):
+        before = dict(values)
+        for name in values:
+            for value in _USUAL[name]:
+                tried = {**values, name: value}
+                key = tuple(tried.values())
+                if key not in known:
+                    known[key] = distance(tried)
+                if known[key] < known[tuple(values.values())]:
+                    values = tried
+        if values == before:
+            break
+    return values
+
+
+def _with(settings: Settings, values: dict[str, Any]) -> Settings:
+    flags = {f"{name}_ms" if name != "tolerance" else name: value for name, value in values.items() if name != "step"}
+    config = dataclasses.replace(settings.config, **flags)
+    return dataclasses.replace(settings, config=config, step_ms=values.get("step", settings.step_ms))
+
+
+def _distance(hpa: HPA, load: Load, settings: Settings, reality: Replayed) -> float:
+    """Return the mean difference of the replicas, times the reality's length; and the difference in scale events."""
+    replayed = replay_hpa(hpa, load, settings, sentences=False)
+    area = sum(
+        abs(first - second) * length
+        for length, first, second in _together(replicas_line(replayed), replicas_line(reality))
+    )
+    events = abs(replayed.summary.scale_events - reality.summary.scale_events) / reality.summary.scale_events
+    return area / 3_600_000 / reality.summary.pod_hours + events / 10
+
+
+def _together(first: Line, second: Line) -> Iterator[tuple[int, float, float]]:
+    """Yield (length, value of the first, value of the second) of each time in which both are constant."""
+    points = sorted(
+        [(time, 0, value) for time, value in zip(first.times_ms, first.values, strict=True)]
+        + [(time, 1, value) for time, value in zip(second.times_ms, second.values, strict=True)]
+    )
+    values = [first.values[0], second.values[0]]
+    for (time, which, value), (following, _, _) in itertools.pairwise(points):
+        values[which] = value
+        yield following - time, values[0], values[1]
+
+
+def _text(name: str, value: Any) -> str:
+    return f"{value:g}" if name == "tolerance" else format_duration(value / 1000)

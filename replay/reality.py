@@ -1,0 +1,65 @@
+"""What a recording shows of the real pods: how long they took to become ready, and the load that they carried."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from typing import Final
+
+from replay.load import Load, Series, Startup
+
+_PODS: Final = "the median of {} times at which the replicas were raised"
+
+
+def startup_of(load: Load) -> Startup | None:
+    """Return how long new pods took to become ready, by the recorded replicas and ready replicas; None: unknown.
+
+    Readiness came between two samples, and counts from the middle between them.
+    """
+    replicas, ready = load.replicas, load.ready_replicas
+    if load.startup is not None or replicas is None or ready is None:
+        return load.startup
+    durations = [
+        found
+        for raised_ms, wanted, until_ms in _raises(replicas, load)
+        if (found := _until_ready(ready, raised_ms, wanted, until_ms)) is not None
+    ]
+    return Startup(round(statistics.median(durations)), _PODS.format(len(durations))) if durations else None
+
+
+def carried(load: Load, key: str) -> tuple[float, int] | None:
+    """Return the highest load of a metric per ready pod, and its time; None if no ready pods are recorded."""
+    ready = load.ready_replicas or load.replicas
+    if ready is None or key not in load.series:
+        return None
+    found = [
+        (value / pods, at_ms)
+        for start_ms, end_ms, pods in ready.segments(load.start_ms, load.end_ms)
+        if pods >= 1
+        for at_ms, _, value in load.series[key].segments(start_ms, end_ms)
+        if not math.isnan(value)
+    ]
+    return max(found, default=None)
+
+
+def _raises(replicas: Series, load: Load) -> Iterator[tuple[int, int, int]]:
+    """Yield (time, replicas, end of the time in which there are at least as many) of each rise of the replicas."""
+    changes = [
+        (start, round(value)) for start, _, value in replicas.segments(load.start_ms, load.end_ms) if value == value
+    ]
+    before = changes[0][1] if changes else 0
+    for index, (start, value) in enumerate(changes):
+        if value > before:
+            lower = (later for later, other in changes[index:] if other < value)
+            yield start, value, next(lower, load.end_ms)
+        before = value
+
+
+def _until_ready(ready: Series, raised_ms: int, wanted: int, until_ms: int) -> float | None:
+    before_ms = raised_ms
+    for at_ms, _, value in ready.segments(raised_ms, until_ms):
+        if value >= wanted:
+            return (before_ms + at_ms) / 2 - raised_ms
+        before_ms = at_ms
+    return None
