@@ -28,7 +28,9 @@ def test_example_prints_the_table_of_the_page(tmp_path: Path, monkeypatch: pytes
         (tmp_path / name).write_text(text)
     (tmp_path / "load.csv.gz").symlink_to(TRACES / "ms_db_app.csv.gz")
     monkeypatch.chdir(tmp_path)
-    (command,) = re.findall(r"^\$ python -m autoscaler replay (.* --hpa proposed\.yaml .*\n.*)$", PAGE, re.MULTILINE)
+    (command,) = re.findall(
+        r"^\$ python -m autoscaler replay (.* --hpa proposed\.yaml --capacity .*\n.*)$", PAGE, re.MULTILINE
+    )
     (printed,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 
     result = CliRunner().invoke(replay, command.replace("\\\n", " ").split(), catch_exceptions=False)
