@@ -34,6 +34,7 @@ _OF_AUTOSCALER: Final = ("horizontal-pod-autoscaler-", "feature-gates")
 _OF_THE_POD: Final = ("prometheus-auth-incluster", "prometheus-proxy-url")
 """Flags that mean nothing outside the cluster, as those that name files."""
 _HIDDEN: Final = re.compile(f"{SECRET}@|[?#]{SECRET}")
+_FORWARDED: Final = re.compile(r"https?://127\.0\.0\.1:\d+")
 _SYNC_PERIOD: Final = "horizontal-pod-autoscaler-sync-period"
 
 
@@ -61,7 +62,7 @@ def fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str,
         except click.ClickException:
             click.echo(f"Note: the flags of the controller are the defaults: {error.message}", err=True)
             return
-        flags = _flags_in_arguments(pod, why=error.message)
+        flags = _flags_in_arguments(pod, why=_of_pod(error.message, pod))
     if not server and _SYNC_PERIOD in flags:
         _fill_in(values, {"step": flags[_SYNC_PERIOD]}, ("step",))
     _fill_in(values, flags, _OF_AUTOSCALER)
@@ -122,10 +123,17 @@ def _adapter_config(kubectl: Kubectl, pod: Pod) -> tuple[ConfigPage, str]:
             url = f"https://127.0.0.1:{port}{CONFIG_PATH}"
             # The certificate is for other names. Nothing secret is sent, and the API server chose the pod.
             return msgspec.json.decode(asyncio.run(get_page(url, verified=False)), type=ConfigPage), ""
-    except click.ClickException as error:
+    except KubectlError as error:
         return ConfigPage(flags={}), error.message
+    except click.ClickException as error:
+        return ConfigPage(flags={}), _of_pod(error.message, pod)
     except msgspec.MsgspecError as error:
         return ConfigPage(flags={}), f"the response is not the adapter's configuration: {error}"
+
+
+def _of_pod(message: str, pod: Pod) -> str:
+    """Return a message with the pod's name for the URL of its forwarded port."""
+    return _FORWARDED.sub(f"pod {pod.name}", message)
 
 
 def _rules_needed(parameter: str, pod: Pod, why: str) -> click.ClickException:

@@ -35,6 +35,12 @@ class _Header(msgspec.Struct):
     version: int
 
 
+class _Status(msgspec.Struct):
+    """The error of an API server, and of the adapter."""
+
+    message: str
+
+
 def _server(text: str) -> str:
     try:
         parts = urlsplit(text)
@@ -137,7 +143,7 @@ async def get_page(url: str, query: Mapping[str, str] | None = None, *, verified
                 if len(content) > _MAX_BYTES:
                     raise click.ClickException(f"{url}: the response is larger than {_MAX_BYTES} bytes")
             if response.status != 200:
-                text = bytes(content[:_MAX_ERROR_BYTES]).decode(errors="replace").strip()
+                text = _error_text(bytes(content))
                 raise click.ClickException(f"{url}: {text or response.reason} ({response.status})")
             return bytes(content)
     except TimeoutError as error:
@@ -150,3 +156,11 @@ async def get_page(url: str, query: Mapping[str, str] | None = None, *, verified
         raise click.ClickException(f"{url} cannot be read: {reason}; {_HINT}") from error
     except (aiohttp.ClientError, ValueError, OSError) as error:
         raise click.ClickException(f"{url} cannot be read: {error}") from error
+
+
+def _error_text(content: bytes) -> str:
+    try:
+        text = msgspec.json.decode(content, type=_Status).message
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        text = content[:_MAX_ERROR_BYTES].decode(errors="replace")
+    return text[:_MAX_ERROR_BYTES].strip()

@@ -129,6 +129,7 @@ async def running(
     relist_interval: float = 60.0,
     shutdown_delay: float = 0.05,
     ui_address: UIAddress | None = None,
+    debug_endpoints: str = "local",
 ) -> AsyncIterator[Running]:
     """Run `serve` with these rules, where PROMETHEUS becomes a URL; `hold` delays a list: "pods" or "series"."""
     authorities = Authorities()
@@ -157,6 +158,7 @@ async def running(
             serving=ServingOptions(bind_address=LOOPBACK, port=client.port, shutdown_delay=shutdown_delay),
             auth=AuthOptions(tls=TLSOptions(certificate=pair)),
             ui_address=ui_address,
+            debug_endpoints=debug_endpoints,
         )
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(serve(options, load_rules(options.config)))
@@ -326,6 +328,17 @@ async def test_pages_show_the_rules_that_are_active(tmp_path: Path) -> None:
             return "the last good rules stay in use" in await page("/")
 
         assert await eventually(is_refused, within=20.0)
+
+
+@pytest.mark.parametrize(("debug_endpoints", "status"), [("local", 200), ("off", 403)])
+async def test_local_clients_read_the_configuration_unless_it_is_off(
+    debug_endpoints: str, status: int, tmp_path: Path
+) -> None:
+    async with running(tmp_path, PACKETS, debug_endpoints=debug_endpoints) as adapter, adapter.connection():
+        reply = await adapter.client.request("/debug/config")
+        assert reply.status == status
+        assert (b"packets_total" in reply.body) is (status == 200)
+        assert (await adapter.client.request("/debug/rules")).status == 403
 
 
 async def test_connections_to_named_servers_stay_open_before_the_first_reload(tmp_path: Path) -> None:

@@ -135,8 +135,19 @@ async def test_configuration_is_read_from_a_pod_without_credentials(tmp_path: Pa
         running.kubectl = dataclasses.replace(running.kubectl, port=served.port)
         result = await asyncio.to_thread(running.run, page=get_page)
         assert served.api.reviews == []
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert running.rules == RULES
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert running.rules == RULES
+
+
+async def test_error_of_an_adapter_that_refuses_the_page_is_a_sentence(tmp_path: Path) -> None:
+    running = adapter(prometheus_url=URL)
+    async with served_adapter(tmp_path) as served:
+        running.kubectl = dataclasses.replace(running.kubectl, port=served.port)
+        result = await asyncio.to_thread(running.run, page=get_page)
+    forbidden = 'forbidden: User "system:anonymous" cannot get path "/debug/config" (403)'
+    assert result.stderr.startswith(
+        f"Error: the rules of pod adapter-1 cannot be read: pod adapter-1/debug/config: {forbidden}; give --config "
+    )
 
 
 ARGUMENTS = (
@@ -176,9 +187,7 @@ def test_flags_of_an_adapter_that_does_not_show_them_are_those_in_the_arguments_
     running = Adapter({}, arguments=ARGUMENTS, status=403)
     result = running.run(f"--config={tmp_path / 'rules.yaml'}")
     assert result.exit_code == 0
-    assert result.stderr.startswith(
-        "Note: the flags are those in the arguments of pod adapter-1: https://127.0.0.1:4000"
-    )
+    assert result.stderr.startswith("Note: the flags are those in the arguments of pod adapter-1: pod adapter-1/debug")
     names = ("prometheus_url", "prometheus_insecure_skip_tls_verify", "metrics_relist_interval", "prometheus_headers")
     assert [running.values[name] for name in names] == [
         *("http://127.0.0.1:4000/", True, 60.0),
