@@ -15,7 +15,7 @@ import asyncio
 import random as _random
 import time
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -89,9 +89,9 @@ class RuleStates(Protocol[U_contra]):
         """Called once all rules of a user that a list is for are set."""
 
 
-class _Use(NamedTuple):
+class _Use(msgspec.Struct, frozen=True):
     states: RuleStates[Any]
-    rules: list[AnyRule]
+    rules: tuple[AnyRule, ...]
 
 
 def seconds_to_next(failures: int, interval: float, *, random: Callable[[], float] = _random.random) -> float:
@@ -178,7 +178,7 @@ class Listings:
         for listing in rules:
             if listing in lacking or listing not in self._uses:
                 self._list_at_once(listing)
-            self._uses.setdefault(listing, {})[user] = _Use(states, rules[listing])
+            self._uses.setdefault(listing, {})[user] = _Use(states, tuple(rules[listing]))
 
     def list_again(self, user: Hashable) -> None:
         """List all that a user needs at once."""

@@ -217,6 +217,14 @@ class RuleSets:
         """The active rule set."""
         return self._current
 
+    def router(self) -> Router:
+        """Return the router of the active rule set."""
+        return self._current.router
+
+    def list_again(self) -> None:
+        """List the series of the active rules at once."""
+        self._current.catalog.list_again()
+
     def readiness(self) -> str | None:
         """Return None if ready, else the reason why not. Once ready, it stays ready with any later rules."""
         return self._current.catalog.readiness()

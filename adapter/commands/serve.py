@@ -158,13 +158,13 @@ class _Adapter:
             options.config,
             rules,
             self._rule_sets.apply,
-            list_again=lambda: self._rule_sets.current.catalog.list_again(),
+            list_again=self._rule_sets.list_again,
             telemetry=rule_telemetry,
         )
         server = RequestServer(
             authenticator=self._auth.authenticator,
             authorizer=self._auth.authorizer,
-            router=lambda: self._rule_sets.current.router,
+            router=self._rule_sets.router,
             telemetry=telemetry,
             limits=serving.limits,
             is_overloaded=overload_check(serving.limits),
@@ -224,7 +224,7 @@ class _Adapter:
         """Drop the series of removed metrics periodically, even if nothing scrapes /metrics."""
         while True:
             await asyncio.sleep(_DROP_TELEMETRY_SECONDS)
-            self._telemetry.drop_unknown_resources(self._rule_sets.current.router.knows)
+            self._telemetry.drop_unknown_resources(self._rule_sets.router().knows)
 
     def _health(self) -> Health:
         return Health(

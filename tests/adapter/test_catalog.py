@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.listings import Listings
 from adapter.catalog.rule_states import RuleState
 from adapter.prometheus import PrometheusQueryError, PrometheusUnavailable
 from adapter.rules import RulesFile, parse_rules
@@ -160,6 +164,17 @@ async def test_resource_of_a_short_rule_is_looked_up_again(tmp_path: Path) -> No
         env.mapper._groups.clear()
         await env.catalog.relist()
         assert env.catalog.find_custom(PODS, "m") is not None
+
+
+async def test_catalog_of_a_rule_that_was_only_tried_is_freed(tmp_path: Path) -> None:
+    async with metrics_env(tmp_path, TWO, CannedPrometheus()) as env:
+        listings = Listings(env.prometheus, env.mapper, max_age=120.0)
+        catalog = Catalog(TWO, listings, env.mapper, logs=False)
+        await catalog.relist()
+        freed = weakref.ref(catalog)
+        del catalog, listings
+        gc.collect()
+        assert freed() is None
 
 
 async def test_ready_without_rules(tmp_path: Path) -> None:
