@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 from click.core import ParameterSource
+from yarl import URL
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
@@ -46,7 +47,6 @@ _FLAGS = (
     click.option(
         "--config",
         type=FILE,
-        required=True,
         help="The rules file, or a ConfigMap, manifest, HelmRelease or chart values that contain one, or MetricRules.",
     ),
     prometheus_flags,
@@ -87,6 +87,7 @@ _TARGET = Parsed("resource/metric", Target.parse)
 
 
 @click.command()
+@click.argument("file", type=FILE, required=False)
 @click.option(
     "--examples",
     type=click.IntRange(min=0),
@@ -98,7 +99,8 @@ _TARGET = Parsed("resource/metric", Target.parse)
 @_common_flags
 def check(
     *,
-    config: Path,
+    file: Path | None,
+    config: Path | None,
     prometheus: PrometheusAccess,
     catalog: CatalogOptions,
     kubeconfig: Path | None,
@@ -107,12 +109,12 @@ def check(
     strict: bool,
     verbosity: int,
 ) -> None:
-    """Check a rules file.
+    """Check a rules file, given as FILE or with --config.
 
     With --prometheus-url also check the series that the rules find and example values of their metrics. Exits with 0 if
     there are no errors, 1 if there are errors (with --strict also for warnings), 2 for invalid flags.
     """
-    online = _has_prometheus()
+    online, config = _has_prometheus(), _rules_file(config, file)
 
     async def work(rules: RulesFile) -> Report:
         async with _session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
@@ -137,6 +139,8 @@ def check(
             _print_json(report)
         else:
             print_report(report, plain=not sys.stdout.isatty())
+        if any(one.code == "not-listed" for one in report.findings):
+            click.echo(f"--prometheus-url is {URL(prometheus.options.base).with_user(None)}", err=True)
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -160,7 +164,7 @@ def explain(
     name: str,
     selector: LabelSelector | None,
     metric_selector: LabelSelector,
-    config: Path,
+    config: Path | None,
     prometheus: PrometheusAccess,
     catalog: CatalogOptions,
     kubeconfig: Path | None,
@@ -178,6 +182,7 @@ def explain(
     if name and selector is not None:
         raise click.UsageError("give --name or --selector, not both")
     selection = Selection(namespace=namespace, name=name, selector=selector, metric_selector=metric_selector)
+    config = _rules_file(config)
     first, *others = _load_rules(config)
     if others:
         places = " and ".join(found.where for found in (first, *others))
@@ -197,6 +202,14 @@ def explain(
         print_explanation(explanation, plain=not sys.stdout.isatty())
     if not explanation.has_value:
         raise click.exceptions.Exit(1)
+
+
+def _rules_file(*given: Path | None) -> Path:
+    """Return the one rules file that is given."""
+    files = [file for file in given if file is not None]
+    if len(files) != 1:
+        raise click.UsageError("give one rules file: --config=FILE")
+    return files[0]
 
 
 def _load_rules(config: Path) -> list[FoundRules]:

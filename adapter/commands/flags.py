@@ -99,16 +99,18 @@ class CatalogOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesOptions:
-    """The kubeconfig for each purpose; None is the pod's service account."""
+    """The kubeconfig for each purpose, or else the one for all; None is the pod's service account."""
 
+    kubeconfig: Path | None = None
     lister_kubeconfig: Path | None = None
     authentication_kubeconfig: Path | None = None
     authorization_kubeconfig: Path | None = None
 
     @property
     def purposes(self) -> tuple[Path | None, ...]:
-        """The three kubeconfigs, in the order of the fields; several may be the same one."""
-        return self.lister_kubeconfig, self.authentication_kubeconfig, self.authorization_kubeconfig
+        """Return those for lists, for TokenReviews, and for SubjectAccessReviews; several may be the same one."""
+        own = self.lister_kubeconfig, self.authentication_kubeconfig, self.authorization_kubeconfig
+        return tuple(each or self.kubeconfig for each in own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,20 +353,26 @@ kubernetes_flags = option_group(
     "kubernetes",
     KubernetesOptions,
     click.option(
+        "--kubeconfig",
+        type=FILE,
+        help="Kubeconfig for each of the three purposes that have none of their own.  [default: the pod's service "
+        "account]",
+    ),
+    click.option(
         "--lister-kubeconfig",
         type=FILE,
-        help="Kubeconfig for listing objects and API resources.  [default: the pod's service account]",
+        help="Kubeconfig for listing objects and API resources.  [default: --kubeconfig]",
     ),
     click.option(
         "--authentication-kubeconfig",
         type=FILE,
-        help="Kubeconfig for TokenReviews and the ConfigMap extension-apiserver-authentication.  [default: the pod's "
-        "service account]",
+        help="Kubeconfig for TokenReviews and the ConfigMap extension-apiserver-authentication.  [default: "
+        "--kubeconfig]",
     ),
     click.option(
         "--authorization-kubeconfig",
         type=FILE,
-        help="Kubeconfig for SubjectAccessReviews.  [default: the pod's service account]",
+        help="Kubeconfig for SubjectAccessReviews.  [default: --kubeconfig]",
     ),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
 
@@ -61,7 +62,8 @@ async def check(
     known = {(one.code, one.where) for one in (*findings, *online) if one.code != "overlap"}
     online += [one for result in results for one in result.findings if (one.code, one.where) not in known]
     online += chain.from_iterable(map(_example_findings, rule_reports))
-    return Report(asked_prometheus=True, findings=in_order((*findings, *online), rules), rules=tuple(rule_reports))
+    every = _failures_once(in_order((*findings, *online), rules))
+    return Report(asked_prometheus=True, findings=tuple(every), rules=tuple(rule_reports))
 
 
 async def check_rule(
@@ -81,6 +83,16 @@ def unknown(findings: Iterable[Finding], known: Iterable[Finding]) -> Iterator[F
     """Yield those findings of which no known one has the code and the place."""
     keys = {(one.code, one.where) for one in known}
     return (one for one in findings if (one.code, one.where) not in keys)
+
+
+def _failures_once(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield the findings, and of those that say the same of a server which cannot list series only the first."""
+    failures = Counter(one.message for one in findings if one.code == "not-listed")
+    for one in findings:
+        others = failures.pop(one.message, 0) - 1 if one.code == "not-listed" else 0
+        if others >= 0:
+            more = f" (and those of {others} other rule{'s'[: others > 1]})" if others else ""
+            yield msgspec.structs.replace(one, message=one.message + more)
 
 
 def paused_findings(paused: Iterable[tuple[str, Pause]]) -> list[Finding]:

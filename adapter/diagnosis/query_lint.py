@@ -28,6 +28,8 @@ _SERIES = "series"
 _MAX_LABELS = 4
 _NAMESPACE_WORDS = frozenset({"namespace", "namespaces"})
 # The delimiters of Helm and most other templates.
+# What PromQL's parser says of an open or a superfluous parenthesis, brace or quote, which no other language takes.
+_UNBALANCED = re.compile(r"^unclosed|^unexpected right|does not end|inside (braces|brackets): '\)'")
 _OTHER_DELIMITERS = re.compile(rf"\{{\{{-?\s*\.(?:{'|'.join(QUERY_FIELDS)})\b[^}}]*\}}\}}")
 
 
@@ -111,6 +113,9 @@ def _parse(
     try:
         return parse(render())
     except PromqlError as failure:
+        if _UNBALANCED.search(str(failure)):
+            yield error("unbalanced", path, on_one_line(f"this is no query: {failure}"))
+            return None
         message = f"this is no PromQL, unless the server has a language of its own, such as MetricsQL: {failure}"
         yield warning("not-promql", path, on_one_line(message))
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from adapter.upstream import UpstreamConfigError
@@ -59,6 +61,9 @@ class PrometheusConfigError(UpstreamConfigError):
     """The options cannot be used."""
 
 
+_NO_API: Final = "there is no Prometheus API at this address; is a path prefix missing?"
+
+
 class _ErrorObject(msgspec.Struct):
     message: str = ""
 
@@ -95,7 +100,7 @@ def refusal(status: int, body: bytes) -> PrometheusError:
         refused = _Refusal()
     if 300 <= status < 400:
         return PrometheusUnavailable(f"Prometheus answered with a redirect, status {status}; give the address itself")
-    text = server_text(refused.text)
+    text = server_text(refused.text) or (_NO_API if status == 404 else "")
     message = f"Prometheus answered with status {status}" + (f": {text}" if text else "")
     if refused.error_type in ("timeout", "canceled"):
         return PrometheusTimeout(message)

@@ -43,6 +43,8 @@ def parse(text: str, *, source: str) -> list[Tree]:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         what = ", ".join(filter(None, (error.context, error.problem))) or "this is not YAML"
+        if mark and text[mark.index : mark.index + 1] == "\t":
+            what = "a tab, which YAML does not take as indentation: write spaces"
         raise RulesError(f"{source}: {where}{what}") from error
     except (yaml.YAMLError, UnicodeError) as error:
         raise RulesError(f"{source}: this is not YAML: {' '.join(str(error).split())}") from error
