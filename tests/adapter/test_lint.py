@@ -52,7 +52,7 @@ async def found(text: str, *, knows_cluster: bool = False) -> list[tuple[str, st
         ("sum(up)", ("error", "bad-query")),
         ("1", ("error", "bad-query")),
         ("conn_open{namespace!=", ("warning", "not-promql")),
-        ('up{pod="a}', ("warning", "not-promql")),
+        ('up{pod="a}', ("error", "unbalanced")),
         ("up{pod}", ("warning", "not-promql")),
         ('{__name__=~".*"}', ("warning", "not-promql")),
         ("{}", ("warning", "not-promql")),
@@ -90,12 +90,12 @@ async def test_good_rules_have_no_errors(file: str) -> None:
         ),
         pytest.param(
             rule(metricsQuery="'sum(<<.Series>>{<<.LabelMatchers>>} by (<<.GroupBy>>)'"),
-            ("warning", "not-promql", "rules[0].metricsQuery"),
+            ("error", "unbalanced", "rules[0].metricsQuery"),
             id="a template with a bracket too few",
         ),
         pytest.param(
             "- {name: up, query: sum(up, resources: {namespace: namespace}}\n",
-            ("warning", "not-promql", "rules[0].query"),
+            ("error", "unbalanced", "rules[0].query"),
             id="a query with a bracket too few",
         ),
         pytest.param(
