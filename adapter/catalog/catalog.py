@@ -34,6 +34,7 @@ from adapter.catalog.rule_states import (
 )
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.snapshot import Snapshot, snapshot_of
+from adapter.pace import Pace
 from adapter.prometheus import PrometheusError
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
 from adapter.rules.objects import ObjectName
@@ -240,6 +241,7 @@ class Catalog:
             if isinstance(before.rule, Rule) and before.listed_at is not None:
                 known.setdefault(self._listings.listing(before.rule, limited=False), []).append(before)
         others: list[tuple[AnyRule, RuleState]] = []
+        pace = Pace()
         for rule in self.rules.all_rules:
             listed = known.get(self._listings.listing(rule, limited=False))
             same = next((before for before in listed or () if have_same_resources(before.rule, rule)), None)
@@ -247,6 +249,7 @@ class Catalog:
                 self._set_carried(await with_series_of(rule, same), same)
             elif listed:
                 others.append((rule, listed[0]))
+            await pace.pause()
         await self.publish(self)  # before the API server is needed, which may be down
         for rule, before in others:
             after = await after_list(self._states[rule.key], before.series, self._mapper, limited=False)
