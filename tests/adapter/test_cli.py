@@ -119,22 +119,26 @@ def test_wrong_rules_file_ends_with_one_line(tmp_path: Path, content: str | None
         (["--prometheus-auth-config=RULES"], "--prometheus-auth-config: kubeconfig RULES: "),
     ],
 )
-async def test_unusable_file_or_address_ends_with_one_line(
+def test_unusable_file_or_address_ends_with_one_line(
     tmp_path: Path, rules: Path, arguments: list[str], message: str
 ) -> None:
-    async with scripted_server() as api:
-        kubeconfig = api.kubeconfig(tmp_path)
-        given = [argument.replace("RULES", str(rules)) for argument in arguments]
-        flags = [f"--config={rules}", "--secure-port=0", f"--cert-dir={tmp_path}"]
-        flags += [f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")]
-        process = await start(*flags, *given)
-        _, errors = await asyncio.wait_for(process.communicate(), 60)
-        output = errors.decode()
-        lines = [line for line in output.splitlines() if line.startswith("Error: ")]
-        assert process.returncode == 1
-        assert len(lines) == 1
-        assert message.replace("RULES", str(rules)) in lines[0]
-        assert "Traceback" not in output
+    kubeconfig = ScriptedServer(url="http://127.0.0.1:9").kubeconfig(tmp_path)
+    flags = [f"--config={rules}", "--secure-port=0", f"--cert-dir={tmp_path}"]
+    flags += [f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")]
+    code, output = invoke(*flags, *(argument.replace("RULES", str(rules)) for argument in arguments))
+    lines = [line for line in output.splitlines() if line.startswith("Error: ")]
+    assert code == 1
+    assert len(lines) == 1
+    assert message.replace("RULES", str(rules)) in lines[0]
+    assert "Traceback" not in output
+
+
+async def test_unusable_address_ends_the_process_with_one_line(tmp_path: Path, rules: Path) -> None:
+    process = await start(f"--config={rules}", "--ui-address=192.0.2.1:8082", f"--cert-dir={tmp_path}")
+    _, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 1
+    assert [line for line in errors.decode().splitlines() if line.startswith("Error: ")]
+    assert "Traceback" not in errors.decode()
 
 
 async def start(*arguments: str, command: Sequence[str] = ("serve",)) -> asyncio.subprocess.Process:

@@ -1,14 +1,15 @@
 """Moving HPAs between Kubernetes' API and ours: the printed steps, and that nothing else happens."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from autoscaler.cli import main
 from autoscaler.core.model import KUBERNETES, MILLISCALE
 from autoscaler.objects.migration import move, render
 from kube.api.mapping import GroupResource
@@ -25,15 +26,10 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 async def migrate(cluster: Cluster, *arguments: str) -> tuple[int, str, str]:
     """Exit status, output and errors."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "autoscaler", "migrate", *arguments),
-        f"--kubeconfig={cluster.server.kubeconfig()}",
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, output.decode(), errors.decode()
+    kubeconfig = f"--kubeconfig={cluster.server.kubeconfig()}"
+    result = await asyncio.to_thread(CliRunner().invoke, main, ["migrate", *arguments, kubeconfig])
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.stdout, result.stderr
 
 
 def served(**metadata: Any) -> dict[str, Any]:

@@ -29,26 +29,6 @@ async def test_sigterm_ends_each_process_with_exit_status_0(tmp_path: Path) -> N
     assert processes_with(str(tmp_path)) == {}
 
 
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        ("rules:\n- seriesQuery: '{__name__=~\"^a\"}'\n  metricQuery: x\n", "metricQuery"),
-        ("rules: [", "rules.yaml"),
-    ],
-    ids=["unknown key", "no YAML"],
-)
-async def test_invalid_rules_file_is_one_message_and_status_1(tmp_path: Path, rules: str, message: str) -> None:
-    path = tmp_path / "rules.yaml"
-    path.write_text(rules)
-    command = [sys.executable, "-m", "adapter", "serve", f"--config={path}", "--prometheus-url=http://127.0.0.1:9"]
-    async with await ChildProcess.start("adapter", command, log=tmp_path / "log") as adapter:
-        async with asyncio.timeout(PATIENCE):
-            assert await adapter.wait() == 1
-    output = (tmp_path / "log").read_text()
-    assert message in output
-    assert "Traceback" not in output
-
-
 async def test_demo_ends_after_its_seconds_and_leaves_no_process(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     command = [*DEMO, "--seconds=1", f"--folder={folder}"]
