@@ -194,6 +194,7 @@ _SHORT = ("metric", "query", "labels", "activation")
 _SCHEDULE = ("metric", "schedule")
 _LONG = ("seriesQuery", "metricsQuery", "seriesFilters", "name", "resources", "maxAge", "merge", "activation")
 _FORMS = {"query": _SHORT, "seriesQuery": _LONG, "schedule": _SCHEDULE}
+_KEYS = dict.fromkeys((*_COMMON, *_SHORT, *_SCHEDULE, *_LONG))
 _CLUSTER_ONLY = ("headers", "merge")
 # The names of keys in the rules file, and in objects.
 _OWN_NAMES = {"name": "metric", "resources": "labels"}
@@ -228,6 +229,10 @@ def _rule_of(spec: object, name: ObjectName, servers: _Servers, tenancy: Tenancy
 
 def _check_keys(part: Part, tree: Mapping[str, Tree], *, namespaced: bool) -> str:
     """Return the key that tells the form. Raises RulesError for a key that it does not have."""
+    for key in tree:  # a misspelled `query` would leave no form
+        if key not in _KEYS:
+            close = difflib.get_close_matches(key, _KEYS, n=1)
+            raise part.error(f"unknown key `{key[:_SHOWN_KEY]}`" + (f"; did you mean `{close[0]}`?" if close else ""))
     forms = [key for key in _FORMS if key in tree]
     if len(forms) != 1:
         given = f", not {' and '.join(forms)} together" if forms else ""
@@ -237,12 +242,8 @@ def _check_keys(part: Part, tree: Mapping[str, Tree], *, namespaced: bool) -> st
     for key in tree:
         if namespaced and key in _CLUSTER_ONLY:
             raise part.error(f"only a {CLUSTER_METRIC_RULE} can set this key", key=f".{key}")
-        if key in allowed:
-            continue
-        if any(key in keys for keys in _FORMS.values()):
+        if key not in allowed:
             raise part.error(f"this key does not go with {form}", key=f".{key}")
-        close = difflib.get_close_matches(key, allowed, n=1)
-        raise part.error(f"unknown key `{key[:_SHOWN_KEY]}`" + (f"; did you mean `{close[0]}`?" if close else ""))
     return form
 
 

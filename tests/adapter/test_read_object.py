@@ -101,6 +101,7 @@ FORMS = "spec: give one of query, seriesQuery (with metricsQuery) and schedule"
         ({**QUEUE, "query": ""}, "spec.query: this key is required"),
         ({**QUEUE, "name": {"as": "x"}}, "spec.name: this key does not go with query"),
         ({**QUEUE, "metricsQuery": "up"}, "spec.metricsQuery: this key does not go with query"),
+        ({"type": "External", "metric": "queue", "querry": "up"}, "spec: unknown key `querry`; did you mean `query`?"),
         ({**QUEUE, "emty": "zero"}, "spec: unknown key `emty`; did you mean `empty`?"),
         ({**QUEUE, "<key>": "rules[0]"}, "spec: unknown key `<key>`"),
         ({**QUEUE, "empty": "null"}, "spec.empty: expected zero, missing or error, got 'null'"),
