@@ -26,6 +26,7 @@ from adapter.commands.rule_object_flags import rule_object_flags
 from adapter.commands.serve import serve as run_server
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
+from adapter.settings import DEFAULTS as SETTINGS
 from kube.api.client import KubeConfigError
 from kube.process.flags import (
     CONTEXT_SETTINGS,
@@ -37,6 +38,7 @@ from kube.process.flags import (
     verbosity_option,
 )
 from kube.process.runtime import installed_version, run, setup_logging
+from kube.process.settings import setting_option
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError
 from kube.serving.flags import authorization_flags, serving_flags, tls_flags, token_ttl_flag, trust_flags
@@ -106,6 +108,7 @@ def main() -> None:
 @flag_section("Web pages flags")
 @ui_flag
 @flag_section("Global flags")
+@setting_option(SETTINGS)
 @verbosity_option
 @ignored_options(IGNORED)
 def serve(*, config: Path | None, verbosity: int, ignored: tuple[str, ...], **options: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from kube.api.client import ClientSettings
 from kube.controller.events import EventSettings
+from kube.security.authentication import ReviewSettings
 from kube.web.options import PageSettings
 
 
@@ -112,6 +113,7 @@ class Settings:
     audit: AuditLimits = field(default_factory=AuditLimits)
     shutdown: ShutdownSettings = field(default_factory=ShutdownSettings)
     pages: PageSettings = field(default_factory=PageSettings)
+    reviews: ReviewSettings = field(default_factory=ReviewSettings)
     what_if: WhatIfSettings = field(default_factory=WhatIfSettings)
 
 

@@ -24,10 +24,10 @@ from adapter.fair_queue import FairQueue
 from adapter.pace import Pace
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
 from adapter.rules import AnyRule, Rule
+from adapter.settings import DEFAULTS
 from kube.api.mapping import ResourceLookup
 from kube.controller.workqueue import WorkQueue
 
-_OF_OBJECTS_AT_ONCE = 8
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
 # Lists are repeated after the interval or up to a tenth less, so that those of the start do not stay together.
@@ -113,6 +113,7 @@ class Listings:
         *,
         max_age: float,
         relist_interval: float = 600.0,
+        of_objects_at_once: int = DEFAULTS.rule_objects.lists,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = _random.random,
@@ -124,6 +125,7 @@ class Listings:
             mapper: knows the cluster's resources.
             max_age: seconds; series without a sample in this period are ignored, unless the rule has its own maxAge.
             relist_interval: seconds.
+            of_objects_at_once: the lists for objects in flight.
             clock: returns seconds since the epoch.
             monotonic: returns seconds; only differences matter.
             random: returns numbers in [0, 1).
@@ -132,6 +134,7 @@ class Listings:
         self._mapper = mapper
         self._max_age = max_age
         self._relist_interval = relist_interval
+        self._of_objects_at_once = of_objects_at_once
         self._random = random
         self.clock = clock
         self._of_objects: FairQueue[Listing] = FairQueue()
@@ -188,7 +191,7 @@ class Listings:
     async def run(self) -> None:
         """List until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(_OF_OBJECTS_AT_ONCE):
+            for _ in range(self._of_objects_at_once):
                 tasks.create_task(self._of_objects.serve(self._list))
             while (listing := await self._due.get()) is not None:
                 if listing.share is not None:

@@ -21,6 +21,7 @@ from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
 from adapter.prometheus.options import DEFAULT_CONNECTIONS, PartialResponses
 from adapter.rules.reading import parse_auth
+from adapter.settings import DEFAULTS, Settings
 from adapter.upstream import Auth, header
 from kube.api.config import RestConfigError, load_config
 from kube.process.config_page import Flags
@@ -132,6 +133,7 @@ class ServeOptions:
     rule_objects: RuleObjectOptions = field(default_factory=RuleObjectOptions)
     debug_endpoints: str = "local"
     ui_address: UIAddress | None = None
+    settings: Settings = DEFAULTS
     flags: Flags = field(default_factory=dict)
 
 

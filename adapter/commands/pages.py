@@ -44,6 +44,7 @@ async def pages_served(
         return
     # Imported only here: templates take memory.
     from adapter.ui.pages import AdapterPages
+    from kube.web.event_stream import EventStreams
     from kube.web.server import PageServer
 
     sources = Sources(
@@ -64,6 +65,7 @@ async def pages_served(
         auth=used_auth,
         registry=registry,
         metrics_prefix="milliscale_adapter_ui",
+        streams=EventStreams(options.settings.pages),
     )
     await server.start(server.bind())
     try:

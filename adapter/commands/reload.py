@@ -16,11 +16,10 @@ from pathlib import Path
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.rules import RulesError, RulesFile, load_rules
+from adapter.settings import DEFAULTS
 from kube.process.files import FilesVersion
 
 _log = logging.getLogger(__name__)
-
-_POLL_SECONDS = 5.0
 
 
 class RulesReloader:
@@ -43,7 +42,7 @@ class RulesReloader:
         *,
         list_again: Callable[[], None],
         telemetry: RuleTelemetry,
-        poll_seconds: float = _POLL_SECONDS,
+        poll_seconds: float = DEFAULTS.rules.poll_seconds,
     ) -> None:
         self._path = path
         self._digest = rules.digest

@@ -43,6 +43,7 @@ from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import Telemetry
+from adapter.settings import Settings
 from kube.aio.tasks import free_when_cancelled
 from kube.api.mapping import RestMapper
 from kube.process.config_page import ConfigPage
@@ -50,10 +51,6 @@ from kube.serving.health import Health
 
 _log = logging.getLogger(__name__)
 
-# How long a new version's first lists may take before it becomes active without them.
-_FIRST_LISTS_SECONDS = 5.0
-# How long the first lists of the process may take before requests are sent to it all the same.
-_START_SECONDS = 30.0
 _SHOWN = 5
 
 
@@ -62,6 +59,7 @@ class Shared:
     """The parts that all versions share.
 
     Attributes:
+        settings: see Settings.
         options: how often series are listed, and the TTL of the vector cache.
         listings: list the series.
         prometheus: the Prometheus servers.
@@ -77,6 +75,7 @@ class Shared:
         config_page: returns /debug/config.
     """
 
+    settings: Settings
     options: CatalogOptions
     listings: Listings
     prometheus: PrometheusServers
@@ -112,9 +111,18 @@ class RuleSet:
             rules, shared.listings, shared.mapper, objects=shared.rule_objects.catalog, telemetry=telemetry
         )
         forwarder = Forwarder(
-            rules.forward, relist_interval=options.relist_interval, ttl=options.freshness, session=shared.http
+            rules.forward,
+            relist_interval=options.relist_interval,
+            ttl=options.freshness,
+            session=shared.http,
+            settings=shared.settings.forward,
         )
-        cache = VectorCache(shared.prometheus, ttl=options.freshness, slow_queries=shared.slow_queries)
+        cache = VectorCache(
+            shared.prometheus,
+            ttl=options.freshness,
+            max_bytes=shared.settings.caches.results_bytes,
+            slow_queries=shared.slow_queries,
+        )
         # Without a cache, each object's request would send the query for all objects.
         coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
@@ -188,7 +196,6 @@ class RuleSets:
         rules: RulesFile,
         shared: Shared,
         *,
-        first_lists_seconds: float = _FIRST_LISTS_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Start with these rules; send nothing before `run`.
@@ -196,11 +203,10 @@ class RuleSets:
         Args:
             rules: the rules.
             shared: the parts that all versions share.
-            first_lists_seconds: how long a new version waits for its first lists.
             clock: returns the seconds since the epoch.
         """
         self._shared = shared
-        self._first_lists_seconds = first_lists_seconds
+        self._settings = shared.settings.rules
         self._clock = clock
         self._current = RuleSet.of(rules, shared)
         self.applied_at = 0.0
@@ -244,7 +250,7 @@ class RuleSets:
             self._tasks = tasks
             self._background = [await self._started(self._current)]
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_START_SECONDS):
+                async with asyncio.timeout(self._settings.start_seconds):
                     await self._current.wait_tried()
             self._has_listed = True
             await asyncio.Event().wait()
@@ -256,12 +262,12 @@ class RuleSets:
         await self._shared.prometheus.close_others({*_servers(before.rules), *_servers(rules)})
         background = await self._started(new, previous=before)
         try:
-            async with asyncio.timeout(self._first_lists_seconds):
+            async with asyncio.timeout(self._settings.reload_seconds):
                 await new.wait_tried()
         except TimeoutError:
             _log.warning(
                 "the new rules' series could not be listed within %g s; they are listed in the background",
-                self._first_lists_seconds,
+                self._settings.reload_seconds,
             )
         # No await from here until the tasks of the previous version are cancelled.
         self._current = new

@@ -37,6 +37,7 @@ def status_writer(
         partial(checked_verdict, checker=checker),
         election=ElectionSettings(namespace=options.rule_objects.tenancy.own_namespace, name=LEASE),
         statuses=options.rule_objects.metric_rules,
+        settings=options.settings.rule_objects,
     )
     shared.rule_objects.on_change(writer.changed)
     registry.register(condition_counts(writer.counts))

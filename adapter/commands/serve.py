@@ -23,8 +23,9 @@ import asyncio
 import functools
 import logging
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -73,7 +74,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
     stop = asyncio.Event()
     with stopped_by_signals(stop) as again:
         async with AsyncExitStack() as stack:
-            clients = await _connect(options.kubernetes.purposes, stack)
+            clients = await _connect(options, stack)
             telemetry = Telemetry()
             telemetry.registry.register(ClientMetrics(clients.values()))
             rule_telemetry = RuleTelemetry(telemetry.registry)
@@ -83,6 +84,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
                     observe=rule_telemetry.queried,
                     on_gone=rule_telemetry.server_gone,
                     budget=MemoryBudget(options.prometheus.response_memory),
+                    settings=options.settings.prometheus,
                 )
             )
             # Each adapter of forwardExternal has its own limit.
@@ -109,21 +111,29 @@ class _Adapter:
         telemetry: Telemetry,
         rule_telemetry: RuleTelemetry,
     ) -> None:
-        serving = options.serving
+        serving, settings = options.serving, options.settings
+        limits = replace(serving.limits, connection=settings.connections)
         lister, authentication, authorization = (clients[kubeconfig] for kubeconfig in options.kubernetes.purposes)
         self._auth = DelegatedAuth(
             options.auth,
             authentication_client=authentication,
             authorization_client=authorization,
+            settings=settings.reviews,
         )
-        self._objects = WatchedObjects(lister, pods=bool(rules.custom) or rules.resource is not None)
+        self._objects = WatchedObjects(
+            lister, pods=bool(rules.custom) or rules.resource is not None, settings=settings.objects
+        )
         self._stopping = False
         self._shutdown_delay = serving.shutdown_delay
         self._socket = listening
         self._telemetry = telemetry
         mapper = RestMapper(lister)
         self._listings = Listings(
-            prometheus, mapper, max_age=options.catalog.max_age, relist_interval=options.catalog.relist_interval
+            prometheus,
+            mapper,
+            max_age=options.catalog.max_age,
+            relist_interval=options.catalog.relist_interval,
+            of_objects_at_once=settings.rule_objects.lists,
         )
         self._rule_objects = RuleObjects(
             options.rule_objects.sources(options.prometheus.options.url),
@@ -131,6 +141,7 @@ class _Adapter:
             self._listings,
             mapper,
             tenancy=options.rule_objects.tenancy,
+            settings=settings.rule_objects,
             forget=rule_telemetry.forget,
         )
         if self._rule_objects.enabled:
@@ -138,6 +149,7 @@ class _Adapter:
         slow_queries = SlowQueries(seconds=options.catalog.slow_query_seconds)
         telemetry.registry.register(slow_queries)
         shared = Shared(
+            settings=settings,
             options=options.catalog,
             listings=self._listings,
             prometheus=prometheus,
@@ -160,21 +172,23 @@ class _Adapter:
             self._rule_sets.apply,
             list_again=self._rule_sets.list_again,
             telemetry=rule_telemetry,
+            poll_seconds=settings.rules.poll_seconds,
         )
         server = RequestServer(
             authenticator=self._auth.authenticator,
             authorizer=self._auth.authorizer,
             router=self._rule_sets.router,
             telemetry=telemetry,
-            limits=serving.limits,
-            is_overloaded=overload_check(serving.limits),
+            limits=limits,
+            is_overloaded=overload_check(limits),
+            cache_bytes=settings.caches.requests_bytes,
             local_paths=frozenset({CONFIG_PATH} if options.debug_endpoints == "local" else ()),
         )
         self._listener = Listener(
             server.respond,
             self._auth.tls.context,
             error_response=error_response,
-            limits=serving.limits,
+            limits=limits,
             registry=telemetry.registry,
             metrics_prefix="milliscale_adapter",
         )
@@ -244,11 +258,13 @@ class _Adapter:
         )
 
 
-async def _connect(kubeconfigs: Iterable[Path | None], stack: AsyncExitStack) -> dict[Path | None, KubeClient]:
+async def _connect(options: ServeOptions, stack: AsyncExitStack) -> dict[Path | None, KubeClient]:
     """Return one client per distinct kubeconfig."""
     clients: dict[Path | None, KubeClient] = {}
-    for kubeconfig in dict.fromkeys(kubeconfigs):
-        client = await KubeClient.connect(kubeconfig, user_agent="milliscale-adapter")
+    for kubeconfig in dict.fromkeys(options.kubernetes.purposes):
+        client = await KubeClient.connect(
+            kubeconfig, user_agent="milliscale-adapter", settings=options.settings.api_server
+        )
         clients[kubeconfig] = await stack.enter_async_context(client)
     return clients
 

@@ -23,8 +23,7 @@ import aiohttp
 
 from adapter.metrics.forward_adapter import OtherAdapter
 from adapter.rules import ForwardOptions
-
-_MAX_CACHE_BYTES = 25_000_000
+from adapter.settings import DEFAULTS, ForwardSettings
 
 
 class Forwarder:
@@ -35,6 +34,7 @@ class Forwarder:
         relist_interval: of their lists of metrics, in seconds.
         ttl: of cached values, in seconds; 0 caches nothing.
         session: an HTTP session to share; None: each adapter opens its own.
+        settings: see ForwardSettings.
         clock: returns seconds since the epoch.
     """
 
@@ -45,6 +45,7 @@ class Forwarder:
         relist_interval: float,
         ttl: float = 0.0,
         session: aiohttp.ClientSession | None = None,
+        settings: ForwardSettings = DEFAULTS.forward,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._options = options
@@ -54,8 +55,9 @@ class Forwarder:
                 takes=lambda metric, index=index: self._index(metric) == index,  # type: ignore[misc]
                 relist_interval=relist_interval,
                 ttl=ttl,
-                max_cache_bytes=_MAX_CACHE_BYTES // len(options),
+                max_cache_bytes=settings.cache_bytes // len(options),
                 session=session,
+                settings=settings,
                 clock=clock,
             )
             for index, one in enumerate(options)

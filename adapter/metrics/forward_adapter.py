@@ -31,6 +31,7 @@ from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.refresh_ahead import RefreshAheadCache
 from adapter.rules import ForwardOptions
 from adapter.rules.naming import is_metric_name
+from adapter.settings import ForwardSettings
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
 from kube.aio.fairness import QueueFullError
 from kube.api.status import StatusError, service_unavailable, too_many_requests
@@ -41,12 +42,9 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _API = "/apis/external.metrics.k8s.io/v1beta1"
-_MAX_RESPONSE = 16 * 1024 * 1024
-# Limits: requests in flight to the other adapter, waiting requests per namespace, bytes of a response.
-_REQUESTS, _MAX_WAITING = 8, 256
+# What a cached value takes, and how many names are selected without a thread.
 _VALUE_BYTES = 500
-_MAX_NAMES = 50_000
-_FEW_NAMES = 500  # are selected without a thread
+_FEW_NAMES = 500
 _UNREACHABLE = "cannot be reached"
 _UNREADABLE = "sent an unusable response"
 _REFUSED = "does not accept this adapter's credentials"
@@ -82,6 +80,7 @@ class OtherAdapter:
         ttl: of cached values, in seconds; 0 caches nothing.
         max_cache_bytes: the estimated size of cached values.
         session: an HTTP session to share; None: it opens its own.
+        settings: see ForwardSettings.
         clock: returns seconds since the epoch.
     """
 
@@ -94,12 +93,16 @@ class OtherAdapter:
         ttl: float,
         max_cache_bytes: int,
         session: aiohttp.ClientSession | None,
+        settings: ForwardSettings,
         clock: Callable[[], float],
     ) -> None:
         self._cache: RefreshAheadCache[list[ExternalMetricValue]] = RefreshAheadCache(
             ttl=ttl, size=lambda values: _VALUE_BYTES * len(values), max_bytes=max_cache_bytes
         )
-        self._upstream = UpstreamClient(options, connections=_REQUESTS, max_waiting=_MAX_WAITING, session=session)
+        self._upstream = UpstreamClient(
+            options, connections=settings.requests, max_waiting=settings.waiting, session=session
+        )
+        self._settings = settings
         self._relist_interval = relist_interval
         self._clock = clock
         self._takes = takes
@@ -189,8 +192,8 @@ class OtherAdapter:
     async def _relist(self) -> bool:
         try:
             found = await self._get("", {}, _Resources)
-            if len(found.resources or ()) > _MAX_NAMES:
-                raise self._unusable(f"lists more than {_MAX_NAMES} metrics", ValueError("too many"))
+            if len(found.resources or ()) > self._settings.names:
+                raise self._unusable(f"lists more than {self._settings.names} metrics", ValueError("too many"))
         except StatusError as error:
             if str(error) != self.problem:
                 self.problem = str(error)
@@ -223,7 +226,7 @@ class OtherAdapter:
                 self._upstream.slot(),
                 self._upstream.send(url, headers=(("Accept", "application/json"),)) as response,
             ):
-                code, body = response.status, await read_up_to(response, _MAX_RESPONSE)
+                code, body = response.status, await read_up_to(response, self._settings.response_bytes)
                 sent = response.request_info.headers
         except QueueFullError as error:
             raise too_many_requests("Too many requests, please try again later.") from error
@@ -233,8 +236,8 @@ class OtherAdapter:
             raise self._too_slow() from error
         except (aiohttp.ClientError, OSError, CredentialsError, UpstreamConfigError) as error:
             raise self._unusable(_UNREACHABLE, error) from error
-        if len(body) > _MAX_RESPONSE:
-            raise self._unusable(_UNREADABLE, ValueError(f"longer than {_MAX_RESPONSE} bytes"))
+        if len(body) > self._settings.response_bytes:
+            raise self._unusable(_UNREADABLE, ValueError(f"longer than {self._settings.response_bytes} bytes"))
         if code >= 400:
             body = without_credentials(body, sent)
         if code in (401, 403):

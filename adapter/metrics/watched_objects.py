@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from adapter.metrics.objects import ListedObjects, ObjectMetadata, metadata_of
+from adapter.settings import DEFAULTS, ObjectSettings
 from kube.api.client import KubeClient
 from kube.api.mapping import GroupResource, ResourceInfo
 from kube.cache.label_index import LabelIndex
@@ -24,10 +25,7 @@ from kube.cache.store import Key, Store
 from kube.values.selectors import LabelSelector
 
 _PODS = ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
-_IDLE_SECONDS = 1800.0
 _CHECK_SECONDS = 60.0
-# Requests for further kinds list the objects.
-_MAX_KINDS = 50
 # Limits on the cached selectors of a namespace and on their length, because clients choose them.
 _MAX_SELECTORS = 100
 _MAX_SELECTOR = 1_000
@@ -59,18 +57,18 @@ class WatchedObjects:
         client: KubeClient,
         *,
         pods: bool = True,
-        idle_seconds: float = _IDLE_SECONDS,
+        settings: ObjectSettings = DEFAULTS.objects,
         check_seconds: float = _CHECK_SECONDS,
     ) -> None:
         """Watch nothing before `run`.
 
         Pods are always watched, unless `pods` is false. Other kinds are watched until they have had no request for
-        `idle_seconds`, which is checked every `check_seconds`.
+        a time (ObjectSettings), which is checked every `check_seconds`.
         """
         self._client = client
         self._listed = ListedObjects(client)
         self._pods = pods
-        self._idle_seconds = idle_seconds
+        self._settings = settings
         self._check_seconds = check_seconds
         self._followed: dict[GroupResource, _Followed] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -134,7 +132,7 @@ class WatchedObjects:
             return None  # the API server reports the error
         followed = self._followed.get(info.group_resource)
         if followed is None:
-            if self._tasks is not None and len(self._followed) < _MAX_KINDS:
+            if self._tasks is not None and len(self._followed) < self._settings.kinds:
                 self._follow(self._tasks, info)
             return None
         followed.requested = True
@@ -157,7 +155,7 @@ class WatchedObjects:
             followed.idle_seconds = 0.0 if followed.requested else followed.idle_seconds + self._check_seconds
             followed.requested = False
             forever = self._pods and resource == _PODS.group_resource
-            if not forever and followed.idle_seconds >= self._idle_seconds:
+            if not forever and followed.idle_seconds >= self._settings.idle_seconds:
                 followed.task.cancel()
                 del self._followed[resource]
 

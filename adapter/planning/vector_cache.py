@@ -28,12 +28,12 @@ from adapter.prometheus import (
     Vector,
     query_progress,
 )
+from adapter.settings import DEFAULTS
 from kube.aio.fairness import current_namespace
 
 Outcome = Vector | Scalar | PrometheusError
 """The result of a query, or the error."""
 
-_MAX_BYTES = 100 * 1024 * 1024
 # The minimum size of a sample in bytes.
 _SAMPLE_BYTES = 500
 
@@ -50,12 +50,19 @@ class InstantQueries(Protocol):
 class VectorCache(RefreshAheadCache[Vector | Scalar]):
     """Cached results by query and destination. Use as an async context manager."""
 
-    def __init__(self, prometheus: InstantQueries, *, ttl: float, slow_queries: SlowQueries | None = None) -> None:
+    def __init__(
+        self,
+        prometheus: InstantQueries,
+        *,
+        ttl: float,
+        max_bytes: int = DEFAULTS.caches.results_bytes,
+        slow_queries: SlowQueries | None = None,
+    ) -> None:
         """`ttl` is in seconds; 0 caches nothing. `slow_queries` limits how long requests wait; None: nothing does."""
         super().__init__(
             ttl=ttl,
             size=_size,
-            max_bytes=_MAX_BYTES,
+            max_bytes=max_bytes,
             caches_failure=lambda error: not isinstance(error, PrometheusBusy),
             parts=lambda result: result.samples if isinstance(result, Vector) else (),
             owner=_namespace,

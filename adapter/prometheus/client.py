@@ -45,6 +45,7 @@ from adapter.prometheus.list_reader import ListReader
 from adapter.prometheus.options import PrometheusOptions
 from adapter.prometheus.results import Notices, Result, Scalar, Vector, VectorReader, decode
 from adapter.prometheus.series import Series, SeriesReader, decode_names, with_label
+from adapter.settings import DEFAULTS, PrometheusSettings
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
 from kube.aio.fairness import QueueFullError, current_namespace
 
@@ -54,8 +55,6 @@ _T = TypeVar("_T")
 _Headers = tuple[tuple[str, str], ...]
 _Receive = Callable[[aiohttp.ClientResponse], Awaitable[_T]]
 
-# The longest parameters in a URL: half of what the largest defaults of proxies accept.
-_MAX_URL = 12 * 1024
 _PIECE = 64 * 1024  # takes up to a millisecond and a half to decode
 # Responses up to this length are decoded in one piece. At most this much of an error's body is read.
 _SHORT = 64 * 1024
@@ -63,12 +62,9 @@ _SHORT = 64 * 1024
 # queries whose last response was long, and remembers this many of them.
 _LONG_QUERIES = 4_096
 _UNCOMPRESSED = ("Accept-Encoding", "identity")
-_MAX_RESPONSE = 64 * 1024 * 1024
-_MAX_LISTING = 256 * 1024 * 1024
 _MAX_NAMES_LISTING = 4 * 1024 * 1024  # takes 5 ms to decode
 _NAMES = "label/__name__/values"
 _MAX_LABELS = 200  # each is a request
-_LISTINGS = 4  # series requests in flight
 # How servers refuse a list for its length.
 _TOO_MANY = re.compile(r"exceed|too many|too large|limit", re.IGNORECASE)
 _MAX_WARNINGS = 200  # distinct warnings that are logged, each once
@@ -98,28 +94,31 @@ class PrometheusClient:
         *,
         observe: Callable[[str, float], None] | None = None,
         budget: MemoryBudget | None = None,
+        settings: PrometheusSettings = DEFAULTS.prometheus,
     ) -> None:
         """`observe` is called after every request with its path and duration in seconds.
 
         `budget` is for long responses; by default the client has its own.
         """
         self._options = options
+        self._settings = settings
+        self._query_seconds = settings.query_seconds if options.query_timeout is None else options.query_timeout
         self._observe = observe
         self._budget = budget or MemoryBudget()
         self._upstream = UpstreamClient(
             options,
             connections=options.connections,
-            max_waiting=options.max_waiting,
+            max_waiting=settings.waiting,
             spare=options.connections // 2,
-            reserved=_LISTINGS,
+            reserved=settings.lists,
         )
-        self._listing = asyncio.Semaphore(_LISTINGS)
+        self._listing = asyncio.Semaphore(settings.lists)
         # The hashes of queries with long responses.
         self._long: LRUCache[int, bool] = LRUCache(_LONG_QUERIES)
         more = options.query_parameters
         paths = ("query", "series", "labels", _NAMES)
         self._endpoints = {path: URL(options.endpoint(path)).with_query(more) for path in paths}
-        self._max_url = _MAX_URL
+        self._max_url = settings.url_bytes
         self._warned: set[str] = set()
 
     async def __aenter__(self) -> Self:
@@ -153,7 +152,7 @@ class PrometheusClient:
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
-        limits = (deadline.remaining(), self._options.query_timeout, max_seconds)
+        limits = (deadline.remaining(), self._query_seconds, max_seconds)
         seconds = min(limit for limit in limits if limit is not None)
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
@@ -188,7 +187,7 @@ class PrometheusClient:
         async with self._listing:
             started = time.monotonic()
             try:
-                seconds = min(self._options.series_timeout, max_seconds or math.inf)
+                seconds = min(self._settings.list_seconds, max_seconds or math.inf)
                 found = await _bounded(seconds, self._series(parameters, headers, max_series))
                 if self._options.partial_responses == "fail":
                     await self._check_labels(seconds, parameters, headers)
@@ -281,11 +280,12 @@ class PrometheusClient:
         if len(body) <= _SHORT:
             return decode(response.status, body, max_samples=max_samples)
         self._long[query] = True
-        return await self._read_list(VectorReader(max_samples=max_samples), response, body, limit=_MAX_RESPONSE)
+        reader, limit = VectorReader(max_samples=max_samples), self._settings.response_bytes
+        return await self._read_list(reader, response, body, limit=limit)
 
     async def _receive_series(self, max_series: int | None, response: aiohttp.ClientResponse) -> tuple[Series, ...]:
-        reader = SeriesReader(max_series=max_series)
-        found = await self._read_list(reader, response, b"", limit=_MAX_LISTING)
+        reader = SeriesReader(max_series=max_series, max_names=self._settings.names)
+        found = await self._read_list(reader, response, b"", limit=self._settings.list_bytes)
         self._check(reader.notices)
         return found
 

@@ -31,12 +31,8 @@ class PrometheusOptions(ServerAccess):
     Attributes:
         name: the server's name in the adapter's own metrics.
         verb: GET or POST; with POST queries are in the body, and long ones always are.
-        query_timeout: timeout of an instant query, in seconds; shorter than that of clients (30 s), so that they get
-            the error.
-        series_timeout: timeout of a series request, in seconds.
+        query_timeout: timeout of an instant query, in seconds; None: that of the settings.
         connections: the maximum of queries in flight.
-        max_waiting: how many queries of each namespace may wait; more than the maximum of requests in flight, most of
-            which need one query.
         max_query_bytes: longer queries are split, if possible.
         tenants: the rules of namespaces may use this server, too; they can always use that of --prometheus-url.
         partial_responses: "fail" or "allow" those that lack the samples of a part of the server that failed.
@@ -52,10 +48,8 @@ class PrometheusOptions(ServerAccess):
 
     name: str = DEFAULT_SERVER
     verb: str = "GET"
-    query_timeout: float = 20.0
-    series_timeout: float = 60.0
+    query_timeout: float | None = None
     connections: int = DEFAULT_CONNECTIONS
-    max_waiting: int = 512
     max_query_bytes: int = _MAX_QUERY_BYTES
     tenants: bool = False
     partial_responses: PartialResponses = "fail"

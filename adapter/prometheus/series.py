@@ -17,13 +17,11 @@ from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultErr
 from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
 from adapter.prometheus.results import Notices
 from adapter.promql import label_text
+from adapter.settings import DEFAULTS
 
 # The bytes of a name with its set of labels, without the text, and those of each label in the set.
 _NAME_BYTES = 400
 _LABEL_BYTES = 100
-# A metric takes a kilobyte or two in the catalog and in discovery. Scraped pods choose the names of their metrics, so
-# a rule that matches any must not take all memory.
-_MAX_NAMES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +76,10 @@ class SeriesReader(ListReader[tuple[Series, ...]]):
     # Inside a string this cannot match: only white space or punctuation follows a closing quote.
     next = re.compile(rb'\}\s*,\s*(\{)\s*"[^\s,:\]}"]')
 
-    def __init__(self, *, max_series: int | None = None) -> None:
-        """A list of more than `max_series` is a PrometheusResultError."""
+    def __init__(self, *, max_series: int | None = None, max_names: int = DEFAULTS.prometheus.names) -> None:
+        """A list of more than `max_series` is a PrometheusResultError, one of more than `max_names` a bad response."""
         super().__init__()
+        self._max_names = max_names
         self._left = math.inf if max_series is None else max_series
         self._max_series = max_series
         self._labels: dict[str, set[str]] = {}
@@ -115,9 +114,9 @@ class SeriesReader(ListReader[tuple[Series, ...]]):
                 continue
             labels = self._labels.get(name)
             if labels is None:
-                if len(self._labels) >= _MAX_NAMES:
+                if len(self._labels) >= self._max_names:
                     raise PrometheusBadResponse(
-                        f"the series have more than {_MAX_NAMES} names; select fewer with the rule's seriesQuery"
+                        f"the series have more than {self._max_names} names; select fewer with the rule's seriesQuery"
                     )
                 labels = self._labels[name] = set()
                 memory += _NAME_BYTES + len(name.encode())

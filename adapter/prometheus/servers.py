@@ -23,6 +23,7 @@ from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, Prometh
 from adapter.prometheus.results import Scalar, Vector
 from adapter.prometheus.series import Series
 from adapter.prometheus.tenants import TenantQueries
+from adapter.settings import DEFAULTS, PrometheusSettings
 from kube.aio.fairness import for_namespace
 
 
@@ -42,6 +43,7 @@ class PrometheusServers:
         observe: Callable[[str, str, float], None] | None = None,
         on_gone: Callable[[str], None] | None = None,
         budget: MemoryBudget | None = None,
+        settings: PrometheusSettings = DEFAULTS.prometheus,
     ) -> None:
         """Open no connection yet.
 
@@ -50,6 +52,7 @@ class PrometheusServers:
         """
         self._on_gone = on_gone
         self._budget = budget or MemoryBudget()
+        self._settings = settings
         self._default = default
         self._tenants = TenantQueries()
         self._observe = observe
@@ -139,7 +142,8 @@ class PrometheusServers:
         found = self._entries.get(options)
         if found is None:
             observe = functools.partial(self._observe, options.name) if self._observe is not None else None
-            found = self._entries[options] = _Entry(PrometheusClient(options, observe=observe, budget=self._budget))
+            client = PrometheusClient(options, observe=observe, budget=self._budget, settings=self._settings)
+            found = self._entries[options] = _Entry(client)
         return found
 
     async def _close_if_idle(self, options: PrometheusOptions) -> None:

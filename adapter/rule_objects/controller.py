@@ -29,6 +29,7 @@ from adapter.rule_objects.state import Entry, ObjectState
 from adapter.rule_objects.watches import ObjectId, ObjectWatches
 from adapter.rules import AnyRule, Rule, RulesFile
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
+from adapter.settings import DEFAULTS, RuleObjectSettings
 from kube.api.client import KubeClient
 from kube.api.mapping import ResourceLookup
 
@@ -44,8 +45,6 @@ _FREEZE_AFTER = 250
 _LIMITED_AFTER = 100
 # Other objects than short ones with a query are read in a worker thread: a calendar of 12 KiB takes 0.2 s.
 _SHORT_BYTES = 1024
-# Not ready for this long after the start while the API server cannot be reached.
-_START_SECONDS = 30.0
 _HAVE_STATUS = (METRIC_RULE, CLUSTER_METRIC_RULE)
 
 Listener = Callable[[frozenset[ObjectName]], None]
@@ -69,6 +68,7 @@ class RuleObjects:
         mapper: ResourceLookup,
         *,
         tenancy: Tenancy,
+        settings: RuleObjectSettings = DEFAULTS.rule_objects,
         forget: Callable[[Iterable[str]], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -80,16 +80,18 @@ class RuleObjects:
             listings: list the series.
             mapper: the cluster's resources.
             tenancy: what rules of namespaces may do.
+            settings: see RuleObjectSettings.
             forget: called with the keys of rules that are gone.
             monotonic: returns seconds; only differences matter.
         """
         self._mapper = mapper
         self._tenancy = tenancy
+        self._settings = settings
         self._forget = forget
         self._monotonic = monotonic
         self._started = monotonic()
         self.catalog = MetricIndex(problem=self._unknown)
-        self._watches = ObjectWatches(sources, client, own_namespace=tenancy.own_namespace)
+        self._watches = ObjectWatches(sources, client, own_namespace=tenancy.own_namespace, settings=settings)
         self._listings = listings
         self._known = asyncio.Event()
         if not sources:
@@ -141,7 +143,7 @@ class RuleObjects:
 
     def readiness(self) -> str | None:
         """Return None once all objects are known, or cannot be known soon; else the reason why not."""
-        if self._known.is_set() or self._monotonic() - self._started > _START_SECONDS:
+        if self._known.is_set() or self._monotonic() - self._started > self._settings.start_seconds:
             return None
         return None if self._watches.is_refused else self._unknown()  # a right may be missing for long
 
@@ -251,7 +253,7 @@ class RuleObjects:
         source, servers = self._watches.sources[identity[0]], self._servers
         found: Sequence[RuleObject] = ()
         if stored is not None:
-            read = partial(read_stored, source, stored, servers, self._tenancy)
+            read = partial(read_stored, source, stored, servers, self._tenancy, self._settings)
             is_short = len(stored) <= _SHORT_BYTES and b'"query"' in stored
             found = read() if is_short else await asyncio.to_thread(read)
         before = self._names.pop(identity, ())

@@ -21,15 +21,12 @@ from adapter.rules.objects import (
     read_object,
     unreadable,
 )
+from adapter.settings import DEFAULTS, RuleObjectSettings
 
 _log = logging.getLogger(__name__)
 
 RULES_LABEL = "milliscale.io/rules=true"
 """Selects the ConfigMaps that have rules."""
-
-MAX_BYTES = 1024 * 1024
-MAX_TOTAL_BYTES = 8 * 1024 * 1024
-"""The JSON that is kept of the objects of a namespace, and of all namespaces. Read, it takes up to 20 times as much."""
 
 ALWAYS_BYTES = 32 * 1024
 """What is kept of a namespace's objects whatever others have."""
@@ -78,13 +75,20 @@ class ObjectSource:
         return msgspec.json.encode(kept)
 
 
-def read_stored(source: ObjectSource, stored: bytes, servers: Servers, tenancy: Tenancy) -> Sequence[RuleObject]:
+def read_stored(
+    source: ObjectSource,
+    stored: bytes,
+    servers: Servers,
+    tenancy: Tenancy,
+    settings: RuleObjectSettings = DEFAULTS.rule_objects,
+) -> Sequence[RuleObject]:
     """Return the rules of an object of which this JSON is kept. It does not raise."""
     obj = {"kind": source.kind, **msgspec.json.decode(stored)}
     if obj.keys().isdisjoint(source.fields):
         why = (
-            f"it is not read: the objects with rules of its namespace have more than {MAX_BYTES // 1024} KiB, or those"
-            f" of all namespaces more than {MAX_TOTAL_BYTES // 1024} KiB"
+            f"it is not read: the objects with rules of its namespace have more than "
+            f"{settings.namespace_bytes // 1024} KiB, or those of all namespaces more than "
+            f"{settings.total_bytes // 1024} KiB"
         )
         return (structs.replace(unreadable(obj, source.kind, why), reason=Reason.TOO_MANY_RULES.value),)
     try:

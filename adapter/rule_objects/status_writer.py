@@ -26,6 +26,7 @@ from adapter.rule_objects.state import ObjectState
 from adapter.rule_objects.status import Verdict, must_write, not_served, ready_condition, status_of
 from adapter.rules import AnyRule
 from adapter.rules.objects import ObjectName, RuleObject
+from adapter.settings import DEFAULTS, RuleObjectSettings
 from kube.aio.tasks import done_before
 from kube.api.client import KubeClient, KubeError
 from kube.api.listing import list_objects
@@ -46,15 +47,8 @@ RESOURCES: Final = {"MetricRule": "metricrules", "ClusterMetricRule": "clusterme
 
 _GROUP: Final = "/apis/milliscale.io/v1"
 _WORKERS: Final = 4
-_RECHECK_SECONDS: Final = 300.0
-# For objects whose next check probably has another result.
-_UNSETTLED_SECONDS: Final = 30.0
 _PENDING_SECONDS: Final = 5.0
 _JITTER: Final = 0.2
-_RECHECKS_PER_SECOND: Final = 5.0
-# Each write is preceded by a read.
-_REQUESTS_PER_SECOND: Final = 40.0
-_REQUEST_BURST: Final = 80
 _STATES_AT_ONCE: Final = 50  # without a yield to the event loop
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
@@ -94,8 +88,7 @@ class StatusWriter:
         check: checks a rule; it does not raise.
         election: the Lease.
         statuses: there are objects that have a status.
-        recheck_seconds: how often an object is checked without a change.
-        unsettled_seconds: the same for objects whose next check probably has another result.
+        settings: see RuleObjectSettings.
         wall_clock: seconds since the epoch.
         random: returns numbers in [0, 1), to spread the checks.
     """
@@ -108,8 +101,7 @@ class StatusWriter:
         *,
         election: ElectionSettings,
         statuses: bool = True,
-        recheck_seconds: float = _RECHECK_SECONDS,
-        unsettled_seconds: float = _UNSETTLED_SECONDS,
+        settings: RuleObjectSettings = DEFAULTS.rule_objects,
         wall_clock: Callable[[], float] = time.time,
         random: Callable[[], float] = _random.random,
     ) -> None:
@@ -117,13 +109,14 @@ class StatusWriter:
         self._objects = objects
         self._check = check
         self._kinds = tuple(RESOURCES) if statuses else ()
-        self._recheck_seconds = recheck_seconds
-        self._unsettled_seconds = unsettled_seconds
+        self._settings = settings
         self._wall_clock = wall_clock
         self._random = random
         self._elector = LeaderElector(client, election, identity=unique_identity())
         self._writes = ThrottledClient(
-            client, TokenBucket(qps=_REQUESTS_PER_SECOND, burst=_REQUEST_BURST), may_write=self._elector.leading
+            client,
+            TokenBucket(qps=settings.requests_per_second, burst=settings.burst),
+            may_write=self._elector.leading,
         )
         self._errors = ErrorLog(disconnected=lambda: False)
         self._events = RuleEvents(self._writes)
@@ -218,7 +211,7 @@ class StatusWriter:
                 and _is_current(known, state)
                 and (known.reason == "Ready" or not changed)
             ):
-                self._rechecks.add_after(name, self._recheck_seconds * self._random())
+                self._rechecks.add_after(name, self._settings.check_seconds * self._random())
             else:
                 self._queue.add(name.namespace, name, urgent=True)
             if not number % _STATES_AT_ONCE:
@@ -226,7 +219,7 @@ class StatusWriter:
 
     async def _add_rechecks(self) -> None:
         """Add the objects that are due for another check, at a limited rate."""
-        rate = TokenBucket(qps=_RECHECKS_PER_SECOND, burst=1)
+        rate = TokenBucket(qps=self._settings.checks_per_second, burst=1)
         while (name := await self._rechecks.get()) is not None:
             self._rechecks.done(name)
             await rate.take()
@@ -254,7 +247,8 @@ class StatusWriter:
             verdict = not_served(state)
         one = state.object
         written = await self._write(one, verdict)
-        seconds = self._recheck_seconds if written and verdict.settled else self._unsettled_seconds
+        settings = self._settings
+        seconds = settings.check_seconds if written and verdict.settled else settings.unsettled_seconds
         self._rechecks.move(name, seconds * (1 + _JITTER * self._random()))
 
     async def _write(self, one: RuleObject, verdict: Verdict) -> bool:

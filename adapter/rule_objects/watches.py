@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapter.cache_shares import CacheShares
-from adapter.rule_objects.sources import ALWAYS_BYTES, MAX_BYTES, MAX_TOTAL_BYTES, ObjectSource
+from adapter.rule_objects.sources import ALWAYS_BYTES, ObjectSource
+from adapter.settings import DEFAULTS, RuleObjectSettings
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
 from kube.cache.store import Key, Store
@@ -27,10 +28,18 @@ class ObjectWatches:
         changed: set when there are changes, and after first lists.
     """
 
-    def __init__(self, sources: Sequence[ObjectSource], client: KubeClient, *, own_namespace: str = "") -> None:
+    def __init__(
+        self,
+        sources: Sequence[ObjectSource],
+        client: KubeClient,
+        *,
+        own_namespace: str = "",
+        settings: RuleObjectSettings = DEFAULTS.rule_objects,
+    ) -> None:
         """Read nothing before `run`. Objects in `own_namespace` have no limit."""
+        self._settings = settings
         self._unlimited = ("", own_namespace)
-        self._sizes: CacheShares[ObjectId] = CacheShares(MAX_TOTAL_BYTES, of_namespaces=MAX_TOTAL_BYTES)
+        self._sizes: CacheShares[ObjectId] = CacheShares(settings.total_bytes, of_namespaces=settings.total_bytes)
         self._without_room: set[ObjectId] = set()
         self.sources: Mapping[str, ObjectSource] = {source.path: source for source in sources}
         self.changed = asyncio.Event()
@@ -104,6 +113,8 @@ class ObjectWatches:
                 for store in self._stores.values() if self._without_room else ():
                     store.list_again()
 
+        settings = self._settings
+
         def view(item: Mapping[str, Any]) -> bytes | None:
             stored = source.view(item)
             metadata = item["metadata"]
@@ -115,7 +126,8 @@ class ObjectWatches:
             self._without_room.discard(identity)
             size = len(stored)
             own = self._sizes.size_of(namespace) + size
-            if own > ALWAYS_BYTES and (own > MAX_BYTES or self._sizes.size + size > MAX_TOTAL_BYTES):
+            is_much = own > settings.namespace_bytes or self._sizes.size + size > settings.total_bytes
+            if own > ALWAYS_BYTES and is_much:
                 self._without_room.add(identity)
                 return source.view(item, has_room=False)
             self._sizes.add(namespace, identity, size)

@@ -22,6 +22,7 @@ from adapter.content.documents import INCLUDED
 from adapter.content.encoding import Conversion, Encodable, Encoded, Representation
 from adapter.deadlines import Deadline
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
+from adapter.settings import DEFAULTS
 from kube.api import status
 from kube.api.status import StatusError, bad_request
 from kube.security.request_info import Query, RequestInfo, Target
@@ -39,8 +40,6 @@ _MATCH = "resourceVersionMatch"
 _ANY_FIELDS = FieldSelector.parse("")
 _T = TypeVar("_T")
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-# Limited in bytes, because clients choose the length of a request line. Enough for some 11,000 usual ones.
-_MAX_CACHED_BYTES = 48 * 1024 * 1024
 _LINE_BYTES = 1_000
 _BYTES_OF_CHARACTER = 30
 # Selectors of up to this length are cached, a few kilobytes each.
@@ -80,10 +79,10 @@ class RequestLine(msgspec.Struct, eq=False):
 class RequestLines:
     """Parses request lines; controllers send the same ones every 15 seconds."""
 
-    def __init__(self, is_public: Callable[[str], bool]) -> None:
-        """`is_public` tells whether a path needs no authentication."""
+    def __init__(self, is_public: Callable[[str], bool], max_bytes: int = DEFAULTS.caches.requests_bytes) -> None:
+        """`is_public` tells whether a path needs no authentication; `max_bytes` is for all that are cached."""
         self._is_public = is_public
-        self._cache: LRUCache[tuple[str, str], RequestLine] = LRUCache(_MAX_CACHED_BYTES, getsizeof=_size)
+        self._cache: LRUCache[tuple[str, str], RequestLine] = LRUCache(max_bytes, getsizeof=_size)
 
     def parse(self, method: str, raw_target: str) -> RequestLine:
         """Parse a request line. Raises StatusError 400, as Target.parse."""

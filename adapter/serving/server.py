@@ -24,6 +24,7 @@ from adapter.deadlines import Deadline, DeadlineExceeded, within
 from adapter.serving.requests import Request, RequestLine, RequestLines, Response, accept
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import Telemetry
+from adapter.settings import DEFAULTS
 from kube.aio.fairness import FairSemaphore, QueueFullError, enter_namespace
 from kube.api.status import StatusError, bad_request, too_many_requests
 from kube.security.authentication import Authenticator
@@ -53,6 +54,7 @@ class RequestServer:
         telemetry: counts requests.
         limits: see ServerLimits.
         is_overloaded: decides whether a request gets 429, see kube.serving.connection.overload_check.
+        cache_bytes: of parsed request lines.
         local_paths: those that clients inside the pod may read without credentials, see kube.serving.local.
     """
 
@@ -65,6 +67,7 @@ class RequestServer:
         telemetry: Telemetry,
         limits: ServerLimits,
         is_overloaded: Callable[[web.BaseRequest], bool],
+        cache_bytes: int = DEFAULTS.caches.requests_bytes,
         local_paths: Collection[str] = (),
     ) -> None:
         self._authenticator = authenticator
@@ -74,7 +77,7 @@ class RequestServer:
         self._limits = limits
         self._is_overloaded = is_overloaded
         self._local_paths = local_paths
-        self._lines = RequestLines(authorizer.always_allows)
+        self._lines = RequestLines(authorizer.always_allows, cache_bytes)
         self._in_flight = 0
         self._slots = FairSemaphore(limits.in_flight, max_waiting=limits.in_flight // 4)
         telemetry.count_in_flight(lambda: self._in_flight)

@@ -242,7 +242,7 @@ class Controller:
             sources,
             self._options.ui_address,
             self._options.ui_auth,
-            settings=self._settings.pages,
+            settings=self._settings,
             client=self._client,
             shard=self._shard,
             registry=self._telemetry.registry,

@@ -13,13 +13,14 @@ from prometheus_client import CollectorRegistry
 
 from autoscaler.loop.leader_label import label_leader, own_pod_path
 from autoscaler.loop.sharding import Shard
+from autoscaler.settings import Settings
 from autoscaler.ui.sources import Sources
 from kube.api.client import KubeClient
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions
 from kube.web.access import NamespaceAccess
 from kube.web.event_stream import EventStreams
-from kube.web.options import PageSettings, UIAddress
+from kube.web.options import UIAddress
 from kube.web.server import PageServer
 
 
@@ -29,7 +30,7 @@ async def pages_served(
     address: UIAddress,
     auth_options: AuthOptions,
     *,
-    settings: PageSettings,
+    settings: Settings,
     client: KubeClient,
     shard: Shard,
     registry: CollectorRegistry,
@@ -40,7 +41,7 @@ async def pages_served(
         sources: what the pages show.
         address: see UIAddress.
         auth_options: for an address that is not a loopback one.
-        settings: see PageSettings.
+        settings: see Settings.
         client: the API server, for TokenReviews, SubjectAccessReviews, the CAs and the label of this pod.
         shard: of this process; its pod gets a label with it.
         registry: the metrics registry.
@@ -55,7 +56,9 @@ async def pages_served(
 
     auth = None
     if not address.is_loopback:
-        auth = DelegatedAuth(auth_options, authentication_client=client, authorization_client=client)
+        auth = DelegatedAuth(
+            auth_options, authentication_client=client, authorization_client=client, settings=settings.reviews
+        )
         await auth.trust.load_files()
     access = NamespaceAccess("horizontalpodautoscalers", None if auth is None else auth.authorizer)
     server = PageServer(
@@ -64,7 +67,7 @@ async def pages_served(
         auth=auth,
         registry=registry,
         metrics_prefix="milliscale_autoscaler_ui",
-        streams=EventStreams(settings),
+        streams=EventStreams(settings.pages),
     )
     listening = server.bind()  # not within the TaskGroup, which would wrap the error
     async with asyncio.TaskGroup() as tasks:

@@ -33,8 +33,6 @@ _ANONYMOUS = "system:anonymous"
 _AUTHENTICATED_GROUP = "system:authenticated"
 _UNAUTHENTICATED_GROUP = "system:unauthenticated"
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105  (a path)
-_MAX_TOKENS = 4096
-_TIMEOUT_SECONDS = 10.0
 # A certificate is verified again after this time, or when the trusted CAs change: it takes longer than most requests.
 _VERIFIED_SECONDS = 10.0
 _MAX_CERTIFICATES = 256
@@ -61,17 +59,34 @@ class User(msgspec.Struct, frozen=True, cache_hash=True):
 ANONYMOUS = User(_ANONYMOUS, (_UNAUTHENTICATED_GROUP,))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewSettings:
+    """TokenReviews and SubjectAccessReviews."""
+
+    review_seconds: float = 10.0
+    """Limit of one review, with its retries; the default of Kubernetes' library for API servers."""
+    tokens: int = 4096
+    """Results of TokenReviews that are cached, those of invalid tokens included."""
+    decision_bytes: int = 16 * 2**20
+    """Memory for cached results of SubjectAccessReviews; in bytes, since clients choose how long names are."""
+
+
+DEFAULTS = ReviewSettings()
+
+
 class TokenReviewer:
     """Reviews bearer tokens with the API server; concurrent reviews of one token share one call.
 
     Args:
         client: the API server.
         ttl: seconds for which a result, also a negative one, is cached. The key is the token's hash.
+        settings: see ReviewSettings.
     """
 
-    def __init__(self, client: KubeClient, *, ttl: float) -> None:
+    def __init__(self, client: KubeClient, *, ttl: float, settings: ReviewSettings = DEFAULTS) -> None:
         self._client = client
-        self._users: TTLCache[bytes, User | None] = TTLCache(maxsize=_MAX_TOKENS, ttl=ttl)
+        self._settings = settings
+        self._users: TTLCache[bytes, User | None] = TTLCache(maxsize=settings.tokens, ttl=ttl)
         self._reviews: SingleFlight[bytes, User | None] = SingleFlight()
 
     async def review(self, token: str) -> User | None:
@@ -89,7 +104,7 @@ class TokenReviewer:
     async def _review(self, key: bytes, token: str) -> User | None:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         try:
-            review = await self._client.post(_TOKEN_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
+            review = await self._client.post(_TOKEN_REVIEWS, body, timeout=self._settings.review_seconds)
         except (KubeUnreachable, StatusError) as error:
             raise service_unavailable("bearer tokens cannot be reviewed now: the API server did not respond") from error
         user = self._users[key] = _reviewed_user(review)

@@ -21,7 +21,7 @@ from cachetools import LRUCache
 from kube.aio.single_flight import SingleFlight
 from kube.api.client import KubeClient, KubeUnreachable
 from kube.api.status import StatusError, forbidden, internal_error, service_unavailable
-from kube.security.authentication import User
+from kube.security.authentication import DEFAULTS, ReviewSettings, User
 from kube.security.request_info import RequestInfo
 from kube.values.fields import quote
 
@@ -30,10 +30,7 @@ _WARN_EVERY_SECONDS = 10.0
 
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _PRIVILEGED_GROUP = "system:masters"
-# The cache is bounded in bytes, since clients choose how long names are.
-_MAX_DECISIONS = 16 * 1024 * 1024
 _DECISION_BYTES = 512
-_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +63,24 @@ class Authorizer:
     Args:
         client: the API server.
         options: the flags.
+        settings: see ReviewSettings.
         clock: counts in seconds.
     """
 
     def __init__(
-        self, client: KubeClient, options: AuthorizationOptions, *, clock: Callable[[], float] = time.monotonic
+        self,
+        client: KubeClient,
+        options: AuthorizationOptions,
+        *,
+        settings: ReviewSettings = DEFAULTS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._settings = settings
         self._client = client
         self._options = options
         self._clock = clock
         self._decisions: LRUCache[_Attributes, _Decision] = LRUCache(
-            _MAX_DECISIONS, getsizeof=lambda decision: decision.size
+            settings.decision_bytes, getsizeof=lambda decision: decision.size
         )
         self._reviews: SingleFlight[_Attributes, _Decision] = SingleFlight()
         self._next_warning = -math.inf
@@ -121,7 +125,7 @@ class Authorizer:
         spec = _review_spec(*key)
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         try:
-            review = await self._client.post(_ACCESS_REVIEWS, body, timeout=_TIMEOUT_SECONDS)
+            review = await self._client.post(_ACCESS_REVIEWS, body, timeout=self._settings.review_seconds)
         except KubeUnreachable as error:
             raise service_unavailable("access cannot be checked now: the API server did not respond") from error
         except StatusError as error:

@@ -34,12 +34,11 @@ from kube.serving.options import ConnectionLimits, ServerLimits
 
 _log = logging.getLogger(__name__)
 
+DEFAULTS: Final = ConnectionLimits()
+
 ErrorResponse = Callable[[StatusError], web.Response]
 """Returns the response to a client whose request could not be read."""
 
-_MAX_INCOMPLETE_HEADS: Final = 32 * 1024 * 1024  # of all connections together
-# Kubernetes takes bodies of up to 3 MiB, so no client is used to sending more than a few of them.
-_MAX_BODY: Final = 16 * 1024 * 1024
 # Bytes that are written and not yet sent; the response that goes beyond it is written, and its client has to read.
 _MAX_UNSENT: Final = 64 * 1024
 _END: Final = b"\r\n\r\n"
@@ -59,6 +58,7 @@ class Connections:
         limit: how many connections there may be; a quarter as many may be in their TLS handshake.
         registry: the metrics registry.
         metrics_prefix: of the names of their metrics.
+        limits: see ConnectionLimits.
         clock: in seconds, to limit a warning to one per minute.
 
     Attributes:
@@ -73,9 +73,11 @@ class Connections:
         limit: int,
         registry: CollectorRegistry,
         metrics_prefix: str,
+        limits: ConnectionLimits = DEFAULTS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limit = limit
+        self._head_bytes = limits.head_bytes
         self._clock = clock
         self._next_warning = 0.0
         self._buffered = 0
@@ -128,7 +130,7 @@ class Connections:
         """Record the bytes of a connection's incomplete head; if all are too many, close the one with the most."""
         self._buffered += count - connection.buffered
         connection.buffered = count
-        if self._buffered > _MAX_INCOMPLETE_HEADS:
+        if self._buffered > self._head_bytes:
             self._drop(max((*self.unverified, *self.verified), key=lambda one: one.buffered), "head")
 
     def _move(self, connection: Connection, group: _Group | None) -> None:
@@ -246,7 +248,7 @@ class Connection(asyncio.Protocol):
         """Pass on a complete head; discard what follows it."""
         if not self._expects_head:
             self._beyond_head += len(data)
-            if self._beyond_head > _MAX_BODY:
+            if self._beyond_head > self._server.limits.body_bytes:
                 self.close("the body of its request is too large")
             return
         if not self._head:
@@ -266,7 +268,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Give the client time to read, because the send buffer is full."""
-        seconds = self._server.limits.read
+        seconds = self._server.limits.read_seconds
         loop = asyncio.get_running_loop()
         self._read_timer = loop.call_later(seconds, self.close, "its client did not read the response")
         self._http.pause_writing()
@@ -346,8 +348,8 @@ class _HttpProtocol(web.RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # this is how aiohttp is told to have none
-            keepalive_timeout=server.limits.idle,
-            lingering_time=server.limits.body,
+            keepalive_timeout=server.limits.idle_seconds,
+            lingering_time=server.limits.body_seconds,
             auto_decompress=False,
             max_line_size=MAX_LINE,
             max_field_size=MAX_FIELD,

@@ -9,7 +9,7 @@ import asyncio
 import datetime
 
 from kube.api.client import KubeClient
-from kube.security.authentication import Authenticator, TokenReviewer
+from kube.security.authentication import DEFAULTS, Authenticator, ReviewSettings, TokenReviewer
 from kube.security.authorization import Authorizer
 from kube.security.tls import ServingTLS, self_signed_files
 from kube.security.trust import TrustReloader
@@ -23,6 +23,7 @@ class DelegatedAuth:
         options: see AuthOptions.
         authentication_client: the API server for TokenReviews and the CAs.
         authorization_client: the API server for SubjectAccessReviews.
+        settings: see ReviewSettings.
 
     Attributes:
         tls: its `context` is the listener's.
@@ -40,14 +41,15 @@ class DelegatedAuth:
         *,
         authentication_client: KubeClient,
         authorization_client: KubeClient,
+        settings: ReviewSettings = DEFAULTS,
     ) -> None:
         tls = options.tls
         files = tls.certificate or self_signed_files(tls.cert_dir, now=datetime.datetime.now(datetime.UTC))
         self.tls = ServingTLS(files, named=tls.named_certificates, minimum=tls.minimum_tls, ciphers=tls.ciphers)
         self.trust = TrustReloader(options.trust, authentication_client, lambda current: self.tls.trust(current.pem))
-        tokens = TokenReviewer(authentication_client, ttl=options.token_ttl)
+        tokens = TokenReviewer(authentication_client, ttl=options.token_ttl, settings=settings)
         self.authenticator = Authenticator(lambda: self.trust.current, tokens)
-        self.authorizer = Authorizer(authorization_client, options.authorization)
+        self.authorizer = Authorizer(authorization_client, options.authorization, settings=settings)
 
     async def run(self) -> None:
         """Reload certificates and CAs when they change, until cancelled."""

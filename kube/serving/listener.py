@@ -78,7 +78,10 @@ class Listener:
         self._error_response = error_response
         self._limits = limits
         self._connections = Connections(
-            limit=within_open_files(limits.connections), registry=registry, metrics_prefix=metrics_prefix
+            limit=within_open_files(limits.connections),
+            registry=registry,
+            metrics_prefix=metrics_prefix,
+            limits=limits.connection,
         )
         self._handshakes: set[asyncio.Task[None]] = set()
         self._listening: tuple[socket.socket, HttpServer] | None = None
@@ -156,7 +159,7 @@ class Listener:
 
     async def _handshake(self, client: socket.socket, connection: Connection) -> None:
         """Complete the TLS handshake; then the connection belongs to the event loop."""
-        seconds = None if self._context is None else self._limits.connection.handshake
+        seconds = None if self._context is None else self._limits.connection.handshake_seconds
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,

@@ -11,22 +11,25 @@ from kube.security.tls import CertificateFiles, NamedCertificate
 from kube.security.trust import TrustOptions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Seconds that a client may take.
+    """What a client's connection may take."""
 
-    Attributes:
-        handshake: for the TLS handshake, and for the closing one.
-        idle: from one response to the end of the next request's head. Longer than Go clients keep an idle connection
-            (90 s), so that the client closes it and no request meets a closing connection.
-        body: for sending the rest of a request's body after the response.
-        read: for reading, while the send buffer of the connection is full.
-    """
-
-    handshake: float = 10.0
-    idle: float = 120.0
-    body: float = 10.0
-    read: float = 60.0
+    handshake_seconds: float = 10.0
+    """Limit of the TLS handshake, and of the closing one, each of which takes few round trips."""
+    idle_seconds: float = 120.0
+    """Time from one response to the end of the next request's head. Longer than Go clients keep an idle connection (90
+    s), so that the client closes it and no request meets a closing connection."""
+    body_seconds: float = 10.0
+    """Time for the client to send the rest of a request's body after the response."""
+    read_seconds: float = 60.0
+    """Time for the client to read, while the send buffer of the connection is full. One that does not read keeps the
+    memory of its response for so long."""
+    head_bytes: int = 32 * 2**20
+    """Memory for incomplete heads of all connections together; the longest one is closed."""
+    body_bytes: int = 16 * 2**20
+    """Limit of a request's body, which is discarded. Kubernetes takes bodies of up to 3 MiB, so no client is used to
+    sending more than a few of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ Page = Callable[[web.BaseRequest, Target], Awaitable[web.Response | None]]
 """Responds to a GET request for another path; None if there is no such page."""
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_LIMITS: Final = ServerLimits(connections=100, shutdown_seconds=0.5, connection=ConnectionLimits(read=30.0))
+_LIMITS: Final = ServerLimits(connections=100, shutdown_seconds=0.5, connection=ConnectionLimits(read_seconds=30.0))
 # Requests for metrics in flight: a request keeps its connection, and the kubelet must get one.
 _MAX_METRICS_REQUESTS: Final = 16
 _PAUSE: Final = 3  # times as long as making the last response of /metrics took

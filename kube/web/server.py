@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 _CONNECTIONS_PER_STREAM: Final = 2
 _LIMITS: Final = ServerLimits(
-    in_flight=8, request_seconds=60.0, shutdown_seconds=1.0, connection=ConnectionLimits(read=30.0)
+    in_flight=8, request_seconds=60.0, shutdown_seconds=1.0, connection=ConnectionLimits(read_seconds=30.0)
 )
 _MAX_WAITING: Final = 64  # requests of one user
 _HEADERS: Final[Mapping[str, str]] = MappingProxyType(

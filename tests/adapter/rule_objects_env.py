@@ -18,6 +18,7 @@ from adapter.commands.serve import serve
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
 from adapter.rules.objects import Tenancy
+from adapter.settings import DEFAULTS, Settings
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
 from kube.security.trust import TrustOptions
@@ -193,6 +194,7 @@ async def rule_objects_cluster(
     relist_interval: float = 60.0,
     prometheus_url: str = "",
     shutdown_delay: float = 0.05,
+    settings: Settings = DEFAULTS,
 ) -> AsyncIterator[Cluster]:
     """Run `serve` with these rules in its file, where PROMETHEUS becomes a URL, until the end of the context.
 
@@ -228,6 +230,7 @@ async def rule_objects_cluster(
             ),
             rule_objects=options
             or RuleObjectOptions(metric_rules=True, config_maps=True, tenancy=Tenancy(own_namespace=OWN)),
+            settings=settings,
         )
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(serve(serve_options, load_rules(config)))

@@ -53,6 +53,7 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
         (["--config=RULES", "--metrics-max-age=1m"], "max age must not be less than relist interval"),
         (["--config=RULES", "--metrics-relist-interval=0s"], "must be longer than 0s"),
         (["--config=RULES", "--metrics-relist-interval=soon"], 'invalid duration "soon"'),
+        (["--config=RULES", "--setting=rules.poll_second=5s"], "did you mean 'rules.poll_seconds'?"),
         (
             ["--config=RULES", "--prometheus-verb=PUT"],
             'unsupported Prometheus HTTP verb "PUT"; supported verbs: "GET" and "POST"',
@@ -401,6 +402,21 @@ DEPLOYMENTS = {
         ["--tls-curve-preferences", "--profiling"],
     ),
 }
+
+
+async def test_settings_of_the_command_line_hold_in_the_process(tmp_path: Path, rules: Path) -> None:
+    async with scripted_server() as api:
+        AccessApi(Authorities()).script(api)
+        kubeconfig = api.kubeconfig(tmp_path)
+        flags = ("--prometheus-url=http://127.0.0.1:9/", "--setting=api_server.page_objects=7")
+        async with running_adapter(tmp_path, rules, kubeconfig, *flags) as adapter:
+            await eventually(lambda: listed(api))
+            assert await adapter.end() == 0
+    assert {request.rpartition("limit=")[2] for request in api.requests if "limit=" in request} == {"7"}
+
+
+async def listed(api: ScriptedServer) -> bool:
+    return any("limit=" in request for request in api.requests)
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)

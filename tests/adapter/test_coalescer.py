@@ -111,9 +111,11 @@ class CoalescerEnv:
 
 
 @asynccontextmanager
-async def opened(results: Vector | Scalar | PrometheusError | CannedPrometheus) -> AsyncIterator[CoalescerEnv]:
+async def opened(
+    results: Vector | Scalar | PrometheusError | CannedPrometheus, **options: Any
+) -> AsyncIterator[CoalescerEnv]:
     prometheus = results if isinstance(results, CannedPrometheus) else CannedPrometheus(result=results)
-    async with VectorCache(prometheus, ttl=60.0) as cache:
+    async with VectorCache(prometheus, ttl=60.0, **options) as cache:
         yield CoalescerEnv(prometheus, cache)
 
 
@@ -351,13 +353,10 @@ async def test_requests_of_more_than_a_minute_ago_do_not_count() -> None:
         assert await fetched(env, metric, "web-1") is None
 
 
-async def test_result_that_is_too_large_for_the_cache_pauses_coalescing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("adapter.planning.vector_cache._MAX_BYTES", 50_000)
+async def test_result_that_is_too_large_for_the_cache_pauses_coalescing(caplog: pytest.LogCaptureFixture) -> None:
     labels = [{"namespace": "shop", "pod": f"web-{n}"} for n in range(200)]
     with caplog.at_level(logging.INFO, "adapter.planning.coalescer"):
-        async with opened(vector(*((one, 1.0) for one in labels))) as env:
+        async with opened(vector(*((one, 1.0) for one in labels)), max_bytes=50_000) as env:
             for _ in range(10):
                 for n in range(10):
                     assert await fetched(env, source(SUM, "always"), f"web-{n}") is None

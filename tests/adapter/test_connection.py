@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from kube.security.certs import KeyPair
-from kube.serving import connection
 from kube.serving.options import ConnectionLimits, ServerLimits
 from tests.adapter.raw_client import raw_client
 from tests.adapter.serving import POD_PATH, ServedAdapter, served_adapter
@@ -19,7 +18,7 @@ from tests.kube.access_api import FRONT_PROXY
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 TRAILERS = b"0\r\nX-Remote-User: bob\r\nX-Remote-Group: system:masters\r\n\r\n"
 # The end of a body is not looked for, so that a connection with one ends after this time.
-IMPATIENT = ServerLimits(shutdown_seconds=1.0, connection=ConnectionLimits(body=0.1))
+IMPATIENT = ServerLimits(shutdown_seconds=1.0, connection=ConnectionLimits(body_seconds=0.1))
 ONE_TRAILER = b"0\r\nX-Remote-User: bob\r\n\r\n"
 
 
@@ -61,12 +60,12 @@ async def test_trailers_are_never_headers_of_the_next_request(
 
 @pytest.mark.parametrize("while_answering", [False, True], ids=["after the answer", "during the answer"])
 async def test_trailers_are_not_collected(
-    while_answering: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    while_answering: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connection, "_MAX_BODY", 128 * 1024)
     caplog.set_level(logging.DEBUG, logger="kube.serving.connection")
     many = b"0\r\n" + b"".join(f"X-Part-{number}: ".encode() + b"a" * 20_000 + b"\r\n" for number in range(10))
-    async with served_adapter(tmp_path) as adapter, raw_client(adapter, front_proxy(adapter)) as client:
+    limits = ServerLimits(shutdown_seconds=1.0, connection=ConnectionLimits(body_bytes=128 * 1024))
+    async with served_adapter(tmp_path, limits=limits) as adapter, raw_client(adapter, front_proxy(adapter)) as client:
         if while_answering:
             adapter.metrics.hold = asyncio.Event()
             client.send(asked_by("bob", POD_PATH, CHUNKED))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapter.prometheus import PrometheusBusy, PrometheusClient, PrometheusOptions
+from adapter.settings import PrometheusSettings
 from kube.aio.fairness import FairSemaphore, QueueFullError, current_namespace, enter_namespace, for_all_namespaces
 from kube.serving.options import ServerLimits
 from tests.adapter.scripted_prometheus import ONE, responds, scripted
@@ -162,8 +163,8 @@ async def test_queries_of_a_namespace_do_not_wait_behind_those_of_another() -> N
             return await responds(ONE)(request)  # type: ignore[arg-type]
 
         server.reply = slow  # type: ignore[assignment]
-        options = PrometheusOptions(url=server.url, connections=1, max_waiting=3)
-        async with PrometheusClient(options) as client:
+        options, settings = PrometheusOptions(url=server.url, connections=1), PrometheusSettings(waiting=3)
+        async with PrometheusClient(options, settings=settings) as client:
             sent = [for_namespace("noisy", lambda n=n: client.instant(f"noisy{n}")) for n in range(4)]  # type: ignore[misc]
             await server.reached(1)
             with pytest.raises(PrometheusBusy):

@@ -17,10 +17,10 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kube.serving import connection, listener
+from kube.serving import listener
 from kube.serving.connection import Connection, Connections
 from kube.serving.listener import within_open_files
-from kube.serving.options import ServerLimits
+from kube.serving.options import ConnectionLimits, ServerLimits
 from tests.adapter.raw_client import RawClient
 from tests.adapter.serving import POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
@@ -49,11 +49,11 @@ class FakeConnection(Connection):
 class Environment:
     """Eight slots, and the names of the connections that were closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.registry = CollectorRegistry()
         self.now = 0.0
         self.connections = Connections(
-            limit=8, registry=self.registry, metrics_prefix="milliscale_adapter", clock=lambda: self.now
+            limit=8, registry=self.registry, metrics_prefix="milliscale_adapter", clock=lambda: self.now, **options
         )
         self.closed: list[str] = []
 
@@ -130,9 +130,8 @@ def test_slot_is_released_once() -> None:
     assert len(environment.connections) == 0
 
 
-def test_incomplete_heads_have_a_limit_together_and_the_longest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_MAX_INCOMPLETE_HEADS", 1000)
-    environment = Environment()
+def test_incomplete_heads_have_a_limit_together_and_the_longest_is_closed() -> None:
+    environment = Environment(limits=ConnectionLimits(head_bytes=1000))
     first, second, third = (environment.opened(name) for name in ("a", "b", "c"))
     environment.connections.buffer(first, 300)
     environment.connections.buffer(second, 400)
@@ -182,9 +181,11 @@ def test_no_more_connections_than_open_files(
 
 
 @contextlib.asynccontextmanager
-async def crowded_adapter(directory: Path, *, connections: int = 8) -> AsyncIterator[ServedAdapter]:
-    limits = ServerLimits(connections=connections, shutdown_seconds=1.0)
-    async with served_adapter(directory, limits=limits) as adapter:
+async def crowded_adapter(
+    directory: Path, *, connections: int = 8, limits: ConnectionLimits | None = None
+) -> AsyncIterator[ServedAdapter]:
+    server = ServerLimits(connections=connections, shutdown_seconds=1.0, connection=limits or ConnectionLimits())
+    async with served_adapter(directory, limits=server) as adapter:
         yield adapter
 
 
@@ -255,9 +256,8 @@ async def test_connection_with_a_certificate_outlasts_strangers(tmp_path: Path) 
             client.close()
 
 
-async def test_long_heads_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_MAX_INCOMPLETE_HEADS", 100_000)
-    async with crowded_adapter(tmp_path) as adapter:
+async def test_long_heads_keep_nobody_out(tmp_path: Path) -> None:
+    async with crowded_adapter(tmp_path, limits=ConnectionLimits(head_bytes=100_000)) as adapter:
         clients = [await RawClient.connect(adapter) for _ in range(4)]
         for client in clients:
             client.send(b"GET / HTTP/1.1\r\nX-Long: " + b"a" * 30_000)

@@ -20,6 +20,7 @@ from adapter.prometheus import (
     results,
 )
 from adapter.prometheus import client as client_module
+from adapter.settings import PrometheusSettings
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, never, responds, scripted
 from tests.eventually import eventually
 
@@ -63,7 +64,8 @@ async def test_headers_are_sent_with_queries_and_with_series(server: ScriptedPro
 
 async def test_slow_server_is_a_timeout(server: ScriptedPrometheus) -> None:
     server.reply = never
-    async with PrometheusClient(PrometheusOptions(url=server.url, series_timeout=0.2)) as client:
+    settings = PrometheusSettings(list_seconds=0.2)
+    async with PrometheusClient(PrometheusOptions(url=server.url), settings=settings) as client:
         with pytest.raises(PrometheusTimeout):
             await client.instant("a", deadline=Deadline.after(0.2))
         with pytest.raises(PrometheusTimeout):
@@ -85,7 +87,8 @@ async def test_slowly_sent_head_is_a_timeout_and_closes_the_connection() -> None
 
     async with await asyncio.start_server(drip_head, "127.0.0.1", 0) as listening, asyncio.timeout(60):
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        async with PrometheusClient(PrometheusOptions(url=url, series_timeout=0.1)) as client:
+        settings = PrometheusSettings(list_seconds=0.1)
+        async with PrometheusClient(PrometheusOptions(url=url), settings=settings) as client:
             # More than there are slots: those that wait get theirs.
             calls = [client.series("a", start=0, end=1) for _ in range(6)]
             for error in await asyncio.gather(*calls, return_exceptions=True):

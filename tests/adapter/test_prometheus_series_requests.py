@@ -21,8 +21,8 @@ from adapter.prometheus import (
     PrometheusUnavailable,
     Series,
 )
-from adapter.prometheus import client as client_module
 from adapter.prometheus.series import SeriesReader
+from adapter.settings import PrometheusSettings
 from tests.adapter.scripted_prometheus import ScriptedPrometheus, never, responds
 
 
@@ -124,11 +124,10 @@ async def test_bad_series_responses_have_distinct_errors(
     assert len(server.requests) == 1  # no retries of the library's own
 
 
-async def test_response_size_is_limited(server: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_MAX_RESPONSE", 1000)
-    monkeypatch.setattr(client_module, "_MAX_LISTING", 1000)
+async def test_response_size_is_limited(server: ScriptedPrometheus) -> None:
+    settings = PrometheusSettings(response_bytes=1000, list_bytes=1000)
     server.reply = responds(b" " * 200_000)
-    async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+    async with PrometheusClient(PrometheusOptions(url=server.url), settings=settings) as client:
         with pytest.raises(PrometheusBadResponse, match="longer than 1000 bytes"):
             await client.instant("a")
         with pytest.raises(PrometheusBadResponse, match="longer than 1000 bytes"):
@@ -147,8 +146,8 @@ async def test_series_use_the_verb_of_queries(server: ScriptedPrometheus) -> Non
 
 async def test_cancelled_series_request_frees_its_slot(server: ScriptedPrometheus) -> None:
     server.reply = never
-    options = PrometheusOptions(url=server.url, series_timeout=2.0)
-    async with PrometheusClient(options) as client:
+    options, settings = PrometheusOptions(url=server.url), PrometheusSettings(list_seconds=2.0)
+    async with PrometheusClient(options, settings=settings) as client:
         tasks = [asyncio.create_task(client.series("a", start=0, end=1)) for _ in range(8)]
         await server.reached(4)
         for task in tasks:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from adapter.serving import requests
 from adapter.serving.requests import RequestLines
 from bench.recorded_heads import RecordedRequest, recorded_requests
 from kube.api.status import StatusError
@@ -192,11 +191,9 @@ def grown(fill: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def test_cached_request_lines_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "_MAX_CACHED_BYTES", 2 * MIB)
-
+def test_cached_request_lines_are_bounded_in_bytes() -> None:
     def fill() -> RequestLines:
-        lines = RequestLines(lambda _: False)
+        lines = RequestLines(lambda _: False, 2 * MIB)
         for number in range(30):
             line = lines.parse("GET", f"/apis/x/y/z{number}?" + "&".join(["a=%62%63"] * 900))
             assert line.target.query.get("a") == "bc"

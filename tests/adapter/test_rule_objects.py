@@ -11,8 +11,8 @@ import pytest
 
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.pace import Pace
-from adapter.rule_objects import watches
 from adapter.rules.objects import Tenancy
+from adapter.settings import RuleObjectSettings, Settings
 from kube.cache.store import Store
 from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, OWN, Cluster, rule_objects_cluster
 from tests.eventually import eventually
@@ -349,13 +349,12 @@ async def test_rules_for_all_namespaces_come_before_the_shares(tmp_path: Path) -
         assert await cluster.listed() == {"a", "b", "e"}
 
 
-async def test_objects_of_a_namespace_have_a_longest_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_objects_of_a_namespace_have_a_longest_total(tmp_path: Path) -> None:
     """One without room is not kept, and says so; small namespaces always have room."""
-    monkeypatch.setattr(watches, "MAX_BYTES", 50_000)
-    monkeypatch.setattr(watches, "MAX_TOTAL_BYTES", 60_000)
+    settings = Settings(rule_objects=RuleObjectSettings(namespace_bytes=50_000, total_bytes=60_000))
     long = {"rules.yaml": f"externalRules: [{{name: long, query: '{'x' * 40_000}'}}]"}
     options = RuleObjectOptions(metric_rules=True, config_maps=True, tenancy=Tenancy(own_namespace=OWN))
-    async with rule_objects_cluster(tmp_path, options=options) as cluster:
+    async with rule_objects_cluster(tmp_path, options=options, settings=settings) as cluster:
         cluster.prometheus.results["sum(queue)"] = [({}, "42")]
         await cluster.create_config_map("a", long)
         await cluster.create_config_map("b", long)
@@ -381,7 +380,7 @@ async def test_objects_of_a_namespace_have_a_longest_total(tmp_path: Path, monke
 async def test_small_namespaces_have_room_and_others_are_read_again_after_a_deletion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "MAX_TOTAL_BYTES", 60_000)
+    settings = Settings(rule_objects=RuleObjectSettings(total_bytes=60_000))
     lists, list_again = 0, Store.list_again
 
     def counted(store: Store[Any]) -> None:
@@ -391,7 +390,7 @@ async def test_small_namespaces_have_room_and_others_are_read_again_after_a_dele
 
     monkeypatch.setattr(Store, "list_again", counted)
     options = RuleObjectOptions(config_maps=True, tenancy=Tenancy(own_namespace=OWN))
-    async with rule_objects_cluster(tmp_path, options=options) as cluster:
+    async with rule_objects_cluster(tmp_path, options=options, settings=settings) as cluster:
 
         async def has_states(**states: int) -> None:
             async def check() -> bool:

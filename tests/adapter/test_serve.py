@@ -16,12 +16,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from adapter.commands import rule_sets
 from adapter.commands import serve as serve_module
 from adapter.commands.flags import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
 from adapter.commands.serve import serve
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
+from adapter.settings import DEFAULTS, RulesSettings, Settings
 from kube.serving.listener import delayed
 from kube.serving.options import AuthOptions, ServingOptions, TLSOptions
 from kube.web.options import UIAddress
@@ -130,6 +130,7 @@ async def running(
     shutdown_delay: float = 0.05,
     ui_address: UIAddress | None = None,
     debug_endpoints: str = "local",
+    settings: Settings = DEFAULTS,
 ) -> AsyncIterator[Running]:
     """Run `serve` with these rules, where PROMETHEUS becomes a URL; `hold` delays a list: "pods" or "series"."""
     authorities = Authorities()
@@ -159,6 +160,7 @@ async def running(
             auth=AuthOptions(tls=TLSOptions(certificate=pair)),
             ui_address=ui_address,
             debug_endpoints=debug_endpoints,
+            settings=settings,
         )
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(serve(options, load_rules(options.config)))
@@ -250,11 +252,9 @@ async def test_readiness_without_metrics_waits_for_the_first_lists(tmp_path: Pat
         assert await eventually(is_ready)
 
 
-async def test_readiness_without_metrics_does_not_wait_for_a_prometheus_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rule_sets, "_START_SECONDS", 0.01)
-    async with running(tmp_path, PACKETS, hold="series") as adapter:
+async def test_readiness_without_metrics_does_not_wait_for_a_prometheus_that_hangs(tmp_path: Path) -> None:
+    settings = Settings(rules=RulesSettings(start_seconds=0.01))
+    async with running(tmp_path, PACKETS, hold="series", settings=settings) as adapter:
 
         async def is_ready() -> bool:
             try:

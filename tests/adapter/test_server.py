@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -19,7 +20,6 @@ from adapter.content.encoding import compress
 from adapter.serving import server
 from kube.security.authorization import AuthorizationOptions
 from kube.security.certs import KeyPair
-from kube.serving import connection
 from kube.serving.options import ConnectionLimits, ServerLimits
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
@@ -222,12 +222,12 @@ async def closed_after(adapter: ServedAdapter, pieces: Iterable[bytes], *, every
     return received
 
 
-def impatient(**seconds: float) -> ServerLimits:
-    return ServerLimits(shutdown_seconds=1.0, connection=ConnectionLimits(**seconds))
+def impatient(**limits: Any) -> ServerLimits:
+    return ServerLimits(shutdown_seconds=1.0, connection=ConnectionLimits(**limits))
 
 
 async def test_client_that_sends_byte_by_byte_loses_its_connection(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path, limits=impatient(idle=0.2)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(idle_seconds=0.2)) as adapter:
         drip = itertools.chain([b"GET /livez HTTP/1.1\r\nX-Slow: "], itertools.repeat(b"a", 500))
         assert await closed_after(adapter, drip) == b""
         assert await closed_after(adapter, []) == b""
@@ -235,7 +235,7 @@ async def test_client_that_sends_byte_by_byte_loses_its_connection(tmp_path: Pat
 
 @pytest.mark.parametrize("before", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"], ids=["first", "second"])
 async def test_empty_lines_before_a_head_do_not_lift_its_limits(before: bytes, tmp_path: Path) -> None:
-    async with served_adapter(tmp_path, limits=impatient(idle=0.2)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(idle_seconds=0.2)) as adapter:
         start = b"GET /livez HTTP/1.1\r\nHost: a\r\n"
         drip = itertools.chain([before, b"\r\n\r\n", start], itertools.repeat(b"X-Slow: a\r\n", 400))
         began = asyncio.get_running_loop().time()
@@ -249,14 +249,14 @@ async def test_empty_lines_before_a_head_do_not_lift_its_limits(before: bytes, t
 
 
 async def test_time_for_a_head_begins_anew_with_each_request(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path, limits=impatient(idle=0.4)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(idle_seconds=0.4)) as adapter:
         request = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
         received = await closed_after(adapter, [request] * 8 + [request[:10]], every=0.1)
         assert received.count(b" 200 OK") == 8
 
 
 async def test_idle_connection_is_closed(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path, limits=impatient(idle=0.1)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(idle_seconds=0.1)) as adapter:
         received = await closed_after(adapter, [b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"])
         assert received.endswith(b"ok")
 
@@ -281,7 +281,7 @@ async def test_client_that_does_not_read_its_responses_is_disconnected(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="kube.serving.connection")
-    async with served_adapter(tmp_path, limits=impatient(read=0.2)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(read_seconds=0.2)) as adapter:
         adapter.metrics.count = 25_000
         master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
         narrow = socket.socket()
@@ -303,7 +303,7 @@ async def test_client_that_does_not_read_its_responses_is_disconnected(
 
 
 async def test_client_that_never_reads_its_response_is_disconnected(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path, limits=impatient(read=0.2, handshake=2.0)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(read_seconds=0.2, handshake_seconds=2.0)) as adapter:
         adapter.metrics.count = 25_000
         master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
         narrow = socket.socket()
@@ -326,7 +326,7 @@ async def test_client_that_never_reads_its_response_is_disconnected(tmp_path: Pa
 
 
 async def test_handshake_that_does_not_come_ends_the_connection(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path, limits=impatient(handshake=0.1)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(handshake_seconds=0.1)) as adapter:
         reader, writer = await asyncio.open_connection("127.0.0.1", adapter.port)
         with contextlib.suppress(ConnectionError):
             assert await asyncio.wait_for(reader.read(), 60) == b""
@@ -373,7 +373,7 @@ async def test_connection_ends_in_order_after_a_body(
 ) -> None:
     """The client may send all of the body, and then sees an end, not an error."""
     async with (
-        served_adapter(tmp_path, limits=impatient(body=0.5)) as adapter,
+        served_adapter(tmp_path, limits=impatient(body_seconds=0.5)) as adapter,
         refused(adapter, header) as (reader, writer),
     ):
         writer.write(body)
@@ -382,12 +382,9 @@ async def test_connection_ends_in_order_after_a_body(
 
 
 @real_time
-async def test_body_that_does_not_end_ends_the_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(connection, "_MAX_BODY", 500_000)
+async def test_body_that_does_not_end_ends_the_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="kube.serving.connection")
-    async with served_adapter(tmp_path) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(body_bytes=500_000)) as adapter:
         chunk = b"ffff\r\n" + b"x" * 0xFFFF + b"\r\n"
         pieces = itertools.chain([REFUSED + b"Transfer-Encoding: chunked\r\n\r\n"], itertools.repeat(chunk, 10_000))
         await closed_after(adapter, pieces, every=0.0)
@@ -398,7 +395,7 @@ async def test_body_that_does_not_end_ends_the_connection(
 async def test_body_that_comes_byte_by_byte_ends_the_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with served_adapter(tmp_path, limits=impatient(body=0.2)) as adapter:
+    async with served_adapter(tmp_path, limits=impatient(body_seconds=0.2)) as adapter:
         pieces = itertools.chain([REFUSED + b"Content-Length: 1000\r\n\r\n"], itertools.repeat(b"x", 100))
         assert b" 405 " in await closed_after(adapter, pieces)
     assert logged_errors(caplog) == []
@@ -406,7 +403,7 @@ async def test_body_that_comes_byte_by_byte_ends_the_connection(
 
 async def test_body_that_is_no_body_ends_the_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with (
-        served_adapter(tmp_path, limits=impatient(body=0.2)) as adapter,
+        served_adapter(tmp_path, limits=impatient(body_seconds=0.2)) as adapter,
         refused(adapter, b"Transfer-Encoding: chunked") as (reader, writer),
     ):
         writer.write(b"this is no chunk\r\n" + ASKED)

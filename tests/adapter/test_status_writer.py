@@ -19,6 +19,7 @@ from adapter.rule_objects.status import Verdict
 from adapter.rule_objects.status_writer import LEASE, StatusWriter
 from adapter.rules import AnyRule, QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
+from adapter.settings import RuleObjectSettings
 from kube.api.client import KubeClient
 from kube.api.status import StatusError, conflict, forbidden
 from kube.controller.election import ElectionSettings, LeaderElector
@@ -235,7 +236,7 @@ async def test_new_leader_checks_objects_that_changed_meanwhile(env: Env) -> Non
 
 async def test_objects_are_checked_again_periodically(env: Env) -> None:
     await env.create("queue")
-    async with env.running(recheck_seconds=0.01):
+    async with env.running(settings=RuleObjectSettings(check_seconds=0.01)):
         await env.until_reason("queue", "Ready")
         env.result = dataclasses.replace(READY, value="5")
 
@@ -248,7 +249,7 @@ async def test_objects_are_checked_again_periodically(env: Env) -> None:
 async def test_object_without_a_value_is_checked_again_soon(env: Env) -> None:
     await env.create("queue")
     env.result = Verdict(ready=True, reason="NoValue", message="queue has no value")
-    async with env.running(unsettled_seconds=0.01, random=lambda: 0.9):
+    async with env.running(settings=RuleObjectSettings(unsettled_seconds=0.01), random=lambda: 0.9):
         await env.until_reason("queue", "NoValue")
         env.result = READY
         await env.until_reason("queue", "Ready")
@@ -270,7 +271,7 @@ async def test_object_that_was_replaced_keeps_the_status_of_the_new_one(env: Env
 async def test_object_that_changes_during_its_check_is_checked_again_at_once(env: Env) -> None:
     name = await env.create("queue")
     env.hanging = asyncio.Event()
-    async with env.running(unsettled_seconds=3600.0):
+    async with env.running(settings=RuleObjectSettings(unsettled_seconds=3600.0)):
         await until(lambda: len(env.checked) == 1)
         await env.change(name)
         env.hanging.set()
@@ -341,7 +342,7 @@ async def test_write_that_fails_is_retried_and_logged_once_unless_the_object_has
     await env.create("queue")
     monkeypatch.setattr(KubeClient, "patch", fail)
     with caplog.at_level(logging.WARNING):
-        async with env.running(unsettled_seconds=0.01):
+        async with env.running(settings=RuleObjectSettings(unsettled_seconds=0.01)):
             await env.until_reason("queue", "Ready")
     logged = [one.getMessage() for one in caplog.records if "cannot be written" in one.getMessage()]
     assert logged == [f"MetricRule shop/queue: its status cannot be written: {error}"] * logs

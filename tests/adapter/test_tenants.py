@@ -29,6 +29,7 @@ from adapter.prometheus import (
 from adapter.promql import restrict_query, restrict_selector
 from adapter.rules import RulesError, parse_rules
 from adapter.rules.objects import Tenancy, read_object
+from adapter.settings import PrometheusSettings
 from tests.adapter.promql_queries import REFUSED, RESTRICTED
 from tests.adapter.scripted_prometheus import ScriptedPrometheus, never, responds
 
@@ -217,8 +218,8 @@ async def test_queries_end_after_the_time_of_the_tenant(servers: PrometheusServe
 async def test_queries_wait_in_the_queue_of_the_tenants_namespace(server: ScriptedPrometheus) -> None:
     """Also those that no request causes, such as checks; a full queue of one namespace does not refuse others."""
     server.reply = never
-    options = PrometheusOptions(url=server.url, connections=1, max_waiting=1)
-    async with PrometheusServers(options) as servers, VectorCache(servers, ttl=60) as cache:
+    options, settings = PrometheusOptions(url=server.url, connections=1), PrometheusSettings(waiting=1)
+    async with PrometheusServers(options, settings=settings) as servers, VectorCache(servers, ttl=60) as cache:
 
         def query(text: str, namespace: str) -> asyncio.Task[Vector | Scalar]:
             destination = Destination(tenant=Tenant(namespace=namespace))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from adapter.metrics.watched_objects import WatchedObjects
+from adapter.settings import ObjectSettings
 from kube.api.mapping import ResourceInfo
 from kube.cache.store import Store
 from kube.values.selectors import LabelSelector
@@ -218,7 +219,7 @@ async def test_each_request_lists_the_namespace_of_an_object_that_cannot_be_read
 
 
 async def test_other_kinds_are_watched_while_they_are_requested(tmp_path: Path) -> None:
-    async with env(tmp_path, idle_seconds=0.3, check_seconds=0.05) as cluster:
+    async with env(tmp_path, settings=ObjectSettings(idle_seconds=0.3), check_seconds=0.05) as cluster:
         assert cluster.nodes.lists == 0
         await cluster.objects.names(NODES, "", ALL)
         await cluster.follows(cluster.nodes)
@@ -257,7 +258,7 @@ async def test_each_request_lists_during_the_first_list(tmp_path: Path) -> None:
 
 
 async def test_pods_are_followed_without_requests(tmp_path: Path) -> None:
-    async with env(tmp_path, idle_seconds=0.0, check_seconds=0.01) as cluster:
+    async with env(tmp_path, settings=ObjectSettings(idle_seconds=0.0), check_seconds=0.01) as cluster:
         await cluster.follows(cluster.pods)
         await cluster.objects.names(NODES, "", ALL)
         await cluster.follows(cluster.nodes)

@@ -155,6 +155,7 @@ def test_feature_gate_can_be_false(text: str, controller: Controller) -> None:
         ("--hpa-apis=", "unknown API ''; known: kubernetes, milliscale"),
         ("--feature-gates=Scale=true", "unknown feature gate 'Scale'; known: HPAScaleToZero"),
         ("--feature-gates=HPAScaleToZero", "neither true nor false"),
+        ("--setting=history.save_second=1m", "did you mean 'history.save_seconds'?"),
         ("--v=loud", "not a number of zero or more"),
         ("--no-such-flag", "No such option"),
     ],

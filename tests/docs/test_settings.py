@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+import adapter.settings
 import autoscaler.settings
 from kube.process.settings import settings_of
 
 ROOT = Path(__file__).parents[2]
-TREES = {"autoscaler": autoscaler.settings.DEFAULTS}
+TREES: dict[str, Any] = {"adapter": adapter.settings.DEFAULTS, "autoscaler": autoscaler.settings.DEFAULTS}
 GROUPS = [(process, group.name) for process, tree in TREES.items() for group in fields(tree)]
-OF_SETTINGS = {"settings", "limits"}
+OF_SETTINGS = {"settings", "limits", "connection"}
 """How a variable or attribute with a group of settings, or with the tree, ends."""
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from adapter.cli import main as adapter
 from adapter.commands.ignored_flags import IGNORED
+from adapter.settings import DEFAULTS as ADAPTER_SETTINGS
 from autoscaler.cli import main as autoscaler
 from autoscaler.settings import DEFAULTS as AUTOSCALER_SETTINGS
 from kubectl_milliscale.cli import main as plugin
@@ -90,5 +91,6 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "replay-flags.md": _replay_flags,
     "kubectl-flags.md": _plugin_flags,
     "metrics.md": _metrics,
+    "adapter-settings.md": lambda: _settings("adapter", ADAPTER_SETTINGS),
     "autoscaler-settings.md": lambda: _settings("autoscaler", AUTOSCALER_SETTINGS),
 }

@@ -159,7 +159,7 @@ async def test_a_stream_ends_after_its_lifetime_so_that_the_user_is_authenticate
 
 async def test_a_client_that_does_not_read_is_disconnected() -> None:
     events = Events(*[ServerEvent("replace", "x" * 2**20) for _ in range(20)])
-    limits = ServerLimits(connections=200, shutdown_seconds=1.0, connection=ConnectionLimits(read=0.01))
+    limits = ServerLimits(connections=200, shutdown_seconds=1.0, connection=ConnectionLimits(read_seconds=0.01))
     async with served(ScriptedPages(events), limits=limits) as url:
         host, port = urlsplit(url).hostname, urlsplit(url).port
         _, writer = await asyncio.open_connection(host, port, limit=1024)
