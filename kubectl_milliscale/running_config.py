@@ -66,6 +66,13 @@ def fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str,
     if not server and _SYNC_PERIOD in flags:
         _fill_in(values, {"step": flags[_SYNC_PERIOD]}, ("step",))
     _fill_in(values, flags, _OF_AUTOSCALER)
+    context = click.get_current_context()
+    for option in context.command.params:  # the others have their defaults, which are known, too
+        of_step = "--step" in option.opts and not server
+        if option.name and (
+            of_step or any(name.startswith(tuple(f"--{each}" for each in _OF_AUTOSCALER)) for name in option.opts)
+        ):
+            context.set_parameter_source(option.name, ParameterSource.COMMANDLINE)
 
 
 def fill_in_prometheus(

@@ -29,7 +29,7 @@ from kube.values.durations import format_duration
 from kube.values.printable import printable
 from replay.cluster import connected, read_cluster_hpa
 from replay.csv_source import read_csv
-from replay.fit import HOURS, READ_STEP_MS, fit
+from replay.fit import fit
 from replay.flags import HPAReference, InputFlags, LoadFlags, ModelFlags, Moment, hpa_option, input_flags
 from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
 from replay.kept_decisions import kept_load
@@ -44,7 +44,6 @@ from replay.simulation import Settings, capacity_of
 
 NEEDS_PLOTLY: Final = "--html needs plotly: pip install 'milliscale[replay]'"
 _DEFAULT_FROM: Final = Moment(ago_ms=24 * 3_600_000)
-FIT_MS: Final = HOURS * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,17 +152,16 @@ def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
         settings = dataclasses.replace(settings, config=config)
     elif flags.source.csv is not None:
         load, settings = completed(_csv_load(flags.source, flags.source.csv, files))
-        if not given:
-            part = dataclasses.replace(load, end_ms=min(load.end_ms, load.start_ms + FIT_MS))
-            settings, note = fit(files[0].hpa, part, settings, given)
+        settings, note = fit(files[0].hpa, load, settings, given)
     else:
         uses_cluster = flags.kubeconfig is not None or flags.context is not None or any(one.cluster for one in hpas)
         connect = functools.partial(connected, flags.kubeconfig, flags.context) if uses_cluster else None
         read = functools.partial(_prometheus_load, flags, files, requests, connect)
-        if not given:
-            part, settings = completed(read(step_ms=READ_STEP_MS, length_ms=FIT_MS))
-            settings, note = fit(files[0].hpa, part, settings, given)
-        load, _ = completed(read(step_ms=settings.step_ms))
+        load, settings = completed(read(step_ms=settings.step_ms))
+        fitted, note = fit(files[0].hpa, load, settings, given)
+        if fitted.step_ms != settings.step_ms:
+            load, _ = completed(read(step_ms=fitted.step_ms))
+        settings = fitted
     return Inputs(files=files, load=_with_notes(load, model, note), settings=settings)
 
 
@@ -307,9 +305,7 @@ def _prometheus_load(
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None,
     *,
     step_ms: int,
-    length_ms: int | None = None,
 ) -> Load:
-    """Return the load at each `step_ms`; with `length_ms` only the first part of that length."""
     try:
         from replay.prometheus.cache import default_folder
         from replay.prometheus.source import PrometheusSettings, read_prometheus
@@ -322,7 +318,7 @@ def _prometheus_load(
         options=run(flags.prometheus.authorized()),
         rules=_rules(source.config_file),
         start_ms=start_ms,
-        end_ms=end_ms if length_ms is None else min(end_ms, start_ms + length_ms),
+        end_ms=end_ms,
         step_ms=step_ms,
         offset_ms=flags.model.offset_ms,
         pods=source.pods,

@@ -2,7 +2,8 @@
 
 kube-controller-manager serves its flags to nobody whom a cluster's users could ask. So the spec that was in force is
 replayed over the first hours with usual values of each setting, and the settings whose replicas are the nearest to the
-real ones are taken for the whole load, if they are near enough.
+real ones are taken for the whole load, if they are near enough. A default is left only for a clear gain, since several
+sync periods may explain the same replicas.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
 
 from autoscaler.core.model import HPA, ResourceMetric
-from kube.values.durations import format_duration
 from replay.load import Load
 from replay.output.charts import Line, replicas_line
+from replay.output.comparison import duration
 from replay.results import Replayed
 from replay.simulation import Settings, replay_hpa, replay_reality
 
-HOURS: Final = 6
-"""The length of the time that is replayed with all values."""
-READ_STEP_MS: Final = 5_000
-"""At which its load is to be read, for all sync periods."""
-MIN_SCALES: Final = 4
+_MAX_MS: Final = 24 * 3_600_000
+_ENOUGH_SCALES: Final = 30
+"""The first hours end with so many scale events, or after a day."""
+_MIN_SCALES: Final = 4
 """With less, the replicas say little about the settings."""
+_GAIN: Final = 0.05
 _USUAL: Final = {
-    "step": (15_000, 5_000, 10_000, 20_000, 30_000, 60_000),
-    "downscale_stabilization": (300_000, 0, 30_000, 60_000, 120_000, 180_000, 600_000, 900_000),
-    "tolerance": (0.1, 0.01, 0.02, 0.05, 0.15, 0.2),
-    "initial_readiness_delay": (30_000, 10_000, 60_000, 120_000),
+    "downscale_stabilization": (300_000, 0, 30_000, 60_000, 120_000, 180_000, 600_000),
+    "tolerance": (0.1, 0.02, 0.05, 0.2),
+    "initial_readiness_delay": (30_000, 10_000, 60_000),
+    "step": (15_000, 5_000, 30_000, 60_000),
 }
 """{parameter of a flag: its values, kube-controller-manager's default first}; durations in milliseconds."""
 _WORDS: Final = {
@@ -48,22 +49,27 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
 
     Args:
         hpa: the spec that was in force.
-        load: the first hours, with the real replicas.
+        load: the load, with the real replicas if they are recorded.
         settings: otherwise.
         given: the parameters of the flags that the user gave; they are not changed.
     """
+    names = [name for name in _USUAL if name not in given]
+    if not any(isinstance(spec.source, ResourceMetric) for spec in hpa.spec.metrics):
+        names = [name for name in names if name != "initial_readiness_delay"]
+    load = dataclasses.replace(load, end_ms=min(load.end_ms, load.start_ms + _MAX_MS))
     reality = replay_reality(load, settings)
-    length = format_duration((load.end_ms - load.start_ms) / 1000)
-    if reality is None:
+    if reality is None or not names:
         return settings, ""
-    if len(reality.scales) < MIN_SCALES:
+    if len(reality.scales) > _ENOUGH_SCALES:
+        load = dataclasses.replace(load, end_ms=reality.scales[_ENOUGH_SCALES].time_ms)
+        reality = replay_reality(load, settings)
+        assert reality is not None
+    length = duration((load.end_ms - load.start_ms) / 1000)
+    if len(reality.scales) < _MIN_SCALES:
         return settings, (
             f"The real replicas change {len(reality.scales)} times in the first {length}, which does not show the "
             "controller's settings: those given and the defaults are assumed."
         )
-    names = [name for name in _USUAL if name not in given]
-    if not any(isinstance(spec.source, ResourceMetric) for spec in hpa.spec.metrics):
-        names = [name for name in names if name != "initial_readiness_delay"]
     found = _nearest(names, lambda values: _distance(hpa, load, _with(settings, values), reality))
     nearest = _with(settings, found)
     replayed = replay_hpa(hpa, load, nearest, sentences=False)
@@ -94,7 +100,7 @@ def _nearest(names: Iterable[str], distance: Callable[[dict[str, Any]], float]) 
                 key = tuple(tried.values())
                 if key not in known:
                     known[key] = distance(tried)
-                if known[key] < known[tuple(values.values())]:
+                if known[key] < (1 - _GAIN) * known[tuple(values.values())]:
                     values = tried
         if values == before:
             break
@@ -115,7 +121,7 @@ def _distance(hpa: HPA, load: Load, settings: Settings, reality: Replayed) -> fl
         for length, first, second in _together(replicas_line(replayed), replicas_line(reality))
     )
     events = abs(replayed.summary.scale_events - reality.summary.scale_events) / reality.summary.scale_events
-    return area / 3_600_000 / reality.summary.pod_hours + events / 10
+    return area / 3_600_000 / reality.summary.pod_hours + events / 5
 
 
 def _together(first: Line, second: Line) -> Iterator[tuple[int, float, float]]:
@@ -131,4 +137,4 @@ def _together(first: Line, second: Line) -> Iterator[tuple[int, float, float]]:
 
 
 def _text(name: str, value: Any) -> str:
-    return f"{value:g}" if name == "tolerance" else format_duration(value / 1000)
+    return f"{value:g}" if name == "tolerance" else duration(value / 1000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import socket
 import ssl
 from functools import partial
@@ -448,6 +449,31 @@ async def test_error_names_the_invalid_kubeconfig(content: str | None, message: 
     with pytest.raises(KubeConfigError, match=message) as raised:
         await KubeClient.connect(path)
     assert str(path) in str(raised.value)
+
+
+async def test_kubeconfig_may_be_a_list_of_which_the_first_counts(tmp_path: Path) -> None:
+    def written(name: str, server: str, *, current: str = "") -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "token").write_text(name)
+        config = {
+            "clusters": [{"name": each, "cluster": {"server": server}} for each in ("shared", name)],
+            "users": [{"name": name, "user": {"tokenFile": "token"}}],
+            "contexts": [{"name": name, "context": {"cluster": "shared", "user": name}}],
+            **({"current-context": current} if current else {}),
+        }
+        path = folder / "config"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    first, second = written("first", "http://127.0.0.1:1"), written("second", "http://127.0.0.1:2", current="second")
+    several = Path(os.pathsep.join(map(str, (first, tmp_path / "missing", second))))
+    config = await config_module.load_config(several)
+    assert config.configuration.host == "http://127.0.0.1:1"
+    assert await config.authorization() == {"authorization": "Bearer second"}
+    assert await (await config_module.load_config(several, "first")).authorization() == {
+        "authorization": "Bearer first"
+    }
 
 
 async def test_error_outside_a_pod_names_the_kubeconfig_flag(monkeypatch: pytest.MonkeyPatch) -> None:

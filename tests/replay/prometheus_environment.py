@@ -99,6 +99,18 @@ def history() -> list[Series]:
     one("requests_total", lambda at: at * 12.0, namespace=NAMESPACE, service="web", instance="a")
     one("requests_total", lambda at: at * 6.0, namespace=NAMESPACE, service="web", instance="b")
     one("jobs_total", lambda at: float(at), namespace=NAMESPACE, service="web")
+    created = {PODS[0]: START - 9000, PODS[1]: START - 9000, PODS[2]: START + 3600 - 12}
+    for pod, at_created in created.items():
+        add("kube_pod_created", lambda _, __, value=at_created: float(value), pods=(pod,))  # type: ignore[misc]
+        add("kube_pod_status_ready_time", lambda _, __, value=at_created: value + 42.0, pods=(pod,))  # type: ignore[misc]
+    one(
+        "kube_replicaset_owner",
+        lambda _: 1.0,
+        namespace=NAMESPACE,
+        replicaset="web-6f7c9d8b5",
+        owner_kind="Rollout",
+        owner_name="canary",
+    )
     one("kube_deployment_status_replicas", lambda at: 2.0 + (at >= 5400), namespace=NAMESPACE, deployment="web")
     one("kube_deployment_status_replicas_ready", lambda at: 2.0 + (at >= 5460), namespace=NAMESPACE, deployment="web")
     return sorted(series, key=lambda one: one.name)

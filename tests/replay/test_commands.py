@@ -19,12 +19,14 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from autoscaler.cli import main
+from autoscaler.core.config import Config
 from playground.prometheus import PrometheusServer
 from replay.flags import Moment
 from replay.hpa_files import read_hpa_file
-from tests.kube.scripted import ScriptedServer, scripted_server
+from tests.kube.scripted import ScriptedServer, respond, scripted_server
 from tests.replay.live import Live
 from tests.replay.prometheus_environment import NAMESPACE, RULES, SECONDS, START, pods_metric, running_prometheus
+from tests.replay.test_kept_decisions import wave
 
 HPA: dict[str, Any] = {
     "apiVersion": "autoscaling/v2",
@@ -435,6 +437,57 @@ async def test_load_of_kept_decisions(autoscaler: tuple[str, Live], hpa: Path, t
     rows = await asyncio.to_thread(replay, "--hpa", hpa, "--server", url, "-o", "csv")
     replicas = [(row["timestamp"], row["desiredReplicas"]) for row in csv.DictReader(rows.stdout.splitlines())]
     assert replicas == [(each.time, str(each.desired_replicas)) for each in live.records]
+
+
+async def test_settings_are_those_of_the_running_autoscaler(hpa: Path) -> None:
+    config = Config(downscale_stabilization_ms=30_000, tolerance=0.3)
+    live = Live(read_hpa_file(hpa)[0].hpa, seed=1, config=config)
+    live.run(wave(120, low=50, high=450))
+    flags = {"horizontal-pod-autoscaler-downscale-stabilization": "30s", "horizontal-pod-autoscaler-tolerance": "0.3"}
+    async with scripted_server() as server:
+
+        async def decisions(_: web.Request) -> web.Response:
+            return web.Response(body=msgspec.json.encode(await live.log.page("shop", "web")))
+
+        server.handlers["/debug/decisions/shop/web"] = decisions
+        without = await asyncio.to_thread(replay, "--hpa", hpa, "--server", server.url, startup=None)
+        server.handlers["/debug/config"] = respond({"version": 1, "flags": {**flags, "v": "2"}})
+        result = await asyncio.to_thread(replay, "--hpa", hpa, "--server", server.url, startup=None)
+        given = await asyncio.to_thread(
+            replay, "--hpa", hpa, "--server", server.url, "--horizontal-pod-autoscaler-tolerance=0.1", startup=None
+        )
+    assert result.stdout.startswith("shop/web needs as many pod-hours as reality in ")
+    assert "all 120 decisions are the same as the autoscaler's" in result.stdout
+    assert "A new pod is ready after " in result.stdout
+    assert "the decisions differ from the autoscaler's" in without.stdout
+    assert "The autoscaler's flags are not known (" in without.stdout
+    assert "the decisions differ from the autoscaler's" in given.stdout
+
+
+async def test_text_of_a_server_does_not_control_the_terminal(hpa: Path) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=500, text="\x1b]0;owned\x07\x1b[2J\x9b1m")
+
+    async with scripted_server() as server:
+        server.handlers["/debug/decisions/shop/web"] = refuse
+        result = await asyncio.to_thread(replay, "--hpa", hpa, "--server", server.url)
+    assert result.exit_code == 1
+    assert result.stderr.rstrip("\n").isprintable()
+    assert "owned" in result.stderr
+
+
+def test_time_until_ready_is_asked_for_or_measured(hpa: Path, load: Path, tmp_path: Path) -> None:
+    result = replay("--hpa", hpa, "--csv", load, startup=None)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
+        "Error: how long a new pod takes to become ready is not recorded: give --pod-startup"
+    )
+    lines = load.read_text().splitlines()
+    rows = [f"{line},{4 if index > 30 else 2},{4 if index > 32 else 2}" for index, line in enumerate(lines[1:])]
+    recorded = tmp_path / "recorded.csv"
+    recorded.write_text("\n".join([f"{lines[0]},replicas,ready", *rows, ""]))
+    result = replay("--hpa", hpa, "--csv", recorded, startup=None)
+    assert "A new pod is ready after 1m30s: the median of 1 times at which the replicas were raised." in result.stdout
 
 
 async def test_time_flags_narrow_kept_decisions(autoscaler: tuple[str, Live], hpa: Path) -> None:

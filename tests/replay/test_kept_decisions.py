@@ -303,6 +303,17 @@ def test_decisions_on_another_target_are_an_error() -> None:
         kept_load(live.hpa.key, "Deployment/shop/b", live.records)
 
 
+def test_decisions_on_an_earlier_hpa_of_the_same_name_are_left_out() -> None:
+    live = Live(make_hpa(), seed=16)
+    live.run([200.0] * 6)
+    records = [replace(each, uid="old" if index < 4 else "new") for index, each in enumerate(live.records)]
+    load = load_of(live, records)
+    assert [each.record.uid for each in load.decisions] == ["new", "new"]
+    assert load.notes == ["4 decisions on an earlier HPA of this name, which was deleted, are left out."]
+    with pytest.raises(ReplayError, match="all kept decisions on shop/web are on an earlier HPA of this name; wait"):
+        kept_load(live.hpa.key, live.hpa.target, records[:4], uid="new")
+
+
 def test_metric_that_was_not_recorded_is_an_error() -> None:
     live = Live(make_hpa(), seed=17)
     live.run([200.0] * 3)

@@ -34,7 +34,7 @@ from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer
 from replay.csv_source import read_csv
-from replay.load import Load, ReplayError, metric_key
+from replay.load import Load, ReplayError, Startup, metric_key
 from replay.prometheus.client import RangeClient
 from replay.prometheus.default_rules import complete_rules
 from replay.prometheus.source import read_prometheus
@@ -279,6 +279,21 @@ def test_pods_are_those_of_the_target(server: PrometheusServer, tmp_path: Path, 
     of_hpa = hpa(pods_metric("packets_ratio"), kind=kind, target=target)
     load = read_prometheus([of_hpa], settings(server.url, tmp_path))
     assert int(values(load)[0]) == 1000  # one pod
+
+
+def test_pods_of_any_kind_are_those_of_its_recorded_replica_sets(server: PrometheusServer, tmp_path: Path) -> None:
+    of_hpa = hpa(pods_metric("packets_per_second"), kind="Rollout", target="canary")
+    load = read_prometheus([of_hpa], settings(server.url, tmp_path, rules=parse_rules(RULES, source="rules.yaml")))
+    assert load.series["packets_per_second"].at((START + 1800) * 1000) == pytest.approx(140.0)
+    assert load.series["packets_per_second"].at((START + 5400) * 1000) == pytest.approx(100.0)
+
+
+def test_time_until_ready_is_that_of_pods_that_were_created_in_the_range(
+    server: PrometheusServer, tmp_path: Path
+) -> None:
+    of_hpa = hpa(pods_metric("packets_per_second"))
+    load = read_prometheus([of_hpa], settings(server.url, tmp_path, rules=parse_rules(RULES, source="rules.yaml")))
+    assert load.startup == Startup(42_000, "the median of 1 pods")
 
 
 def test_pods_of_another_kind_need_a_pattern(server: PrometheusServer, tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""The settings of a controller that a replay is not told are found by the real replicas."""
+
+from __future__ import annotations
+
+import math
+import random
+from array import array
+from collections.abc import Sequence
+
+import pytest
+
+from autoscaler.core.config import Config
+from replay.fit import fit
+from replay.load import Load, Series
+from replay.reality import startup_of
+from replay.simulation import Settings, replay_hpa, replay_reality
+from tests.replay.builders import START_MS, make_hpa, pods_metric
+from tests.replay.live import REQUESTS, Live
+
+SAMPLE_MS = 15_000
+
+
+def traffic(minutes: int, seed: int) -> list[float]:
+    """Requests per second of each minute: a day's wave, noise, and surges."""
+    rng = random.Random(seed)
+    surges = [rng.randrange(minutes) for _ in range(minutes // 90)]
+    noise, values = 0.0, []
+    for minute in range(minutes):
+        noise = 0.95 * noise + rng.gauss(0, 0.02)
+        surge = 0.5 if any(start <= minute < start + 8 for start in surges) else 0.0
+        values.append(900 * (1 + 0.6 * math.sin(2 * math.pi * minute / 1440) + noise + surge))
+    return values
+
+
+def reality(live: Live, minutes: int, *, period: float, seed: int = 1) -> Load:
+    """Run a controller on the traffic, and return the load as a scraper sees it every 15 seconds."""
+    totals, end_ms = traffic(minutes, seed), START_MS + minutes * 60_000
+    replicas: list[tuple[int, int]] = []
+    ready: list[tuple[int, int]] = []
+    while live.now_ms < end_ms:
+        for at_ms in sorted({live.now_ms, *(pod.ready_ms for pod in live.pods if pod.ready_ms < live.now_ms)}):
+            there = [pod for pod in live.pods if pod.deleted_ms is None]
+            ready.append((at_ms, sum(pod.ready_ms <= at_ms for pod in there)))
+        live.reconcile(totals[(live.now_ms - START_MS) // 60_000])
+        replicas.append((live.now_ms, live.replicas))
+        live.now_ms += round(1000 * period) + live.random.randrange(1, 60)
+    times = range(START_MS, end_ms, SAMPLE_MS)
+    return Load(
+        start_ms=START_MS,
+        end_ms=end_ms,
+        series={"rps": sampled([(START_MS + 60_000 * index, value) for index, value in enumerate(totals)], times)},
+        requests=REQUESTS,
+        replicas=sampled(replicas, times),
+        ready_replicas=sampled(sorted(ready), times),
+    )
+
+
+def sampled(values: Sequence[tuple[int, float]], times: range) -> Series:
+    found, index = array("d"), 0
+    for time in times:
+        while index + 1 < len(values) and values[index + 1][0] <= time:
+            index += 1
+        found.append(values[index][1])
+    return Series(times_ms=array("q", times), values=found, hold_ms=SAMPLE_MS)
+
+
+@pytest.mark.parametrize(
+    ("config", "period"),
+    [
+        (Config(tolerance=0.05, downscale_stabilization_ms=120_000), 30.0),
+        (Config(tolerance=0.2, downscale_stabilization_ms=600_000), 15.0),
+    ],
+    ids=["sensitive", "calm"],
+)
+def test_unchanged_spec_needs_what_reality_had_without_a_flag(config: Config, period: float) -> None:
+    live = Live(make_hpa(pods_metric(average="100"), max_replicas=60), seed=2, config=config, replicas=9)
+    load = reality(live, 240, period=period)
+    startup = startup_of(load)
+    assert startup is not None
+    assert 20_000 < startup.milliseconds < 60_000, "pods take up to a minute"
+
+    settings, note = fit(live.hpa, load, Settings(pod_startup_ms=startup.milliseconds), ())
+
+    assert note.startswith("The real replicas are explained by ")
+    replayed, real = replay_hpa(live.hpa, load, settings).summary, replay_reality(load, settings)
+    assert real is not None
+    assert replayed.pod_hours == pytest.approx(real.summary.pod_hours, rel=0.01)
+    assert abs(replayed.scale_events - real.summary.scale_events) <= 1
+
+
+def test_given_flags_are_kept_and_replicas_of_another_spec_are_not_explained() -> None:
+    live = Live(make_hpa(pods_metric(average="100"), max_replicas=60), seed=2, replicas=9)
+    load, other = reality(live, 240, period=30.0), make_hpa(pods_metric(average="140"), max_replicas=60)
+    given = Settings(config=Config(tolerance=0.2))
+    settings, note = fit(other, load, given, {"tolerance"})
+    assert settings == given
+    assert note.startswith("No usual settings of a controller explain the real replicas; the nearest are downscale ")
+    assert "tolerance" not in note
+    assert fit(live.hpa, load, given, {"tolerance", "step", "downscale_stabilization"}) == (given, "")
+
+
+def test_calm_replicas_say_nothing() -> None:
+    live = Live(make_hpa(pods_metric(average="50")), seed=2, replicas=18)
+    load = reality(live, 10, period=15.0)
+    settings, note = fit(live.hpa, load, Settings(), ())
+    assert settings == Settings()
+    assert note.startswith("The real replicas change ")
