@@ -125,7 +125,7 @@ reference: setup ## generate docs/reference: flags and metrics
 	@$(PY) -m tools.reference
 
 docs: setup ## build the documentation's site in site/
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo 'open site/index.html, or run: .venv/bin/python -m mkdocs serve'
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && echo 'read it at http://127.0.0.1:8000: python3 -m http.server --bind 127.0.0.1 --directory site 8000'
 
 image: setup ## do the Dockerfile's steps without a container engine, twice, and compare the files
 	@$(PY) -m tools.image $(if $(LOCK),--lock '$(LOCK)')

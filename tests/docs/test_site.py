@@ -1,5 +1,6 @@
 """The site: it builds without warnings, needs nothing from another address, and shows what the pages mean."""
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -7,6 +8,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from playwright.async_api import expect
+
+from playground.binaries import MissingBinaryError
+from playground.chromium import find_chromium
+from tests.browser.tabs import start_browser
+from tests.eventually import PATIENCE
+from tests.web_servers import served
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,3 +83,25 @@ def test_lists_tables_and_code_are_recognized(site: Path) -> None:
     for name, page in pages(site).items():
         left = re.findall(r"^(?:\s*(?:[-*]|\d{1,2}\.) \S.*|.*```.*|\s*\|.*\|)$", page.prose, re.MULTILINE)
         assert not left, name
+
+
+@pytest.mark.e2e
+@pytest.mark.xdist_group("site")
+async def test_site_finds_words_and_copies_commands_without_prompts(site: Path) -> None:
+    try:
+        chromium = await asyncio.to_thread(find_chromium)
+    except MissingBinaryError as error:
+        pytest.skip(str(error))
+    app = web.Application()
+    app.router.add_static("/", site)
+    async with served(app) as url, start_browser(chromium) as browser:
+        context = await browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+        page = await context.new_page()
+        await page.goto(f"{url}/index.html")
+        block = page.locator(".highlight", has_text="make demo")
+        await block.hover()
+        await block.locator(".md-clipboard, [data-clipboard-target]").first.click()
+        assert await page.evaluate("navigator.clipboard.readText()") == "make demo"
+        await page.locator("[data-md-component=search-query]").press_sequentially("seriesFilters")
+        found = page.locator(".md-search-result__link").first
+        await expect(found).to_have_attribute("href", re.compile("rules"), timeout=1000 * PATIENCE)
