@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -34,17 +35,24 @@ _STYLE_ID: Final = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
 """In plotly.js: the id of a style element, which it adds unless there is an element of this id."""
 
 
+@functools.cache
+def _static_files() -> tuple[StaticFiles, list[str]]:
+    """Return the files, and the ids of plotly's style elements; once, because compression takes 0.2 seconds."""
+    plotly = get_plotlyjs()
+    files = StaticFiles(["kube.web", "autoscaler.ui"], {"plotly.min.js": plotly.encode()})
+    return files, sorted(set(_STYLE_ID.findall(plotly)))
+
+
 class UIPages:
     """Responds to requests for the pages; see kube.web.requests.Pages."""
 
     def __init__(self, sources: Sources, access: NamespaceAccess) -> None:
-        plotly = get_plotlyjs()
-        self.static = StaticFiles(["kube.web", "autoscaler.ui"], {"plotly.min.js": plotly.encode()})
+        self.static, style_ids = _static_files()
         self.templates = Templates(
             "autoscaler.ui",
             process="autoscaler",
             static=self.static.url,
-            plotly_style_ids=sorted(set(_STYLE_ID.findall(plotly))),
+            plotly_style_ids=style_ids,
         )
         self._context = PageContext(sources, access, self.templates)
         self._live = LivePages(self.templates)
