@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from playground.binaries import find
+from tools.render_chart import FAST_LOADER
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 
@@ -25,7 +26,7 @@ def render_with(folder: Path, *components: str, base: str = "base") -> Objects:
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     text = subprocess.run([find("kubectl"), "kustomize", folder], check=True, capture_output=True, text=True).stdout
-    return {(entry["kind"], entry["metadata"]["name"]): entry for entry in yaml.safe_load_all(text)}
+    return {(entry["kind"], entry["metadata"]["name"]): entry for entry in yaml.load_all(text, Loader=FAST_LOADER)}
 
 
 def definitions(name: str) -> Objects:

@@ -20,6 +20,7 @@ from autoscaler.loop.options import Options
 from autoscaler.loop.sharding import Shard
 from playground.binaries import find
 from tests.manifests.rendering import render_with
+from tools.render_chart import FAST_LOADER
 
 ROOT = Path(__file__).parent.parent.parent
 BASE = ROOT / "manifests/base"
@@ -40,7 +41,7 @@ def kubectl(*arguments: str) -> str:
 
 @cache
 def render(directory: Path) -> tuple[Object, ...]:
-    return tuple(yaml.safe_load_all(kubectl("kustomize", str(directory))))
+    return tuple(yaml.load_all(kubectl("kustomize", str(directory)), Loader=FAST_LOADER))
 
 
 def of_kind(kind: str, directory: Path = BASE) -> list[Object]:
