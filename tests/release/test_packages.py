@@ -1,4 +1,4 @@
-"""Wheel and sdist: their contents, the same files from each build, and an installation without anything else."""
+"""Wheel and sdist: their contents, and the same files from each build. test_image.py installs the wheel."""
 
 import os
 import tarfile
@@ -10,7 +10,6 @@ import pytest
 
 from tools.dockerfile import context_files
 from tools.packages import ROOT, build_sdist, build_wheel, copy_sources, unpack_sdist
-from tools.release_check import SCRIPTS, install, versions_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("packages"), pytest.mark.timeout(600)]
 
@@ -66,8 +65,3 @@ def test_second_build_makes_the_same_sdist(packages: Packages, tmp_path: Path) -
 def test_sources_make_the_same_wheel_as_the_sdist(packages: Packages, tmp_path: Path) -> None:
     wheel = build_wheel(copy_sources(tmp_path / "sources"), tmp_path / "again", version=VERSION, time=TIME)
     assert wheel.read_bytes() == packages.wheel.read_bytes()
-
-
-def test_commands_of_the_wheel_work_in_an_empty_environment(packages: Packages, wheels: Path, tmp_path: Path) -> None:
-    python = install(packages.wheel, tmp_path / "environment", wheels=wheels)
-    assert versions_of(python) == dict.fromkeys(SCRIPTS, VERSION)
