@@ -2,8 +2,8 @@
 
     python kubectl_shim.py SETTINGS ARGUMENT...
 
-SETTINGS is a file with the JSON of `Settings`. As with the real kubectl, the user must have the rights to read the
-object and to create pods/portforward.
+SETTINGS is a file with the JSON of `Settings`. As with the real kubectl, the user of a --kubeconfig or --context must
+have the rights to read the object and to create pods/portforward; without these flags it is an admin, who has them.
 """
 
 import asyncio
@@ -48,7 +48,12 @@ def main() -> None:
     target, port = arguments[-2:]
     namespace = next(one.partition("=")[2] for one in arguments if one.startswith("--namespace="))
     own_flags = [one for one in arguments if one.startswith(("--kubeconfig=", "--context="))]
-    own_kubectl = [settings.kubectl, *own_flags]
+    if own_flags:
+        check_rights([settings.kubectl, *own_flags], namespace, target)
+    asyncio.run(forward(settings.forwards[f"{namespace} {target} {port.removeprefix(':')}"], port))
+
+
+def check_rights(own_kubectl: list[str], namespace: str, target: str) -> None:
     found = subprocess.run([*own_kubectl, "get", target, f"--namespace={namespace}"], check=False, stdout=sys.stderr)
     if found.returncode != 0:
         sys.exit(found.returncode)
@@ -58,7 +63,6 @@ def main() -> None:
     )
     if b"(Forbidden)" in created.stderr:
         sys.exit(created.stderr.decode())
-    asyncio.run(forward(settings.forwards[f"{namespace} {target} {port.removeprefix(':')}"], port))
 
 
 async def forward(destination: int, port: str) -> None:
