@@ -8,14 +8,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+from playwright.async_api import Browser, ConsoleMessage, Page, ViewportSize, async_playwright, expect
 
 from playground.chromium import Chromium
 
 Scheme = Literal["light", "dark"]
 SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
 
-PHONE: Final = {"width": 360, "height": 740}
+DESKTOP: Final[ViewportSize] = {"width": 1200, "height": 900}
+PHONE: Final[ViewportSize] = {"width": 360, "height": 740}
 """The size of a small phone's window."""
 
 _LOOPBACK_ONLY: Final = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
@@ -71,7 +72,7 @@ async def open_tab(browser: Browser, **options: Any) -> AsyncIterator[Tab]:
         browser: the browser.
         options: of playwright's `new_context`: color_scheme, viewport, client_certificates, ...
     """
-    context = await browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
+    context = await browser.new_context(**{"viewport": DESKTOP, **options})
     tab = Tab(await context.new_page())
 
     def on_console(message: ConsoleMessage) -> None:

@@ -1,11 +1,11 @@
 """Each page, for everyone: with a screen reader, with a keyboard, in the dark, on a phone."""
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
 from playground.bundle import Bundle
 from tests.browser.checks import focus_order, serious_faults, wider_than_window
-from tests.browser.tabs import PHONE, SCHEMES, Tab, open_tab
+from tests.browser.tabs import PHONE, SCHEMES, Tab
 
 pytestmark = [
     pytest.mark.e2e,
@@ -40,11 +40,11 @@ async def test_pages_have_no_serious_accessibility_fault(demo: Bundle, tab: Tab,
         assert await serious_faults(tab.page) == [], scheme
 
 
-async def test_pages_fit_a_phone(demo: Bundle, browser: Browser) -> None:
-    async with open_tab(browser, viewport=PHONE, has_touch=True) as tab:
-        for page in PAGES:
-            await tab.page.goto(address(demo, page))
-            assert await wider_than_window(tab.page) == [], page
+async def test_pages_fit_a_phone(demo: Bundle, tab: Tab) -> None:
+    await tab.page.set_viewport_size(PHONE)
+    for page in PAGES:
+        await tab.page.goto(address(demo, page))
+        assert await wider_than_window(tab.page) == [], page
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.decisions import PAGE_SIZE
@@ -16,7 +16,7 @@ from tests.autoscaler.simulated_cluster import SimulatedCluster, external_metric
 from tests.autoscaler.ui.pages import Controller
 from tests.browser.checks import focus_order, serious_faults, wider_than_window
 from tests.browser.serving import serve
-from tests.browser.tabs import PHONE, Scheme, Tab, open_tab
+from tests.browser.tabs import PHONE, SCHEMES, Tab
 
 pytestmark = [
     pytest.mark.e2e,
@@ -145,14 +145,18 @@ async def test_long_list_loses_its_last_decisions_but_not_what_is_open(tab: Tab,
     assert (await older.get_attribute("href") or "").endswith("?before=21")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_page_is_accessible(browser: Browser, served: Served, scheme: Scheme) -> None:
-    async with open_tab(browser, color_scheme=scheme) as tab:
-        await tab.page.goto(served.url)
-        await expect(tab.page.locator(DRAWN)).to_be_visible()
-        for details in await tab.page.locator("#decisions summary").all():
-            await details.click()
-        assert await serious_faults(tab.page) == []
+async def open_all_decisions(tab: Tab, served: Served) -> None:
+    await tab.page.goto(served.url)
+    await expect(tab.page.locator(DRAWN)).to_be_visible()
+    for details in await tab.page.locator("#decisions summary").all():
+        await details.click()
+
+
+async def test_page_is_accessible(tab: Tab, served: Served) -> None:
+    await open_all_decisions(tab, served)
+    for scheme in SCHEMES:
+        await tab.page.emulate_media(color_scheme=scheme)
+        assert await serious_faults(tab.page) == [], scheme
 
 
 async def test_decisions_open_with_the_keyboard(tab: Tab, served: Served) -> None:
@@ -165,13 +169,10 @@ async def test_decisions_open_with_the_keyboard(tab: Tab, served: Served) -> Non
     await expect(tab.page.locator("#decisions details[open]")).to_have_count(1)
 
 
-async def test_page_fits_a_phone(browser: Browser, served: Served) -> None:
-    async with open_tab(browser, viewport=PHONE) as tab:
-        await tab.page.goto(served.url)
-        await expect(tab.page.locator(DRAWN)).to_be_visible()
-        for details in await tab.page.locator("#decisions summary").all():
-            await details.click()
-        assert await wider_than_window(tab.page) == []
+async def test_page_fits_a_phone(tab: Tab, served: Served) -> None:
+    await tab.page.set_viewport_size(PHONE)
+    await open_all_decisions(tab, served)
+    assert await wider_than_window(tab.page) == []
 
 
 async def test_first_decision_of_an_hpa_brings_its_charts(tab: Tab, served: Served) -> None:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
 from kube.api.status import not_found
 from kube.web.event_stream import EventStream, ServerEvent
@@ -16,7 +16,7 @@ from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
 from tests.browser.checks import serious_faults, wider_than_window
 from tests.browser.serving import serve
-from tests.browser.tabs import PHONE, Scheme, Tab, open_tab
+from tests.browser.tabs import PHONE, SCHEMES, Tab
 
 pytestmark = [
     pytest.mark.e2e,
@@ -156,9 +156,10 @@ async def test_other_events_reach_the_scripts_of_the_page(pages: LivePages, url:
     assert await detail == '{"x": 1}\n{"x": 2}'
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_frame_of_all_pages_is_accessible(pages: LivePages, url: str, browser: Browser, scheme: Scheme) -> None:
-    async with open_tab(browser, color_scheme=scheme, viewport=PHONE) as tab:
+async def test_frame_of_all_pages_is_accessible(url: str, tab: Tab) -> None:
+    await tab.page.set_viewport_size(PHONE)
+    for scheme in SCHEMES:
+        await tab.page.emulate_media(color_scheme=scheme)
         await tab.page.goto(url)
         await tab.is_live()
         assert await serious_faults(tab.page) == []

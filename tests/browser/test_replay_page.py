@@ -4,12 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser
 
 from replay.output.comparison import Comparison, time_text
 from replay.output.figure import escaped
 from replay.output.page import Section, comparison_page
-from tests.browser.tabs import Scheme, Tab, open_tab
+from tests.browser.tabs import Scheme, Tab
 from tests.replay.comparisons import compare
 
 pytestmark = [
@@ -67,16 +66,16 @@ async def test_page_draws_its_charts_without_any_address(tab: Tab, tmp_path: Pat
     [("light", "rgb(255, 255, 255)", "rgb(31, 35, 40)"), ("dark", "rgb(20, 23, 28)", "rgb(223, 228, 234)")],
 )
 async def test_page_has_the_colors_of_the_system(
-    browser: Browser, tmp_path: Path, scheme: Scheme, background: str, text: str
+    tab: Tab, tmp_path: Path, scheme: Scheme, background: str, text: str
 ) -> None:
-    async with open_tab(browser, color_scheme=scheme) as tab:
-        await show(tab, written(compare("70"), tmp_path))
-        colors = await tab.page.evaluate(
-            """[getComputedStyle(document.body).backgroundColor,
-                getComputedStyle(document.querySelector(".xtitle")).fill]"""
-        )
-        assert colors == [background, text]
-        assert tab.problems == []
+    await tab.page.emulate_media(color_scheme=scheme)
+    await show(tab, written(compare("70"), tmp_path))
+    colors = await tab.page.evaluate(
+        """[getComputedStyle(document.body).backgroundColor,
+            getComputedStyle(document.querySelector(".xtitle")).fill]"""
+    )
+    assert colors == [background, text]
+    assert tab.problems == []
 
 
 async def test_hostile_names_are_only_text(tab: Tab, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from replay.what_if import what_if
 from tests.autoscaler.ui.pages import Controller
 from tests.browser.checks import focus_order, serious_faults, wider_than_window
 from tests.browser.serving import serve
-from tests.browser.tabs import PHONE, Scheme, Tab, open_tab
+from tests.browser.tabs import PHONE, SCHEMES, Tab, open_tab
 from tests.replay.builders import cpu_metric, make_hpa, pods_metric
 from tests.replay.live import Live
 from tests.replay.test_kept_decisions import wave
@@ -73,22 +73,22 @@ async def test_error_is_announced_beside_its_field(tab: Tab, url: str) -> None:
     )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("query", ["", "?target.0=150", "?target.0=-1"], ids=["form", "result", "errors"])
-async def test_page_is_accessible(browser: Browser, url: str, query: str, scheme: Scheme) -> None:
-    async with open_tab(browser, color_scheme=scheme) as tab:
-        await tab.page.goto(f"{url}/what-if{query}")
-        if query == "?target.0=150":
-            await expect(tab.page.locator(DRAWN)).to_be_visible()
-            await tab.page.get_by_text("decisions that scale").click()
-        assert await serious_faults(tab.page) == []
+async def test_page_is_accessible(tab: Tab, url: str, query: str) -> None:
+    await tab.page.goto(f"{url}/what-if{query}")
+    if query == "?target.0=150":
+        await expect(tab.page.locator(DRAWN)).to_be_visible()
+        await tab.page.get_by_text("decisions that scale").click()
+    for scheme in SCHEMES:
+        await tab.page.emulate_media(color_scheme=scheme)
+        assert await serious_faults(tab.page) == [], scheme
 
 
 @pytest.mark.parametrize("query", ["?target.0=150", "?target.0=-1&down.window=9999"], ids=["result", "errors"])
-async def test_page_fits_a_phone(browser: Browser, url: str, query: str) -> None:
-    async with open_tab(browser, viewport=PHONE) as tab:
-        await tab.page.goto(f"{url}/what-if{query}")
-        assert await wider_than_window(tab.page) == []
+async def test_page_fits_a_phone(tab: Tab, url: str, query: str) -> None:
+    await tab.page.set_viewport_size(PHONE)
+    await tab.page.goto(f"{url}/what-if{query}")
+    assert await wider_than_window(tab.page) == []
 
 
 async def test_form_can_be_used_with_the_keyboard(tab: Tab, url: str) -> None:
@@ -99,10 +99,6 @@ async def test_form_can_be_used_with_the_keyboard(tab: Tab, url: str) -> None:
 
 
 async def test_result_is_complete_without_scripts(browser: Browser, url: str) -> None:
-    context = await browser.new_context(java_script_enabled=False)
-    try:
-        page = await context.new_page()
-        await page.goto(f"{url}/what-if?target.0=150")
-        await expect(page.get_by_role("row", name="pod-hours")).to_be_visible()
-    finally:
-        await context.close()
+    async with open_tab(browser, java_script_enabled=False) as tab:
+        await tab.page.goto(f"{url}/what-if?target.0=150")
+        await expect(tab.page.get_by_role("row", name="pod-hours")).to_be_visible()
