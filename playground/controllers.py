@@ -323,9 +323,10 @@ def _pod_of(deployment: _Deployment, node: str) -> dict[str, Any]:
 
 
 def _hash(template: Mapping[str, Any]) -> str:
-    """Return the pod-template-hash."""
+    """Return the pod-template-hash. Upstream: rand.SafeEncodeString of the decimal digits of a 32-bit hash."""
     digest = hashlib.sha256(msgspec.json.encode(template, order="sorted")).digest()
-    return "".join(_SUFFIX_LETTERS[byte % len(_SUFFIX_LETTERS)] for byte in digest[:8])
+    number = str(int.from_bytes(digest[:4]))
+    return "".join(_SUFFIX_LETTERS[ord(digit) % len(_SUFFIX_LETTERS)] for digit in number)
 
 
 def _now() -> str:
