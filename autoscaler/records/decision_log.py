@@ -183,6 +183,15 @@ class DecisionLog:
         """Return the sequence numbers of an HPA's kept records, oldest first; no number is used twice."""
         return tuple(self._numbers.get(key, ()))
 
+    def newest(self, key: HPAKey) -> int:
+        """Return the sequence number of an HPA's newest kept record; 0: none is kept."""
+        numbers = self._numbers.get(key)
+        return numbers[-1] if numbers else 0
+
+    def desired_replicas(self, key: HPAKey, *, last: int) -> list[int | None]:
+        """Return the desired replicas of an HPA's last decisions, oldest first; None where no count was found."""
+        return [self._records[number][2] for number in self._numbers.get(key, ())[-last:]] if last else []
+
     def get(self, number: int) -> DecisionRecord | None:
         """Return a record, without its sentence; None if it was dropped."""
         kept = self._records.get(number)
@@ -203,7 +212,7 @@ class DecisionLog:
                     name=key.name,
                     group=key.group,
                     decisions=len(numbers),
-                    desired_replicas=[self._records[number][2] for number in numbers[-last:]] if last else [],
+                    desired_replicas=self.desired_replicas(key, last=last),
                 )
 
     def _drop(self, number: int) -> None:

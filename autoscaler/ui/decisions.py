@@ -74,13 +74,15 @@ class Decisions:
         charts: of all of them.
         shown: one page, newest first, without their sentences.
         has_older: there are more after this page.
-        last: the number of the newest one; 0: there is none.
+        last: the number of the newest one, or `after`.
+        newest: the number of the newest one; 0: there is none.
     """
 
     charts: Charts
     shown: Sequence[DecisionRecord]
     has_older: bool
     last: int
+    newest: int
 
 
 class DecisionReader:
@@ -119,6 +121,7 @@ class DecisionReader:
             shown=shown[:PAGE_SIZE],
             has_older=len(shown) > PAGE_SIZE,
             last=max(numbers, default=after),
+            newest=max(numbers, default=0),
         )
 
 

@@ -24,6 +24,8 @@ _MARGIN_BOTTOM: Final = 40
 _LINE_HEIGHT: Final = 17
 _GAP: Final = 22
 """Pixels between a chart and the title of the next."""
+_SPARKLINE_LEAST: Final = 2
+"""Decisions."""
 _TITLE_WIDTH: Final = 44
 _SENTENCE_WIDTH: Final = 60
 """Characters; wide enough for a phone, and for a hover label beside it."""
@@ -165,6 +167,38 @@ def figure(points: Sequence[Point]) -> dict[str, Any]:
         }
         top -= height + gap
     return {"data": data, "layout": layout}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sparkline:
+    """A line of replicas, 12 units high, for a path of SVG.
+
+    Attributes:
+        path: its commands; a gap is a decision without a replica count.
+        width: units; one for each decision.
+        minimum, maximum: of the replicas.
+    """
+
+    path: str
+    width: int
+    minimum: int
+    maximum: int
+
+
+def sparkline(replicas: Sequence[int | None]) -> Sparkline | None:
+    """Return the line of the replicas of decisions, oldest first; None if there is none to draw."""
+    known = [each for each in replicas if each is not None]
+    if len(replicas) < _SPARKLINE_LEAST or not known:
+        return None
+    low, high = min(known), max(known)
+    commands: list[str] = []
+    is_gap = True
+    for number, each in enumerate(replicas):
+        if each is not None:
+            y = f"{11 - 10 * (each - low) / (high - low):.4g}" if high > low else "6"
+            commands.append(f"M{number} {y}h1" if is_gap else f"V{y}h1")
+        is_gap = each is None
+    return Sparkline(path="".join(commands), width=len(replicas), minimum=low, maximum=high)
 
 
 def _title(key: MetricKey) -> list[str]:

@@ -61,6 +61,7 @@ class HPAPage(HPAsPage):
         return {
             "hpa": hpa,
             "row": self.context.row(hpa),
+            "last": self.context.last_decision(decisions.newest),
             "problem": sources.problem(),
             "is_leader": sources.is_leader(),
             "number": len(points),

@@ -47,7 +47,12 @@ class ListPage(HPAsPage):
                 selection = await select(index.entries(), self._query, None if is_all else self._visible)
             self._selection, self.is_outdated = selection, False
             self._select_at = clock() + max(COLUMNS[self._query.column].seconds, len(index) / _HPAS_PER_SECOND)
-        present = {each.key: entry for each in selection.entries if (entry := index.get(each.key)) is not None}
+        newest = self.sources.decisions.newest
+        present = {
+            each.key: (entry, newest(each.key))
+            for each in selection.entries
+            if (entry := index.get(each.key)) is not None
+        }
         return View(
             values={
                 "query": self._query,

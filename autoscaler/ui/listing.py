@@ -101,7 +101,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "metrics": Column(title="Metrics", value=lambda entry: entry.ratio, descending=True, seconds=10.0),
     "replicas": Column(title="Replicas", value=lambda entry: entry.hpa.status.current_replicas, descending=True),
     "scaled": Column(title="Last scale", value=lambda entry: entry.hpa.status.last_scale_ms or 0, descending=True),
-    "conditions": Column(title="Conditions", value=lambda entry: entry.severity, descending=True),
+    "conditions": Column(title="Last decision, conditions", value=lambda entry: entry.severity, descending=True),
 }
 
 
@@ -245,7 +245,7 @@ class HPAIndex:
         if hpa is not None:
             mode, is_foreign = self._sources.mode_of(hpa), self._sources.is_foreign(key)
             if old is not None and old.hpa is hpa and old.mode is mode and old.is_foreign == is_foreign:
-                return  # it has a new decision, which the list does not show
+                return  # it has a new decision, which is not part of the entry
             new = Entry(key, hpa, mode, is_foreign=is_foreign, before=old)
             self._entries[key] = new
             if old is None:

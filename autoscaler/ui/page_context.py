@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from autoscaler.core.model import HPA, HPAKey
+from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.changes import Subscription
 from autoscaler.ui.decisions import DecisionReader
+from autoscaler.ui.figures import sparkline
 from autoscaler.ui.listing import Entry, HPAIndex
 from autoscaler.ui.rows import Row, row
 from autoscaler.ui.sources import Sources
@@ -27,7 +30,19 @@ _UPDATE_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 5.0
 """The user's rights and the notices, which depend on more than HPAs, are checked at least so often."""
 _RENDERED: Final = 1000
-"""Rendered rows that are kept: 3 KiB each."""
+"""Rendered rows that are kept: 4 KiB each."""
+_SPARKLINE: Final = 60
+"""Decisions of a sparkline, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastDecision:
+    """A decision in its sentence: the change and the cause. It `failed` if no replica count was found."""
+
+    time: str
+    change: str
+    cause: str
+    failed: bool
 
 
 class PageContext:
@@ -37,7 +52,8 @@ class PageContext:
         sources: the controller's state.
         access: decides which HPAs a user may see.
         index: the HPAs of the list.
-        rendered: returns the HTML of an HPA's row in the list, which is the same for all viewers.
+        rendered: returns the HTML of a row in the list, which is the same for all viewers, of an entry and the number
+            of the HPA's newest decision.
         decisions: the kept decisions.
         replays: one replay of a what-if runs at a time, and users are served round robin.
     """
@@ -69,8 +85,20 @@ class PageContext:
         is_foreign, is_owned = sources.is_foreign(key), sources.owns(key)
         return row(hpa, sources.mode_of(hpa), sources.config, is_foreign=is_foreign, is_owned=is_owned)
 
-    def _rendered(self, row: Entry) -> str:
-        return self.templates.render("list_row.html", row=self.row(row.hpa))
+    def last_decision(self, number: int) -> LastDecision | None:
+        """Return a decision in its sentence, by its number in the log; None if it is not kept."""
+        record = self.sources.decisions.get(number)
+        if record is None:
+            return None
+        change, _, cause = with_sentence(record).sentence.partition(": ")
+        return LastDecision(time=record.time, change=change, cause=cause, failed=record.desired_replicas is None)
+
+    def _rendered(self, row: tuple[Entry, int]) -> str:
+        entry, newest = row
+        replicas = self.sources.decisions.desired_replicas(entry.key, last=_SPARKLINE)
+        return self.templates.render(
+            "list_row.html", row=self.row(entry.hpa), last=self.last_decision(newest), sparkline=sparkline(replicas)
+        )
 
 
 class HPAsPage(Page):

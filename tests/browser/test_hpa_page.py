@@ -87,6 +87,7 @@ async def test_new_decision_appears_and_what_the_reader_has_open_stays_in_place(
     await page.goto(served.url)
     await expect(page.locator(DRAWN)).to_be_visible()
     await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    await page.locator("#decisions .run").click()
     read = page.locator("#decisions details").nth(3)
     await read.locator("summary").click()
     opened = page.locator("#decisions details[open]")
@@ -109,6 +110,45 @@ async def test_new_decision_appears_and_what_the_reader_has_open_stays_in_place(
     await page.wait_for_function("(n) => document.querySelector('.chart').data[3].x.length === n", arg=27)
     assert await chart(page, "layout.xaxis.range") == zoomed
     assert tab.problems == []
+
+
+@pytest.mark.parametrize(
+    "window", [{"width": 1280, "height": 800}, {"width": 390, "height": 844}], ids=["desk", "phone"]
+)
+async def test_sentence_stands_in_the_list_and_one_click_later_above_the_fold(
+    browser: Browser, served: Served, window: dict[str, int]
+) -> None:
+    record = served.decide("unable to get metric <b>packets</b>", 100)
+    async with open_tab(browser, viewport=window) as tab:
+        await tab.page.goto(served.url.removesuffix("hpas/default/web"))
+        await expect(tab.page.locator("#rows .last-decision")).to_be_in_viewport(ratio=1)
+        assert record.sentence.startswith(await tab.page.locator("#rows .last-decision strong").inner_text())
+        await tab.page.get_by_role("link", name="web", exact=True).click()
+        await expect(tab.page.locator(".last-decision")).to_have_text(record.sentence)
+        await expect(tab.page.locator(".last-decision")).to_be_in_viewport(ratio=1)
+        assert await wider_than_window(tab.page) == []
+        assert tab.problems == []
+
+
+async def test_run_of_decisions_that_change_nothing_is_one_line_until_it_is_opened(tab: Tab, served: Served) -> None:
+    scaled = await open_at(tab, served, served.decide(300, 100))
+    records = [served.decide(100, 100) for _ in range(4)]
+    line = tab.page.get_by_role("button", name="stays at")
+    first, last = records[0].time[11:19], records[-1].time[11:19]
+    await expect(line.first).to_have_text(f"stays at 9, 4 times, {first} to {last}")
+    await expect(tab.page.locator("#decisions > li:visible").nth(1)).to_have_id(scaled)
+    await line.first.click()
+    await expect(tab.page.locator("#decisions > li:visible summary:visible").nth(3)).to_be_focused()
+    served.decide(100, 100)
+    await expect(tab.page.locator("#decisions > li:visible").nth(5)).to_have_id(scaled)
+    assert tab.problems == []
+
+
+async def open_at(tab: Tab, served: Served, record: DecisionRecord) -> str:
+    """Open the page, live, and return the id of a decision on it."""
+    await tab.page.goto(served.url)
+    await expect(tab.page.get_by_text("Live", exact=True)).to_be_visible()
+    return f"decision-{record.time}"
 
 
 async def test_list_begins_anew_where_decisions_between_are_missing(tab: Tab, served: Served) -> None:

@@ -13,7 +13,7 @@ from kube.api.status import StatusError
 from kube.security.authentication import User
 from kube.web.access import GroupNamespace, NamespaceAccess
 from kube.web.event_stream import ServerEvent
-from tests.autoscaler.simulated_cluster import NOW
+from tests.autoscaler.simulated_cluster import NOW, SimulatedCluster, hpa, pods_metric
 from tests.autoscaler.ui.pages import Controller, Document, Element
 from tests.autoscaler.ui.test_listing import named, using
 from tests.autoscaler.ui.test_rows import condition
@@ -67,17 +67,52 @@ async def test_row_shows_the_hpa() -> None:
     assert cells["Metrics"].text == "packets 87.5 / 100 per pod"
     assert cells["Replicas"].text == "3 → scaling to 5 from 1 to 10"
     assert cells["Last scale"].find("time").attributes["datetime"] == "2001-09-09T01:46:40Z"
-    assert [each.text for each in cells["Conditions"].find_all("span")] == [
+    conditions = cells["Last decision, conditions"]
+    assert conditions.find("summary").text == "healthy"
+    assert [each.text.partition(",")[0] for each in conditions.find_all("dt")] == [
         "AbleToScale True: ReadyForNewScale",
         "ScalingLimited False: Within",
     ]
-    assert [each.text for each in cells["Conditions"].find_all("dd")] == ["why", "why"]
+    assert [each.text for each in conditions.find_all("dd")] == ["why", "why"]
+
+
+async def test_only_conditions_that_are_not_as_they_should_be_are_named_before_they_are_opened() -> None:
+    controller = Controller()
+    limited = condition("ScalingLimited", "True", "TooManyReplicas")
+    controller.add(named("web", "shop", status=replace(WELL, conditions=(*WELL.conditions[:1], limited))))
+    summary = (await controller.html()).find("tbody", id="rows").find("summary")
+    assert summary.text == "ScalingLimited True: TooManyReplicas"
+
+
+async def test_row_has_the_last_decision_and_a_line_of_its_replicas() -> None:
+    controller = Controller()
+    cluster = SimulatedCluster(hpa(pods_metric(100, "<b>packets</b>")), replicas=3)
+    for value in (100, 200):
+        last = controller.reconcile(cluster, value)
+    row = (await controller.html()).find("tbody", id="rows").find("tr")
+    assert row.find("p", class_="last-decision").text.replace(" :", ":") == last.sentence
+    assert last.sentence.startswith("3 -> 6: <b>packets</b> is 200m against a target of 100m per pod")
+    assert row.find("path").attributes["d"] == "M0 11h1V1h1"
+    assert row.find("title").text == "Desired replicas of the last 2 decisions: 3 to 6"
+
+
+async def test_decision_that_changes_nothing_in_the_hpa_reaches_an_open_page() -> None:
+    controller = Controller()
+    cluster = SimulatedCluster(hpa(pods_metric(100)), replicas=3)
+    record = controller.reconcile(cluster, 100)
+    async with opened(controller) as viewer:
+        controller.log.add(replace(record, desired_replicas=9))
+        await viewer.follow(1.0)
+        assert "3 -> 9" in viewer.parts["hpa/autoscaling/default/web"].find("p", class_="last-decision").text
 
 
 async def test_columns_are_named_and_the_sorted_one_is_marked() -> None:
     page = await Controller().html(sort="-metrics")
     headings = page.find("thead").find_all("th", scope="col")
-    assert [each.text for each in headings] == ["HPA", "Mode", "Metrics", "Replicas", "Last scale", "Conditions"]
+    assert [each.text for each in headings] == [
+        *("HPA", "Mode", "Metrics", "Replicas", "Last scale"),
+        "Last decision, conditions",
+    ]
     assert [each.attributes.get("aria-sort") for each in headings] == [None, None, "descending", None, None, None]
 
 
@@ -259,7 +294,7 @@ async def test_scale_replaces_the_row_of_its_hpa_alone() -> None:
         assert [counts(each)[-1] for each in parts] == ["scaling now 1"]
 
 
-async def test_new_decision_alone_sends_no_row() -> None:
+async def test_change_of_nothing_that_the_row_shows_sends_no_row() -> None:
     controller = Controller()
     hpa = controller.add(named("web", status=WELL))
     async with opened(controller) as viewer:
