@@ -25,12 +25,11 @@ from autoscaler.core.model import HPA
 from kube.api.client import KubeClient
 from kube.process.flags import GoCommand
 from kube.process.runtime import run
-from kube.values.durations import format_duration
 from kube.values.printable import printable
 from replay.cluster import connected, read_cluster_hpa
 from replay.csv_source import read_csv
 from replay.fit import fit
-from replay.flags import HPAReference, InputFlags, LoadFlags, ModelFlags, Moment, hpa_option, input_flags
+from replay.flags import HPAReference, InputFlags, LoadFlags, Moment, hpa_option, input_flags
 from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
 from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
@@ -38,7 +37,7 @@ from replay.output.comparison import Comparison, compare, counter_notes
 from replay.output.documents import CSVDocument, Document, JSONDocument
 from replay.output.names import named
 from replay.output.table import print_table
-from replay.reality import startup_of
+from replay.reality import with_startup
 from replay.running import FIELDS, running_config
 from replay.simulation import Settings, capacity_of
 
@@ -141,9 +140,9 @@ def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
     note = ""
 
     def completed(load: Load) -> tuple[Load, Settings]:
-        load = dataclasses.replace(load, requests={**load.requests, **requests})
+        load = dataclasses.replace(with_startup(load, model.pod_startup), requests={**load.requests, **requests})
         check_requests(files, load.requests)
-        return load, dataclasses.replace(settings, pod_startup_ms=_pod_startup_ms(model, load))
+        return load, dataclasses.replace(settings, pod_startup_ms=load.startup.milliseconds if load.startup else 0)
 
     if flags.source.server is not None:
         uid = files[0].hpa.uid if hpas[0].cluster else ""  # a file may be of another cluster
@@ -162,26 +161,8 @@ def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
         if fitted.step_ms != settings.step_ms:
             load, _ = completed(read(step_ms=fitted.step_ms))
         settings = fitted
-    return Inputs(files=files, load=_with_notes(load, model, note), settings=settings)
-
-
-def _pod_startup_ms(model: ModelFlags, load: Load) -> int:
-    if model.pod_startup is not None:
-        return round(model.pod_startup * 1000)
-    startup = startup_of(load)
-    if startup is None:
-        raise ReplayError(
-            "how long a new pod takes to become ready is not recorded: give --pod-startup, such as --pod-startup=30s"
-        )
-    return startup.milliseconds
-
-
-def _with_notes(load: Load, model: ModelFlags, note: str) -> Load:
-    startup = startup_of(load) if model.pod_startup is None else None
-    notes = [*load.notes, *([note] if note else [])]
-    if startup is not None:
-        notes.append(f"A new pod is ready after {format_duration(startup.milliseconds / 1000)}: {startup.source}.")
-    return dataclasses.replace(load, notes=notes)
+    load = dataclasses.replace(load, notes=[*load.notes, *filter(None, [note])])
+    return Inputs(files=files, load=load, settings=settings)
 
 
 def _read_hpas(reference: HPAReference, flags: InputFlags) -> list[HPAFile]:

@@ -67,8 +67,8 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
     length = duration((load.end_ms - load.start_ms) / 1000)
     if len(reality.scales) < _MIN_SCALES:
         return settings, (
-            f"The real replicas change {len(reality.scales)} times in the first {length}, which does not show the "
-            "controller's settings: those given and the defaults are assumed."
+            f"The real replicas change too rarely in the first {length} to show the controller's settings: those given "
+            "and the defaults are assumed."
         )
     found = _nearest(names, lambda values: _distance(hpa, load, _with(settings, values), reality))
     nearest = _with(settings, found)

@@ -87,6 +87,17 @@ def _quantity_of(text: str) -> tuple[str, Quantity]:
     return name, quantity
 
 
+def _pod_cost(text: str) -> float:
+    """Parse `0.04/h` or `0.04`."""
+    try:
+        cost = float(text.removesuffix("/h"))
+    except ValueError:
+        cost = math.nan
+    if not 0 <= cost < math.inf:
+        raise ValueError(f"{text!r} is not the cost of a pod for an hour, such as 0.04/h")
+    return cost
+
+
 def _request(text: str) -> tuple[str, Quantity]:
     if not text.rpartition("=")[0]:
         raise ValueError(f"{text!r} must be [CONTAINER/]RESOURCE=QUANTITY, such as cpu=500m")
@@ -248,21 +259,10 @@ _model_flags = option_group(
     ),
     click.option(
         "--pod-cost",
-        type=Parsed("number/h", lambda text: _pod_cost(text)),
+        type=Parsed("number/h", _pod_cost),
         help="Cost of a pod for an hour, such as 0.04/h, in any currency.",
     ),
 )
-
-
-def _pod_cost(text: str) -> float:
-    """Parse `0.04/h` or `0.04`."""
-    try:
-        cost = float(text.removesuffix("/h"))
-    except ValueError:
-        cost = math.nan
-    if not 0 <= cost < math.inf:
-        raise ValueError(f"{text!r} is not the cost of a pod for an hour, such as 0.04/h")
-    return cost
 
 
 def input_flags(command: _F) -> _F:

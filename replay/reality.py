@@ -5,11 +5,26 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
-from replay.load import Load, Series, Startup
+from replay.load import Load, ReplayError, Series, Startup
 
-_PODS: Final = "the median of {} times at which the replicas were raised"
+_SCALES: Final = "the median of the recorded scale-ups, of which there are {}"
+
+
+def with_startup(load: Load, seconds: float | None) -> Load:
+    """Return the load with the given time until a pod is ready; with None, it is that of the recording.
+
+    Raises:
+        ReplayError: it is not recorded.
+    """
+    startup = startup_of(load) if seconds is None else Startup(round(seconds * 1000), "as given")
+    if startup is None:
+        raise ReplayError(
+            "how long a new pod takes to become ready is not recorded: give --pod-startup, such as --pod-startup=30s"
+        )
+    return replace(load, startup=startup)
 
 
 def startup_of(load: Load) -> Startup | None:
@@ -25,7 +40,7 @@ def startup_of(load: Load) -> Startup | None:
         for raised_ms, wanted, until_ms in _raises(replicas, load)
         if (found := _until_ready(ready, raised_ms, wanted, until_ms)) is not None
     ]
-    return Startup(round(statistics.median(durations)), _PODS.format(len(durations))) if durations else None
+    return Startup(round(statistics.median(durations)), _SCALES.format(len(durations))) if durations else None
 
 
 def carried(load: Load, key: str) -> tuple[float, int] | None:

@@ -59,30 +59,19 @@ def sentence(decision: Decision) -> str:
     return with_sentence(record).sentence
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
+class Moment(msgspec.Struct, kw_only=True):
     """A time of overload, with breaks of at most 10 minutes."""
 
     start_ms: int
-    end_ms: int
-    overload_ms: int
+    end_ms: int = 0
+    overload_ms: int = 0
     """Of this time, in overload."""
-    missing_pod_seconds: float
+    missing_pod_seconds: float = 0.0
     """The load above capacity, divided by the capacity of a pod, integrated; of the metric for which it is the most."""
-    peak: float
+    peak: float = -1.0
     """`missing_pod_seconds` of the step with the most."""
     decision: Decision
     """Of that step."""
-
-    def joined(self, other: Moment) -> Moment:
-        """Return this moment with one after it."""
-        return Moment(
-            start_ms=self.start_ms,
-            end_ms=other.end_ms,
-            overload_ms=self.overload_ms + other.overload_ms,
-            missing_pod_seconds=self.missing_pod_seconds + other.missing_pod_seconds,
-            peak=max(self.peak, other.peak),
-            decision=self.decision if self.peak >= other.peak else other.decision,
-        )
 
 
 class Moments:
@@ -96,21 +85,18 @@ class Moments:
         """Add a step."""
         if not step.overloads:
             return
+        start_ms = step.overloads[0][0]
+        if not self._found or start_ms - self._found[-1].end_ms > _MOMENT_GAP_MS:
+            if len(self._found) > _MOMENTS:  # decisions take memory; the last one could go on until now
+                self._found.remove(min(self._found, key=_missing))
+            self._found.append(Moment(start_ms=start_ms, decision=step.decision))
+        moment = self._found[-1]
         missing = max(above / limit for (above, _), limit in zip(step.loads, self._capacities, strict=True))
-        moment = Moment(
-            start_ms=step.overloads[0][0],
-            end_ms=step.overloads[-1][1],
-            overload_ms=sum(end - start for start, end in step.overloads),
-            missing_pod_seconds=missing,
-            peak=missing,
-            decision=step.decision,
-        )
-        if self._found and moment.start_ms - self._found[-1].end_ms <= _MOMENT_GAP_MS:
-            self._found[-1] = self._found[-1].joined(moment)
-            return
-        if len(self._found) > _MOMENTS:  # decisions take memory; the last one may go on
-            self._found.remove(min(self._found, key=_missing))
-        self._found.append(moment)
+        moment.end_ms = step.overloads[-1][1]
+        moment.overload_ms += sum(end - start for start, end in step.overloads)
+        moment.missing_pod_seconds += missing
+        if missing > moment.peak:
+            moment.peak, moment.decision = missing, step.decision
 
     @property
     def worst(self) -> list[Moment]:

@@ -13,12 +13,12 @@ from autoscaler.core.model import HPA, ResourceMetric
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from replay.kept_decisions import kept_load
-from replay.load import Load, ReplayError, Startup, metric_key, metric_name
+from replay.load import Load, ReplayError, metric_key, metric_name
 from replay.output.charts import replicas_line
 from replay.output.comparison import Cell, Comparison, compare, notes, rows, verdicts
 from replay.output.documents import Document
 from replay.output.figure import comparison_figure
-from replay.reality import startup_of
+from replay.reality import with_startup
 from replay.results import Step
 from replay.simulation import Settings, capacity_of
 
@@ -65,15 +65,10 @@ async def what_if(
             for each in hpas.values():
                 _check(each, load)
             given = {metric_key(hpa.spec.metrics[index].source): value for index, value in capacity.items()}
-            startup = startup_of(load) if pod_startup is None else Startup(round(pod_startup * 1000), "")
-            if startup is None:
-                raise ReplayError(
-                    "no kept decision shows how long a new pod takes to become ready: fill in the time until a new pod "
-                    "is ready"
-                )
+            load = with_startup(load, pod_startup)
             settings = Settings(
                 config=config,
-                pod_startup_ms=startup.milliseconds,
+                pod_startup_ms=load.startup.milliseconds if load.startup else 0,
                 max_pods=_MAX_PODS,
                 capacity=capacity_of(list(hpas.values()), given),
             )

@@ -12,7 +12,7 @@ from kube.values.durations import format_duration
 from replay.load import Load, metric_key
 from replay.output.documents import Document
 from replay.reality import carried
-from replay.results import Replayed, Summary, sentence
+from replay.results import Moment, Replayed, Summary, sentence
 from replay.simulation import Settings, replay_hpa, replay_reality
 
 _SHOWN_GAPS: Final = 3
@@ -132,32 +132,21 @@ def _worst(replayed: Replayed) -> str:
     return f", worst on {_day_text(replayed.worst[0].start_ms)}" if replayed.worst else ""
 
 
-@dataclass(frozen=True, slots=True)
-class WorstMoment:
-    """A time of overload, for people."""
-
-    text: str
-    sentence: str
-    """Of the decision with the most load above capacity after it."""
-
-
-def worst_moments(comparison: Comparison) -> list[tuple[str, list[WorstMoment]]]:
-    """Return (title, the worst times of overload, the worst first) of each replay that has overload."""
+def worst_moments(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return (title, (time and size, sentence of the decision) of the worst overloads) of each replay that has any."""
     return [
         (
             f"Worst overload of {replayed.name}:",
-            [
-                WorstMoment(
-                    f"{_day_text(each.start_ms, seconds=True)} for {duration(each.overload_ms / 1000)}, "
-                    f"{each.missing_pod_seconds / 60:.1f} pod-minutes short",
-                    sentence(each.decision),
-                )
-                for each in replayed.worst
-            ],
+            [(_moment_text(each), sentence(each.decision)) for each in replayed.worst],
         )
         for replayed in comparison.replays
         if replayed.worst
     ]
+
+
+def _moment_text(moment: Moment) -> str:
+    size = f"{moment.missing_pod_seconds / 60:.1f} pod-minutes short"
+    return f"{_day_text(moment.start_ms, seconds=True)} for {duration(moment.overload_ms / 1000)}, {size}"
 
 
 def rows(comparison: Comparison) -> list[Row]:
@@ -192,9 +181,10 @@ def notes(comparison: Comparison) -> list[str]:
     for replayed in comparison.replays:
         texts += _gap_notes(replayed)
     texts += counter_notes(load)
+    measured = "" if load.startup is None else f" ({load.startup.source})"
     texts.append(
-        f"Assumed: a new pod is ready after {format_duration(settings.pod_startup_ms / 1000)}, ready pods share the "
-        "load equally, and the load does not depend on the replicas."
+        f"Assumed: a new pod is ready after {format_duration(settings.pod_startup_ms / 1000)}{measured}, ready pods "
+        "share the load equally, and the load does not depend on the replicas."
     )
     if settings.capacity:
         capacity = ", ".join(f"{value:g} of {name}" for name, value in settings.capacity.items())

@@ -53,8 +53,7 @@ def comparison_page(comparison: Comparison, *, title: str = "", sections: Sequen
 
 def _worst(comparison: Comparison) -> list[Section]:
     return [
-        Section(title=title, header=("time", "decision"), rows=[(each.text, each.sentence) for each in moments])
-        for title, moments in worst_moments(comparison)
+        Section(title=title, header=("time", "decision"), rows=moments) for title, moments in worst_moments(comparison)
     ]
 
 

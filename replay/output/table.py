@@ -34,7 +34,7 @@ def print_table(comparison: Comparison, file: TextIO) -> None:
     for title, moments in worst_moments(comparison):
         console.print(Text(printable(title)))
         for moment in moments:
-            console.print(Text(printable(f"  {moment.text}  {moment.sentence}")), soft_wrap=not terminal)
+            console.print(Text(printable(f"  {'  '.join(moment)}")), soft_wrap=not terminal)
         console.print()
     for note in notes(comparison):
         console.print(Text(printable(note)), soft_wrap=not terminal)

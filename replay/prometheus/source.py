@@ -29,7 +29,7 @@ from kube.api.status import StatusError
 from kube.process.runtime import run
 from kube.values.durations import format_duration
 from kube.values.selectors import LabelSelector
-from replay.load import Load, ReplayError, Series, Startup, check_length, check_not_counter, metric_key, metric_name
+from replay.load import Load, ReplayError, Series, check_length, check_not_counter, metric_key, metric_name
 from replay.prometheus.cache import ChunkCache, default_folder
 from replay.prometheus.client import RangeClient, Result
 from replay.prometheus.default_rules import complete_rules
@@ -125,11 +125,15 @@ def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
 
 def _pods(hpa: HPA, settings: PrometheusSettings, client: RangeClient) -> str:
     """Return a regular expression of the names of the target's pods, of its ReplicaSets where they are recorded."""
-    found: Result = []
+    query = replica_sets_query(hpa, range_seconds=math.ceil(settings.seconds))
+    return pods_pattern(hpa, _recorded(query, settings, client))
+
+
+def _recorded(query: str, settings: PrometheusSettings, client: RangeClient) -> Result:
+    """Return the result of a query that replays can do without; nothing if the server refuses it."""
     with contextlib.suppress(RefusedError, TooLargeError):
-        query = replica_sets_query(hpa, range_seconds=math.ceil(settings.seconds))
-        found = client.instant(query, time_ms=settings.end_ms)
-    return pods_pattern(hpa, found)
+        return client.instant(query, time_ms=settings.end_ms)
+    return []
 
 
 @contextlib.contextmanager
@@ -242,7 +246,8 @@ class _Source:
             click.echo(f"note: responses are not cached, because {cache.problem}: give another --cache-dir", err=True)
         for key, query in queries.items():
             _check_values(query, values[key], settings, self.client(query.destination))
-        startup = self._startup()
+        startup_seconds = min(math.ceil(settings.seconds), _STARTUP_SECONDS)
+        query_of_startup = startup_query(self.hpa, self.pods, range_seconds=startup_seconds)
         return Load(
             start_ms=times.start - settings.offset_ms,
             end_ms=settings.end_ms,
@@ -250,16 +255,8 @@ class _Source:
             requests=self._requests(),
             replicas=replicas[0],
             ready_replicas=replicas[1] if len(replicas) > 1 else None,
-            startup=None if startup is None else Startup(startup[0], f"the median of {startup[1]} pods"),
+            startup=startup_of(_recorded(query_of_startup, settings, self.client(Destination()))),
         )
-
-    def _startup(self) -> tuple[int, int] | None:
-        """Return how long the target's latest pods took to become ready, and their number, where it is recorded."""
-        seconds = min(math.ceil(self.settings.seconds), _STARTUP_SECONDS)
-        with contextlib.suppress(RefusedError, TooLargeError):
-            query = startup_query(self.hpa, self.pods, range_seconds=seconds)
-            return startup_of(self.client(Destination()).instant(query, time_ms=self.settings.end_ms))
-        return None
 
     def _requests(self) -> dict[str, int]:
         """Return what the target's pods request, if a metric is of a resource."""

@@ -9,7 +9,7 @@ from typing import Final
 from adapter.planning.rendering import alternation
 from autoscaler.core.model import HPA
 from kube.values.fields import quote
-from replay.load import ReplayError
+from replay.load import ReplayError, Startup
 from replay.prometheus.client import Result, ResultSeries
 from replay.prometheus.ranges import RangeQuery
 
@@ -67,11 +67,13 @@ def startup_query(hpa: HPA, pods: str, *, range_seconds: int) -> str:
     return " or ".join(f'label_replace({query}, "figure", "{name}", "", "")' for query, name in both)
 
 
-def startup_of(result: Result) -> tuple[int, int] | None:
-    """Return (milliseconds, number of pods) of `startup_query`; None if no pod's is known."""
+def startup_of(result: Result) -> Startup | None:
+    """Return the result of `startup_query`; None if no pod's is known."""
     found = {one.metric.get("figure"): float(one.value[1]) for one in result if one.value is not None}
     median = found.get("median", math.nan)
-    return (round(median * 1000), round(found["count"])) if math.isfinite(median) and median >= 0 else None
+    if not math.isfinite(median) or median < 0:
+        return None
+    return Startup(round(median * 1000), f"the median of {found['count']:.0f} pods")
 
 
 def replicas_query(hpa: HPA, *, ready: bool) -> RangeQuery:

@@ -458,7 +458,7 @@ async def test_settings_are_those_of_the_running_autoscaler(hpa: Path) -> None:
         )
     assert result.stdout.startswith("shop/web needs as many pod-hours as reality in ")
     assert "all 120 decisions are the same as the autoscaler's" in result.stdout
-    assert "A new pod is ready after " in result.stdout
+    assert "s (the median of the recorded scale-ups, of which there are " in result.stdout
     assert "the decisions differ from the autoscaler's" in without.stdout
     assert "The autoscaler's flags are not known (" in without.stdout
     assert "the decisions differ from the autoscaler's" in given.stdout
@@ -487,7 +487,7 @@ def test_time_until_ready_is_asked_for_or_measured(hpa: Path, load: Path, tmp_pa
     recorded = tmp_path / "recorded.csv"
     recorded.write_text("\n".join([f"{lines[0]},replicas,ready", *rows, ""]))
     result = replay("--hpa", hpa, "--csv", recorded, startup=None)
-    assert "A new pod is ready after 1m30s: the median of 1 times at which the replicas were raised." in result.stdout
+    assert "ready after 1m30s (the median of the recorded scale-ups, of which there are 1), ready pods" in result.stdout
 
 
 async def test_time_flags_narrow_kept_decisions(autoscaler: tuple[str, Live], hpa: Path) -> None:

@@ -139,11 +139,11 @@ def test_verdict_without_capacity_says_that_overload_is_unknown() -> None:
 
 def test_worst_moments_have_the_decision_with_the_most_overload() -> None:
     comparison = compare("70", "98")
-    (_, (moment, *_)), *_ = reversed(worst_moments(comparison))
-    assert moment.text.startswith("Thu 2026-05-28 20:38:40 for ")
-    assert "pod-minutes short" in moment.text
-    assert moment.sentence.startswith("stays at 13: rps is 118.95 against a target of 98 per pod")
-    assert f"  {moment.text}  {moment.sentence}" in printed(comparison).splitlines()
+    (_, ((time, decision), *_)), *_ = reversed(worst_moments(comparison))
+    assert time.startswith("Thu 2026-05-28 20:38:40 for ")
+    assert "pod-minutes short" in time
+    assert decision.startswith("stays at 13: rps is 118.95 against a target of 98 per pod")
+    assert f"  {time}  {decision}" in printed(comparison).splitlines()
 
 
 def test_overloads_with_short_breaks_are_one_moment_and_ten_are_shown() -> None:
