@@ -1,7 +1,7 @@
 # One image for both processes of milliscale. docs/releases.md says how to pin its base and compare two builds.
 #
-#     docker build --build-arg VERSION=X.Y.Z -t REGISTRY/milliscale:X.Y.Z .
-#     docker build --build-arg VERSION=X.Y.Z --build-arg LOCK=requirements-clouds.lock -t REGISTRY/milliscale-clouds:X.Y.Z .
+#     docker build -t REGISTRY/milliscale:X.Y.Z .
+#     docker build --build-arg LOCK=requirements-clouds.lock -t REGISTRY/milliscale-clouds:X.Y.Z .
 #     docker run milliscale milliscale-adapter serve --help
 #     docker run milliscale milliscale-autoscaler run --help
 
@@ -27,13 +27,10 @@ COPY replay ./replay
 COPY kubectl_milliscale ./kubectl_milliscale
 # Bytecode is not compared with the sources, which nobody changes, and modules that nothing imports have none. -f: also
 # where an installer has written some that is.
-# The version is a tag of git, and git's folder is not copied.
-ARG VERSION=0.0.0
-RUN export SETUPTOOLS_SCM_PRETEND_VERSION_FOR_MILLISCALE=${VERSION} \
-    && pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
+RUN pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
     && pip --python /opt/milliscale/bin/python install --no-compile --no-cache-dir --no-index --no-deps --find-links /wheels milliscale \
     && /opt/milliscale/bin/python -m compileall -qf --invalidation-mode unchecked-hash \
-       -x '/(narwhals|pycparser|pygments/(lexers|styles)|plotly/(?!offline/)[a-z_]+)/' /opt/milliscale/lib \
+       -x '/(pycparser|pygments/(lexers|styles))/' /opt/milliscale/lib \
     && /opt/milliscale/bin/milliscale-adapter --version \
     && /opt/milliscale/bin/milliscale-autoscaler --version
 

@@ -37,13 +37,14 @@ from kube.process.flags import (
     option_group,
     verbosity_option,
 )
-from kube.process.runtime import installed_version, run, setup_logging
+from kube.process.runtime import run, setup_logging
 from kube.process.settings import setting_option
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError
 from kube.serving.flags import authorization_flags, serving_flags, tls_flags, token_ttl_flag, trust_flags
 from kube.serving.listener import ListenError
 from kube.serving.options import AuthOptions
+from kube.version import VERSION
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ _LAZY = {
 
 
 @click.group(cls=_Commands, lazy=_LAZY, context_settings=CONTEXT_SETTINGS)
-@click.version_option(installed_version() or "unknown")
+@click.version_option(VERSION)
 def main() -> None:
     """Serve the Kubernetes metrics APIs from Prometheus.
 

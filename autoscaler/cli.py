@@ -32,13 +32,14 @@ from kube.process.flags import (
     flag_section,
     verbosity_option,
 )
-from kube.process.runtime import installed_version, setup_logging
 from kube.process.runtime import run as run_process
+from kube.process.runtime import setup_logging
 from kube.process.settings import setting_option
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError
 from kube.serving.listener import ListenError
 from kube.values.durations import POSITIVE_DURATION
+from kube.version import VERSION
 
 _DEFAULTS = Options()
 
@@ -63,7 +64,7 @@ _LAZY = {
 
 
 @click.group(cls=LazyGroup, lazy=_LAZY, context_settings={**CONTEXT_SETTINGS, "show_default": True})
-@click.version_option(installed_version() or "unknown")
+@click.version_option(VERSION)
 def main() -> None:
     """Milliscale's HorizontalPodAutoscaler controller."""
 

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from kube.process.flags import CONTEXT_SETTINGS, LazyGroup
-from kube.process.runtime import installed_version
+from kube.version import VERSION
 
 _LAZY: Final = {
     "status": "kubectl_milliscale.status:status",
@@ -23,7 +23,7 @@ _LAZY: Final = {
 
 
 @click.group(cls=LazyGroup, lazy=_LAZY, context_settings={**CONTEXT_SETTINGS, "show_default": True})
-@click.version_option(installed_version() or "unknown")
+@click.version_option(VERSION)
 def main() -> None:
     """Look at the autoscaler's HPAs and decisions, and at the adapter's rules; move from KEDA.
 

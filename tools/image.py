@@ -214,7 +214,6 @@ def _copy_file(source: str, target: str) -> None:
 def main() -> int:
     """Build twice, run the second image's default command, and compare the files. Exit status 1: they differ."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--version", dest="VERSION", default="0.0.0", help="the VERSION of the build")
     parser.add_argument("--lock", dest="LOCK", default="requirements.lock", help="the LOCK of the build")
     arguments = parser.parse_args()
     wheels = fetch_wheels(ROOT / ".playground" / "wheels")

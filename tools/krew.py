@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tools.archives import normalize_tar, sha256
 from tools.packages import build_wheel, copy_sources
-from tools.versions import commit_time, current_version, semver
+from tools.versions import commit_time, semver
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "plugins" / "milliscale.yaml"
@@ -72,7 +72,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         time = commit_time()
         source = copy_sources(Path(scratch) / "source")
-        wheel = build_wheel(source, Path(scratch) / "wheel", version=current_version(), time=time)
+        wheel = build_wheel(source, Path(scratch) / "wheel", time=time)
         manifest = write(ROOT / "dist" / "krew", wheel=wheel, url=arguments.url, time=time)
     print(f"wrote {manifest} and {manifest.with_name(ARCHIVE)}")
 

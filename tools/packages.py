@@ -23,24 +23,23 @@ def copy_sources(target: Path) -> Path:
     return target
 
 
-def build_sdist(source: Path, target: Path, *, version: str, time: int) -> Path:
+def build_sdist(source: Path, target: Path, *, time: int) -> Path:
     """Build the sdist of a source folder into a target folder; return its path.
 
     Args:
         source: has pyproject.toml; the build writes to it.
         target: made if it does not exist.
-        version: as in PEP 440.
         time: of all files, in seconds since 1970.
     """
-    _build("--sdist", source, target, time=time, version=version)
+    _build("--sdist", source, target, time=time)
     (path,) = target.glob("*.tar.gz")
     normalize_tar(path, time=time)
     return path
 
 
-def build_wheel(source: Path, target: Path, *, time: int, version: str | None = None) -> Path:
-    """Build the wheel of a source folder into a target folder; an sdist's folder knows its version."""
-    _build("--wheel", source, target, time=time, version=version)
+def build_wheel(source: Path, target: Path, *, time: int) -> Path:
+    """Build the wheel of a source folder into a target folder; return its path."""
+    _build("--wheel", source, target, time=time)
     (path,) = target.glob("*.whl")
     return path
 
@@ -53,11 +52,8 @@ def unpack_sdist(path: Path, target: Path) -> Path:
     return folder
 
 
-def _build(kind: str, source: Path, target: Path, *, time: int, version: str | None) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SETUPTOOLS_SCM")}
-    environment["SOURCE_DATE_EPOCH"] = str(time)
-    if version is not None:
-        environment["SETUPTOOLS_SCM_PRETEND_VERSION_FOR_MILLISCALE"] = version
+def _build(kind: str, source: Path, target: Path, *, time: int) -> None:
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(time)}
     command = [sys.executable, "-m", "build", "--no-isolation", kind, f"--outdir={target}", str(source)]
     done = subprocess.run(command, env=environment, umask=0o022, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -1,8 +1,8 @@
 """Build a release in dist/, and check it: `make release`.
 
 dist/ has the wheel, the sdist, the chart, the manifests of each overlay, the SBOM, krew's archive and manifest, and
-SHA256SUMS. The same commit makes the same files. The commit must be tagged, and nothing may be uncommitted; SNAPSHOT=1
-builds what is there, with a development version.
+SHA256SUMS. The same commit makes the same files. Nothing may be uncommitted, and all places must name the version of
+kube/version.py; SNAPSHOT=1 builds what is there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import yaml
 
+from kube.version import VERSION
 from playground.binaries import find
 from tools import krew
 from tools.archives import CHECKSUMS, checksums, normalize_tar
@@ -23,7 +24,7 @@ from tools.packages import build_sdist, build_wheel, copy_sources, unpack_sdist
 from tools.release_check import ReleaseError, check, install, upgrade_from
 from tools.render_chart import CHART, ChartError, load_helm
 from tools.sbom import write_sbom
-from tools.versions import commit_time, current_version, image_tag, previous_tag, release_problems, semver
+from tools.versions import commit_time, image_tag, previous_tag, release_problems, semver
 from tools.wheels import fetch_wheels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,12 +75,11 @@ def package_chart(target: Path, *, version: str, time: int) -> Path:
     return path
 
 
-def build(target: Path, *, version: str, time: int, image: str = IMAGE, url: str = URL) -> None:
+def build(target: Path, *, time: int, image: str = IMAGE, url: str = URL) -> None:
     """Build all files of a release into an empty folder.
 
     Args:
         target: made if it does not exist.
-        version: as in PEP 440.
         time: of files in archives, in seconds since 1970.
         image: where the image will be, without a tag.
         url: the folder where the files will be published.
@@ -87,20 +87,20 @@ def build(target: Path, *, version: str, time: int, image: str = IMAGE, url: str
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        sdist = build_sdist(copy_sources(folder / "sources"), target, version=version, time=time)
+        sdist = build_sdist(copy_sources(folder / "sources"), target, time=time)
         wheel = build_wheel(unpack_sdist(sdist, folder / "unpacked"), target, time=time)
-        package_chart(target, version=version, time=time)
-        render_manifests(target, image=image, tag=image_tag(version))
+        package_chart(target, version=VERSION, time=time)
+        render_manifests(target, image=image, tag=image_tag(VERSION))
         krew.write(target / "krew", wheel=wheel, url=f"{url}/krew/{krew.ARCHIVE}", time=time)
         python = install(wheel, folder / "environment", wheels=fetch_wheels(ROOT / ".playground" / "wheels"))
-        write_sbom(target / f"milliscale-{version}.cdx.json", python=python, version=version)
+        write_sbom(target / f"milliscale-{VERSION}.cdx.json", python=python, version=VERSION)
     (target / CHECKSUMS).write_text(checksums(target))
 
 
 def main() -> int:
     """Build and check. Exit status 1, with the reasons, if the clone is not a release's or a check fails."""
     parser = argparse.ArgumentParser(description="Build a release in dist/, and check it.")
-    parser.add_argument("--snapshot", action="store_true", help="build what is there, tagged and committed or not")
+    parser.add_argument("--snapshot", action="store_true", help="build what is there, committed or not")
     parser.add_argument("--image", default=IMAGE, help="where the image will be, without a tag")
     parser.add_argument("--url", default=URL, help="the folder where the files will be published")
     arguments = parser.parse_args()
@@ -108,11 +108,10 @@ def main() -> int:
     if problems:
         print("This is not a release (SNAPSHOT=1 builds it all the same):", *problems, sep="\n  ", file=sys.stderr)
         return 1
-    version = current_version()
     shutil.rmtree(DIST, ignore_errors=True)
     try:
-        build(DIST, version=version, time=commit_time(), image=arguments.image, url=arguments.url)
-        check(DIST, version=version, image=arguments.image)
+        build(DIST, time=commit_time(), image=arguments.image, url=arguments.url)
+        check(DIST, version=VERSION, image=arguments.image)
         previous = previous_tag()
         if previous is None:
             print("no release before this one in this clone: the upgrade is not tried")
@@ -122,7 +121,7 @@ def main() -> int:
     except ReleaseError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
-    print(f"milliscale {version} in {DIST}:", (DIST / CHECKSUMS).read_text(), sep="\n", end="")
+    print(f"milliscale {VERSION} in {DIST}:", (DIST / CHECKSUMS).read_text(), sep="\n", end="")
     return 0
 
 

@@ -112,7 +112,6 @@ def upgrade_from(tag: str) -> None:
         sources.mkdir()
         archive = subprocess.run(["git", "archive", "--format=tar", tag], cwd=ROOT, check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", sources], input=archive.stdout, check=True)
-        wheel = build_wheel(sources, Path(scratch) / "wheel", time=0, version=tag.removeprefix("v"))
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
         pip += ["--python", str(environment / "bin" / "python"), "install", "--quiet"]

@@ -24,7 +24,7 @@ def write_sbom(path: Path, *, python: Path, version: str) -> None:
     options = ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible", "--of", "JSON", "-o", "-"]
     command = [sys.executable, "-m", "cyclonedx_py", "environment", *options, str(python)]
     document = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    # pyproject.toml has no version: it comes from git.
+    # pyproject.toml names only the file that has the version.
     document["metadata"]["component"] |= {"version": version, "purl": f"pkg:pypi/milliscale@{version}"}
     path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
 

@@ -1,4 +1,4 @@
-"""The version of a commit, its other spellings, and what must be true before a release."""
+"""The other spellings of a version, the places that name it, and what must be true before a release."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ import subprocess
 from pathlib import Path
 
 from packaging.version import Version
-from setuptools_scm import get_version
+
+from kube.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMING_IT = ("README.md", "Dockerfile", "docs", "manifests", "charts")
 """Where people read a version, or install one."""
-UNKNOWN = "0.0.0"
-"""The version of what was built without git."""
 
 _RELEASED = re.compile(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}$", re.MULTILINE)
 # Image tags, kustomize's and the chart's versions, names of files of a release.
 _NAMED = re.compile(
-    r"(?:milliscale[:-]v?|newTag: \"?|image\.tag=|VERSION=|^version: |^appVersion: \"?)(\d+\.\d+\.\d+\S*?)"
+    r"(?:milliscale[:-]v?|newTag: \"?|image\.tag=|^version: |^appVersion: \"?)(\d+\.\d+\.\d+\S*?)"
     r"(?=[\"',;`)\s]|-py3|\.t|\.cdx|$)",
     re.MULTILINE,
 )
-
-
-def current_version(root: Path = ROOT) -> str:
-    """Return the version of what is in a clone: the tag's on a tagged commit, else that of a development release."""
-    return str(get_version(root, fallback_version=UNKNOWN))
 
 
 def semver(version: str) -> str:
@@ -58,23 +52,27 @@ def stale_versions(version: str, root: Path = ROOT) -> list[str]:
                 continue
             text = path.read_text()
             for match in _NAMED.finditer(text):
-                if match[1] not in {version, UNKNOWN}:
+                if match[1] != version:
                     line = text.count("\n", 0, match.start()) + 1
                     found.append(f"{path.relative_to(root)}:{line}: {match[1]}")
     return found
 
 
-def release_problems(root: Path = ROOT) -> list[str]:
-    """Return what forbids a release of a clone, as sentences; an empty list if nothing does."""
+def release_problems(version: str = VERSION, root: Path = ROOT) -> list[str]:
+    """Return what forbids a release of a clone, as sentences; an empty list if nothing does.
+
+    The commit need not have a tag, which no archive has; a tag of a version must be that of the release.
+    """
     problems = []
     if _git(root, "status", "--porcelain"):
         problems.append("The clone has changes that are not committed.")
     tags = [tag for tag in _git(root, "tag", "--points-at", "HEAD").split() if re.fullmatch(r"v\d.*", tag)]
-    if len(tags) != 1:
-        return [*problems, f"The commit must have one tag, such as v1.2.3; it has {len(tags)}."]
-    version = str(Version(tags[0]))
+    if tags not in ([], [f"v{version}"]):
+        problems.append(f"kube/version.py has {version}, and the commit has the tag {' and '.join(tags)}.")
     if latest_release(root) != version:
-        problems.append(f"The newest release in CHANGELOG.md is {latest_release(root)}, and the tag is {tags[0]}.")
+        problems.append(
+            f"kube/version.py has {version}, and the newest release of CHANGELOG.md is {latest_release(root)}."
+        )
     problems += [f"Another version: {place}" for place in stale_versions(version, root)]
     return problems
 

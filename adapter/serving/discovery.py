@@ -34,7 +34,7 @@ from adapter.catalog.groups import (
 from adapter.catalog.inventory import CustomMetricInfo
 from adapter.content.encoding import COMPRESS_FROM, Conversion, Encodable, Encoded, Representation, compress
 from adapter.gil import releasing_gil
-from kube.process.runtime import installed_version
+from kube.version import VERSION
 
 DISCOVERY_FORMS = tuple(Conversion("APIGroupDiscoveryList", "apidiscovery.k8s.io", v) for v in ("v2", "v2beta1"))
 """The forms of aggregated discovery that a client may request: every group, version and metric in one document."""
@@ -255,19 +255,13 @@ class Discovery:
         return {"paths": sorted([*apis, *others])}
 
 
-def software_version() -> str:
-    """This software's own version, such as 1.2.3; clients read numbers, so an unknown one is 0.0.0."""
-    return installed_version() or "0.0.0"
-
-
 def version_document() -> dict[str, str]:
     """Return /version: this software's own version, in the fields of Kubernetes' version.Info."""
-    number = software_version()
-    major, minor = number.split(".")[:2]
+    major, minor = VERSION.split(".")[:2]
     return {
         "major": major,
         "minor": minor,
-        "gitVersion": f"v{number}",
+        "gitVersion": f"v{VERSION}",
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "",

@@ -30,7 +30,7 @@ from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.openapi import OpenApiResponse, openapi_documents
 from adapter.serving.debug_pages import DebugPages
-from adapter.serving.discovery import DISCOVERY_FORMS, Discovery, software_version, version_document
+from adapter.serving.discovery import DISCOVERY_FORMS, Discovery, version_document
 from adapter.serving.requests import (
     Request,
     Response,
@@ -46,6 +46,7 @@ from adapter.serving.resource_routes import ResourceRoutes
 from adapter.serving.telemetry import Telemetry
 from kube.api.status import StatusError, bad_request
 from kube.serving.health import Health
+from kube.version import VERSION
 
 _TEXT = "text/plain; charset=utf-8"
 _NOT_GUESSED = {"X-Content-Type-Options": "nosniff"}
@@ -165,7 +166,7 @@ class Router:
         return self._not_found()
 
     def _openapi(self, request: Request, version: str, path: str) -> Response | None:
-        documents = openapi_documents(self._discovery.group_versions, software_version())
+        documents = openapi_documents(self._discovery.group_versions, VERSION)
         found: OpenApiResponse | None = None
         if version == "v3":
             given_hash = request.target.query.get("hash")

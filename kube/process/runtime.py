@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from importlib import metadata
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -121,14 +120,6 @@ def setup_logging(verbosity: int) -> None:
     # At DEBUG these libraries log every connection.
     for library in ("aiohttp", "asyncio", "kubernetes_asyncio", "urllib3", "prometheus_api_client"):
         logging.getLogger(library).setLevel(logging.DEBUG if verbosity >= _DEBUG_FROM * 2 else logging.WARNING)
-
-
-def installed_version() -> str | None:
-    """Return the installed version, such as 1.2.3; None if the program runs from its sources."""
-    try:
-        return metadata.version("milliscale")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:

@@ -8,14 +8,14 @@ import logging
 import subprocess
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from kube.cache.store import Store
 from kube.controller.election import LeaderElector
-from kube.process.runtime import boot_clock, installed_version, setup_logging
+from kube.process.runtime import boot_clock, setup_logging
+from kube.version import VERSION
 
 PROGRAM = """
 import resource
@@ -27,20 +27,6 @@ async def main():
 run(main())
 """
 CLONE = Path(__file__).parents[2]
-# A clone, run by an interpreter into which only the libraries are installed.
-UNINSTALLED = """
-import runpy, sys
-from importlib import metadata
-
-def version(name):
-    if name == "milliscale":
-        raise metadata.PackageNotFoundError(name)
-    return known(name)
-
-known, metadata.version = metadata.version, version
-sys.argv = [sys.argv[1], "--version"]
-runpy.run_module(sys.argv[0], run_name="__main__")
-"""
 
 
 def test_run_raises_the_limit_on_open_files() -> None:
@@ -129,16 +115,11 @@ def test_log_line_has_a_longest_length(log: io.StringIO) -> None:
     assert len(log.getvalue()) < 9000
 
 
-@pytest.mark.parametrize("process", ["adapter", "autoscaler"])
-def test_version_is_unknown_without_installation(process: str) -> None:
-    command = [sys.executable, "-c", UNINSTALLED, process]
-    response = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, check=False)
-    assert (response.returncode, response.stdout, response.stderr) == (0, f"python -m {process}, version unknown\n", "")
-
-
-def test_installed_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "version", {"milliscale": "1.2.3"}.__getitem__)
-    assert installed_version() == "1.2.3"
+@pytest.mark.parametrize("process", ["adapter", "autoscaler", "kubectl_milliscale"])
+def test_clone_that_is_not_installed_has_its_version(process: str) -> None:
+    command = [sys.executable, "-m", process, "--version"]
+    response = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, check=True)
+    assert response.stdout.endswith(f"version {VERSION}\n")
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="a clock of Linux")

@@ -43,7 +43,7 @@ def build_images(folder: Path, *, base_tar: Path | None) -> list[Path]:
         buildah.base(base_tar)
     pip = [f"--volume={source}:{target}:ro" for source, target in _pip_files(folder).items()]
     ours = f"{REPOSITORY}:{TAGS[0]}"
-    buildah.build(ROOT, ours, f"--build-arg=VERSION={TAGS[0]}", *pip)
+    buildah.build(ROOT, ours, *pip)
     context = folder / "context"
     shutil.copytree(FILES, context)
     subprocess.run(["gcc", "-static", "-O2", "-o", "pause", "pause.c"], cwd=context, check=True)

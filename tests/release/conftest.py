@@ -9,8 +9,6 @@ from tools.image import ROOT, Image, build_image
 from tools.sandbox import Sandbox
 from tools.wheels import fetch_wheels
 
-VERSION = "1.2.3"
-
 
 @dataclass(frozen=True)
 class BuiltImage:
@@ -29,7 +27,7 @@ def wheels() -> Path:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> BuiltImage:
-    """Build with VERSION."""
+    """Build the default image."""
     folder = tmp_path_factory.mktemp("images") / "image"
-    image = build_image(folder, wheels=wheels, arguments={"VERSION": VERSION})
+    image = build_image(folder, wheels=wheels)
     return BuiltImage(image, image.sandbox(), wheels)

@@ -13,13 +13,15 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from kube.version import VERSION
+from kube.web import plotly
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from tests.adapter.metrics_env import RESOURCES
 from tests.autoscaler.cluster import running_cluster
 from tests.eventually import eventually
 from tests.kube.scripted import scripted_server
-from tests.release.conftest import VERSION, BuiltImage
+from tests.release.conftest import BuiltImage
 from tools.image import ROOT, build_image, tree_digests
 from tools.sandbox import Isolation
 from tools.sbom import sbom_error, write_sbom
@@ -65,7 +67,7 @@ def test_builds_have_the_same_files_also_with_the_libraries_of_clouds(built: Bui
     first = folder.rename(folder.with_name("first"))
     try:
         # In the same place, because an environment contains its own path.
-        image = build_image(folder, wheels=built.wheels, arguments={"VERSION": VERSION, "LOCK": lock})
+        image = build_image(folder, wheels=built.wheels, arguments={"LOCK": lock})
         one, two = tree_digests(first / "root"), tree_digests(image.root)
         assert len(one) > 1000
         assert not {path for path in one if one[path] != two.get(path)}

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kube.version import VERSION
 from tools.dockerfile import context_files
 from tools.packages import ROOT, build_sdist, build_wheel, copy_sources, unpack_sdist
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("packages"), pytest.mark.timeout(600)]
 
-VERSION = "1.2.3"
 TIME = 1_700_000_000
 
 
@@ -28,7 +28,7 @@ class Packages:
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
     folder = tmp_path_factory.mktemp("packages")
-    sdist = build_sdist(copy_sources(folder / "sources"), folder, version=VERSION, time=TIME)
+    sdist = build_sdist(copy_sources(folder / "sources"), folder, time=TIME)
     return Packages(sdist, build_wheel(unpack_sdist(sdist, folder / "unpacked"), folder, time=TIME))
 
 
@@ -56,12 +56,12 @@ def test_sdist_has_all_files_of_the_packages(packages: Packages) -> None:
 def test_second_build_makes_the_same_sdist(packages: Packages, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        again = build_sdist(copy_sources(tmp_path / "sources"), tmp_path / "again", version=VERSION, time=TIME)
+        again = build_sdist(copy_sources(tmp_path / "sources"), tmp_path / "again", time=TIME)
     finally:
         os.umask(before)
     assert again.read_bytes() == packages.sdist.read_bytes()
 
 
 def test_sources_make_the_same_wheel_as_the_sdist(packages: Packages, tmp_path: Path) -> None:
-    wheel = build_wheel(copy_sources(tmp_path / "sources"), tmp_path / "again", version=VERSION, time=TIME)
+    wheel = build_wheel(copy_sources(tmp_path / "sources"), tmp_path / "again", time=TIME)
     assert wheel.read_bytes() == packages.wheel.read_bytes()

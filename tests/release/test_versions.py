@@ -1,4 +1,4 @@
-"""Versions from git's tags, and what forbids a release."""
+"""The version's spellings, the places that name it, and what forbids a release."""
 
 import os
 import subprocess
@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kube.version import VERSION
 from tools.versions import (
-    ROOT,
-    current_version,
     image_tag,
-    latest_release,
     previous_tag,
     release_problems,
     semver,
@@ -48,21 +46,11 @@ def clone(tmp_path: Path) -> Clone:
     return Clone(tmp_path / "clone")
 
 
-def test_version_of_a_tagged_commit_is_the_tags(clone: Clone) -> None:
-    clone.git("tag", "v0.2.0")
-    assert current_version(clone.folder) == "0.2.0"
-    assert release_problems(clone.folder) == []
-
-
-def test_version_after_a_tag_is_a_development_version(clone: Clone) -> None:
-    clone.git("tag", "v0.2.0")
-    clone.commit()
-    assert current_version(clone.folder).startswith("0.2.1.dev1+g")
-
-
-def test_version_without_tags_is_a_development_version(clone: Clone) -> None:
-    assert current_version(clone.folder).startswith("0.0.1.dev1+g")
-    assert previous_tag(clone.folder) is None
+@pytest.mark.parametrize("tags", [(), ("v0.2.0",), ("vendored", "v0.2.0")])
+def test_commit_of_a_release_may_have_its_tag(clone: Clone, tags: tuple[str, ...]) -> None:
+    for tag in tags:
+        clone.git("tag", tag)
+    assert release_problems("0.2.0", clone.folder) == []
 
 
 def test_previous_tag_is_not_that_of_the_commit_itself(clone: Clone) -> None:
@@ -85,20 +73,16 @@ def test_chart_and_image_have_their_own_spelling(version: str, chart: str, image
     assert (semver(version), image_tag(version)) == (chart, image)
 
 
-def test_commit_without_a_tag_is_no_release(clone: Clone) -> None:
-    assert release_problems(clone.folder) == ["The commit must have one tag, such as v1.2.3; it has 0."]
-
-
 def test_changes_that_are_not_committed_are_no_release(clone: Clone) -> None:
-    clone.git("tag", "v0.2.0")
     (clone.folder / "new.py").touch()
-    assert release_problems(clone.folder) == ["The clone has changes that are not committed."]
+    assert release_problems("0.2.0", clone.folder) == ["The clone has changes that are not committed."]
 
 
-def test_tag_must_be_the_newest_release_of_the_changelog(clone: Clone) -> None:
-    clone.git("tag", "v0.3.0")
-    assert release_problems(clone.folder) == [
-        "The newest release in CHANGELOG.md is 0.2.0, and the tag is v0.3.0.",
+def test_tag_changelog_and_places_must_have_the_version(clone: Clone) -> None:
+    clone.git("tag", "v0.1.0")
+    assert release_problems("0.3.0", clone.folder) == [
+        "kube/version.py has 0.3.0, and the commit has the tag v0.1.0.",
+        "kube/version.py has 0.3.0, and the newest release of CHANGELOG.md is 0.2.0.",
         "Another version: README.md:1: 0.2.0",
     ]
 
@@ -108,7 +92,6 @@ def test_tag_must_be_the_newest_release_of_the_changelog(clone: Clone) -> None:
     [
         "`docker build -t registry.example/milliscale:0.1.0 .`",
         'newTag: "0.1.0"',
-        "--build-arg VERSION=0.1.0 ",
         "--set image.tag=0.1.0`.",
         "helm install milliscale-0.1.0.tgz",
         "pip install milliscale-0.1.0-py3-none-any.whl",
@@ -122,5 +105,5 @@ def test_place_that_names_another_version_is_found(clone: Clone, text: str) -> N
     assert stale_versions("0.1.0", clone.folder) == ["README.md:1: 0.2.0"]
 
 
-def test_all_places_name_the_newest_release_of_the_changelog() -> None:
-    assert stale_versions(latest_release(ROOT)) == []
+def test_all_places_name_the_version() -> None:
+    assert stale_versions(VERSION) == []
