@@ -41,7 +41,6 @@ from replay.reality import with_startup
 from replay.running import FIELDS, running_config
 from replay.simulation import Settings, capacity_of
 
-NEEDS_PLOTLY: Final = "--html needs plotly: pip install 'milliscale[replay]'"
 _DEFAULT_FROM: Final = Moment(ago_ms=24 * 3_600_000)
 
 
@@ -206,12 +205,10 @@ def write_html(comparison: Comparison, path: Path) -> None:
     """Write the page.
 
     Raises:
-        ReplayError: plotly is not installed, or the file cannot be written.
+        ReplayError: the file cannot be written.
     """
-    try:
-        from replay.output.page import comparison_page
-    except ImportError as error:
-        raise ReplayError(NEEDS_PLOTLY) from error
+    from replay.output.page import comparison_page
+
     write_page(comparison_page(comparison), path)
 
 

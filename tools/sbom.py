@@ -7,7 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kube.web import plotly
+
 ROOT = Path(__file__).resolve().parent.parent
+_PLOTLY = {
+    "type": "library",
+    "bom-ref": f"{plotly.PACKAGE}=={plotly.VERSION}",
+    "name": plotly.PACKAGE,
+    "version": plotly.VERSION,
+    "purl": f"pkg:npm/{plotly.PACKAGE}@{plotly.VERSION}",
+    "hashes": [{"alg": "SHA-256", "content": plotly.SHA256}],
+    "licenses": [{"license": {"id": "MIT"}}],
+}
+"""A file of the wheel, which is no distribution of Python's."""
 
 
 def write_sbom(path: Path, *, python: Path, version: str) -> None:
@@ -26,6 +38,7 @@ def write_sbom(path: Path, *, python: Path, version: str) -> None:
     document = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     # pyproject.toml names only the file that has the version.
     document["metadata"]["component"] |= {"version": version, "purl": f"pkg:pypi/milliscale@{version}"}
+    document["components"] = sorted([*document["components"], _PLOTLY], key=lambda each: str(each["bom-ref"]))
     path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 

@@ -6,6 +6,7 @@ requests       one request, as pages see it
 access         the namespaces that a user may see
 templates      HTML from jinja2 templates, with the frame that all pages have
 static_files   styles and scripts, which browsers cache
+plotly         plotly.js, for charts
 event_stream   server-sent events
 live           pages that stay current, rendered one at a time
 

@@ -15,8 +15,8 @@ from string import Template
 from typing import Any
 
 import msgspec
-from plotly.offline import get_plotlyjs
 
+from kube.web.plotly import plotly_js
 from replay.output.comparison import Cell, Comparison, notes, rows, verdicts, worst_moments
 from replay.output.figure import comparison_figure
 
@@ -47,7 +47,7 @@ def comparison_page(comparison: Comparison, *, title: str = "", sections: Sequen
         notes=_items(notes(comparison)),
         sections="\n".join(map(_section, [*_worst(comparison), *sections])),
         data=data,
-        plotly=get_plotlyjs(),
+        plotly=plotly_js(),
     )
 
 

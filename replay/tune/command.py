@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from kube.process.flags import FILE, GoCommand, Parsed
-from replay.commands import NEEDS_PLOTLY, errors_of_users, read_inputs, write_page
+from replay.commands import errors_of_users, read_inputs, write_page
 from replay.flags import HPAReference, InputFlags, hpa_option, input_flags
 from replay.load import ReplayError
 
@@ -136,10 +136,6 @@ def tune(
 
 def _check_html(path: Path) -> None:
     """Check what can be known before a search of minutes."""
-    try:
-        import replay.tune.page  # noqa: F401
-    except ImportError as error:
-        raise ReplayError(NEEDS_PLOTLY) from error
     if not path.parent.is_dir():
         raise ReplayError(f"{path} cannot be written: {path.parent} is not a directory")
     if not os.access(path.parent, os.W_OK):

@@ -37,7 +37,7 @@ KINDS = {
 }
 # Of kubeconfigs, pages, other commands, calendars and clouds.
 FOR_SOME = {
-    *("kubernetes_asyncio", "urllib3", "jinja2", "plotly", "rich", "pygments", "icalendar", "dateutil"),
+    *("kubernetes_asyncio", "urllib3", "jinja2", "rich", "pygments", "icalendar", "dateutil"),
     *("replay", "kubectl_milliscale", "adapter.ui.pages", "autoscaler.loop.pages", "kube.web.server"),
     *("botocore", "google.auth", "azure", "requests", "numpy", "optuna", "matplotlib", "playground"),
 }

@@ -117,8 +117,10 @@ def test_sbom_is_valid_and_lists_each_locked_distribution(built: BuiltImage, tmp
     assert sbom_error(path.read_text()) is None
     sbom = json.loads(path.read_text())
     assert (sbom["metadata"]["component"]["name"], sbom["metadata"]["component"]["version"]) == ("milliscale", VERSION)
-    assert {canonicalize_name(each["name"]): each["version"] for each in sbom["components"]} == locked()
-    assert all(each["purl"].startswith("pkg:pypi/") for each in sbom["components"])
+    of_python = [each for each in sbom["components"] if each["purl"].startswith("pkg:pypi/")]
+    assert {canonicalize_name(each["name"]): each["version"] for each in of_python} == locked()
+    (vendored,) = [each for each in sbom["components"] if each not in of_python]
+    assert vendored["purl"] == f"pkg:npm/{plotly.PACKAGE}@{plotly.VERSION}"
     # The same environment makes the same file: neither the time nor a random number is in it.
     assert "serialNumber" not in sbom
     assert "timestamp" not in sbom["metadata"]
