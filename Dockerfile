@@ -25,6 +25,7 @@ COPY adapter ./adapter
 COPY autoscaler ./autoscaler
 COPY replay ./replay
 COPY kubectl_milliscale ./kubectl_milliscale
+COPY milliscale ./milliscale
 # Bytecode is not compared with the sources, which nobody changes, and modules that nothing imports have none. -f: also
 # where an installer has written some that is.
 RUN pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \

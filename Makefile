@@ -26,7 +26,7 @@ SNAPSHOT ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas mutants audit chaos bench bench-adapter bench-autoscaler bench-listing bench-metric-rules bench-overload bench-page bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
+.PHONY: help setup demo demo-setup demo-programs test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas mutants audit chaos bench bench-adapter bench-autoscaler bench-listing bench-metric-rules bench-overload bench-page bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -34,8 +34,15 @@ help: ## list the targets
 setup: ## create .venv from the pinned lock file, unless it is up to date
 	@$(PYTHON3) tools/setup_venv.py
 
-demo: setup ## run everything on loopback; SECONDS=90 ends by itself
-	@$(PY) -m playground demo $(if $(SECONDS),--seconds $(SECONDS))
+demo: ## run everything on loopback; SECONDS=90 ends by itself
+	@$(MAKE) --no-print-directory --jobs=2 demo-setup demo-programs
+	@.venv-demo/bin/python -m playground demo $(if $(SECONDS),--seconds $(SECONDS))
+
+demo-setup:
+	@$(PYTHON3) tools/setup_venv.py .venv-demo requirements-demo.lock
+
+demo-programs:
+	@$(PYTHON3) -m playground.binaries prometheus kubectl
 
 test: setup ## everything: lint, types, layers, tests; the recorded cases are among the tests
 	@$(MAKE) --no-print-directory --jobs=2 lint unit
@@ -142,8 +149,9 @@ lock: ## update the lock files from pyproject.toml (needs uv)
 	uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
 	uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements-clouds.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
 	uv pip compile pyproject.toml --extra replay -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-kubectl.lock
+	uv pip compile pyproject.toml --group demo -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-demo.lock
 	uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
 	uv pip compile pyproject.toml --extra replay --group mutants -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-mutants.lock
 
 clean: ## remove all generated files
-	rm -rf .venv .venv-fuzz .venv-mutants .fuzz .mutants .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site
+	rm -rf .venv .venv-demo .venv-fuzz .venv-mutants .fuzz .mutants .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site

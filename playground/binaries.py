@@ -1,11 +1,16 @@
-"""Find Prometheus, promtool and kubectl: on PATH, or from Debian's packages, unpacked under `.playground/`."""
+"""Find Prometheus, promtool and kubectl: on PATH, or from Debian's packages, unpacked under `.playground/`.
+
+`python -m playground.binaries prometheus kubectl` unpacks what is missing. Standard library only: `make demo` runs it
+while its environment is made.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from playground.debian import DebianError, tree_of, unpack
 from playground.errors import PlaygroundError
@@ -62,3 +67,19 @@ async def find_async(program: Program, *, home: Path = HOME) -> Path:
 
 def _unpacked(program: Program, home: Path) -> Path:
     return tree_of(_PACKAGES[program], home) / "usr/bin" / program
+
+
+def main(names: list[str]) -> int:
+    """Unpack what is missing, with a line for each program. Exit status 1 if one cannot be found."""
+    for program in (each for each in get_args(Program) if each in names and not is_installed(each)):
+        print(f"{program} is not on PATH: unpacking Debian's package under .playground/, this once", flush=True)  # noqa: T201
+        try:
+            find(program)
+        except MissingBinaryError as error:
+            print(error, file=sys.stderr)  # noqa: T201
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ from tools.versions import image_tag, semver
 from tools.wheels import fetch_wheels
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = ("milliscale-adapter", "milliscale-autoscaler", "kubectl-milliscale")
+SCRIPTS = ("milliscale", "milliscale-adapter", "milliscale-autoscaler", "kubectl-milliscale")
 
 
 class ReleaseError(Exception):
@@ -116,7 +116,8 @@ def upgrade_from(tag: str) -> None:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
         pip += ["--python", str(environment / "bin" / "python"), "install", "--quiet"]
         subprocess.run([*pip, "--require-hashes", "-r", str(sources / "requirements.lock")], check=True)
-        subprocess.run([*pip, "--no-deps", str(wheel)], check=True)
+        # pip takes what builds the wheel from the release's own pyproject.toml.
+        subprocess.run([*pip, "--no-deps", str(sources)], check=True)
         command = [sys.executable, "-m", "pytest", "--quiet", "tests/release/test_upgrade.py"]
         done = subprocess.run(command, cwd=ROOT, env={**os.environ, "OLD": str(environment)}, check=False)
     if done.returncode != 0:

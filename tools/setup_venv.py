@@ -11,15 +11,25 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = (".venv", "requirements-dev.lock")
 MINIMUM = (3, 11)
+SCRIPT = """#!{python}
+import sys
+
+sys.path.insert(0, {root!r})
+from {module} import {function}
+
+if __name__ == "__main__":
+    {function}()
+"""
 
 
 class SetupError(Exception):
@@ -33,10 +43,10 @@ def fingerprint(lock: Path) -> str:
     return digest.hexdigest()
 
 
-def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
+def run(*command: str | Path) -> None:
     """Run a set-up step; its output is shown, its failure ends the set-up."""
     try:
-        subprocess.run([str(part) for part in command], check=True, env=env)
+        subprocess.run([str(part) for part in command], check=True)
     except FileNotFoundError as error:
         raise SetupError(f"{command[0]} is not installed; install it and run make again") from error
     except subprocess.CalledProcessError as error:
@@ -45,6 +55,7 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
 
 def debian_pip() -> Path:
     """The pip wheel of Debian's python3-pip-whl, unpacked under `.playground/` (nothing is installed)."""
+    print("  this Python has no pip: unpacking Debian's, python3-pip-whl, under .playground/", flush=True)
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise SetupError("this Python has no ensurepip: install your system's venv package (python3-venv)")
     sys.path.insert(0, str(ROOT))
@@ -69,18 +80,41 @@ def make_venv(directory: Path, lock: Path) -> None:
         wheel = debian_pip()
         run(sys.executable, "-m", "venv", "--without-pip", directory)
         pip = [python, wheel / "pip"]
-    quiet = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    run(
-        *pip,
-        "install",
-        "--quiet",
-        "--no-compile",  # most modules are never imported, and the others are compiled when they are
-        "--require-hashes",
-        "--only-binary=:all:",
-        "--requirement",
-        lock,
-        env=quiet,
-    )
+    install(pip, lock)
+
+
+def install(pip: list[str | Path], lock: Path) -> None:
+    """Install what the lock file lists, with a line for each step; a terminal shows each package, too."""
+    command = [*pip, "install", "--disable-pip-version-check", "--progress-bar=off"]
+    command += ["--no-compile"]  # most modules are never imported, and the others are compiled when they are
+    command += ["--require-hashes", "--only-binary=:all:", "--requirement", lock]
+    packages = len(re.findall("^[^ ]+==", lock.read_text(), re.MULTILINE))
+    print(f"  downloading {packages} packages", flush=True)
+    end = "\r\033[K" if sys.stdout.isatty() else ""
+    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            word, name = f"{line} ".split(maxsplit=1)
+            if word == "Collecting" and end:
+                print(f"    {name.split()[0]}", end=end, flush=True)
+            elif word == "Installing":
+                print("  installing them", flush=True)
+    if process.returncode != 0:
+        raise SetupError(f"pip failed with exit status {process.returncode}")
+
+
+def write_scripts(directory: Path) -> None:
+    """Write the commands of pyproject.toml, which run the modules of this clone: nothing is built or downloaded."""
+    import tomllib  # an older Python, which does not have it, gets its message first
+
+    for name, entry in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].items():
+        module, function = entry.split(":")
+        python = directory / "bin" / "python"
+        text = SCRIPT.format(python=python, root=str(ROOT), module=module, function=function)
+        path = python.with_name(name)
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            path.chmod(0o755)
 
 
 def main(arguments: list[str]) -> int:
@@ -92,15 +126,17 @@ def main(arguments: list[str]) -> int:
     directory, lock = ROOT / name, ROOT / lock_name
     stamp = directory / ".lock-sha256"
     wanted = fingerprint(lock)
-    if (directory / "bin" / "python").exists() and stamp.exists() and stamp.read_text() == wanted:
-        return 0
-    print(f"setting up {name} from {lock_name}", flush=True)
-    try:
-        make_venv(directory, lock)
-    except SetupError as error:
-        print(f"setup: {error}", file=sys.stderr)
-        return 1
-    stamp.write_text(wanted)
+    if not ((directory / "bin" / "python").exists() and stamp.exists() and stamp.read_text() == wanted):
+        print(f"setting up {name} from {lock_name}, this once", flush=True)
+        start = time.monotonic()
+        try:
+            make_venv(directory, lock)
+        except SetupError as error:
+            print(f"setup: {error}", file=sys.stderr)
+            return 1
+        stamp.write_text(wanted)
+        print(f"  {name} is ready after {time.monotonic() - start:.0f} s", flush=True)
+    write_scripts(directory)
     return 0
 
 

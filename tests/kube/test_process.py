@@ -115,7 +115,7 @@ def test_log_line_has_a_longest_length(log: io.StringIO) -> None:
     assert len(log.getvalue()) < 9000
 
 
-@pytest.mark.parametrize("process", ["adapter", "autoscaler", "kubectl_milliscale"])
+@pytest.mark.parametrize("process", ["adapter", "autoscaler", "kubectl_milliscale", "milliscale"])
 def test_clone_that_is_not_installed_has_its_version(process: str) -> None:
     command = [sys.executable, "-m", process, "--version"]
     response = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, check=True)

@@ -23,13 +23,12 @@ from tests.eventually import eventually
 from tests.kube.scripted import scripted_server
 from tests.release.conftest import BuiltImage
 from tools.image import ROOT, build_image, tree_digests
+from tools.release_check import SCRIPTS
 from tools.sandbox import Isolation
 from tools.sbom import sbom_error, write_sbom
 
 # One process builds the image for all of them.
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("image"), pytest.mark.timeout(600)]
-
-SCRIPTS = ("milliscale-adapter", "milliscale-autoscaler", "kubectl-milliscale")
 
 
 PRINT_VERSIONS = """
@@ -90,7 +89,7 @@ def test_bytecode_does_not_depend_on_the_time_of_the_files(built: BuiltImage) ->
 def test_modules_that_are_imported_have_bytecode_and_large_unused_ones_have_none(built: BuiltImage) -> None:
     program = """
 import contextlib, importlib.util, pathlib, pkgutil, sys
-for name in ("adapter", "autoscaler", "kube", "replay", "kubectl_milliscale"):
+for name in ("adapter", "autoscaler", "kube", "replay", "kubectl_milliscale", "milliscale"):
     for each in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
         if not each.name.endswith("__main__"):
             with contextlib.suppress(ModuleNotFoundError):  # tune needs optuna, which the image does not have

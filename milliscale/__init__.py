@@ -1,0 +1,1 @@
+"""The console script `milliscale`: the commands of all other packages under one name."""
