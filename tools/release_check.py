@@ -88,14 +88,14 @@ def images(text: str) -> set[str]:
     return {container["image"] for pod in pods for container in pod["containers"]}
 
 
-def check_chart(path: Path, *, version: str) -> None:
-    """Render a chart's archive, and compare its image's tag.
+def check_chart(path: Path, *, version: str, image: str = "milliscale") -> None:
+    """Render a chart's archive with an image, and compare the image's tag.
 
     Raises:
         ReleaseError: it has another tag.
     """
     with load_helm().Chart.load(path) as chart:
-        rendered = chart.render({}, name="milliscale", namespace="milliscale")
+        rendered = chart.render({"image": {"repository": image}}, name="milliscale", namespace="milliscale")
     found = {image for name, text in rendered.items() if name.endswith(".yaml") for image in images(text)}
     if {image.rpartition(":")[2] for image in found} != {image_tag(version)}:
         raise ReleaseError(f"the chart has the images {found}")

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from tools.render_chart import load_helm, objects, render
+from tests.helm_engine import render
+from tools.render_chart import load_helm, objects
 
 FOLDER: Final = Path(__file__).parent / "prometheus_adapter_values"
 RELEASE: Final = "prometheus-adapter"

@@ -12,7 +12,8 @@ from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from tests.chart.choices import BASE_VALUES, CHOICES
 from tests.chart.record import NAMESPACE, RELEASE, VALUES, load
-from tools.render_chart import Object, objects, render
+from tests.helm_engine import render
+from tools.render_chart import Object, objects
 
 # Kinds whose CustomResourceDefinitions belong to cert-manager and the Prometheus operator.
 _OTHERS: Final = ("cert-manager.io/", "monitoring.coreos.com/")

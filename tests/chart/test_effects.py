@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from tests.chart.test_prometheus_adapter_values import DEFAULTS
-from tools.render_chart import CHART, load_helm, render
+from tests.helm_engine import IMAGE, render
+from tools.render_chart import CHART, load_helm
 
 ON: Final = {"enabled": True}
 HELM_PAGE: Final = Path(__file__).resolve().parents[2] / "docs/helm.md"
@@ -97,7 +98,7 @@ def rendered(values: str) -> str:
     helm = load_helm()
     with helm.Chart.load(CHART) as chart:
         try:
-            return str(chart.render(json.loads(values)))
+            return str(chart.render({**IMAGE, **json.loads(values)}))
         except helm.HelmError as error:
             return str(error)
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.chart.choices import CHOICES
+from tests.helm_engine import IMAGE
 from tools.chart_files import COPIES
 from tools.render_chart import CHART, load_helm
 
@@ -45,7 +46,7 @@ def test_package_has_what_a_user_needs(tmp_path: Path) -> None:
     assert archive.name == "milliscale-1.2.3.tgz"
     with helm.Chart.load(archive) as chart:
         assert chart.schema is not None
-        rendered = chart.render({"rules": {"default": True}}, name="metrics", namespace="shop")
+        rendered = chart.render({**IMAGE, "rules": {"default": True}}, name="metrics", namespace="shop")
     (deployment,) = yaml.safe_load_all(rendered["milliscale/templates/adapter-deployment.yaml"])
     assert deployment["metadata"]["name"] == "metrics-milliscale-adapter"
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "milliscale:1.2.3"
@@ -54,7 +55,8 @@ def test_package_has_what_a_user_needs(tmp_path: Path) -> None:
 def test_engine_leaves_the_limit_of_open_files() -> None:
     code = (
         "import resource as r; _, hard = r.getrlimit(r.RLIMIT_NOFILE); r.setrlimit(r.RLIMIT_NOFILE, (512, hard));"
-        "from tools.render_chart import render; render({}); print(r.getrlimit(r.RLIMIT_NOFILE)[0])"
+        "from tools.render_chart import render; render({'image': {'repository': 'i'}});"
+        "print(r.getrlimit(r.RLIMIT_NOFILE)[0])"
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ended.stdout == "512\n"
@@ -63,7 +65,8 @@ def test_engine_leaves_the_limit_of_open_files() -> None:
 @pytest.mark.parametrize(
     ("values", "status", "output"),
     [
-        ("replicas: 4", 0, "replicas: 4"),
+        ("{replicas: 4, image: {repository: i}}", 0, "replicas: 4"),
+        ("replicas: 4", 1, "image.repository is not set"),
         ("replicas: many", 1, "render-chart: milliscale:\n- at '/replicas': got string, want integer"),
         ("replicas: [", 1, "render-chart: while parsing"),
     ],
@@ -84,7 +87,7 @@ def test_chart_can_be_a_dependency(tmp_path: Path) -> None:
     (tmp_path / "parent/Chart.yaml").write_text(
         f"{{apiVersion: v2, name: parent, version: 1.0.0, dependencies: [{dependency}]}}"
     )
-    values = {"global": {"cluster": "test"}, "milliscale": {"enabled": True, "replicas": 3}}
+    values = {"global": {"cluster": "test"}, "milliscale": {"enabled": True, "replicas": 3, **IMAGE}}
     with load_helm().Chart.load(tmp_path / "parent") as chart:
         chart.validate_schema(values)
         rendered = chart.render(values, name="platform", namespace="shop")

@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from tests.chart.choices import BASE_VALUES, CHOICES
+from tests.helm_engine import render
 from tests.manifests.rendering import MANIFESTS, Objects, definitions, render_with
-from tools.render_chart import objects, render
+from tools.render_chart import objects
 
 # What Helm adds to an object.
 HELM_KEYS = {

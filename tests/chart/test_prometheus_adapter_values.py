@@ -16,7 +16,8 @@ from adapter.cli import main as adapter_main
 from adapter.rules import parse_rules
 from tests.chart.effects import EFFECTS, Rendered
 from tests.chart.record import FOLDER, NAMESPACE, RELEASE, VALUES, load, rendered_file
-from tools.render_chart import ChartError, objects, render
+from tests.helm_engine import render
+from tools.render_chart import ChartError, objects
 
 DEFAULTS: Final[dict[str, Any]] = json.loads((FOLDER / "defaults.json").read_text())["values"]
 # Commented out in the chart's values.yaml, or used in its templates alone.

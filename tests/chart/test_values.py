@@ -10,7 +10,8 @@ import yaml
 from adapter.rules import parse_rules
 from adapter.rules.manifests import load_manifest_rules
 from tests.chart.effects import Rendered
-from tools.render_chart import CHART, ChartError, Object, load_helm, objects, render
+from tests.helm_engine import IMAGE, render
+from tools.render_chart import CHART, ChartError, Object, load_helm, objects
 
 ON = {"enabled": True}
 TLS = {"enable": True, "ca": "CA", "certificate": "C", "key": "K"}
@@ -63,7 +64,6 @@ def test_schema_describes_every_key() -> None:
         ({"rules": {"customs": []}}, "at '/rules': additional properties 'customs' not allowed"),
         ({"replicas": "two"}, "at '/replicas': got string, want integer"),
         ({"image": {"tag": 1.0}}, "at '/image/tag': got number, want string"),
-        ({"image": {"repository": ""}}, "at '/image/repository': minLength: got 0, want 1"),
         ({"metricsRelistInterval": "1 minute"}, "at '/metricsRelistInterval': '1 minute' does not match"),
         ({"prometheus": {"path": "api"}}, "at '/prometheus/path': 'api' does not match"),
         ({"podAnnotations": {"prometheus.io/scrape": True}}, "got boolean, want string"),
@@ -72,6 +72,10 @@ def test_schema_describes_every_key() -> None:
         ({"autoscaler": {"shards": 0}}, "at '/autoscaler/shards': minimum: got 0, want 1"),
         ({"listenPort": 70000}, "at '/listenPort': maximum: got 70,000, want 65,535"),
         ({"adapter": {"enabled": False}}, "Nothing to install: set adapter.enabled or autoscaler.enabled to true"),
+        (
+            {"image": {"repository": ""}},
+            "image.repository is not set: set it to where your registry has milliscale's image",
+        ),
         ({"certManager": ON, "tls": TLS}, "set only one of certManager.enabled and tls.enable"),
         ({"tls": {**TLS, "ca": ""}}, "tls.enable needs tls.ca"),
         ({"tls": {**TLS, "key": ""}}, "tls.enable needs tls.certificate and tls.key (PEM), or tls.existingSecret"),
@@ -157,8 +161,8 @@ def test_changed_rules_roll_the_pods_and_a_new_chart_version_alone_does_not(tmp_
             text = chart.render(values, name="milliscale", namespace="shop")
         return dict(yaml.safe_load(text["milliscale/templates/adapter-deployment.yaml"])["spec"]["template"])
 
-    assert pods({}, "1.0.0") == pods({}, "1.0.1")
-    assert pods({}, "1.0.0") != pods({"rules": {"default": False}}, "1.0.0")
+    assert pods(IMAGE, "1.0.0") == pods(IMAGE, "1.0.1")
+    assert pods(IMAGE, "1.0.0") != pods({**IMAGE, "rules": {"default": False}}, "1.0.0")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from adapter.cli import serve
 from adapter.rules.reading import parse_rules
 from adapter.upstream import Auth, SigV4Auth
 from tests.docs.blocks import blocks
-from tests.helm_engine import require_helm
-from tools.render_chart import objects, render
+from tests.helm_engine import render, require_helm
+from tools.render_chart import objects
 
 DOCUMENTS = [yaml.safe_load(block.text) for block in blocks("yaml") if block.page == "docs/clouds.md"]
 TEXTS = [block.text for block in blocks("yaml") if block.page == "docs/clouds.md"]

@@ -19,8 +19,8 @@ from playground.binaries import Program, find
 from replay.tune.bounds import parse_bounds
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.docs.kubernetes_types import problems
-from tests.helm_engine import require_helm
-from tools.render_chart import CHART, render
+from tests.helm_engine import render, require_helm
+from tools.render_chart import CHART
 
 RULES = {"rules", "externalRules", "resourceRules", "prometheusServers", "forwardExternal"}
 KUSTOMIZATION = {"resources", "components", "patches"}

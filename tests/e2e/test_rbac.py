@@ -30,7 +30,7 @@ from tests.e2e.rights import GradualRights, Request, is_allowed, needed_for, rig
 from tests.e2e.rule_objects_stage import external, hpa
 from tests.e2e.tools import fetch
 from tests.eventually import eventually
-from tests.helm_engine import require_helm
+from tests.helm_engine import render, require_helm
 from tests.manifests.rendering import Objects, render_with
 from tools import render_chart
 
@@ -360,7 +360,7 @@ def dry_run() -> Objects:
         "adapter": {"enabled": False},
         "autoscaler": {"enabled": True, "mode": "dry-run", "ui": {"enabled": True}},
     }
-    rendered = render_chart.objects(render_chart.render(values))
+    rendered = render_chart.objects(render(values))
     return {(entry["kind"], entry["metadata"]["name"]): entry for entry in rendered}
 
 
