@@ -17,8 +17,8 @@ from pathlib import Path
 from tests.docs.blocks import ROOT
 
 RECORDED = (
-    "cosign", "curl", "docker", "git", "helm", "make", "milliscale-adapter", "milliscale-autoscaler", "open", "pip",
-    "pipx", "python", "syft",
+    "cosign", "curl", "docker", "git", "helm", "kubectl-milliscale", "make", "milliscale", "milliscale-adapter",
+    "milliscale-autoscaler", "open", "pip", "pipx", "python", "syft",
 )  # fmt: skip
 # What the reader fills in.
 PLACEHOLDERS = {
@@ -55,8 +55,9 @@ spec: {type: External, metric: queue, query: sum(queue)}
 """
 _FILES = {
     "rules.yaml": "rules: []\n", "config.yaml": "", "load.csv.gz": "", "hpa.yaml": _HPA, "proposed.yaml": _HPA,
-    "changed.yaml": _HPA, "new.yaml": _HPA, "load.csv": "", "values.yaml": "rules: {default: false}\n",
-    "image.yaml": "image: {tag: '1'}\n", "metric-rules.yaml": _METRIC_RULE,
+    "changed.yaml": _HPA, "new.yaml": _HPA, "load.csv": "",
+    "values.yaml": "image: {repository: r}\nrules: {default: false}\n",
+    "image.yaml": "image: {repository: r, tag: '1'}\n", "metric-rules.yaml": _METRIC_RULE,
 }  # fmt: skip
 
 
@@ -85,6 +86,7 @@ def prepare(folder: Path) -> None:
     _executable(programs / "kubectl", _KUBECTL)
     _executable(programs / "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')  # with PyYAML
     (programs / "activate").touch()
+    (folder / ".venv-demo").symlink_to(folder / ".venv")
     for name, text in _FILES.items():
         (folder / name).write_text(text)
 

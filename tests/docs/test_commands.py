@@ -17,6 +17,7 @@ from adapter.cli import main as adapter
 from autoscaler.cli import main as autoscaler
 from kube.api.client import KubeClient
 from kubectl_milliscale.cli import main as plugin
+from milliscale.cli import main as milliscale
 from playground.apiserver import PlaygroundApiServer
 from playground.binaries import find
 from playground.cli import main as playground
@@ -43,6 +44,7 @@ FAILING = {
 }
 HELM_FLAGS = {"--create-namespace", "--install", "--namespace", "--output", "--set", "--values"}
 CLICK: dict[str, click.Group] = {
+    "milliscale": milliscale,
     "milliscale-adapter": adapter,
     "milliscale-autoscaler": autoscaler,
     "python -m adapter": adapter,
@@ -50,6 +52,7 @@ CLICK: dict[str, click.Group] = {
     "python -m kubectl_milliscale": plugin,
     "python -m playground": playground,
     "kubectl milliscale": plugin,
+    "kubectl-milliscale": plugin,
 }
 
 
