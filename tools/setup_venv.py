@@ -73,9 +73,13 @@ def make_venv(directory: Path, lock: Path) -> None:
     if directory.exists():
         shutil.rmtree(directory)
     python = directory / "bin" / "python"
-    if importlib.util.find_spec("ensurepip") is not None and importlib.util.find_spec("venv") is not None:
+    pip: list[str | Path]
+    if importlib.util.find_spec("pip") is not None:  # ensurepip would need seconds
+        run(sys.executable, "-m", "venv", "--without-pip", directory)
+        pip = [sys.executable, "-m", "pip", "--python", python]
+    elif importlib.util.find_spec("ensurepip") is not None and importlib.util.find_spec("venv") is not None:
         run(sys.executable, "-m", "venv", directory)
-        pip: list[str | Path] = [python, "-m", "pip"]
+        pip = [python, "-m", "pip"]
     else:
         wheel = debian_pip()
         run(sys.executable, "-m", "venv", "--without-pip", directory)
@@ -85,7 +89,7 @@ def make_venv(directory: Path, lock: Path) -> None:
 
 def install(pip: list[str | Path], lock: Path) -> None:
     """Install what the lock file lists, with a line for each step; a terminal shows each package, too."""
-    command = [*pip, "install", "--disable-pip-version-check", "--progress-bar=off"]
+    command = [*pip, "install", "--disable-pip-version-check", "--progress-bar=off", "--no-deps"]
     command += ["--no-compile"]  # most modules are never imported, and the others are compiled when they are
     command += ["--require-hashes", "--only-binary=:all:", "--requirement", lock]
     packages = len(re.findall("^[^ ]+==", lock.read_text(), re.MULTILINE))

@@ -24,7 +24,7 @@ from playground.cli import main as playground
 from playground.install import Manifests, apply, read_objects
 from tests.docs.blocks import LANGUAGES, ROOT, all_blocks, commands, pages
 from tests.docs.shell import prepare, run
-from tools.render_chart import render
+from tests.helm_engine import render
 
 CLUSTER = Path(__file__).parent / "cluster.yaml"
 BLOCKS = [block for block in all_blocks() if block.language in ("console", "sh")]
