@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, ViewportSize, expect
 
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.decisions import PAGE_SIZE
@@ -116,18 +116,18 @@ async def test_new_decision_appears_and_what_the_reader_has_open_stays_in_place(
     "window", [{"width": 1280, "height": 800}, {"width": 390, "height": 844}], ids=["desk", "phone"]
 )
 async def test_sentence_stands_in_the_list_and_one_click_later_above_the_fold(
-    browser: Browser, served: Served, window: dict[str, int]
+    tab: Tab, served: Served, window: ViewportSize
 ) -> None:
     record = served.decide("unable to get metric <b>packets</b>", 100)
-    async with open_tab(browser, viewport=window) as tab:
-        await tab.page.goto(served.url.removesuffix("hpas/default/web"))
-        await expect(tab.page.locator("#rows .last-decision")).to_be_in_viewport(ratio=1)
-        assert record.sentence.startswith(await tab.page.locator("#rows .last-decision strong").inner_text())
-        await tab.page.get_by_role("link", name="web", exact=True).click()
-        await expect(tab.page.locator(".last-decision")).to_have_text(record.sentence)
-        await expect(tab.page.locator(".last-decision")).to_be_in_viewport(ratio=1)
-        assert await wider_than_window(tab.page) == []
-        assert tab.problems == []
+    await tab.page.set_viewport_size(window)
+    await tab.page.goto(served.url.removesuffix("hpas/default/web"))
+    await expect(tab.page.locator("#rows .last-decision")).to_be_in_viewport(ratio=1)
+    assert record.sentence.startswith(await tab.page.locator("#rows .last-decision strong").inner_text())
+    await tab.page.get_by_role("link", name="web", exact=True).click()
+    await expect(tab.page.locator(".last-decision")).to_have_text(record.sentence)
+    await expect(tab.page.locator(".last-decision")).to_be_in_viewport(ratio=1)
+    assert await wider_than_window(tab.page) == []
+    assert tab.problems == []
 
 
 async def test_run_of_decisions_that_change_nothing_is_one_line_until_it_is_opened(tab: Tab, served: Served) -> None:
