@@ -267,8 +267,8 @@ async def test_documented_roles_are_enough_for_all_commands(environment: Environ
     status = await environment.milliscale("status", *flags)
     assert status.errors == ""
     assert (await environment.milliscale("explain", "worker", *flags)).output
-    assert (await environment.milliscale("replay", "worker", *flags)).errors == ""
-    assert (await environment.milliscale("replay", "worker", "--from", "10s", *flags)).errors == ""
+    assert (await environment.milliscale("replay", "worker", "--pod-startup=1s", *flags)).errors == ""
+    assert (await environment.milliscale("replay", "worker", "--from=10s", "--pod-startup=1s", *flags)).errors == ""
     assert (await environment.milliscale("check", flags[0])).errors == ""
     kubectl = Kubectl(program=str(environment.commands / "kubectl"), flags=(flags[0],))
     url = "http://prometheus-k8s.monitoring.svc:9090/"
