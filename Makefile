@@ -106,7 +106,7 @@ bench-page: setup ## measure the page of 10,000 HPAs with one viewer; BENCH_ARGS
 bench-replay: setup ## measure replays of recorded load; BENCH_ARGS=--quick measures a day only
 	@$(PY) -m bench.replay $(BENCH_ARGS)
 
-bench-tune: setup ## tune two recorded loads on one core, some minutes each; BENCH_ARGS="--trials 30" is shorter
+bench-tune: setup ## tune two recorded loads on one core, a minute each
 	@$(PY) -m bench.tune $(BENCH_ARGS)
 
 bench: bench-adapter bench-autoscaler bench-replay ## measure both processes, and replays

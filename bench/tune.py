@@ -56,12 +56,12 @@ class TunedRow(msgspec.Struct, kw_only=True):
     given_overload: str
 
 
-def _measure(trace: str, max_overload: str, trials: int) -> TunedRow:
+def _measure(trace: str, max_overload: str) -> TunedRow:
     with tempfile.TemporaryDirectory() as folder:
         hpa = Path(folder) / "hpa.json"
         hpa.write_bytes(msgspec.json.encode(_HPA))
         command = [sys.executable, "-m", "autoscaler", "tune", f"--hpa={hpa}", f"--csv={TRACES / f'{trace}.csv.gz'}"]
-        command += [f"--capacity={_CAPACITY}", "--jobs=1", f"--trials={trials}", "--output=json"]
+        command += [f"--capacity={_CAPACITY}", "--jobs=1", "--output=json"]
         command += [f"--max-overload={max_overload}"] if max_overload else []
         output = Path(folder) / "output"
         started = time.monotonic()
@@ -90,11 +90,10 @@ def _measure(trace: str, max_overload: str, trials: int) -> TunedRow:
 
 
 @click.command()
-@click.option("--trials", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), default="bench-tune.jsonl", show_default=True)
-def main(*, trials: int, output: Path) -> None:
-    """Measure tune on the traces of the tests, some minutes each."""
-    rows = [_measure(trace, limit, trials) for trace in ("ms_db_node", "ms_db_app") for limit in ("", "0.1%")]
+def main(*, output: Path) -> None:
+    """Measure tune on the traces of the tests, a minute each."""
+    rows = [_measure(trace, limit) for trace in ("ms_db_node", "ms_db_app") for limit in ("", "0.1%")]
     show("tune", rows)
     write_lines(output, rows)
 

@@ -52,6 +52,12 @@ class Series:
             return math.nan
         return self.values[index]
 
+    def next_ms(self, time_ms: int) -> int:
+        """Return when the value of a time may change: at the next sample, or when this one has counted long enough."""
+        index = bisect_right(self.times_ms, time_ms)
+        held_until = self.times_ms[index - 1] + self.hold_ms
+        return min(held_until, self.times_ms[index]) if index < len(self.times_ms) else held_until
+
     def segments(self, start_ms: int, end_ms: int) -> Iterator[tuple[int, int, float]]:
         """Yield (start, end, value) of the parts of a time in which the value is constant; NaN in gaps."""
         times = self.times_ms

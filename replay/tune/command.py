@@ -9,16 +9,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kube.process.flags import FILE, GoCommand, Parsed
+from kube.process.flags import GoCommand, Parsed
 from replay.commands import errors_of_users, read_inputs, write_page
 from replay.flags import HPAReference, InputFlags, hpa_option, input_flags
 from replay.load import ReplayError
+from replay.tune import report
+from replay.tune.fields import FIELDS
+from replay.tune.goal import Goal, Objective
+from replay.tune.search import MAX_REPLAYS, Search
+from replay.tune.tuning import TuneOptions
+from replay.tune.tuning import tune as tune_hpa
 
 _PERCENT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)%")
 _INTERRUPTED: Final = 130
@@ -40,6 +46,14 @@ def _share(low: float, high: float) -> Parsed[float]:
     return Parsed("percentage", parse)
 
 
+def _fields(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in FIELDS:
+            raise ValueError(f"{name!r} is none of {', '.join(FIELDS)}")
+    return names
+
+
 @click.command(cls=GoCommand)
 @hpa_option
 @click.option(
@@ -55,13 +69,23 @@ def _share(low: float, high: float) -> Parsed[float]:
     help="pod-hours: the fewest with at most --max-overload; overload: the least with no more pod-hours than the given "
     "HPA.",
 )
-@click.option("--bounds", type=FILE, help="YAML file with the ranges of the fields that may change.")
 @click.option(
-    "--train", type=_share(10, 90), default="70%", help="Part of the history to search on; the rest is unseen."
+    "--max-scale-events",
+    type=_share(0, 100_000),
+    default="150%",
+    help="Scale events, as a share of the given HPA's.",
 )
-@click.option("--trials", type=click.IntRange(1, 100_000), default=100, help="Most replays of the search.")
+@click.option("--max-flaps", type=_share(0, 100_000), default="150%", help="Flaps, as a share of the given HPA's.")
+@click.option(
+    "--max-target", type=_share(1, 100), default="90%", help="Highest target, as a share of the capacity of a pod."
+)
+@click.option(
+    "--fields",
+    type=Parsed("names", _fields),
+    default=",".join(FIELDS),
+    help="Fields that may change, separated by commas.",
+)
 @click.option("--jobs", type=click.IntRange(1, 256), show_default="one per core", help="Number of processes.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed: the same one finds the same HPA.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="Output format.")
 @click.option(
     "--html",
@@ -74,19 +98,19 @@ def tune(
     hpas: tuple[HPAReference, ...],
     max_overload: float | None,
     objective: str,
-    bounds: Path | None,
-    train: float,
-    trials: int,
+    max_scale_events: float,
+    max_flaps: float,
+    max_target: float,
+    fields: tuple[str, ...],
     jobs: int | None,
-    seed: int,
     output: str,
     html: Path | None,
     inputs: InputFlags,
 ) -> None:
     """Look for a better HPA on recorded load.
 
-    The search sees the first part of the history, and its winner is checked on the rest. It is recommended only if it
-    is better there, too. The output is YAML for kubectl apply: the recommended HPA, with the report as comments.
+    Each day of the history is left out once: the best HPA by the other days must be better on that day, too. At least
+    four days are needed. The output is YAML for kubectl apply: the recommended HPA, with the report as comments.
     Ctrl-C ends the search and reports the best HPA so far.
 
     \b
@@ -99,21 +123,16 @@ def tune(
       python -m autoscaler tune --hpa hpa.yaml --capacity 100 --csv load.csv --max-overload 0.1%
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
     with errors_of_users():
-        try:
-            from replay.tune import report
-            from replay.tune.bounds import read_bounds
-            from replay.tune.goal import Goal, Objective
-            from replay.tune.tuning import TuneOptions
-            from replay.tune.tuning import tune as tune_hpa
-        except ImportError as error:
-            raise ReplayError("tune needs optuna: pip install 'milliscale[replay]'") from error
         options = TuneOptions(
-            goal=Goal(objective=Objective(objective), max_overload=max_overload),
-            bounds={} if bounds is None else read_bounds(bounds),
-            train=train,
-            trials=trials,
+            goal=Goal(
+                objective=Objective(objective),
+                max_overload=max_overload,
+                max_scale_events=max_scale_events,
+                max_flaps=max_flaps,
+            ),
+            fields=fields,
+            max_target=max_target * 100,
             jobs=jobs,
-            seed=seed,
         )
         found = read_inputs(hpas, inputs)
         if len(found.files) != 1:
@@ -122,7 +141,7 @@ def tune(
         if html is not None:
             _check_html(html)
         try:
-            with _progress(trials) as on_progress:
+            with _progress() as on_progress:
                 tuned = tune_hpa(found.files[0], found.load, found.settings, options, on_progress=on_progress)
         except KeyboardInterrupt:
             click.echo("interrupted before there was anything to report", err=True)
@@ -143,30 +162,27 @@ def _check_html(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _progress(trials: int) -> Iterator[Callable[[Any], None]]:
+def _progress() -> Iterator[Callable[[Search], None]]:
     """Show the search on stderr: a bar on a terminal, else a line every 10 seconds."""
     columns = (
         TextColumn("replays"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
         TextColumn("{task.description}"),
     )
     console = Console(stderr=True)
     printed = time.monotonic()
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=trials)
+        task = bar.add_task("", total=MAX_REPLAYS)
 
-        def show(search: Any) -> None:
+        def show(search: Search) -> None:
             nonlocal printed
-            best, given = search.best, search.trials[0]
-            text = ""
-            if best is not None and given.value:
-                text = f"best so far: {best.value / given.value - 1:+.1%}"
-            bar.update(task, completed=len(search.trials) - 1, description=text)
+            before, now = search.goal.value(search.given), search.goal.value(search.best.days)
+            text = f"best so far: {now / before - 1:+.1%}" if search.best.candidate and before else "nothing better yet"
+            bar.update(task, completed=len(search.trials), description=text)
             if not console.is_terminal and time.monotonic() - printed >= _LINE_SECONDS:
                 printed = time.monotonic()
-                click.echo(f"{len(search.trials) - 1} of {trials} replays, {text or 'nothing better yet'}", err=True)
+                click.echo(f"{len(search.trials)} of at most {MAX_REPLAYS} replays, {text}", err=True)
 
         yield show

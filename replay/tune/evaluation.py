@@ -1,16 +1,14 @@
-"""Evaluate candidates: replay them, and count pod-hours and overload for each part of the history.
+"""Evaluate candidates: replay them over the whole history, and count pod-hours, overload and scale events of each day.
 
-A replay is stopped early if it is already clear that the candidate loses. Its figures are then projected from those of
-the given spec, so that the search still learns where not to look.
+The days are cut out of one replay, so their replicas and history are as they would be. Whatever is asked later about
+some of the days needs no further replay.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 
@@ -18,13 +16,10 @@ from autoscaler.objects.hpa import parse_hpa
 from replay.load import Load
 from replay.results import Totals, add_loads, highest_share
 from replay.simulation import Settings, simulate
-from replay.tune.space import Candidate
+from replay.tune.days import Days
+from replay.tune.fields import Candidate
 from replay.tune.specs import candidate_object
-from replay.tune.split import Split
 from replay.workload import Loads
-
-_CHECK_STEPS: Final = 240
-"""Steps between two looks at the limits."""
 
 
 class Figures(Struct, frozen=True):
@@ -33,9 +28,11 @@ class Figures(Struct, frozen=True):
     pod_hours: float = 0.0
     loads: Loads = ()
     scale_events: int = 0
+    flaps: int = 0
     milliseconds: int = 0
     gap_milliseconds: int = 0
     """In which a metric had no value."""
+    at_max_milliseconds: int = 0
 
     @property
     def overload_ratio(self) -> float:
@@ -57,27 +54,27 @@ class Figures(Struct, frozen=True):
             self.pod_hours + other.pod_hours,
             add_loads(self.loads, other.loads),
             self.scale_events + other.scale_events,
+            self.flaps + other.flaps,
             self.milliseconds + other.milliseconds,
             self.gap_milliseconds + other.gap_milliseconds,
+            self.at_max_milliseconds + other.at_max_milliseconds,
+        )
+
+    def __sub__(self, other: Figures) -> Figures:
+        return self + Figures(
+            -other.pod_hours,
+            tuple([(-above, -load) for above, load in other.loads]),
+            -other.scale_events,
+            -other.flaps,
+            -other.milliseconds,
+            -other.gap_milliseconds,
+            -other.at_max_milliseconds,
         )
 
 
-def total(parts: Sequence[Figures]) -> Figures:
+def total(days: Sequence[Figures]) -> Figures:
     """Return the sum of the figures."""
-    return sum(parts, Figures())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """A replay is stopped above one of these: the candidate has lost."""
-
-    overloads: tuple[float, ...] = ()
-    """The load above capacity of each metric, integrated; (): any."""
-    pod_hours: float = math.inf
-
-
-class Stopped(Exception):
-    """The search was interrupted."""
+    return sum(days, Figures())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,93 +85,51 @@ class Problem:
     """The given HPA."""
     load: Load
     settings: Settings
-    split: Split
+    days: Days
 
 
-class Evaluation(Struct, frozen=True):
-    """The figures of a candidate for each part that was replayed to its end."""
-
-    parts: tuple[Figures, ...]
-    is_complete: bool
-    """False: the replay was stopped; the last part may be short."""
-    cpu_seconds: float
+class Stopped(Exception):
+    """The search was interrupted."""
 
 
-def evaluate(
-    problem: Problem,
-    candidate: Candidate,
-    *,
-    parts: int,
-    offset_ms: int = 0,
-    limits: Limits | None = None,
-    is_interrupted: Callable[[], bool] = lambda: False,
-) -> Evaluation:
-    """Replay a candidate over the first parts of the history.
+class Run(Struct, frozen=True):
+    """A replay of a candidate, whose reconciliations may be later than otherwise by some milliseconds."""
 
-    Unseen parts are replayed in one go with those before them, so their replicas and history are as they would be.
-    With `offset_ms`, all reconciliations are this much later.
+    candidate: Candidate
+    offset_ms: int = 0
+
+
+def evaluate(problem: Problem, run: Run, *, is_interrupted: Callable[[], bool] = lambda: False) -> tuple[Figures, ...]:
+    """Return the figures of each day.
 
     Raises:
         ReplayError: a metric is not in the load.
         Stopped: it was interrupted.
     """
-    started = time.process_time()
     given = parse_hpa(problem.document)
-    hpa = parse_hpa(candidate_object(problem.document, given, problem.load, problem.settings, candidate))
-    ends = problem.split.boundaries_ms[1 : parts + 1]
-    load = replace(problem.load, end_ms=ends[-1])
-    counted_from = problem.load.start_ms + problem.split.warm_up_ms
-    found: list[Figures] = []
-    part, whole, steps = Totals(), Totals(), 0
-    settings = replace(problem.settings, offset_ms=problem.settings.offset_ms + offset_ms)
-    for step in simulate(hpa, load, settings):
-        if step.time_ms < counted_from:
-            continue
-        while step.time_ms >= ends[len(found)]:
-            found.append(_figures(part))
-            part = Totals()
-        part.add(step)
-        whole.add(step)
-        steps += 1
-        if steps % _CHECK_STEPS == 0:
+    hpa = parse_hpa(candidate_object(problem.document, given, problem.load, problem.settings, run.candidate))
+    ends, counted_from = problem.days.ends_ms, problem.days.counted_from_ms
+    settings = replace(problem.settings, offset_ms=problem.settings.offset_ms + run.offset_ms)
+    totals = Totals(max_replicas=hpa.spec.max_replicas)
+    until: list[Figures] = []
+    for step in simulate(hpa, problem.load, settings, merge=True):
+        while step.time_ms >= ends[len(until)]:
+            until.append(_figures(totals))
             if is_interrupted():
                 raise Stopped
-            if limits is not None and _exceeds(whole, limits):
-                found.append(_figures(part))
-                return Evaluation(tuple(found), False, time.process_time() - started)
-    found.append(_figures(part))
-    found.extend([Figures()] * (parts - len(found)))
-    return Evaluation(tuple(found), True, time.process_time() - started)
+        if step.time_ms >= counted_from:
+            totals.add(step)
+    until += [_figures(totals)] * (len(ends) - len(until))
+    return tuple([after - before for before, after in zip([Figures(), *until[:-1]], until, strict=True)])
 
 
 def _figures(totals: Totals) -> Figures:
-    return Figures(totals.pod_hours, totals.loads, totals.scale_events, totals.milliseconds, totals.gap_milliseconds)
-
-
-def _exceeds(totals: Totals, limits: Limits) -> bool:
-    above = any(above > limit for (above, _), limit in zip(totals.loads, limits.overloads, strict=False))
-    return above or totals.pod_hours > limits.pod_hours
-
-
-def project(stopped: Evaluation, given: Sequence[Figures]) -> tuple[Figures, ...]:
-    """Return the parts of a stopped replay, with the missing ones estimated from the given spec's.
-
-    They keep the proportion to the given spec that the replayed ones have. The last one, which is short, is estimated
-    by its requests.
-    """
-    done = len(stopped.parts)
-    last, whole = stopped.parts[-1], given[done - 1]
-    requests, all_requests = (sum(load for _, load in each.loads) for each in (last, whole))
-    share = min(requests / all_requests, 1.0) if all_requests else 1.0
-    reference = total(given[: done - 1]) + _scaled(whole, share)
-    found = total(stopped.parts)
-    pods = found.pod_hours / reference.pod_hours if reference.pod_hours else 1.0
-    over = found.overload_ratio / reference.overload_ratio if reference.overload_ratio else 1.0
-    completed = last + _scaled(whole, 1 - share, pods=pods, over=over)
-    return (*stopped.parts[:-1], completed, *(_scaled(each, 1.0, pods=pods, over=over) for each in given[done:]))
-
-
-def _scaled(figures: Figures, share: float, *, pods: float = 1.0, over: float = 1.0) -> Figures:
-    """Return a share of a part, with other pod-hours and overload in proportion."""
-    loads = tuple([(above * share * over, load * share) for above, load in figures.loads])
-    return Figures(figures.pod_hours * share * pods, loads, round(figures.scale_events * share))
+    return Figures(
+        totals.pod_hours,
+        totals.loads,
+        totals.scale_events,
+        totals.flaps,
+        totals.milliseconds,
+        totals.gap_milliseconds,
+        totals.at_max_ms,
+    )

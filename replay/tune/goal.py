@@ -1,8 +1,7 @@
-"""The objective of the search, and the acceptance of a candidate on the training part and the unseen part.
+"""The objective of the search, and its limits: overload, scale events and flaps.
 
-A candidate is chosen by the training part alone, where it must keep the limit with a margin: in 95 of 100 random
-selections of training days, half as many as there are unseen ones. So single bad days count. The unseen part then only
-accepts or rejects the candidate.
+A candidate must keep the limit of overload with a margin: on all days together, and on the worst fifth of them. So
+single bad days count.
 """
 
 from __future__ import annotations
@@ -10,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from random import Random
 from typing import Final
 
 from replay.tune.evaluation import Figures, total
 
-SURE: Final = 0.95
-"""The share of random selections of days in which the limit must be kept."""
 LEAST_GAIN: Final = 0.03
 """A smaller gain is not worth a change: it is within what differs from one week to the next."""
-_RESAMPLES: Final = 400
-_GAIN_RESAMPLES: Final = 4000
+_WORST: Final = 5
+"""One of so many days is a bad one."""
 _ROUNDING: Final = 0.02
 """--max-overload may be a rounded figure of the given spec's."""
 _TINY: Final = 1e-9
@@ -41,23 +37,48 @@ class Goal:
 
     objective: Objective = Objective.POD_HOURS
     max_overload: float | None = None
-    """The allowed share of requests above capacity; None: as much as the given spec has at the same time."""
+    """The allowed share of requests above capacity; None: as much as the given spec has on the same days."""
+    max_scale_events: float = 1.5
+    """The allowed scale events, as a multiple of the given spec's."""
+    max_flaps: float = 1.5
+    """The same of flaps."""
 
-    def value(self, parts: Sequence[Figures]) -> float:
+    def costs(self, days: Sequence[Figures]) -> list[float]:
+        """Return the quantity to minimize on each day, so that it can be added up."""
+        if self.objective is Objective.POD_HOURS:
+            return [each.pod_hours for each in days]
+        return [max((above / load for above, load in each.loads if load > 0), default=0.0) for each in days]
+
+    def value(self, days: Sequence[Figures]) -> float:
         """Return the value to minimize."""
-        figures = total(parts)
+        figures = total(days)
         return figures.pod_hours if self.objective is Objective.POD_HOURS else figures.overload_ratio
 
-    def allowed(self, given: Sequence[Figures]) -> float:
-        """Return the allowed overload ratio."""
-        return total(given).overload_ratio if self.max_overload is None else self.max_overload
-
-    def keeps_limits(self, parts: Sequence[Figures], given: Sequence[Figures]) -> bool:
-        """Return True if a candidate keeps the limits, without a margin."""
-        figures, reference = total(parts), total(given)
+    def keeps_limits(self, days: Sequence[Figures], given: Sequence[Figures]) -> bool:
+        """Return True if a candidate keeps the limits on these days together, without a margin."""
+        figures, reference = total(days), total(given)
+        if figures.scale_events > self.max_scale_events * reference.scale_events + _TINY:
+            return False
+        if figures.flaps > self.max_flaps * reference.flaps + _TINY:
+            return False
         if self.objective is Objective.OVERLOAD:
             return figures.pod_hours <= reference.pod_hours
-        return figures.overload_ratio <= self.allowed(given) + _TINY
+        return figures.overload_ratio <= self._allowed(reference) + _TINY
+
+    def keeps_limits_with_margin(self, days: Sequence[Figures], given: Sequence[Figures]) -> bool:
+        """Return True if it keeps the limits on these days, and that of overload also on the worst fifth of them."""
+        if not self.keeps_limits(days, given):
+            return False
+        if self.objective is Objective.OVERLOAD:
+            return True
+        pairs = sorted(
+            zip(days, given, strict=True),
+            key=lambda pair: pair[0].overload_ratio - self._allowed(pair[1]),
+            reverse=True,
+        )
+        worst = pairs[: max(round(len(pairs) / _WORST), 1)]
+        reference = total([each for _, each in worst])
+        return total([each for each, _ in worst]).overload_ratio <= self._allowed(reference) + _TINY
 
     def given_exceeds(self, given: Sequence[Figures]) -> bool:
         """Return True if the given spec itself has more overload than allowed."""
@@ -65,60 +86,10 @@ class Goal:
             return False
         return total(given).overload_ratio > self.max_overload * (1 + _ROUNDING) + _TINY
 
-    def is_better(self, parts: Sequence[Figures], given: Sequence[Figures]) -> bool:
-        """Return True if a candidate is better than the given spec: it keeps the limit, and gains enough."""
-        return self.keeps_limits(parts, given) and self.gains(parts, given)
-
-    def gains(self, parts: Sequence[Figures], given: Sequence[Figures]) -> bool:
+    def gains(self, days: Sequence[Figures], given: Sequence[Figures]) -> bool:
         """Return True if a candidate gains enough. From nothing, nothing can be gained."""
         now = self.value(given)
-        return now > 0 and self.value(parts) <= now * (1 - LEAST_GAIN)
+        return now > 0 and self.value(days) <= now * (1 - LEAST_GAIN)
 
-
-class Margin:
-    """How far a candidate is from the limit on the training part.
-
-    Args:
-        goal: the limit.
-        given: the given spec's parts.
-        unseen: the number of unseen parts.
-        seed: of the random selections.
-    """
-
-    def __init__(self, goal: Goal, given: Sequence[Figures], *, unseen: int, seed: int) -> None:
-        self._goal = goal
-        self._selections = _selections(len(given), max(unseen // 2, 1), count=_RESAMPLES, seed=seed)
-        self._given_pods = total(given).pod_hours
-        limit = goal.max_overload
-        self._allowed = self._ratios(given) if limit is None else [limit] * _RESAMPLES
-        self._scale = max(goal.allowed(given), _TINY)
-
-    def excess(self, parts: Sequence[Figures]) -> float:
-        """Return by how much the limit is exceeded, as a share of it; 0 or less: it is kept with the margin."""
-        if self._goal.objective is Objective.OVERLOAD:
-            return total(parts).pod_hours / max(self._given_pods, _TINY) - 1
-        over = [ratio - allowed for ratio, allowed in zip(self._ratios(parts), self._allowed, strict=True)]
-        return _quantile(over, SURE) / self._scale
-
-    def _ratios(self, parts: Sequence[Figures]) -> list[float]:
-        """Return the overload ratio of each selection."""
-        return [total([parts[index] for index in selection]).overload_ratio for selection in self._selections]
-
-
-def gain_interval(parts: Sequence[Figures], given: Sequence[Figures], *, seed: int) -> tuple[float, float]:
-    """Return the 90 % interval of the share of pod-hours saved, from random selections of the parts."""
-    gains: list[float] = []
-    for selection in _selections(len(parts), len(parts), count=_GAIN_RESAMPLES, seed=seed):
-        given_pods = sum(given[index].pod_hours for index in selection)
-        gains.append(1 - sum(parts[index].pod_hours for index in selection) / max(given_pods, _TINY))
-    return _quantile(gains, 0.05), _quantile(gains, 0.95)
-
-
-def _selections(parts: int, size: int, *, count: int, seed: int) -> list[list[int]]:
-    """Return random selections of parts, with repetition."""
-    random = Random(seed)  # noqa: S311  # the same selections each time
-    return [random.choices(range(parts), k=size) for _ in range(count)]
-
-
-def _quantile(values: list[float], share: float) -> float:
-    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
+    def _allowed(self, given: Figures) -> float:
+        return given.overload_ratio if self.max_overload is None else self.max_overload

@@ -1,189 +1,190 @@
-"""The search for a better spec, on the training part of the history.
+"""The search for a better spec: a line search over the target, then over one field after the other.
 
-More load per pod means fewer pods and more overload, so for given windows, tolerances and policies the best target is
-the last one that keeps the limit: a line search finds it in few replays. Optuna's TPE sampler proposes the other
-fields; it needs few evaluations, which take seconds each, and knows choices and fields that depend on others. Proposals
-come in batches of fixed size and their results are told in order, so that the search is the same with any number of
-processes.
+The higher the target, the fewer pods there are and the more overload, nearly always. So the last target that keeps the
+limits is found in few replays, by thirds of an interval. Then each other field gets a few values, with the target of
+the best spec so far and with those near it. All of it is deterministic, and the same with any number of processes.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import optuna
+from replay.tune.evaluation import Figures
+from replay.tune.fields import TARGET, Candidate, Field
+from replay.tune.goal import Goal, Objective
 
-from autoscaler.core.model import Spec
-from replay.tune.evaluation import Evaluation, Figures
-from replay.tune.goal import Goal
-from replay.tune.line_search import MAX_REPLAYS, Line, Trial, trial_of
-from replay.tune.space import TARGET, Candidate, Policy, PolicyField, Space, Value, number
+MAX_REPLAYS: Final = 34
+"""Of a search; with those that check its winner, there are not more than 40."""
+SIMPLER: Final = 0.01
+"""What each changed field must save, as a share of the objective: otherwise the simpler spec is better."""
+_STRIDE: Final = 2
+_STRIDES: Final = 2
+_POLISH: Final = 6
+"""So many targets beyond the best one are tried at the end, if other fields have changed."""
+_WORSE: Final = 1.1
+"""Where the given target with another field costs so much more, no target near it is worth a replay."""
 
-BATCH: Final = 8
-"""Lines that are searched at once; more processes than this have nothing to do."""
-SIMPLER: Final = 0.005
-"""How much of the objective each simplification may cost."""
-_RANDOM_STARTS: Final = 12
-_IDLE_PROPOSALS: Final = 24
-"""Proposals in a row without a new candidate, after which a small space is taken to be exhausted."""
 
-SearchLines: TypeAlias = Callable[[Sequence[Line]], Iterable[list[Trial]]]
-"""Searches lines, and yields the trials of each, in their order."""
-_Key: TypeAlias = tuple[tuple[str, Value], ...]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A candidate and its figures of each day."""
+
+    candidate: Candidate
+    days: tuple[Figures, ...]
+
+
+def choose(trials: Sequence[Trial], goal: Goal, among: Sequence[int]) -> Trial:
+    """Return the best trial by some of the days; the first trial, the given spec, if no other keeps the limits.
+
+    Args:
+        trials: the given spec, and others.
+        goal: the objective and the limits.
+        among: the indices of the days.
+    """
+    given = [trials[0].days[index] for index in among]
+    unit = goal.value(given) or 1.0
+    best, lowest = trials[0], 1.0 if not goal.given_exceeds(given) else float("inf")
+    for trial in trials[1:]:
+        days = [trial.days[index] for index in among]
+        score = goal.value(days) / unit + SIMPLER * len(trial.candidate)
+        if score < lowest and goal.keeps_limits_with_margin(days, given):
+            best, lowest = trial, score
+    return best
+
+
+_Line: TypeAlias = Generator[list[Candidate], list[Trial], None]
+"""Yields candidates that it wants to be replayed, and is sent their trials."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Search:
     """A search and its trials so far; the first is the given spec's."""
 
-    space: Space
-    spec: Spec
-    """The given one."""
+    target: Field | None
+    fields: Sequence[Field]
     goal: Goal
     given: tuple[Figures, ...]
-    """The given spec's figures on the training part."""
-    seed: int
-    search_lines: SearchLines
-    on_trials: Callable[[Search], None]
-    """Called after each line, for the progress."""
+    replay: Callable[[Sequence[Candidate]], Sequence[tuple[Figures, ...]]]
+    """Replays candidates, at once if there are processes for it."""
+    on_trials: Callable[[Search], None] = lambda _: None
+    """Called after some trials, for the progress."""
+    max_replays: int = MAX_REPLAYS
+    """The given spec's included."""
     trials: list[Trial] = field(default_factory=list)
-    _lines: dict[_Key, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.trials.append(trial_of({}, Evaluation(self.given, True, 0.0), self.goal, self.given, excess=0.0))
+        self.trials.append(Trial(candidate={}, days=self.given))
 
     @property
-    def best(self) -> Trial | None:
-        """The best trial but the given spec; None if no candidate keeps the limit with the margin."""
-        found = [trial for trial in self.trials if trial.is_feasible and trial.candidate]
-        return min(found, key=lambda trial: (trial.value, len(trial.candidate)), default=None)
+    def best(self) -> Trial:
+        """The best trial so far, which may be the given spec."""
+        return choose(self.trials, self.goal, range(len(self.given)))
 
-    def run(self, trials: int) -> None:
-        """Search with at most this many trials. `best` is known at any time, even if this is interrupted."""
-        study = self._study()
-        for start in self._starts():
-            study.enqueue_trial(start, skip_if_exists=True)
-        idle = 0
-        while (left := self._left(trials)) > 0 and idle < _IDLE_PROPOSALS:
-            # So few lines that all of them can be searched to their end.
-            asked = [study.ask() for _ in range(min(max(left // MAX_REPLAYS, 1), BATCH))]
-            values = self._values([self._shape(trial) for trial in asked], trials=trials)
-            for trial, value in zip(asked, values, strict=True):
-                study.tell(trial, value)
-            idle = 0 if self._left(trials) < left else idle + len(asked)
-
-    def simplify(self, trials: int) -> Trial | None:
-        """Return the best trial, or one with fewer changes that is next to as good; with at most this many trials."""
-        best = self.best
-        while best is not None and len(best.candidate) > 1:
-            names = [name for name in best.candidate if name != TARGET and self._can_be_given(name)]
-            shapes = [_without(best.candidate, name, TARGET) for name in names][: self._left(trials)]
-            self._values(shapes, trials=trials, start=self._target(best.candidate), anew=True)
-            known = {_key(shape) for shape in shapes}
-            good = [
-                trial
-                for trial in self.trials
-                if trial.is_feasible
-                and _key(_without(trial.candidate, TARGET)) in known
-                and trial.candidate
-                and trial.value <= best.value * (1 + SIMPLER)
-            ]
-            if not good:
-                break
-            best = min(good, key=lambda trial: trial.value)
-        return best
+    def run(self) -> None:
+        """Search. `best` is known at any time, even if this is interrupted."""
+        if self.target is not None:
+            start, count = self._index(self.target.given), len(self._choices)
+            exceeds = self.goal.given_exceeds(self.given)
+            self._run([self._thirds({}, -1 if exceeds else start, start if exceeds else count)])
+        for each in self.fields:
+            best = self.best.candidate
+            shapes = [{**_without_target(best), each.name: value} for value in each.choices]
+            self._run([self._near(shape, self._index_of(best)) for shape in shapes])
+        best = self.best.candidate
+        if self.target is not None and _without_target(best):
+            index = self._index_of(best)
+            self._run([self._thirds(_without_target(best), index, min(index + _POLISH, len(self._choices)))])
+        best = self.best.candidate  # a field may have come with a better target, and no longer matter
+        self._run([_once(_without(best, name)) for name in _without_target(best)])
 
     # --- lines
 
-    def _left(self, trials: int) -> int:
-        """Return how many of the trials are left; the given spec's does not count."""
-        return max(trials - (len(self.trials) - 1), 0)
-
-    def _values(
-        self, shapes: Sequence[Candidate], *, trials: int, start: float | None = None, anew: bool = False
-    ) -> list[float]:
-        """Search the lines of shapes (candidates without target) that are not known; return the value of each.
-
-        There must be a trial left for each shape.
-        """
-        wanted = {_key(shape): shape for shape in shapes if anew or _key(shape) not in self._lines}
-        wanted = {key: shape for key, shape in wanted.items() if self._is_valid(shape)}
-        best, given = self.best, self.trials[0]
-        bar = best.value if best else None
-        if not self.goal.given_exceeds(self.given):
-            bar = min(given.value, bar or given.value)
-        if start is None:
-            start = self._target(best.candidate if best else {})
-        most = min(self._left(trials) // max(len(wanted), 1), MAX_REPLAYS)
-        lines = [Line(shape=shape, start=start, bar=bar, max_replays=most) for shape in wanted.values()]
-        for line, found in zip(lines, self.search_lines(lines), strict=True):
-            self.trials.extend(found)
-            self._lines[_key(line.shape)] = min(trial.score for trial in found)
+    def _run(self, lines: Sequence[_Line]) -> None:
+        """Run lines at the same time, until all have ended or there are no replays left."""
+        wanted = [(line, next(line, [])) for line in lines]
+        while wanted := [(line, candidates) for line, candidates in wanted if candidates]:
+            known = {_key(trial.candidate): trial for trial in self.trials}
+            new = {_key(each): each for _, candidates in wanted for each in candidates if _key(each) not in known}
+            batch = list(new.values())
+            if len(self.trials) + len(batch) > self.max_replays:
+                return
+            for candidate, days in zip(batch, self.replay(batch) if batch else (), strict=True):
+                known[_key(candidate)] = trial = Trial(candidate=candidate, days=days)
+                self.trials.append(trial)
             self.on_trials(self)
-        worst = max((trial.score for trial in self.trials), default=0.0)
-        return [self._lines.get(_key(shape), worst) for shape in shapes]
+            wanted = [(line, _send(line, [known[_key(each)] for each in candidates])) for line, candidates in wanted]
 
-    def _target(self, candidate: Candidate) -> float:
-        return number(candidate, TARGET, otherwise=self.space.target.given if self.space.target else 0.0)
+    def _thirds(self, shape: Candidate, good: int, bad: int) -> _Line:
+        """Find the last target that keeps the limits, between one that does and one that does not (or the end)."""
+        last = len(self._choices) - 1
+        while bad - good > 1:
+            third = max((bad - good) // 3, 1)
+            indices = {last, (good + bad) // 2} if bad > last else {good + third, bad - third}
+            wanted = sorted(index for index in indices if good < index < bad)
+            trials = yield [self._at(shape, index) for index in wanted]
+            for index, trial in zip(wanted, trials, strict=True):
+                if not self._keeps_limits(trial):
+                    bad = index
+                    break
+                good = index
 
-    def _is_valid(self, shape: Candidate) -> bool:
-        return self.space.is_valid(shape, self.spec)
+    def _near(self, shape: Candidate, start: int) -> _Line:
+        """Try a target, and some beyond it if it keeps the limits, or some before it if it may save more than known."""
+        [trial] = yield [self._at(shape, start)]
+        kept, bar = self._keeps_limits(trial), self.goal.value(self.best.days)
+        if self.goal.value(trial.days) > bar * (_WORSE if kept else 1.0):
+            return
+        for number in range(1, _STRIDES + 1):
+            index = start + _STRIDE * number * (1 if kept else -1)
+            if not 0 <= index < len(self._choices):
+                return
+            [trial] = yield [self._at(shape, index)]
+            if self._keeps_limits(trial) is not kept:
+                return
 
-    def _can_be_given(self, name: str) -> bool:
-        return all(each.given in each.choices for each in self.space.fields if each.name == name)
+    def _keeps_limits(self, trial: Trial) -> bool:
+        return self.goal.keeps_limits_with_margin(trial.days, self.given)
 
-    # --- optuna
+    # --- targets
 
-    def _study(self) -> optuna.Study:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = optuna.samplers.TPESampler(
-                seed=self.seed, n_startup_trials=_RANDOM_STARTS, multivariate=True, group=True, constant_liar=True
-            )
-        return optuna.create_study(sampler=sampler)
+    @property
+    def _choices(self) -> tuple[float, ...]:
+        """The targets, in the direction in which the objective gets better and the limit nearer."""
+        if self.target is None:
+            return (0.0,)
+        return self.target.choices if self.goal.objective is Objective.POD_HOURS else self.target.choices[::-1]
 
-    def _starts(self) -> list[dict[str, Any]]:
-        """Return optuna's parameters of simple shapes: the given one, and low tolerances."""
-        given: dict[str, Any] = {each.name: _nearest(each.choices, each.given) for each in self.space.fields}
-        given |= {each.name: "given" for each in self.space.policies}
-        tolerances = [each for each in self.space.fields if each.name.endswith(".tolerance")]
-        lower = {each.name: _nearest(each.choices, min(each.given, 0.03)) for each in tolerances}
-        return [given, *({**given, name: index} for name, index in lower.items()), {**given, **lower}]
+    def _index(self, target: float) -> int:
+        return min(range(len(self._choices)), key=lambda index: abs(self._choices[index] - target))
 
-    def _shape(self, trial: optuna.Trial) -> Candidate:
-        shape: dict[str, Value] = {}
-        for each in self.space.fields:
-            value = each.choices[trial.suggest_int(each.name, 0, len(each.choices) - 1)]
-            if value != each.given:
-                shape[each.name] = value
-        for policies in self.space.policies:
-            policy = _suggest_policy(trial, policies)
-            if policy is not None:
-                shape[policies.name] = policy
-        return shape
+    def _index_of(self, candidate: Candidate) -> int:
+        return self._index(candidate.get(TARGET, self.target.given if self.target else 0.0))
 
-
-def _suggest_policy(trial: optuna.Trial, field: PolicyField) -> Policy | None:
-    kind = trial.suggest_categorical(field.name, ["given", *field.values])
-    if kind == "given":
-        return None
-    values = field.values[kind]
-    value = values[trial.suggest_int(f"{field.name} {kind}", 0, len(values) - 1)]
-    period = field.periods[trial.suggest_int(f"{field.name} {kind} period", 0, len(field.periods) - 1)]
-    return Policy(kind, value, period)
-
-
-def _nearest(choices: Sequence[float], value: float) -> int:
-    return min(range(len(choices)), key=lambda index: abs(choices[index] - value))
+    def _at(self, shape: Candidate, index: int) -> Candidate:
+        value = self._choices[index]
+        return shape if self.target is None or value == self.target.given else {TARGET: value, **shape}
 
 
-def _without(candidate: Candidate, *names: str) -> dict[str, Value]:
-    return {name: value for name, value in candidate.items() if name not in names}
+def _send(line: _Line, trials: list[Trial]) -> list[Candidate]:
+    try:
+        return line.send(trials)
+    except StopIteration:
+        return []
 
 
-def _key(candidate: Mapping[str, Value]) -> _Key:
+def _once(candidate: Candidate) -> _Line:
+    yield [candidate]
+
+
+def _without_target(candidate: Candidate) -> dict[str, float]:
+    return _without(candidate, TARGET)
+
+
+def _without(candidate: Candidate, without: str) -> dict[str, float]:
+    return {name: value for name, value in candidate.items() if name != without}
+
+
+def _key(candidate: Candidate) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(candidate.items()))

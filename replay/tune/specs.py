@@ -14,7 +14,7 @@ from autoscaler.objects.hpa import default_hpa
 from kube.values.quantity import Format, Quantity, milli_text
 from replay.load import Load, metric_key, metric_name
 from replay.simulation import Settings
-from replay.tune.space import DIRECTIONS, TARGET, TOLERANCE, Candidate, Policy, Value, number, target_percents
+from replay.tune.fields import DIRECTIONS, TARGET, Candidate, target_percents
 
 _TINY: Final = 1e-3
 _SERVER_FIELDS: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
@@ -51,14 +51,13 @@ def candidate_object(
         metadata.pop("annotations", None)
     for name, value in candidate.items():
         if name == TARGET:
-            _set_targets(found, hpa, load, settings, number(candidate, TARGET, otherwise=0.0))
+            _set_targets(found, hpa, load, settings, value)
             continue
         direction, _, field = name.rpartition(".")
         if direction in DIRECTIONS:
             behavior = _mapping(spec, "behavior")
             _mapping(behavior, direction)[field] = _behavior_value(field, value)
         else:
-            assert not isinstance(value, Policy)
             spec[name] = _plain(value)
     return found
 
@@ -117,18 +116,14 @@ def _mapping(parent: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def _behavior_value(field: str, value: Value) -> Any:
-    if isinstance(value, Policy):
-        return [{"type": value.type, "value": value.value, "periodSeconds": value.period_seconds}]
-    return f"{value:.4g}" if field == TOLERANCE else _plain(value)
+def _behavior_value(field: str, value: float) -> int | float | str:
+    return f"{value:.4g}" if field == "tolerance" else _plain(value)
 
 
 def _plain(value: float) -> int | float:
     return int(value) if value == int(value) else round(value, 4)
 
 
-def _text(name: str, value: Any) -> str:
-    if isinstance(value, Policy):
-        return f"{value.value}{'%' if value.type == 'Percent' else ' pods'} per {value.period_seconds} s"
+def _text(name: str, value: float) -> str:
     unit = "%" if name == TARGET else " s" if name.endswith("Seconds") else ""
     return f"{value:g}{unit}"

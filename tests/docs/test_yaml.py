@@ -16,7 +16,6 @@ from adapter.rules.objects import CLUSTER_METRIC_RULE, CONFIG_MAP, METRIC_RULE, 
 from adapter.rules.objects import read_object as read_rule_object
 from autoscaler.objects.hpa import parse_hpa
 from playground.binaries import Program, find
-from replay.tune.bounds import parse_bounds
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.docs.kubernetes_types import problems
 from tests.helm_engine import render, require_helm
@@ -124,10 +123,6 @@ def read_prometheus_rules(document: Any, folder: Path) -> None:
     execute("promtool", "check", "rules", folder / "rules.yml")
 
 
-def read_bounds(document: Any, _: Path) -> None:
-    parse_bounds(document)
-
-
 def read_values(document: Any, _: Path) -> None:
     require_helm()
     assert render(document)  # validates them, too
@@ -144,15 +139,6 @@ READERS: list[tuple[set[str], Callable[[Any, Path], None]]] = [
     (KUSTOMIZATION, read_kustomization),
     ({"scrape_configs"}, read_prometheus_configuration),
     ({"groups"}, read_prometheus_rules),
-    (
-        {"target", "minReplicas", "maxReplicas", "tolerance"}
-        | {
-            f"scale{way}.{name}"
-            for way in ("Up", "Down")
-            for name in ("stabilizationWindowSeconds", "tolerance", "policies")
-        },
-        read_bounds,
-    ),
 ]
 
 

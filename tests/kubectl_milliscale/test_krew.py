@@ -114,7 +114,7 @@ def test_lock_file_of_the_plugin_has_the_versions_that_are_tested() -> None:
         return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", path.read_text(), re.MULTILINE))
 
     locked = versions(LOCK)
-    assert {"optuna", "prometheus-api-client", "aiohttp"} <= locked.keys()
+    assert {"prometheus-api-client", "aiohttp"} <= locked.keys()
     assert versions(ROOT / "requirements.lock").items() <= locked.items()
     assert locked.items() <= versions(ROOT / "requirements-dev.lock").items()
 

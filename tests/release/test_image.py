@@ -92,7 +92,7 @@ import contextlib, importlib.util, pathlib, pkgutil, sys
 for name in ("adapter", "autoscaler", "kube", "replay", "kubectl_milliscale", "milliscale"):
     for each in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
         if not each.name.endswith("__main__"):
-            with contextlib.suppress(ModuleNotFoundError):  # tune needs optuna, which the image does not have
+            with contextlib.suppress(ModuleNotFoundError):  # prometheus_api_client, which the image does not have
                 importlib.import_module(each.name)
 import kubernetes_asyncio.config
 found = [each for each in list(sys.modules.values()) if "site-packages" in (getattr(each, "__file__", None) or "")]

@@ -20,7 +20,7 @@ from replay.output.comparison import Comparison, compare
 from replay.output.names import named
 from replay.results import Summary
 from replay.simulation import Settings, capacity_of, replay_hpa
-from replay.tune.space import Candidate
+from replay.tune.fields import Candidate
 from replay.tune.specs import candidate_object
 from tests.replay.image import write_image
 

@@ -306,7 +306,7 @@ def test_controller_imports_nothing_of_a_replay() -> None:
     code = (
         "import sys; from autoscaler.cli import main; main(['run', '--help'], standalone_mode=False);"
         "print({name.partition('.')[0] for name in sys.modules}"
-        " & {'replay', 'adapter', 'prometheus_api_client', 'requests', 'matplotlib', 'optuna'})"
+        " & {'replay', 'adapter', 'prometheus_api_client', 'requests', 'matplotlib'})"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines()[-1] == "set()"
@@ -317,7 +317,7 @@ def test_file_needs_no_library_of_prometheus(hpa: Path, load: Path) -> None:
         "import sys\nfrom autoscaler.cli import main\n"
         f"main(['replay', '--pod-startup=1s', '--hpa', {str(hpa)!r}, '--csv', {str(load)!r}], standalone_mode=False)\n"
         "print({name.partition('.')[0] for name in sys.modules}"
-        " & {'prometheus_api_client', 'requests', 'matplotlib', 'optuna'})"
+        " & {'prometheus_api_client', 'requests', 'matplotlib'})"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines()[-1] == "set()"

@@ -183,7 +183,7 @@ async def test_replay_ends_soon_if_nobody_waits_for_it() -> None:
 
 
 def test_what_if_needs_no_library_that_a_controller_does_not_have() -> None:
-    libraries = ("matplotlib", "optuna", "pandas", "prometheus_api_client", "requests")
+    libraries = ("matplotlib", "pandas", "prometheus_api_client", "requests")
     code = f"import sys, replay.what_if; print([name for name in {libraries} if name in sys.modules])"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"

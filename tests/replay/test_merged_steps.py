@@ -1,0 +1,81 @@
+"""A merged replay skips reconciliations that only repeat the decision before them: its figures are the same."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import Any
+
+import pytest
+
+from replay.load import Load
+from replay.results import Totals
+from replay.simulation import Settings, simulate
+from tests.replay.builders import cpu_metric, hpa_document, load_of, make_hpa, pods_metric, series_of
+
+BEHAVIORS: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "windows": {
+        "scaleUp": {"stabilizationWindowSeconds": 90},
+        "scaleDown": {"stabilizationWindowSeconds": 200, "tolerance": "0.02"},
+    },
+    "policies": {
+        "scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 120}]},
+        "scaleDown": {
+            "stabilizationWindowSeconds": 0,
+            "policies": [{"type": "Percent", "value": 10, "periodSeconds": 300}],
+        },
+    },
+}
+
+
+def random_load(name: str, seed: int) -> Load:
+    """A value a minute that often stays, with jumps and gaps, at reconciliations every 15 s."""
+    random = Random(seed)
+    value, values = 5.0, []
+    for _ in range(400):
+        if random.random() < 0.3:
+            value = max(value * random.choice([0.6, 0.9, 0.97, 1.03, 1.1, 1.8]), 0.2)
+        values.append(math.nan if random.random() < 0.02 else value)
+    load = load_of({name: [0.0] * len(values)}, step_ms=60_000, requests={"cpu": 500})
+    return Load(
+        start_ms=load.start_ms + 7_000,
+        end_ms=load.end_ms - 11_000,
+        series={name: series_of(values, step_ms=60_000)},
+        requests=load.requests,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+@pytest.mark.parametrize("name", ["rps", "cpu"])
+def test_merged_replay_has_the_same_figures(name: str, behavior: str, seed: int) -> None:
+    metric = cpu_metric(60) if name == "cpu" else pods_metric(average="500m")
+    hpa = make_hpa(metric, behavior=BEHAVIORS[behavior], max_replicas=40)
+    settings, load = Settings(capacity={name: 0.5}), random_load(name, seed)
+    figures, counts, scales = [], [], []
+    for merge in (False, True):
+        totals = Totals(max_replicas=40)
+        steps = list(simulate(hpa, load, settings, merge=merge))
+        for step in steps:
+            totals.add(step)
+        found = totals.summary()
+        figures.append([found.seconds, found.pod_hours, found.scale_events, found.flaps, found.overload_seconds])
+        figures[-1] += [found.overload_ratio, found.at_max_seconds, found.no_metrics_seconds]
+        counts.append(len(steps))
+        scales.append(
+            [(each.time_ms, each.desired_replicas) for each in steps if each.desired_replicas != each.replicas]
+        )
+    assert figures[0] == pytest.approx(figures[1])
+    assert scales[0] == scales[1]
+    assert len(scales[0]) > 5
+    assert counts[1] < counts[0]
+
+
+def test_constant_load_is_a_few_steps() -> None:
+    load = random_load("rps", 0)
+    constant = Load(start_ms=load.start_ms, end_ms=load.end_ms, series={"rps": series_of([5.0] * 400, step_ms=60_000)})
+    hpa = make_hpa(*hpa_document(pods_metric(average="500m"))["spec"]["metrics"])
+    steps = list(simulate(hpa, constant, Settings(), merge=True))
+    assert len(steps) <= 420
+    assert sum(step.end_ms - step.time_ms for step in steps) == load.end_ms - load.start_ms
