@@ -183,7 +183,9 @@ def _addresses(bundle: Bundle) -> list[str]:
 
 def _commands(bundle: Bundle) -> list[str]:
     kubectl = [str(bundle.kubectl), f"--kubeconfig={bundle.kubeconfig}"]
+    milliscale = str(Path(sys.executable).with_name("milliscale"))
     return [
+        "  " + shlex.join([milliscale, "explain", f"{NAMESPACE}/{REPLAYED_HPA}", f"--kubeconfig={bundle.kubeconfig}"]),
         "  " + shlex.join([*kubectl, "get", "--raw", METRIC_PATHS[0]]),
         "  " + shlex.join([*kubectl, "get", "hpa,deployments,pods"]),
     ]
