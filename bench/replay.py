@@ -93,6 +93,8 @@ def _measure(folder: Path, trace: str, *, specs: int, target: int, output: str, 
         "replay",
         f"--hpa={files}",
         f"--csv={csv}",
+        "--pod-startup=30s",
+        f"--capacity={target}",
         *(_DAY if days == 1 else ()),
     ]
     command += [f"--html={folder / 'replay.html'}"] if output == "html" else [f"--output={output}"]

@@ -61,7 +61,7 @@ def _measure(trace: str, max_overload: str) -> TunedRow:
         hpa = Path(folder) / "hpa.json"
         hpa.write_bytes(msgspec.json.encode(_HPA))
         command = [sys.executable, "-m", "autoscaler", "tune", f"--hpa={hpa}", f"--csv={TRACES / f'{trace}.csv.gz'}"]
-        command += [f"--capacity={_CAPACITY}", "--jobs=1", "--output=json"]
+        command += [f"--capacity={_CAPACITY}", "--pod-startup=30s", "--jobs=1", "--output=json"]
         command += [f"--max-overload={max_overload}"] if max_overload else []
         output = Path(folder) / "output"
         started = time.monotonic()

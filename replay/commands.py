@@ -139,8 +139,10 @@ def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
     note = ""
 
     def completed(load: Load) -> tuple[Load, Settings]:
-        load = dataclasses.replace(with_startup(load, model.pod_startup), requests={**load.requests, **requests})
+        load = dataclasses.replace(load, requests={**load.requests, **requests})
         check_requests(files, load.requests)
+        every = [file.hpa for file in files]
+        load = with_startup(load, model.pod_startup, every, has_capacity=bool(settings.capacity))
         return load, dataclasses.replace(settings, pod_startup_ms=load.startup.milliseconds if load.startup else 0)
 
     if flags.source.server is not None:

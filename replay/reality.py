@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from autoscaler.core.model import HPA, MetricSpec, PodsMetric, ResourceMetric
 from replay.load import Load, ReplayError, Series, Startup
 
 _SCALES: Final = "the median of the recorded scale-ups, of which there are {}"
 
 
-def with_startup(load: Load, seconds: float | None) -> Load:
+def with_startup(load: Load, seconds: float | None, hpas: Iterable[HPA], *, has_capacity: bool) -> Load:
     """Return the load with the given time until a pod is ready; with None, it is that of the recording.
 
     Raises:
-        ReplayError: it is not recorded.
+        ReplayError: it is not recorded, and decisions or overload depend on it.
     """
     startup = startup_of(load) if seconds is None else Startup(round(seconds * 1000), "as given")
+    metrics = [spec for hpa in hpas for spec in hpa.spec.metrics]
+    if not has_capacity and not any(_depends_on_pods(spec) for spec in metrics):
+        startup = startup or Startup(0, "on which nothing here depends")
     if startup is None:
         raise ReplayError(
             "how long a new pod takes to become ready is not recorded: give --pod-startup, such as --pod-startup=30s"
         )
     return replace(load, startup=startup)
+
+
+def _depends_on_pods(spec: MetricSpec) -> bool:
+    return spec.target.value is not None or isinstance(spec.source, PodsMetric | ResourceMetric)
 
 
 def startup_of(load: Load) -> Startup | None:

@@ -65,7 +65,7 @@ async def what_if(
             for each in hpas.values():
                 _check(each, load)
             given = {metric_key(hpa.spec.metrics[index].source): value for index, value in capacity.items()}
-            load = with_startup(load, pod_startup)
+            load = with_startup(load, pod_startup, hpas.values(), has_capacity=bool(given))
             settings = Settings(
                 config=config,
                 pod_startup_ms=load.startup.milliseconds if load.startup else 0,

@@ -151,6 +151,15 @@ def test_requests_come_from_flags_or_from_the_workload_beside_the_hpa(tmp_path: 
     assert "needs 1.0 pod-hours" in replay("--hpa", beside, "--csv", load, "--request", "cpu=2000m").output
 
 
+def test_time_until_ready_is_not_needed_where_nothing_depends_on_pods(tmp_path: Path, load: Path) -> None:
+    target = {"type": "AverageValue", "averageValue": "50"}
+    queue = {"type": "External", "external": {"metric": {"name": "packets_per_second"}, "target": target}}
+    of_queue = written(tmp_path / "queue.yaml", {**HPA, "spec": {**HPA["spec"], "metrics": [queue]}})
+    assert "needs 4.0 pod-hours" in replay("--hpa", of_queue, "--csv", load, startup=None).output
+    result = replay("--hpa", of_queue, "--csv", load, "--capacity=60", startup=None)
+    assert "is not recorded: give --pod-startup" in result.stderr
+
+
 def test_several_hpas_are_compared(tmp_path: Path, hpa: Path, load: Path) -> None:
     other = {**HPA, "spec": {**HPA["spec"], "maxReplicas": 4}}
     result = replay("--hpa", hpa, "--hpa", written(tmp_path / "other.yaml", other), "--csv", load)
