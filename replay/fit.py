@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 from autoscaler.core.model import HPA, ResourceMetric
@@ -21,7 +21,7 @@ from replay.results import Replayed
 from replay.simulation import Settings, replay_hpa, replay_reality
 
 _MAX_MS: Final = 24 * 3_600_000
-_ENOUGH_SCALES: Final = 30
+_ENOUGH_SCALES: Final = 50
 """The first hours end with so many scale events, or after a day."""
 _MIN_SCALES: Final = 4
 """With less, the replicas say little about the settings."""
@@ -39,7 +39,7 @@ _WORDS: Final = {
     "tolerance": "tolerance",
     "initial_readiness_delay": "initial readiness delay",
 }
-_ROUNDS: Final = 3
+_TOGETHER: Final = ("downscale_stabilization", "tolerance")
 _POD_HOURS: Final = 0.02
 _SCALES: Final = 0.15
 
@@ -88,22 +88,22 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
     return nearest, f"The real replicas are explained by {shown} ({compared}), which are assumed for all of the time."
 
 
-def _nearest(names: Iterable[str], distance: Callable[[dict[str, Any]], float]) -> dict[str, Any]:
-    """Return the value of each setting with the least distance; one setting is changed at a time."""
+def _nearest(names: Sequence[str], distance: Callable[[dict[str, Any]], float]) -> dict[str, Any]:
+    """Return the value of each setting with the least distance.
+
+    Stabilization and tolerance may each make up for a wrong value of the other, so all of their pairs are tried.
+    """
+    together = [name for name in _TOGETHER if name in names]
     values = {name: _USUAL[name][0] for name in names}
-    known = {tuple(values.values()): distance(values)}
-    for _ in range(_ROUNDS):
-        before = dict(values)
-        for name in values:
-            for value in _USUAL[name]:
-                tried = {**values, name: value}
-                key = tuple(tried.values())
-                if key not in known:
-                    known[key] = distance(tried)
-                if known[key] < (1 - _GAIN) * known[tuple(values.values())]:
-                    values = tried
-        if values == before:
-            break
+    least = distance(values)
+    others = [(name,) for name in names if name not in together]
+    for group in (tuple(together), *others):
+        start = dict(values)
+        for pair in itertools.product(*(_USUAL[name] for name in group)):
+            tried = {**start, **dict(zip(group, pair, strict=True))}
+            found = least if tried == values else distance(tried)
+            if found < (1 - _GAIN) * least:
+                values, least = tried, found
     return values
 
 
