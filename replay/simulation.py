@@ -204,7 +204,7 @@ def replay_hpa(
     moments = Moments([limit for key, limit in settings.capacity.items() if key in load.series])
     scales: list[Rescale] = []
     first = last = None
-    for step in simulate(hpa, load, settings):
+    for step in simulate(hpa, load, settings, merge=on_step is None):
         first, last = first or step, step
         totals.add(step)
         moments.add(step)
