@@ -29,8 +29,13 @@ def explain(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, last: int
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
     namespace = kubectl.namespace()
     find_apis(kubectl, namespace, name)
-    with pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name) as server:
+    with (
+        pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name) as server,
+        kubectl.kubeconfig() as kubeconfig,
+    ):
         arguments = [f"--server={server}", f"--last={last}", f"--output={output}", f"{namespace}/{name}"]
         if api is not None:
             arguments.append(f"--api={api}")
+        if kubeconfig is not None:
+            arguments.append(f"--kubeconfig={kubeconfig}")
         explain_decisions.main(arguments, standalone_mode=False)

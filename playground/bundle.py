@@ -116,6 +116,7 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
                 timing,
                 port=autoscaler_port,
                 ui_port=autoscaler_ui_port,
+                adapter_ui_port=adapter_ui_port,
                 namespace=manifests.account("autoscaler").namespace,
             ),
         }
@@ -173,7 +174,9 @@ def _adapter_flags(folder: Path, timing: Timing, *, port: int, ui_port: int, pro
     ]
 
 
-def _autoscaler_flags(folder: Path, timing: Timing, *, port: int, ui_port: int, namespace: str) -> list[str]:
+def _autoscaler_flags(
+    folder: Path, timing: Timing, *, port: int, ui_port: int, adapter_ui_port: int, namespace: str
+) -> list[str]:
     return [
         "run",
         f"--kubeconfig={_kubeconfig(folder, 'autoscaler')}",
@@ -183,6 +186,7 @@ def _autoscaler_flags(folder: Path, timing: Timing, *, port: int, ui_port: int, 
         f"--bind-address={LOOPBACK}",
         f"--metrics-port={port}",
         f"--ui-address={LOOPBACK}:{ui_port}",
+        f"--adapter-ui-url=http://{LOOPBACK}:{adapter_ui_port}",
         "--kept-decisions=1000",  # half an hour at the demo's sync period
     ]
 

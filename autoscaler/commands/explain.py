@@ -6,10 +6,12 @@ kubeconfig with read-only rights. Both print the same kind of record.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import click
 import msgspec
@@ -24,11 +26,14 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.decision_log import DecisionsPage
+from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import VERSION, DecisionRecord
 from kube.api.client import KubeClient, KubeConfigError
 from kube.api.config import default_kubeconfig
 from kube.process.flags import NAMESPACED_NAME, kubeconfig_options
 from kube.process.runtime import run
+
+_T = TypeVar("_T")
 
 _PIPE_WIDTH: Final = 10_000
 _APIS: Final = {api.name: api for api in HPA_APIS}
@@ -89,16 +94,22 @@ def explain(
 
     Without --server, give the --horizontal-pod-autoscaler-* flags and --feature-gates of the running autoscaler.
     """
+    hints: list[str] = []
     if server is not None:
         page = _fetch(server, hpa, last=last, api=api)
+        if kubeconfig is not None:
+            with contextlib.suppress(KubeConfigError):  # the decisions are what was asked for
+                hints = run(_with_client(kubeconfig, context, lambda client: _hints(client, page.decisions[-1])))
     elif last > 1:
         raise click.UsageError("--last: only a running autoscaler has earlier decisions; give --server")
     else:
         # The logs of the controller's parts do not apply here; the notes report what matters.
         logging.getLogger("autoscaler").addHandler(logging.NullHandler())
         location = None if state is None else SavedHistoryLocation(namespace=state[0], name=state[1])
-        page = _compute(hpa, kubeconfig=kubeconfig, context=context, api=api, saved_history=location, config=config)
-    _print(page, output)
+        page, hints = _compute(
+            hpa, kubeconfig=kubeconfig, context=context, api=api, saved_history=location, config=config
+        )
+    _print(page, output, hints)
 
 
 def _fetch(server: str, hpa: tuple[str, str], *, last: int, api: str | None) -> DecisionsPage:
@@ -120,40 +131,51 @@ def _compute(
     api: str | None,
     saved_history: SavedHistoryLocation | None,
     config: Config,
-) -> DecisionsPage:
+) -> tuple[DecisionsPage, list[str]]:
     namespace, name = hpa
 
-    async def compute() -> tuple[DecisionRecord, list[str]]:
-        path = kubeconfig or default_kubeconfig()
-        async with await KubeClient.connect(path, context=context, user_agent="milliscale-explain") as client:
-            return await decide_once(
-                client,
-                namespace=namespace,
-                name=name,
-                config=config,
-                apis=HPA_APIS if api is None else (_APIS[api],),
-                saved_history=saved_history,
-            )
+    async def compute(client: KubeClient) -> tuple[DecisionRecord, list[str], list[str]]:
+        record, notes = await decide_once(
+            client,
+            namespace=namespace,
+            name=name,
+            config=config,
+            apis=HPA_APIS if api is None else (_APIS[api],),
+            saved_history=saved_history,
+        )
+        return record, notes, await _hints(client, record)
 
     try:
-        record, notes = run(compute())
+        record, notes, hints = run(_with_client(kubeconfig or default_kubeconfig(), context, compute))
     except KubeConfigError as error:
         raise click.ClickException(str(error)) from error
     for note in notes:
         click.echo(f"Note: {note}", err=True)
-    return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=[record])
+    return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=[record]), hints
 
 
-def _print(page: DecisionsPage, output: str) -> None:
+async def _with_client(path: Path | None, context: str | None, work: Callable[[KubeClient], Awaitable[_T]]) -> _T:
+    async with await KubeClient.connect(path, context=context, user_agent="milliscale-explain") as client:
+        return await work(client)
+
+
+async def _hints(client: KubeClient, record: DecisionRecord) -> list[str]:
+    """Return a sentence for each metric that does not exist, and whose name is like that of one that does."""
+    names = MetricNames(client.get)
+    failed = [(each.name, await names.like(each)) for each in record.metrics if each.failure is not None]
+    return [f"the cluster has no metric {name}; did you mean {' or '.join(like)}?" for name, like in failed if like]
+
+
+def _print(page: DecisionsPage, output: str, hints: Sequence[str]) -> None:
     match output:
         case "json":
             click.echo(msgspec.json.format(msgspec.json.encode(page), indent=2).decode())
         case "yaml":
             click.echo(yaml.safe_dump(msgspec.to_builtins(page), sort_keys=False, allow_unicode=True), nl=False)
         case _ if sys.stdout.isatty():
-            print_records(Console(), page.decisions)
+            print_records(Console(), page.decisions, hints)
         case _:
             console = Console(width=_PIPE_WIDTH, color_system=None, legacy_windows=False)
             with console.capture() as capture:
-                print_records(console, page.decisions)
+                print_records(console, page.decisions, hints)
             click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))

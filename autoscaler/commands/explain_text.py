@@ -13,8 +13,8 @@ from autoscaler.records.record import DecisionRecord
 from kube.values.printable import printable
 
 
-def print_records(console: Console, records: Sequence[DecisionRecord]) -> None:
-    """Print the sentences of all records, oldest first, and the details of the last."""
+def print_records(console: Console, records: Sequence[DecisionRecord], hints: Sequence[str] = ()) -> None:
+    """Print the sentences of all records, oldest first, and the details of the last, with hints after its sentence."""
     *earlier, latest = records
     for record in earlier:
         console.print(_text(f"{record.time}  {record.sentence}"), soft_wrap=True)
@@ -22,7 +22,8 @@ def print_records(console: Console, records: Sequence[DecisionRecord]) -> None:
         console.print()
     explanation = explain_record(latest)
     console.print(_text(explanation.heading, style="bold"), soft_wrap=True)
-    console.print(_text(explanation.sentence), soft_wrap=True)
+    for line in (explanation.sentence, *hints):
+        console.print(_text(line), soft_wrap=True)
     if explanation.metrics:
         console.print()
         console.print(_metrics_table(explanation.metrics))

@@ -26,7 +26,7 @@ from kube.serving.flags import review_flags, tls_flags, token_ttl_flag, trust_fl
 from kube.serving.options import AuthOptions
 from kube.values.durations import DURATION
 from kube.values.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
-from kube.web.options import UIAddress
+from kube.web.options import UIAddress, external_url
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -193,10 +193,19 @@ _ui_address = click.option(
 )
 
 
+_adapter_ui_url = click.option(
+    "--adapter-ui-url",
+    type=Parsed("url", external_url),
+    show_default="no links",
+    help="URL at which users open the pages of the adapter (its --ui-address), to which the pages of HPAs link each "
+    "metric.",
+)
+
+
 def ui_options(command: _F) -> _F:
-    """Add the flags about web pages; passed on as `ui_address` and `ui_auth`."""
+    """Add the flags about web pages; passed on as `ui_address`, `adapter_ui_url` and `ui_auth`."""
     auth = tls_flags(trust_flags(token_ttl_flag(review_flags(option_group("ui_auth", AuthOptions)(command)))))
-    return _ui_address(auth)
+    return _ui_address(_adapter_ui_url(auth))
 
 
 # --- records of decisions ------------------------------------------------------------------------------------------

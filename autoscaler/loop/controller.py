@@ -41,6 +41,7 @@ from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.objects.workloads import PODS, track_pod
 from autoscaler.records.decision_log import DecisionLog, uncompressed
+from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.shadow import ShadowComparer
 from autoscaler.ui.changes import Changes
@@ -237,6 +238,8 @@ class Controller:
             what_if=self._what_if,
             what_if_settings=self._settings.what_if,
             problem=lambda: self._hpas.problem,
+            metric_names=MetricNames(self._client.get),
+            adapter_ui_url=self._options.adapter_ui_url,
         )
         return pages_served(
             sources,

@@ -97,9 +97,17 @@ def _details(record: DecisionRecord) -> Iterator[tuple[str, str]]:
         yield "reason", record.reason
     yield "written", _written(record)
     for event in record.events:
-        yield "event", f"{event.type} {event.reason}: {event.message}"
+        yield "event", f"{event.type} {event.reason}: {_without_repeated(event.message, record)}"
     if record.error is not None:
-        yield "error", record.error
+        yield "error", _without_repeated(record.error, record)
+
+
+def _without_repeated(text: str, record: DecisionRecord) -> str:
+    """Return a text without the errors of metrics, which the sentence has already."""
+    for metric in record.metrics:
+        if metric.failure is not None and metric.failure.message:
+            text = text.replace(metric.failure.message, "see above")
+    return text
 
 
 def _limit(limit: RateLimit) -> str:

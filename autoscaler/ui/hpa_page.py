@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from markupsafe import Markup
+from msgspec.structs import replace
 
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.explanation import METRIC_HEADINGS, explain_record
@@ -14,12 +16,28 @@ from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.decisions import PAGE_SIZE, Decisions, Selection
 from autoscaler.ui.figures import scales
-from autoscaler.ui.links import hpa_url
-from autoscaler.ui.page_context import HPAsPage, PageContext
+from autoscaler.ui.links import adapter_metric_path, hpa_url
+from autoscaler.ui.page_context import HPAsPage, LastDecision, PageContext
 from autoscaler.ui.settings import settings
 from kube.web.event_stream import ServerEvent
 from kube.web.live import Throttle, View, in_slices
 from kube.web.requests import PageRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarMetric:
+    """A metric that exists, and the path of the adapter's page about it."""
+
+    name: str
+    adapter_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A metric that does not exist, and those that its name may mean."""
+
+    name: str
+    names: Sequence[SimilarMetric]
 
 
 class HPAPage(HPAsPage):
@@ -52,7 +70,22 @@ class HPAPage(HPAsPage):
             items = await self._rendered(decisions.shown) if self._with_list else []
         self._last = decisions.last
         new = [ServerEvent("decisions", "".join(items))] if items else []
-        return View(values=self._values(hpa, decisions, items), events=new)
+        last = self.context.last_decision(decisions.newest)
+        shown = {"last": last, "suggestions": await self._suggestions(last)}
+        return View(values={**self._values(hpa, decisions, items), **shown}, events=new)
+
+    async def _suggestions(self, last: LastDecision | None) -> list[Suggestion]:
+        """Return the existing metrics that those may mean that failed at the last decision."""
+        names = self.sources.metric_names
+        if last is None or names is None:
+            return []
+        found = []
+        for metric in last.record.metrics:
+            if metric.failure is not None and (like := await names.like(metric)):
+                similar = [replace(metric, name=name) for name in like]
+                paths = [adapter_metric_path(each, last.record.namespace) for each in similar]
+                found.append(Suggestion(metric.name, [SimilarMetric(*each) for each in zip(like, paths, strict=True)]))
+        return found
 
     def _values(self, hpa: HPA, decisions: Decisions, items: Sequence[Markup]) -> dict[str, Any]:
         sources, key, selection = self.sources, self._key, self._selection
@@ -61,7 +94,7 @@ class HPAPage(HPAsPage):
         return {
             "hpa": hpa,
             "row": self.context.row(hpa),
-            "last": self.context.last_decision(decisions.newest),
+            "adapter_ui_url": sources.adapter_ui_url,
             "problem": sources.problem(),
             "is_leader": sources.is_leader(),
             "number": len(points),

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from autoscaler.core.model import HPA, HPAKey
+from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.changes import Subscription
 from autoscaler.ui.decisions import DecisionReader
@@ -37,12 +38,11 @@ _SPARKLINE: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastDecision:
-    """A decision in its sentence: the change and the cause. It `failed` if no replica count was found."""
+    """A decision in its sentence: the change and the cause."""
 
-    time: str
+    record: DecisionRecord
     change: str
     cause: str
-    failed: bool
 
 
 class PageContext:
@@ -91,7 +91,7 @@ class PageContext:
         if record is None:
             return None
         change, _, cause = with_sentence(record).sentence.partition(": ")
-        return LastDecision(time=record.time, change=change, cause=cause, failed=record.desired_replicas is None)
+        return LastDecision(record=record, change=change, cause=cause)
 
     def _rendered(self, row: tuple[Entry, int]) -> str:
         entry, newest = row

@@ -9,6 +9,7 @@ from typing import Protocol
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.settings import DEFAULTS, WhatIfSettings
 from autoscaler.ui.changes import Changes
@@ -85,6 +86,8 @@ class Sources:
         sync_period: in seconds.
         what_if: replays kept decisions.
         what_if_settings: see WhatIfSettings.
+        metric_names: the metrics of the cluster.
+        adapter_ui_url: see RunOptions.
         problem: returns why the HPAs may be out of date, such as "no contact to the API server", or None.
     """
 
@@ -100,4 +103,6 @@ class Sources:
     sync_period: float
     what_if: WhatIf
     what_if_settings: WhatIfSettings = DEFAULTS.what_if
+    metric_names: MetricNames | None = None
+    adapter_ui_url: str | None = None
     problem: Callable[[], str | None] = lambda: None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,22 @@ class PageSettings:
 
 
 DEFAULTS = PageSettings()
+
+
+def external_url(text: str) -> str:
+    """Return a URL that pages link to, without a slash at its end.
+
+    Raises:
+        ValueError: it is none; the message says what to write.
+    """
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError(f"{text!r} must be a URL such as https://metrics.example.com/path")
+    return text.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,12 @@ class FakeMetrics:
     """The number of values in all responses together."""
 
     async def handle(self, request: web.Request) -> web.Response:
+        if "/pods/*/" not in request.path:
+            found = [{"name": f"pods/{METRIC}"}]
+            return web.json_response({"groupVersion": f"{_GROUP}/v1beta2", "resources": found})
         if not request.path.endswith(f"/pods/*/{METRIC}"):
-            return web.json_response({"kind": "APIResourceList", "groupVersion": f"{_GROUP}/v1beta2", "resources": []})
+            missing = {"kind": "Status", "status": "Failure", "message": "there is no such metric", "code": 404}
+            return web.json_response(missing, status=404)
         self.requests += 1
         if self.held is not None and f"/namespaces/{self.held_namespace or ''}" in request.path:
             await self.held.wait()
@@ -111,9 +115,10 @@ class Cluster:
         goal: str = "10",
         api: HPAApi = KUBERNETES,
         namespace: str = "default",
+        metric_name: str = METRIC,
     ) -> None:
         """An HPA on the Pods metric."""
-        metric = {"metric": {"name": METRIC}, "target": {"type": "AverageValue", "averageValue": goal}}
+        metric = {"metric": {"name": metric_name}, "target": {"type": "AverageValue", "averageValue": goal}}
         self.server.create(
             {
                 "apiVersion": api.api_version,

@@ -234,6 +234,26 @@ async def test_unavailable_metrics_are_shown(cluster: Cluster, reader: str) -> N
     assert result.stdout.splitlines()[1].startswith("stays at 2: packets_per_second failed (unable to get metric")
 
 
+async def test_metric_with_a_typo_is_followed_by_the_one_that_exists(cluster: Cluster, reader: str) -> None:
+    hint = "the cluster has no metric packets_per_secnd; did you mean packets_per_second?"
+    cluster.add_deployment("api", replicas=2)
+    cluster.add_hpa("api", metric_name="packets_per_secnd")
+    computed = await explain_in_process("default/api", reader)
+    assert computed.stdout.splitlines()[2] == hint
+    assert computed.stdout.count("there is no such metric") == 1
+    async with autoscaler(cluster.server.kubeconfig(), *ALONE) as process:
+
+        async def decided() -> bool:
+            return cluster.condition("api", "ScalingActive") is not None
+
+        await eventually(decided, within=SOON)
+        server = f"--server=http://127.0.0.1:{process.port}"
+        assert (await explain_in_process("default/api", server, reader)).stdout.splitlines()[2] == hint
+        assert hint not in (await explain_in_process("default/api", server)).stdout
+        elsewhere = await explain_in_process("default/api", server, "--kubeconfig=/nowhere")
+        assert (elsewhere.status, hint in elsewhere.stdout) == (0, False)
+
+
 async def test_forbidden_saved_history_is_not_reported_as_missing(cluster: Cluster, reader: str) -> None:
     result = await explain_in_process("default/web", reader, "--state-configmap=kube-system/memory")
     assert result.status == 0

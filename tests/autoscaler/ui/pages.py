@@ -14,6 +14,7 @@ from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.changes import Changes
@@ -41,6 +42,8 @@ class Controller:
     config: Config = field(default_factory=Config)
     own: bool = True
     problem: str | None = None
+    metric_names: MetricNames | None = None
+    adapter_ui_url: str = ""
     what_if: Callable[..., object] = no_what_if
     access: NamespaceAccess = field(default_factory=lambda: NamespaceAccess("horizontalpodautoscalers", None))
 
@@ -65,6 +68,8 @@ class Controller:
             sync_period=15.0,
             what_if=what_if,
             problem=lambda: self.problem,
+            metric_names=self.metric_names,
+            adapter_ui_url=self.adapter_ui_url,
         )
 
     def add(self, hpa: HPA) -> HPA:

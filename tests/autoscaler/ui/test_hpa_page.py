@@ -4,18 +4,23 @@ import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from unittest.mock import AsyncMock
 
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
+from yarl import URL
 
+from adapter.ui.metric_page import MetricForm
 from autoscaler.commands.explain_text import print_records
 from autoscaler.core.model import HPAKey
+from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.changes import Changes
 from autoscaler.ui.decisions import PAGE_SIZE
 from kube.api.status import StatusError, forbidden
 from kube.security.authentication import User
+from kube.security.request_info import Query
 from kube.web.access import NamespaceAccess
 from kube.web.event_stream import ServerEvent
 from tests.autoscaler.simulated_cluster import (
@@ -23,11 +28,13 @@ from tests.autoscaler.simulated_cluster import (
     behavior,
     external_metric,
     hpa,
+    object_metric,
     pods_metric,
     rules,
     some_pods,
 )
 from tests.autoscaler.ui.pages import Controller, Document, Element
+from tests.autoscaler.ui.test_rows import CPU
 
 pytestmark = pytest.mark.looptime
 
@@ -55,6 +62,47 @@ def shown_words(item: Element) -> list[str]:
 
 def times(page: Element) -> list[str | None]:
     return [item.attributes["data-time"] for item in page.find("ol", id="decisions").find_all("li")]
+
+
+# --- metrics -------------------------------------------------------------------------------------------------------
+
+
+async def test_metrics_link_to_the_page_of_the_adapter_that_explains_them() -> None:
+    controller = Controller(adapter_ui_url="https://adapter.example.com/pages")
+    metrics = (pods_metric(100), object_metric(50), external_metric(50), CPU)
+    controller.add(hpa(*metrics))
+    page = await controller.html(*WEB)
+    links = [each.find_all("a") for each in page.find("section", id="status").find_all("div", class_="metric")]
+    urls = [URL(each.attributes["href"] or "") for (each,) in links[:3]]
+    assert {str(url.with_query(None)) for url in urls} == {"https://adapter.example.com/pages/metric"}
+    forms = [MetricForm.parse(Query.parse(url.raw_query_string)) for url in urls]
+    assert [(str(form.target), form.selection.namespace, form.selection.name, form.errors) for form in forms] == [
+        ("pods/packets", "default", "", {}),
+        ("service/requests", "default", "front", {}),
+        ("external/queue", "default", "", {}),
+    ]
+    assert links[3] == []
+
+
+@pytest.mark.parametrize("adapter", ["", "https://adapter.example.com"])
+async def test_metric_with_a_typo_is_followed_by_those_that_exist(adapter: str) -> None:
+    names = {"resources": [{"name": "pods/<i>packets"}, {"name": "pods/other"}]}
+    controller = Controller(metric_names=MetricNames(AsyncMock(return_value=names)), adapter_ui_url=adapter)
+    controller.reconcile(SimulatedCluster(hpa(pods_metric(100, "<i>packetz")), replicas=3), "not found")
+    suggestion = (await controller.html(*WEB)).find("p", class_="suggestion")
+    assert suggestion.text == "The cluster has no metric <i>packetz. Did you mean <i>packets ?"
+    hrefs = [each.attributes["href"] for each in suggestion.find_all("a")]
+    assert hrefs == ([f"{adapter}/metric?metric=pods%2F%3Ci%3Epackets&namespace=default"] if adapter else [])
+
+
+async def test_error_of_a_metric_is_shown_once_in_an_explanation() -> None:
+    controller = Controller()
+    error = "unable to get metric packets: the server could not find the metric packets for pods"
+    record = controller.reconcile(simulated(), error)
+    explanation = (await controller.html(*WEB)).find("div", class_="explanation")
+    assert explanation.text.count(error) == 1
+    assert [event.message.count(error) for event in record.events] == [1, 1]
+    assert explanation.find("dl").text.count("see above") >= 2
 
 
 # --- decisions -----------------------------------------------------------------------------------------------------

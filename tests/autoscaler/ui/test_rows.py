@@ -18,7 +18,7 @@ from autoscaler.core.model import (
     ScalingRules,
     Status,
 )
-from autoscaler.ui.rows import MetricBar, Row, highest_ratio, search_text, states_of
+from autoscaler.ui.rows import Row, highest_ratio, search_text, states_of
 from autoscaler.ui.rows import row as row_of
 from tests.autoscaler.simulated_cluster import (
     NOW,
@@ -121,9 +121,10 @@ def test_value_above_the_scale_up_tolerance_is_a_warning(
 
 
 def test_metric_without_a_current_value_is_unknown() -> None:
-    unknown = MetricBar(name="packets", current="unknown", target="100 per pod", level="", length=0.0)
-    assert row(hpa(pods_metric(100_000))).metrics == (unknown,)
-    assert row(hpa(pods_metric(100_000), status=Status(current_metrics=(MetricSpec(),)))).metrics == (unknown,)
+    (metric,) = row(hpa(pods_metric(100_000))).metrics
+    assert (metric.name, metric.current, metric.target) == ("packets", "unknown", "100 per pod")
+    assert (metric.level, metric.length) == ("", 0.0)
+    assert row(hpa(pods_metric(100_000), status=Status(current_metrics=(MetricSpec(),)))).metrics == (metric,)
 
 
 def test_value_of_an_earlier_spec_is_not_shown() -> None:

@@ -1,10 +1,10 @@
-"""The text of --ui-address."""
+"""The texts of --ui-address, and of URLs that pages link to."""
 
 from __future__ import annotations
 
 import pytest
 
-from kube.web.options import UIAddress
+from kube.web.options import UIAddress, external_url
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,16 @@ def test_address(text: str, host: str, port: int, is_loopback: bool) -> None:
 def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         UIAddress.parse(text)
+
+
+@pytest.mark.parametrize("text", ["https://metrics.example.com", "http://127.0.0.1:9090/", "https://a.example/path/"])
+def test_url_has_no_slash_at_its_end(text: str) -> None:
+    assert external_url(text) == text.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "metrics.example.com", "javascript:alert(1)", "http://", "http://[::1", "http://a?b"]
+)
+def test_text_that_is_no_url_to_link_to_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a URL such as"):
+        external_url(text)
