@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, TextIO
@@ -17,12 +16,11 @@ from typing import Final, TextIO
 import msgspec
 
 from autoscaler.core.model import HPA
-from kube.values.printable import printable
+from kube.values.printable import printable, printable_json
 from replay.load import metric_key
 from replay.results import Replayed, Step, sentence
 
 VERSION: Final = 1
-_CONTROL: Final = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069]")
 
 
 class Document:
@@ -115,8 +113,7 @@ class JSONDocument(Document):
         self._file.write("}\n")
 
     def _text(self, value: object) -> str:
-        """Return JSON in which no character could control a terminal."""
-        return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", self._encode(value).decode())
+        return printable_json(self._encode(value))
 
 
 class CSVDocument(Document):

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from autoscaler.core.status import rfc3339
 from kube.values.durations import format_duration
+from kube.values.printable import printable, printable_json
 from replay.tune.days import LEAST_DAYS
 from replay.tune.evaluation import Figures, total
 from replay.tune.goal import LEAST_GAIN, Objective
@@ -34,13 +35,13 @@ def text(tuned: Tuned) -> str:
     if tuned.winner is not None:
         lines += ["Each day, by the choice from the other days:", *_drawn(by_day(tuned)), ""]
     lines += [f"- {note}" for note in notes(tuned)]
-    comment = "\n".join(f"# {line}".rstrip() for line in lines)
+    comment = "\n".join(printable(f"# {line}".rstrip()) for line in lines)
     if tuned.recommended is not None:
         return f"{comment}\n{to_yaml(tuned.recommended.document)}"
     return f"{comment}\n"
 
 
-def json(tuned: Tuned) -> bytes:
+def json(tuned: Tuned) -> str:
     """Return the report as JSON."""
     specs = [
         {
@@ -68,7 +69,7 @@ def json(tuned: Tuned) -> bytes:
         "unseen": times,
         "specs": specs,
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2)) + "\n"
 
 
 def saved_pod_hours_interval(tuned: Tuned) -> tuple[float, float] | None:

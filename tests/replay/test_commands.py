@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import functools
 import json
 import logging
 import subprocess
@@ -19,7 +20,9 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from autoscaler.cli import main
+from autoscaler.commands import debug_client
 from autoscaler.core.config import Config
+from kube.api.client import ClientSettings, KubeClient
 from playground.prometheus import PrometheusServer
 from replay.flags import Moment
 from replay.hpa_files import read_hpa_file
@@ -476,6 +479,36 @@ async def test_text_of_a_server_does_not_control_the_terminal(hpa: Path) -> None
     assert result.exit_code == 1
     assert result.stderr.rstrip("\n").isprintable()
     assert "owned" in result.stderr
+
+
+async def test_response_in_drops_ends_at_the_deadline(
+    hpa: Path, load: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte would extend a timeout of the connection; see also test_range_client."""
+    monkeypatch.setattr(debug_client, "_TIMEOUT_SECONDS", 0.1)
+    connect = functools.partial(KubeClient.connect, settings=ClientSettings(request_seconds=0.1))
+    monkeypatch.setattr(KubeClient, "connect", connect)
+
+    async def drip(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" ")
+            await asyncio.sleep(0.005)
+
+    async with scripted_server() as server:
+        path = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers/web"
+        server.handlers = dict.fromkeys((path, "/debug/decisions/shop/web"), drip)
+        kept = await asyncio.to_thread(replay, "--hpa", hpa, "--server", server.url)
+        flags = ["--kubeconfig", str(server.kubeconfig(tmp_path)), "--csv", str(load)]
+        cluster = await asyncio.to_thread(replay, "--hpa", "shop/web", *flags)
+    assert (kept.exit_code, kept.stderr) == (
+        1,
+        f"Error: {server.url}/debug/decisions/shop/web: no response within 0.1s\n",
+    )
+    assert cluster.exit_code == 1
+    assert "Error: HPA shop/web: the API server's response is too large to be read in time: " in cluster.stderr
+    assert cluster.stderr.count("\n") == 1
 
 
 def test_time_until_ready_is_asked_for_or_measured(hpa: Path, load: Path, tmp_path: Path) -> None:

@@ -47,10 +47,18 @@ def waves(days: float, *, surges_from: float = math.inf) -> list[float]:
     return values
 
 
-def tuned_on(values: list[float], *, goal: Goal | None = None, jobs: int = 1, **options: Any) -> Tuned:
+def tuned_on(
+    values: list[float],
+    *,
+    goal: Goal | None = None,
+    jobs: int = 1,
+    annotations: dict[str, str] | None = None,
+    **options: Any,
+) -> Tuned:
+    document = hpa_document(pods_metric(average="50"), max_replicas=40, annotations=annotations)
     load = load_of(rps=values, step_ms=STEP_MS)
     all_options = TuneOptions(goal=goal or Goal(), fields=["target"], jobs=jobs, **options)
-    return tune(parse_hpa_document(HPA, "hpa.yaml"), load, CAPACITY, all_options)
+    return tune(parse_hpa_document(document, "hpa.yaml"), load, CAPACITY, all_options)
 
 
 @pytest.fixture
@@ -83,6 +91,19 @@ def test_recommendation_says_what_gets_worse() -> None:
     assert given.scale_events != found.scale_events
     verb = "rise" if found.scale_events > given.scale_events else "fall"
     assert f"scale events {verb} from {given.scale_events} to {found.scale_events}, flaps" in printed
+
+
+def test_text_of_an_hpa_does_not_control_the_terminal() -> None:
+    control = "\x1b]0;owned\x07\x9b2J\u202e"
+    tuned = tuned_on(waves(5), goal=Goal(max_overload=0.02), annotations={"example.com/note": control})
+    assert tuned.recommended is not None
+    tuned = replace(tuned, name=control)
+    for printed in (report.text(tuned), report.json(tuned)):
+        assert "owned" in printed
+        assert printed.replace("\n", "").isprintable()
+        annotated = yaml.safe_load(printed)
+        annotated = annotated.get("recommended", annotated)
+        assert annotated["metadata"]["annotations"] == {"example.com/note": control}
 
 
 def test_each_day_is_shown() -> None:
