@@ -121,6 +121,7 @@ def _replicas_traces(replayed: Replayed, index: int, *, axis: str) -> list[dict[
     if index < 0:
         line["line"]["dash"] = "dot"
         return [line]
+    line["hoverinfo"] = "skip"  # its corners are the decisions, and plotly.js would prefer them to the marks
     decisions = {
         "type": "scatter",
         "mode": "markers",

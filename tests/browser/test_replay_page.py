@@ -47,8 +47,8 @@ async def test_page_draws_its_charts_without_any_address(tab: Tab, tmp_path: Pat
     assert await tab.texts(".legendtext") == ["load", "reality", "shop/web-70", "shop/web-90", "overload", "no metrics"]
     decisions = sum(len(each.scales) for each in comparison.replays)
     assert len(await tab.texts(".points path.point")) == decisions > 10
-    assert await tab.texts("thead th") == ["", "reality", "shop/web-70", "shop/web-90"]
-    assert len(await tab.texts("tbody tr")) == 11
+    assert await tab.texts(":nth-match(table, 1) thead th") == ["", "reality", "shop/web-70", "shop/web-90"]
+    assert len(await tab.texts(":nth-match(table, 1) tbody tr")) == 11
     assert "time (UTC)" in await tab.texts(".xtitle")
     assert any("a new pod is ready after 30s" in text for text in await tab.texts("li"))
 
