@@ -96,10 +96,11 @@ def _failures_once(findings: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def paused_findings(paused: Iterable[tuple[str, Pause]]) -> list[Finding]:
-    """Return a finding per rule whose requests a running adapter does not coalesce at the moment."""
+    """Return a finding per rule whose requests a running adapter cannot coalesce at the moment."""
     return [
         warning("merging-paused", rule, f"requests are sent alone for a while: {why.text}")
         for rule, why in sorted(set(paused), key=lambda one: (one[0], one[1].value))
+        if why.is_problem
     ]
 
 

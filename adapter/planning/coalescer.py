@@ -60,6 +60,11 @@ class Pause(enum.Enum):
         """The reason in words."""
         return _REASONS[self]
 
+    @property
+    def is_problem(self) -> bool:
+        """True if a change of the rule could end it. That few requests are cheaper alone is no fault of a rule."""
+        return self is not Pause.COST
+
 
 _REASONS = {
     Pause.COST: "the coalesced query costs more than it saves",

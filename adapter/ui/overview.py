@@ -74,7 +74,7 @@ class RuleRow:
     @property
     def has_problem(self) -> bool:
         """It cannot be listed, or has findings."""
-        return bool(self.failure or self.errors or self.warnings or self.paused) or not self.listed
+        return bool(self.failure or self.errors or self.warnings) or not self.listed
 
 
 class Overview:

@@ -74,7 +74,7 @@ async def rule_view(sources: Sources, reports: Reports, key: str, *, text: str, 
             "written": rule_yaml(entry),
             "has_headers": "headers" in entry,
             "figures": rule_figures(sources.telemetry).get(key, RuleFigures()),
-            "paused": sorted({why.text for one, why in paused if one == key}),
+            "paused": sorted({why for one, why in paused if one == key}, key=lambda why: why.value),
             "age": None if listed_at is None else sources.clock() - listed_at,
             "links": True,
         }

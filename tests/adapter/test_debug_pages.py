@@ -93,12 +93,12 @@ async def test_local_clients_read_the_configuration_only_without_credentials(
             assert (await adapter.request(path, headers={"Host": host}, method="POST")).status == 405
 
 
-async def test_paused_merging_is_a_finding_on_the_debug_page(tmp_path: Path) -> None:
+async def test_paused_merging_is_a_finding_on_the_debug_page_unless_it_is_for_its_cost(tmp_path: Path) -> None:
     async with env(tmp_path, ALL_FOUND) as opened:
-        paused = [("rules[0]", Pause.COST), ("rules[0]", Pause.COST)]
+        paused = [("rules[0]", Pause.FAILURE), ("rules[0]", Pause.FAILURE), ("rules[1]", Pause.COST)]
         pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), opened.rule_objects, paused=lambda: paused)
         report = await pages.respond(("rules",), Query.parse("examples=0"))
     assert isinstance(report, Report)
     [finding] = report.findings
     assert (finding.code, finding.where) == ("merging-paused", "rules[0]")
-    assert finding.message == "requests are sent alone for a while: the coalesced query costs more than it saves"
+    assert finding.message == "requests are sent alone for a while: the coalesced query fails"
