@@ -6,7 +6,7 @@ import click
 
 from autoscaler.commands.explain import explain as explain_decisions
 from kubectl_milliscale.flags import autoscaler_namespace_option, borrow_flags, namespaced_kubectl_options
-from kubectl_milliscale.hpas import find_apis
+from kubectl_milliscale.hpas import find_apis, split_names
 from kubectl_milliscale.kubectl import Kubectl
 from kubectl_milliscale.pods import pod_with_decisions
 
@@ -27,6 +27,7 @@ def explain(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, last: int
       kubectl milliscale explain web -n shop
       kubectl milliscale explain web -n shop --last 5
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    kubectl, (name,) = split_names(kubectl, [name])
     namespace = kubectl.namespace()
     find_apis(kubectl, namespace, name)
     with (

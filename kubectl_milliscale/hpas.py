@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import click
 
 from autoscaler.core.model import HPA, HPA_APIS, HPAApi
 from autoscaler.objects.hpa import track_hpa
@@ -22,6 +25,29 @@ class Selection:
     namespace: str
     selector: str = ""
     names: frozenset[str] = frozenset()
+
+
+def split_names(kubectl: Kubectl, names: Iterable[str]) -> tuple[Kubectl, list[str]]:
+    """Return the names of HPAs that are given as NAME or NAMESPACE/NAME, and kubectl with their namespace.
+
+    Raises:
+        click.UsageError: they are of several namespaces.
+    """
+    pairs = [name.rpartition("/") for name in names]
+    namespaces = {namespace for namespace, _, _ in pairs if namespace}
+    if kubectl.given_namespace and namespaces:
+        namespaces.add(kubectl.given_namespace)
+    if len(namespaces) > 1 or (namespaces and not all(slash or kubectl.given_namespace for _, slash, _ in pairs)):
+        raise click.UsageError("name HPAs of one namespace")
+    if namespaces:
+        kubectl = replace(kubectl, given_namespace=namespaces.pop())
+    return kubectl, [name for _, _, name in pairs]
+
+
+def not_found(namespace: str, name: str) -> KubectlError:
+    """Return the error about an HPA that does not exist, in the words of kubectl."""
+    missing = f'horizontalpodautoscalers.autoscaling "{name}" not found in namespace {namespace}'
+    return KubectlError(f"Error from server (NotFound): {missing}")
 
 
 def list_hpas(kubectl: Kubectl, wanted: Selection) -> list[HPA]:
@@ -47,16 +73,14 @@ def find_apis(kubectl: Kubectl, namespace: str, name: str) -> list[HPAApi]:
         KubectlError: none has, or they cannot be read.
     """
     found: list[HPAApi] = []
-    missing: KubectlError | None = None
     for api in HPA_APIS:
         try:
             kubectl.get(api.path(namespace, name))
         except KubectlError as error:
             if not error.is_not_found:
                 raise
-            missing = missing or error
         else:
             found.append(api)
-    if not found and missing is not None:
-        raise missing
+    if not found:
+        raise not_found(namespace, name)
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ from kube.api.config import own_namespace
 
 _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
 _NO_CONTEXT: Final = "current-context must exist"
+_UNAUTHORIZED: Final = "(Unauthorized)"
 _STOP_SECONDS: Final = 5.0
 
 
@@ -58,6 +60,8 @@ class Kubectl:
         with self._start(*arguments, stderr=subprocess.PIPE) as child:
             output, errors = child.communicate()
         if child.returncode != 0:
+            if _UNAUTHORIZED in errors:
+                errors = f"{errors.strip()}: {self._credentials()}"
             raise KubectlError(errors.strip() or f"error: kubectl ended with exit status {child.returncode}")
         return output
 
@@ -121,6 +125,17 @@ class Kubectl:
             path = Path(folder, "config")
             path.write_text(text)
             yield path
+
+    def _credentials(self) -> str:
+        """Return which server refused which user of which kubeconfig."""
+        names = "{.clusters[0].cluster.server} refused user {.contexts[0].context.user}"
+        try:
+            who = self.run("config", "view", "--minify", "-o", f"jsonpath={names}")
+        except KubectlError:
+            who = "the server refused the user"
+        given = [flag.partition("=")[2] for flag in self.flags if flag.startswith("--kubeconfig=")]
+        file = (given or [os.environ.get("KUBECONFIG") or "~/.kube/config"])[0]
+        return f"{who} of kubeconfig {file}"
 
     @contextlib.contextmanager
     def _start(self, *arguments: str, stderr: int) -> Iterator[subprocess.Popen[str]]:

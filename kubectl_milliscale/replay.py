@@ -15,7 +15,7 @@ from kubectl_milliscale.flags import (
     borrow_flags,
     namespaced_kubectl_options,
 )
-from kubectl_milliscale.hpas import find_apis
+from kubectl_milliscale.hpas import find_apis, split_names
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 from kubectl_milliscale.pods import pod_with_decisions
 from kubectl_milliscale.running_config import fill_in_autoscaler, fill_in_prometheus, is_given
@@ -70,6 +70,7 @@ def replay(
       kubectl milliscale replay web -n shop -f changed.yaml
       kubectl milliscale replay web -n shop -f changed.yaml --from 2w --html replay.html
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    kubectl, (name,) = split_names(kubectl, [name])
     namespace = kubectl.namespace()
     find_apis(kubectl, namespace, name)
     values = {**flags, "hpas": (_reference(namespace, name), *(HPAReference(path=file) for file in files))}
@@ -106,6 +107,7 @@ def tune(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, adapter_name
     Examples:
       kubectl milliscale tune web -n shop --capacity 100 --from 4w --html tune.html
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    kubectl, (name,) = split_names(kubectl, [name])
     namespace = kubectl.namespace()
     find_apis(kubectl, namespace, name)
     values = {**flags, "hpas": (_reference(namespace, name),)}

@@ -20,7 +20,7 @@ from rich.text import Text
 from autoscaler.core.model import HPA
 from kubectl_milliscale.decisions import Decisions, DesiredReplicas
 from kubectl_milliscale.flags import TEXT, autoscaler_namespace_option, namespaced_kubectl_options
-from kubectl_milliscale.hpas import Selection, list_hpas
+from kubectl_milliscale.hpas import Selection, list_hpas, not_found, split_names
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 from kubectl_milliscale.table import StatusRow, document, plain_lines, table
 
@@ -78,8 +78,9 @@ def status(
         raise click.UsageError("--watch needs a terminal; `kubectl get hpa --watch` prints changes as lines")
     # Invalid HPAs are shown as such.
     logging.getLogger("autoscaler").addHandler(logging.NullHandler())
+    kubectl, names_there = split_names(kubectl, names)
     namespace = "" if all_namespaces else kubectl.namespace()
-    wanted = Selection(namespace=namespace, selector=selector, names=frozenset(names))
+    wanted = Selection(namespace=namespace, selector=selector, names=frozenset(names_there))
     with contextlib.closing(
         Decisions(kubectl, autoscaler_namespace=autoscaler_namespace, namespace=namespace)
     ) as decisions:
@@ -102,8 +103,7 @@ def _check_found(found: Sequence[HPA], wanted: Selection) -> None:
     """Raise KubectlError for a name that no HPA has; say so if there is none at all."""
     missing = wanted.names - {hpa.name for hpa in found}
     if missing and wanted.namespace:
-        name = min(missing)
-        raise KubectlError(f'Error from server (NotFound): horizontalpodautoscalers.autoscaling "{name}" not found')
+        raise not_found(wanted.namespace, min(missing))
     if not found:
         click.echo(f"No resources found{f' in {wanted.namespace} namespace.' * bool(wanted.namespace)}", err=True)
 

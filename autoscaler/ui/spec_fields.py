@@ -45,7 +45,7 @@ def target_of(spec: MetricSpec) -> Target | None:
         )
     if isinstance(source, ResourceMetric):
         percent = "" if target.average_utilization is None else str(target.average_utilization)
-        return Target(field="averageUtilization", present=percent, what="% of requests", parse=parse_integer)
+        return Target(field="averageUtilization", present=percent, what="% of requests", parse=parse_percent)
     return Target(field="value", present=str(target.value or ""), what="value", parse=parse_quantity)
 
 
@@ -108,6 +108,22 @@ def parse_integer(text: str) -> int:
     if abs(int(text)) > _MAX_INTEGER:
         raise ValueError(f"write a whole number up to {_MAX_INTEGER}")
     return int(text)
+
+
+def parse_percent(text: str) -> int:
+    """Parse a whole number of percent: 80, or 80%."""
+    return parse_integer(text.removesuffix("%").rstrip())
+
+
+def parse_seconds(text: str) -> int:
+    """Parse whole seconds: 300, or a duration such as 5m."""
+    try:
+        seconds = parse_duration(text)
+    except DurationError:
+        return parse_integer(text)
+    if not seconds.is_integer() or seconds > _MAX_INTEGER:
+        raise ValueError("write whole seconds, such as 300 or 5m")
+    return int(seconds)
 
 
 def parse_quantity(text: str) -> str:

@@ -23,6 +23,7 @@ from autoscaler.ui.spec_fields import (
     parse_behavior,
     parse_capacity,
     parse_integer,
+    parse_seconds,
     parse_startup,
     target_of,
     to_yaml,
@@ -228,12 +229,12 @@ class _Reader:
         if window and isinstance(rules := behavior.setdefault("scaleDown", {}), dict):
             if rules.get(_WINDOW) is not None:
                 self._errors["behavior"] = [f"{_WINDOW} of scaleDown has a field of its own: write it there only"]
-            self._set(rules, _WINDOW, window, "down.window", parse_integer)
+            self._set(rules, _WINDOW, window, "down.window", parse_seconds)
         if behavior:
             self._document["spec"]["behavior"] = behavior
         yield Field(
             name="down.window",
-            label="Stabilization window of scale down, seconds",
+            label="Stabilization window of scale down, seconds or such as 5m",
             value=window,
             paths=[f"spec.behavior.scaleDown.{_WINDOW}"],
             placeholder=format_duration(self._effective.downscale_stabilization_ms / 1000),

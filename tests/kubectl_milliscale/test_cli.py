@@ -136,4 +136,34 @@ def test_name_that_no_hpa_has_is_not_found(commands: Path) -> None:
     install_kubectl(commands, f"{CONFIG}echo '{EMPTY_LIST}'")
     result = invoke("status", "web")
     assert result.exit_code == 1
-    assert result.output == 'Error from server (NotFound): horizontalpodautoscalers.autoscaling "web" not found\n'
+    missing = 'Error from server (NotFound): horizontalpodautoscalers.autoscaling "web" not found in namespace'
+    assert result.output == f"{missing} shop\n"
+    assert invoke("status", "mail/web").output == f"{missing} mail\n"
+
+
+@pytest.mark.parametrize("command", ["status", "explain", "replay", "tune"])
+def test_names_may_have_their_namespace(command: str, commands: Path) -> None:
+    asked = "/apis/autoscaling/v2/namespaces/mail/horizontalpodautoscalers"
+    install_kubectl(commands, f"{CONFIG}case \"$*\" in *{asked}*) echo 'error: asked mail' >&2; exit 1;; esac; exit 7")
+    for arguments in (["mail/web"], ["mail/web", "--namespace=mail"], ["web", "-n", "mail"]):
+        assert invoke(command, *arguments).output == "error: asked mail\n", arguments
+    result = invoke(command, "mail/web", "--namespace=shop")
+    assert (result.exit_code, "name HPAs of one namespace" in result.output) == (2, True)
+
+
+def test_names_of_several_namespaces_are_refused(commands: Path) -> None:
+    install_kubectl(commands, "exit 7")
+    for names in (["mail/web", "shop/web"], ["mail/web", "web"]):
+        assert "name HPAs of one namespace" in invoke("status", *names).output
+
+
+def test_refused_credentials_are_named(commands: Path) -> None:
+    refused = "echo 'error: You must be logged in to the server (Unauthorized)' >&2; exit 1"
+    install_kubectl(
+        commands, f'case "$*" in *config\ view*) printf "https://k:6443 refused user jane";; *) {refused};; esac'
+    )
+    result = invoke("status", "-A", "--kubeconfig=/some/config")
+    assert result.output == (
+        "error: You must be logged in to the server (Unauthorized): "
+        "https://k:6443 refused user jane of kubeconfig /some/config\n"
+    )

@@ -207,9 +207,12 @@ async def test_status_without_a_pod_of_the_autoscaler_shows_the_hpas_with_a_note
 
 
 async def test_errors_are_in_the_words_of_kubectl(environment: Environment) -> None:
-    missing = 'Error from server (NotFound): horizontalpodautoscalers.autoscaling "absent" not found\n'
+    missing = (
+        'Error from server (NotFound): horizontalpodautoscalers.autoscaling "absent" not found in namespace default\n'
+    )
     for command in ("status", "explain", "replay", "tune"):
         assert (await environment.milliscale(command, "absent", fails=True)).errors == missing
+    assert (await environment.milliscale("explain", "default/absent", "-ndefault", fails=True)).errors == missing
     none = await environment.milliscale("status", "-n", "empty")
     assert (none.output, none.errors) == ("", "No resources found in empty namespace.\n")
     context = await environment.milliscale("status", "--context", "absent", fails=True)

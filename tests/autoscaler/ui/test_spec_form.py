@@ -119,6 +119,14 @@ def test_each_field_changes_the_spec() -> None:
     assert form.changed.spec == spec
 
 
+def test_percent_signs_and_durations_are_understood() -> None:
+    hpa = hpa_of(cpu_metric(60))
+    written = submitted(hpa, target__0="70 %", down__window="5m")
+    assert written.errors == []
+    assert written.changed is not None
+    assert written.changed.spec == submitted(hpa, target__0="70", down__window="300").changed.spec  # type: ignore[union-attr]
+
+
 def test_one_field_of_behavior_leaves_the_others_to_the_defaults() -> None:
     form = submitted(hpa_of(), down__window="60")
     assert form.document["spec"]["behavior"] == {"scaleDown": {"stabilizationWindowSeconds": 60}}
@@ -185,7 +193,8 @@ def test_assumptions_are_read() -> None:
         ("target.0", "-5", 'spec.metrics[0].pods.target.averageValue: Invalid value: "-5": must be positive'),
         ("target.0", "lots", "write a quantity such as 100 or 500m: quantities must match the regular expression"),
         ("target.1", "0", "must be greater than 0"),
-        ("target.1", "50%", "write a whole number"),
+        ("target.1", "half%", "write a whole number"),
+        ("down.window", "1.5s", "write whole seconds, such as 300 or 5m"),
         ("down.window", "3601", "Invalid value: 3601: must be less than or equal to 3600"),
         ("behavior", "scaleUp: {tolerance: -0.1}", "spec.behavior.scaleUp.tolerance"),
         ("behavior", 'scaleUp: {tolerance: "-0.1"}', 'scaleUp.tolerance: Invalid value: "-100m": must be greater than'),
