@@ -25,7 +25,7 @@ from playground.pod_discovery import PodDiscovery
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer
-from playground.scenario import APPLICATIONS, HPAS, NAMESPACE, RULES
+from playground.scenario import APPLICATIONS, HPAS, NAMESPACE, RULES, SHOWCASE
 from playground.tasks import background
 from playground.workload import Workload
 
@@ -37,6 +37,13 @@ METRIC_PATHS: Final = (
 """The metrics of the three HPAs."""
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
+_SHOWCASE: Final = (
+    *(_ROOT / "manifests" / "crds" / "metric-rules" / f"{name}.yaml" for name in ("metricrules", "clustermetricrules")),
+    *(_ROOT / "manifests" / "components" / "metric-rules" / f"{name}.yaml" for name in ("rbac", "users")),
+    SHOWCASE,
+)
+"""The CustomResourceDefinitions and the rights for the adapter's --metric-rules, and what uses them."""
+_HPA: Final = "HorizontalPodAutoscaler"
 _START_TIMEOUT: Final = 60.0
 _POLL: Final = 0.1
 
@@ -84,8 +91,16 @@ class Bundle:
 
 
 @asynccontextmanager
-async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) -> AsyncIterator[Bundle]:
+async def run_bundle(
+    folder: Path, *, load: Load, timing: Timing | None = None, showcase: bool = False
+) -> AsyncIterator[Bundle]:
     """Start everything in `folder`; the HPAs are created last, once their metrics have values.
+
+    Args:
+        folder: for all files.
+        load: of the applications.
+        timing: the intervals.
+        showcase: create the objects of `SHOWCASE`, too, and let the adapter serve MetricRules.
 
     Raises:
         PlaygroundError: the message says what failed, or what to do.
@@ -105,6 +120,8 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
 
         manifests = await Manifests.render(kubectl)
         await apply(client, manifests.rights)
+        more = [entry for path in _SHOWCASE if showcase for entry in await read_objects(path)]
+        await apply(client, [entry for entry in more if entry["kind"] not in ("MetricRule", _HPA)])
         adapter_port, adapter_ui_port = free_port(), free_port()
         autoscaler_port, autoscaler_ui_port = free_port(), free_port()
         flags: dict[Process, list[str]] = {
@@ -120,6 +137,8 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
                 namespace=manifests.account("autoscaler").namespace,
             ),
         }
+        if showcase:
+            flags["adapter"] += ["--metric-rules", "--tenant-label=namespace"]
         processes = {}
         for process, arguments in flags.items():
             account, kubeconfig = manifests.account(process), _kubeconfig(folder, process)
@@ -144,10 +163,11 @@ async def run_bundle(folder: Path, *, load: Load, timing: Timing | None = None) 
         # Registered once it listens: the API server checks a server that failed only seconds later.
         await _until_listening(bundle, "adapter", adapter_port)
         await apply(client, manifests.registration(port=adapter_port))
+        await apply(client, [entry for entry in more if entry["kind"] == "MetricRule"])
         await _until_measured(bundle)
         await _until_listening(bundle, "autoscaler", autoscaler_ui_port)
         await _until_listening(bundle, "adapter", adapter_ui_port)
-        await apply(client, await read_objects(HPAS))
+        await apply(client, [*await read_objects(HPAS), *(entry for entry in more if entry["kind"] == _HPA)])
         yield bundle
 
 

@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.live import Live
 
 from playground.binaries import Program, find_async, is_installed
-from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
+from playground.bundle import Bundle, Timing, run_bundle
 from playground.errors import PlaygroundError
 from playground.recording import REPLAYED_HPA, replay_recording
-from playground.scenario import NAMESPACE, demo_load, wave_of
+from playground.scenario import NAMESPACE, SWINGING, showcase_load, wave_of
 from playground.scoreboard import Scoreboard, Standing
 from playground.screen import Picture, Row, draw, event_line, plain_lines, summary
 from playground.tasks import background
@@ -92,8 +92,8 @@ async def _demo(*, seconds: float | None, period: float, folder: Path, console: 
         await find_async(program)
     console.print("starting the cluster, Prometheus, the adapter and the autoscaler ...")
     timing = Timing()
-    async with run_bundle(folder, load=demo_load(period=period), timing=timing) as bundle:
-        scoreboard = Scoreboard(bundle.client, NAMESPACE)
+    async with run_bundle(folder, load=showcase_load(period=period), timing=timing, showcase=True) as bundle:
+        scoreboard = Scoreboard(bundle.client, NAMESPACE, swinging=SWINGING)
         async with background(scoreboard.run()):
             await scoreboard.wait_synced()
             started = time.time()
@@ -111,7 +111,7 @@ async def _demo(*, seconds: float | None, period: float, folder: Path, console: 
                 await show(bundle, scoreboard, seconds=seconds, console=console)
             finally:
                 console.print()
-                console.print(summary(scoreboard.standings))
+                console.print(summary(scoreboard.swinging))
                 if not isinstance(sys.exception(), Exception):  # its time is over, or a signal ended it
                     await _replay(bundle, timing, start=started, folder=folder, console=console)
         if scoreboard.all_swung:
@@ -162,6 +162,8 @@ def _picture(bundle: Bundle, scoreboard: Scoreboard, seconds: float | None) -> P
 
     def row(standing: Standing) -> Row:
         wave = wave_of(bundle.workload.load, standing.hpa.target)
+        if wave is None:
+            return Row(standing, load=None, history=())
         times = [elapsed - wave.period * age / _HISTORY for age in reversed(range(_HISTORY))]
         return Row(standing, load=wave.rate(elapsed), history=[wave.rate(time) if time >= 0 else 0 for time in times])
 
@@ -182,12 +184,15 @@ def _addresses(bundle: Bundle) -> list[str]:
 
 
 def _commands(bundle: Bundle) -> list[str]:
-    kubectl = [str(bundle.kubectl), f"--kubeconfig={bundle.kubeconfig}"]
-    milliscale = str(Path(sys.executable).with_name("milliscale"))
+    folders = [Path(sys.executable).parent]  # of milliscale, and of kubectl-milliscale, which kubectl finds on PATH
+    if shutil.which("kubectl") is None:
+        folders.append(bundle.kubectl.parent)
+    path = ":".join(shlex.quote(str(folder)) for folder in folders)
     return [
-        "  " + shlex.join([milliscale, "explain", f"{NAMESPACE}/{REPLAYED_HPA}", f"--kubeconfig={bundle.kubeconfig}"]),
-        "  " + shlex.join([*kubectl, "get", "--raw", METRIC_PATHS[0]]),
-        "  " + shlex.join([*kubectl, "get", "hpa,deployments,pods"]),
+        f"  export KUBECONFIG={shlex.quote(str(bundle.kubeconfig))} PATH={path}:$PATH",
+        f"  milliscale explain {NAMESPACE}/typo",
+        "  kubectl get hpa,metricrules",
+        f"  milliscale replay --hpa={NAMESPACE}/{REPLAYED_HPA} --server={bundle.autoscaler_url}",
     ]
 
 

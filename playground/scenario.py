@@ -20,8 +20,13 @@ APPLICATIONS: Final = _DATA / "applications.yaml"
 """The Deployments and the Service."""
 HPAS: Final = _DATA / "hpas.yaml"
 """The HorizontalPodAutoscalers, each with the name of its Deployment."""
+SWINGING: Final = ("router", "shop", "worker")
+"""Their names. Each scales up and down in a period of the load."""
 RULES: Final = _DATA / "rules.yaml"
 """The adapter's rules."""
+
+SHOWCASE: Final = _DATA / "showcase.yaml"
+"""What only the demo has: further Deployments, each with an HPA of its name, and MetricRules."""
 
 _QUEUE: Final = "orders"
 _PACKETS_PER_REQUEST: Final = 8.0
@@ -46,8 +51,18 @@ def demo_load(*, period: float) -> Load:
     )
 
 
-def wave_of(load: Load, application: str) -> Wave:
-    """Return the rate of an application's traffic, or of its queue."""
+def showcase_load(*, period: float) -> Load:
+    """Return the load of the three applications, and of those in SHOWCASE that have some."""
+    load = demo_load(period=period)
+    more = {
+        "typo": Traffic(wave=Wave(low=60, high=340, period=period), counters={"packets_total": 1}),
+        "busy": Traffic(wave=Wave(low=900, high=900, period=period), counters={"packets_total": 1}),
+    }
+    return Load(traffic={**load.traffic, **more}, backlogs=load.backlogs)
+
+
+def wave_of(load: Load, application: str) -> Wave | None:
+    """Return the rate of an application's traffic, or of its queue; None if it has neither."""
     if application in load.traffic:
         return load.traffic[application].wave
-    return next(backlog.wave for backlog in load.backlogs.values() if backlog.workers == application)
+    return next((backlog.wave for backlog in load.backlogs.values() if backlog.workers == application), None)

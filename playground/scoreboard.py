@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,8 +47,10 @@ class Standing:
 class Scoreboard:
     """Watches the HPAs of a namespace, their Deployments and events while `run` runs."""
 
-    def __init__(self, client: KubeClient, namespace: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str, *, swinging: Collection[str]) -> None:
+        """`swinging` are the names of the HPAs that are to scale up and down."""
         self._namespace = namespace
+        self._swinging = swinging
         self._tallies: defaultdict[str, Tally] = defaultdict(Tally)  # by the Deployment's name
         hpas = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
         deployments = f"/apis/apps/v1/namespaces/{namespace}/deployments"
@@ -58,7 +61,7 @@ class Scoreboard:
         self.events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
         """The last events, in order of arrival."""
         self.events_seen = 0
-        """The number of all events."""
+        """The number of all events, without repeated failures."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -82,10 +85,15 @@ class Scoreboard:
         return found
 
     @property
+    def swinging(self) -> list[Standing]:
+        """The standings of the HPAs that are to scale up and down."""
+        return [standing for standing in self.standings if standing.hpa.name in self._swinging]
+
+    @property
     def all_swung(self) -> bool:
-        """True if there are HPAs, and each has scaled up and down."""
-        standings = self.standings
-        return bool(standings) and all(standing.tally.swung for standing in standings)
+        """True if each of them has scaled up and down."""
+        swung = [standing.tally.swung for standing in self.swinging]
+        return len(swung) == len(self._swinging) and all(swung)
 
     def _hpa_changed(self, _key: Key, _old: Hpa | None, new: Hpa | None) -> None:
         if new is not None and new.value:
@@ -105,8 +113,9 @@ class Scoreboard:
             tally.lowest = min(tally.lowest, new.replicas)
             tally.highest = max(tally.highest, new.replicas)
 
-    def _event_came(self, _key: Key, _old: Event | None, new: Event | None) -> None:
-        if new is not None:
+    def _event_came(self, _key: Key, old: Event | None, new: Event | None) -> None:
+        # A failure is repeated with each reconciliation.
+        if new is not None and (old is None or not new.reason.startswith("Failed")):
             self.events.append(new)
             self.events_seen += 1
 

@@ -25,10 +25,10 @@ _TEXT_COLUMNS: Final = {"HPA", "", "metric", "replicas"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An HPA's standing, its load in units per second now, and before (oldest first)."""
+    """An HPA's standing, and its load in units per second now (None: it has none) and before, oldest first."""
 
     standing: Standing
-    load: float
+    load: float | None
     history: Sequence[float]
 
 
@@ -50,7 +50,7 @@ def draw(picture: Picture) -> RenderableType:
         hpa, tally = row.standing.hpa, row.standing.tally
         table.add_row(
             Text(hpa.name, "bold"),
-            f"{row.load:.0f}/s",
+            _rate(row),
             Text(_spark(row.history), "cyan"),
             hpa.metric,
             f"{_decimal(hpa.value)} / {_decimal(hpa.goal)}",
@@ -70,14 +70,15 @@ def draw(picture: Picture) -> RenderableType:
 
 
 def plain_lines(picture: Picture) -> list[str]:
-    """Return a line per HPA."""
+    """Return a line per HPA. Of a problem it has the reason; its event has the rest."""
     lines = []
     for row in picture.rows:
         hpa, deployment = row.standing.hpa, row.standing.deployment
         lines.append(
-            f"{picture.elapsed:4.0f} s  {hpa.name:8} load {row.load:.0f}/s, "
+            f"{picture.elapsed:4.0f} s  {hpa.name:8} load {_rate(row)}, "
             f"{hpa.metric} {_decimal(hpa.value)} of {_decimal(hpa.goal)}, "
-            f"{deployment.replicas} replicas, {deployment.ready} ready" + (f"; {hpa.problem}" if hpa.problem else "")
+            f"{deployment.replicas} replicas, {deployment.ready} ready"
+            + (f"; {hpa.problem.partition(':')[0]}" if hpa.problem else "")
         )
     return lines
 
@@ -110,6 +111,10 @@ def _table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="left" if heading in _TEXT_COLUMNS else "right", no_wrap=True)
     return table
+
+
+def _rate(row: Row) -> str:
+    return "-" if row.load is None else f"{row.load:.0f}/s"
 
 
 def _decimal(quantity: str) -> str:

@@ -20,7 +20,7 @@ from kube.values.quantity import Quantity
 from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
 from playground.install import apply
 from playground.recording import replay_recording
-from playground.scenario import HPAS, NAMESPACE, demo_load
+from playground.scenario import HPAS, NAMESPACE, SWINGING, demo_load
 from playground.scoreboard import Scoreboard
 from playground.tasks import background
 from replay.hpa_files import read_hpa_file
@@ -48,7 +48,7 @@ async def bundle(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bund
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scoreboard(bundle: Bundle) -> AsyncIterator[Scoreboard]:
-    scoreboard = Scoreboard(bundle.client, NAMESPACE)
+    scoreboard = Scoreboard(bundle.client, NAMESPACE, swinging=SWINGING)
     async with background(scoreboard.run()):
         await scoreboard.wait_synced()
         yield scoreboard

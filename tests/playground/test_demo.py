@@ -26,15 +26,16 @@ async def test_exit_status_is_0_if_every_hpa_scaled_up_and_down(
         paths = {"kubectl": tmp_path / "kubectl", "kubeconfig": tmp_path / "kubeconfig"}
         prometheus = SimpleNamespace(url="http://127.0.0.1:1")
         urls = {"autoscaler_ui_url": "http://127.0.0.1:2/", "adapter_ui_url": "http://127.0.0.1:3/"}
+        urls["autoscaler_url"] = "http://127.0.0.1:4"
         yield SimpleNamespace(
             client=None, workload=SimpleNamespace(elapsed=1.0), prometheus=prometheus, **paths, **urls
         )
 
     class Scoreboard:
         all_swung = swung
-        standings = ()
+        swinging = ()
 
-        def __init__(self, *_: object) -> None:
+        def __init__(self, *_: object, **__: object) -> None:
             pass
 
         async def run(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from kube.api.client import KubeClient
 from playground.apiserver import PlaygroundApiServer
 from playground.install import apply, read_objects
-from playground.scenario import APPLICATIONS, HPAS, NAMESPACE
+from playground.scenario import APPLICATIONS, HPAS, NAMESPACE, SWINGING
 from playground.scoreboard import Scoreboard
 from playground.tasks import background
 from tests.eventually import eventually
@@ -37,7 +37,7 @@ async def report(client: KubeClient, value: str) -> None:
 
 
 async def test_scale_ups_and_downs_are_counted(client: KubeClient) -> None:
-    scoreboard = Scoreboard(client, NAMESPACE)
+    scoreboard = Scoreboard(client, NAMESPACE, swinging=SWINGING)
     async with background(scoreboard.run()):
         await scoreboard.wait_synced()
 
@@ -57,24 +57,26 @@ async def test_scale_ups_and_downs_are_counted(client: KubeClient) -> None:
         assert not scoreboard.all_swung, "shop and worker stand still"
 
 
-async def test_events_are_in_order(client: KubeClient) -> None:
-    scoreboard = Scoreboard(client, NAMESPACE)
+async def test_events_are_in_order_and_failures_are_shown_once(client: KubeClient) -> None:
+    scoreboard = Scoreboard(client, NAMESPACE, swinging=SWINGING)
     async with background(scoreboard.run()):
         await scoreboard.wait_synced()
-        for number in range(3):
+        path = f"/api/v1/namespaces/{NAMESPACE}/events"
+        for number, reason in enumerate(("SuccessfulRescale", "FailedGetPodsMetric", "SuccessfulRescale")):
             event = {
                 "apiVersion": "v1",
                 "kind": "Event",
                 "metadata": {"name": f"router.{number}", "namespace": NAMESPACE},
                 "involvedObject": {"kind": "HorizontalPodAutoscaler", "name": "router", "namespace": NAMESPACE},
-                "reason": "SuccessfulRescale",
-                "message": f"New size: {number}",
+                "reason": reason,
+                "message": f"message {number}",
             }
-            await client.post(f"/api/v1/namespaces/{NAMESPACE}/events", event)
+            await client.post(path, event)
+            await client.patch(f"{path}/router.{number}", {"count": 2})
 
         async def all_came() -> bool:
-            return scoreboard.events_seen == 3
+            return scoreboard.events_seen == 5
 
         await eventually(all_came, within=10)
-        assert [event.message for event in scoreboard.events] == ["New size: 0", "New size: 1", "New size: 2"]
+        assert [event.message[-1] for event in scoreboard.events] == ["0", "0", "1", "2", "2"]
         assert scoreboard.events[0].about == "horizontalpodautoscaler/router"

@@ -52,7 +52,13 @@ def test_problem_of_an_hpa_is_shown() -> None:
     picture = replace(PICTURE, rows=[Row(replace(STANDING, hpa=hpa), load=0, history=[])])
     assert "- / 100" in printed(draw(picture))
     assert "router: FailedGetPodsMetric: unable to get metric packets_per_second" in printed(draw(picture))
-    assert "FailedGetPodsMetric" in plain_lines(picture)[0]
+    assert plain_lines(picture)[0].endswith("; FailedGetPodsMetric"), "the event has the message"
+
+
+def test_an_hpa_without_a_load_of_its_own_has_none() -> None:
+    picture = replace(PICTURE, rows=[Row(STANDING, load=None, history=[])])
+    assert "load -, packets_per_second" in plain_lines(picture)[0]
+    assert "/s" not in printed(draw(picture)).split("router", 1)[1].splitlines()[0]
 
 
 def test_unlimited_demo_shows_ctrl_c() -> None:
