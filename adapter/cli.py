@@ -17,6 +17,7 @@ from adapter.commands.flags import (
     ServeOptions,
     catalog_flags,
     debug_flag,
+    external_url_flag,
     kubernetes_flags,
     prometheus_flags,
     ui_flag,
@@ -108,6 +109,7 @@ def main() -> None:
 @option_group("auth", AuthOptions)
 @flag_section("Web pages flags")
 @ui_flag
+@external_url_flag
 @flag_section("Global flags")
 @setting_option(SETTINGS)
 @verbosity_option

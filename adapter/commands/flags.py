@@ -28,7 +28,7 @@ from kube.process.config_page import Flags
 from kube.process.flags import FILE, Parsed, bool_option, option_group
 from kube.serving.options import AuthOptions, ServingOptions
 from kube.values.durations import DURATION, POSITIVE_DURATION
-from kube.web.options import UIAddress
+from kube.web.options import UIAddress, external_url
 
 Command = Callable[..., None]
 """A function that click's decorators take and return."""
@@ -121,6 +121,7 @@ class ServeOptions:
     Attributes:
         debug_endpoints: "local" or "off", see `debug_flag`.
         ui_address: None for no pages.
+        prometheus_external_url: to which the pages link queries; None for no links.
         flags: those that are given.
     """
 
@@ -133,6 +134,7 @@ class ServeOptions:
     rule_objects: RuleObjectOptions = field(default_factory=RuleObjectOptions)
     debug_endpoints: str = "local"
     ui_address: UIAddress | None = None
+    prometheus_external_url: str | None = None
     settings: Settings = DEFAULTS
     flags: Flags = field(default_factory=dict)
 
@@ -394,4 +396,11 @@ ui_flag = click.option(
     help="HOST:PORT on which to serve web pages about rules and metrics. A loopback address, such as 127.0.0.1:8082 "
     "for kubectl port-forward: over HTTP, to everyone. Any other address: over TLS, to users who may get the path "
     "/debug/rules, with the certificate and the authentication of --secure-port.",
+)
+
+external_url_flag = click.option(
+    "--prometheus-external-url",
+    type=Parsed("url", external_url),
+    show_default="no links",
+    help="URL at which users open the Prometheus of --prometheus-url, to which the web pages link each query.",
 )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import yaml
 
 _HEADERS: Final = "headers"
+_NO_FRACTION: Final = 1000
+_TITLE_NAMES: Final = 2
+_TITLE_METRICS: Final = 100
+"""Of a rule that may have thousands, of a few names for many resources."""
 
 
 def rounded_age(seconds: float) -> int:
@@ -30,6 +35,23 @@ def age_text(seconds: float) -> str:
 def time_text(at: float) -> str:
     """Return a time in seconds since the epoch, as "2026-01-31 12:00:00 UTC"."""
     return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def value_text(quantity: str) -> str:
+    """Return a quantity for people: `585708m` is 585.7; others remain as they are."""
+    milli = quantity.removesuffix("m")
+    if milli == quantity or not milli.lstrip("-").isdigit():
+        return quantity
+    value = int(milli) / 1000
+    return f"{value:.4g}" if abs(value) < _NO_FRACTION else f"{value:.0f}"
+
+
+def rule_title(key: str, metrics: Iterable[str]) -> str:
+    """Return the names of a rule's first metrics; the rule's key if it has none."""
+    first = list(islice(metrics, _TITLE_METRICS))
+    names = list(dict.fromkeys(first))
+    more = " and more" if len(names) > _TITLE_NAMES or len(first) == _TITLE_METRICS else ""
+    return ", ".join(names[:_TITLE_NAMES]) + more or key
 
 
 def metric_target(metric: str) -> str:

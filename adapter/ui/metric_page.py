@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,11 +11,14 @@ from adapter.diagnosis.explain import Target, TargetError
 from adapter.diagnosis.probe import Selection
 from adapter.diagnosis.report import Explanation
 from adapter.ui.reports import Reports
+from adapter.ui.sources import ActiveRules
 from kube.api.status import StatusError
 from kube.security.request_info import Query
 from kube.values.selectors import LabelSelector, SelectorError
 from kube.web.live import View
 
+_OFFERED: Final = 1000
+"""Metrics in the list of the form's field."""
 _FIELDS: Final = ("metric", "namespace", "name", "labelSelector", "metricLabelSelector")
 
 
@@ -73,4 +77,16 @@ async def metric_view(reports: Reports, form: MetricForm) -> View:
             explanation = await reports.explanation(form.target, form.selection)
         except StatusError as error:
             problem = error.message
-    return View(values={"form": form, "explanation": explanation, "problem": problem})
+    active = reports.active()
+    server = next(
+        (one.prometheus for one in active.rules.all_rules if explanation and one.key == explanation.rule), None
+    )
+    values = {"form": form, "explanation": explanation, "problem": problem, "on_default_server": server == ""}
+    return View(values={**values, "metrics": _some_metrics(active)})
+
+
+def _some_metrics(active: ActiveRules) -> list[str]:
+    """Return metrics to choose from."""
+    custom = (str(source) for part in active.catalog.snapshot.parts for source in part)
+    names = (name if "/" in name else f"external/{name}" for name in custom)
+    return sorted(dict.fromkeys(itertools.islice(names, _OFFERED)))

@@ -14,7 +14,7 @@ from adapter.planning.coalescer import Pause
 from adapter.rules import AnyRule, Rule, ScheduleRule
 from adapter.rules.model import shortened
 from adapter.ui.figures import RuleFigures, rule_figures, server_figures
-from adapter.ui.formatting import element_id, rounded_age
+from adapter.ui.formatting import element_id, rounded_age, rule_title
 from adapter.ui.reports import Reports
 from adapter.ui.sources import ActiveRules, Sources
 from kube.api.status import StatusError, not_found
@@ -37,6 +37,7 @@ class RuleRow:
         short: it is a short rule or a schedule, which has no series.
         scheduled: it is a schedule.
         server: the name of its Prometheus; "" for the default one.
+        title: the names of its first metrics; without any, its key.
         series, metrics: how many names of series it finds, and metrics it makes.
         age: seconds since the last good list; None: there was none.
         failure: why the last list failed; "" if it did not.
@@ -46,6 +47,7 @@ class RuleRow:
     """
 
     key: str
+    title: str
     about: str
     short: bool
     scheduled: bool
@@ -187,6 +189,7 @@ def _row(
     state = active.catalog.state(rule)
     return RuleRow(
         key=rule.key,
+        title=rule_title(rule.key, (source.metric for source in state.sources)),
         about=shortened(about(rule)),
         short=not isinstance(rule, Rule),
         scheduled=isinstance(rule, ScheduleRule),

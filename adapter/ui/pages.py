@@ -27,7 +27,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from adapter.rules.objects import ObjectName
-from adapter.ui.formatting import age_text, metric_target, object_url, rule_url, time_text
+from adapter.ui.formatting import age_text, metric_target, object_url, rule_url, time_text, value_text
 from adapter.ui.metric_page import MetricForm, metric_view
 from adapter.ui.object_pages import object_view, objects_view
 from adapter.ui.overview import SECTIONS, Overview
@@ -122,6 +122,8 @@ class AdapterPages:
             object_url=object_url,
             rule_url=rule_url,
             time_text=time_text,
+            value_text=value_text,
+            external_url=sources.prometheus_external_url,
         )
         self._live = LivePages(self.templates)
         self._reports = Reports(sources, clock=clock)

@@ -50,6 +50,10 @@ class Reports:
         self._findings: tuple[_Version | None, tuple[Finding, ...]] = (None, ())
         self._checking: tuple[Hashable, asyncio.Task[None] | None] = (None, None)
 
+    def active(self) -> ActiveRules:
+        """Return the active rules."""
+        return self._sources.active()
+
     async def findings(self, *, within: float | None = None) -> tuple[Finding, ...] | None:
         """Return what `check` finds in all rules without querying values, in the order of the file.
 

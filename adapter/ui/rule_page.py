@@ -10,7 +10,7 @@ from typing import Final
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport
 from adapter.rules import Rule
 from adapter.ui.figures import RuleFigures, rule_figures
-from adapter.ui.formatting import rule_yaml
+from adapter.ui.formatting import rule_title, rule_yaml
 from adapter.ui.paging import ROWS, Paged, paged
 from adapter.ui.reports import Reports
 from adapter.ui.sources import Sources
@@ -64,6 +64,7 @@ async def rule_view(sources: Sources, reports: Reports, key: str, *, text: str, 
     return View(
         values={
             "key": key,
+            "title": rule_title(key, (one.metric.rpartition("/")[2] for one in report.metrics)),
             "rule": rule,
             "short": not isinstance(rule, Rule),
             "report": report,
@@ -89,6 +90,7 @@ async def resource_rules_view(sources: Sources, reports: Reports) -> View:
     return View(
         values={
             "key": RESOURCE_RULES,
+            "title": RESOURCE_RULES,
             "rule": None,
             "problem": "",
             "resource_examples": examples,

@@ -25,6 +25,11 @@ State: TypeAlias = Literal["failing", "limited", "paused", "scaling"]
 STATES: Final[tuple[State, ...]] = ("failing", "limited", "paused", "scaling")
 _SCALING_DISABLED: Final = "ScalingDisabled"
 """Reason of the ScalingActive condition of a target that its users have scaled to 0."""
+_MODES: Final = {
+    Mode.ACT: "decisions are applied: the scale and the status are written",
+    Mode.DRY_RUN: "decisions are only recorded: neither the scale nor the status is written",
+    Mode.SHADOW: "decisions are only compared with those of the built-in controller: nothing is written",
+}
 _BAR_RATIO: Final = 1.5
 """The ratio of value and target at the end of a metric's bar."""
 
@@ -201,7 +206,7 @@ def search_text(hpa: HPA) -> str:
 
 
 def _modes(hpa: HPA, mode: Mode, *, is_foreign: bool, is_owned: bool) -> Iterator[Badge]:
-    yield Badge(text=mode.value)
+    yield Badge(text=mode.value, title=_MODES[mode])
     if is_foreign:
         title = "another controller writes the status of this HPA, so this process does not act on it"
         yield Badge(text="foreign controller", level="warn", title=title)

@@ -28,16 +28,16 @@ async def rules(demo: Bundle, tab: Tab) -> AsyncIterator[Tab]:
 
 
 async def test_overview_follows_the_requests_of_the_autoscaler(rules: Tab) -> None:
-    await expect(rules.page.get_by_role("row", name="rules[0] packets_total")).to_contain_text("ok")
-    await expect(rules.page.get_by_role("row", name="externalRules[0] queue_depth")).to_contain_text("ok")
+    await expect(rules.page.get_by_role("row", name="packets_per_second rules[0] packets_total")).to_contain_text("ok")
+    await expect(rules.page.get_by_role("row", name="queue_depth externalRules[0] queue_depth")).to_contain_text("ok")
     server = rules.page.get_by_role("row", name="default http://127.0.0.1")
     before = await server.inner_text()
     await expect(server).not_to_have_text(before)
 
 
 async def test_rule_has_its_promql_and_a_value(rules: Tab) -> None:
-    await rules.page.get_by_role("link", name="rules[0]", exact=True).click()
-    await expect(rules.page.get_by_role("heading", level=1)).to_have_text("rules[0]")
+    await rules.page.get_by_role("link", name="packets_per_second", exact=True).click()
+    await expect(rules.page.get_by_role("heading", level=1)).to_have_text("packets_per_second rules[0]")
     await expect(rules.page.get_by_role("main")).to_contain_text('sum(rate(packets_total{namespace="default"}[5s]))')
     await expect(rules.page.get_by_role("table")).to_contain_text("pods/packets_per_second")
 
@@ -54,7 +54,7 @@ async def test_metric_is_explained(rules: Tab) -> None:
 
 
 async def test_rule_is_tried_before_it_goes_into_the_file(rules: Tab) -> None:
-    await rules.page.get_by_role("link", name="rules[0]", exact=True).click()
+    await rules.page.get_by_role("link", name="packets_per_second", exact=True).click()
     await rules.page.get_by_role("link", name="Try a changed version").click()
     text = rules.page.get_by_role("textbox", name="The rule, as YAML")
     changed = (await text.input_value()).replace("_per_second", "_each_second")

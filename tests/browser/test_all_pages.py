@@ -52,7 +52,7 @@ async def test_pages_fit_a_phone(demo: Bundle, tab: Tab) -> None:
     [
         ("list", ["Namespace", "router", "shop", "worker"]),
         ("hpa", ["HorizontalPodAutoscalers", "Only those that scale"]),
-        ("rules", ["Search in rules and metrics", "rules[0]", "externalRules[0]"]),
+        ("rules", ["Search in rules and metrics", "packets_per_second", "queue_depth"]),
         ("try", ["The rule, as YAML", "Check"]),
     ],
 )

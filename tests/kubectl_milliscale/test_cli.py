@@ -160,7 +160,7 @@ def test_names_of_several_namespaces_are_refused(commands: Path) -> None:
 def test_refused_credentials_are_named(commands: Path) -> None:
     refused = "echo 'error: You must be logged in to the server (Unauthorized)' >&2; exit 1"
     install_kubectl(
-        commands, f'case "$*" in *config\ view*) printf "https://k:6443 refused user jane";; *) {refused};; esac'
+        commands, f'case "$*" in *"config view"*) printf "https://k:6443 refused user jane";; *) {refused};; esac'
     )
     result = invoke("status", "-A", "--kubeconfig=/some/config")
     assert result.output == (

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import re
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from yarl import URL
+
 from adapter.prometheus import PrometheusError, Series
+from adapter.ui.formatting import rule_title, value_text
+from adapter.ui.pages import AdapterPages
 from tests.adapter.diagnosis_env import ALL_FOUND, POD, RULES, SELECTORS
 from tests.adapter.metrics_env import CannedPrometheus, objects, vector
 from tests.adapter.ui.env import element, pages_env, text_of
@@ -22,11 +30,56 @@ async def test_explanation_has_the_words_of_explain(tmp_path: Path) -> None:
         text = text_of(element(await env.get(f"{PAGE}&namespace=shop&name=web-0"), "explanation"))
         assert "pods/hits_per_second is made by rules[0] of series hits_total." in text
         assert 'sum(rate(hits_total{namespace="shop",pod="web-0"}[2m])) by (pod)' in text
-        assert "shop/web-0 2500m" in text
+        assert "shop/web-0 2.5" in text
         text = text_of(element(await env.get("/metric?metric=pods/hits_per_secund"), "explanation"))
         assert "not found" in text
         assert "no rule makes a metric called hits_per_secund" in text
         assert "Did you mean pods/hits_per_second" in text
+
+
+async def test_query_links_to_its_graph_in_the_prometheus_that_users_open(tmp_path: Path) -> None:
+    async with pages_env(tmp_path, RULES, canned()) as env:
+        assert "Graph in Prometheus" not in await env.get(PAGE)
+        env.sources = replace(env.sources, prometheus_external_url="https://prometheus.example.com/p")
+        env.pages = AdapterPages(env.sources, None)
+        page = await env.get(f"{PAGE}&namespace=shop&name=web-0")
+    (link,) = re.findall('<a href="([^"]*)">Graph in Prometheus', page)
+    url = URL(html.unescape(link))
+    assert str(url.with_query(None)) == "https://prometheus.example.com/p/graph"
+    assert url.query["g0.expr"] == 'sum(rate(hits_total{namespace="shop",pod="web-0"}[2m])) by (pod)'
+
+
+async def test_metrics_are_offered_in_the_form(tmp_path: Path) -> None:
+    async with pages_env(tmp_path, RULES, canned()) as env:
+        page = await env.get("/metric")
+    assert 'list="metric-offered"' in element(page, "metric").partition(">")[0]
+    offered = re.findall('<option value="([^"]*)">', page)
+    assert "pods/hits_per_second" in offered
+    assert [one for one in offered if one.startswith("external/")]
+    assert offered == sorted(offered)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text"),
+    [
+        ("585708m", "585.7"),
+        ("2500m", "2.5"),
+        ("1m", "0.001"),
+        ("-1500m", "-1.5"),
+        ("12345678m", "12346"),
+        ("1500", "1500"),
+    ]
+    + [(other, other) for other in ("2k", "1Gi", "", "m", "1e3")],
+)
+def test_values_are_written_for_people(quantity: str, text: str) -> None:
+    assert value_text(quantity) == text
+
+
+def test_rule_is_called_by_its_metrics() -> None:
+    assert rule_title("rules[0]", []) == "rules[0]"
+    assert rule_title("rules[0]", ["hits", "hits"]) == "hits"
+    assert rule_title("rules[0]", ["hits", "errors", "hits"]) == "hits, errors"
+    assert rule_title("rules[0]", ["hits", "errors", "bytes"]) == "hits, errors and more"
 
 
 async def test_objects_can_be_selected(tmp_path: Path) -> None:
@@ -70,7 +123,7 @@ async def test_events_have_the_value_of_now(tmp_path: Path) -> None:
     async with pages_env(tmp_path, RULES, prometheus) as env:
         assert 'data-events="/metric/events?metric=pods%2Fhits_per_second"' in await env.get(PAGE)
         events = await env.events("/metric/events?metric=pods/hits_per_second")
-        assert "shop/web-0 2500m" in text_of((await anext(events)).data)
+        assert "shop/web-0 2.5" in text_of((await anext(events)).data)
         prometheus.result = vector((POD, 7.0))
         env.monotonic += 60
         assert "shop/web-0 7" in text_of((await anext(events)).data)

@@ -39,7 +39,7 @@ async def test_examples_are_shown_with_promql_and_value(tmp_path: Path) -> None:
     async with pages_env(tmp_path, RULES, canned()) as env:
         examples = text_of(element(await env.get(RULE), "examples").partition("<h2")[0])
     query = 'sum(rate(hits_total{namespace="shop",pod="web-0"}[2m])) by (pod)'
-    assert f"pods/hits_per_second of shop/web-0 2500m shop/web-0 {query}" in examples
+    assert f"pods/hits_per_second of shop/web-0 2.5 shop/web-0 {query}" in examples
 
 
 async def test_rule_that_hides_a_metric_is_named(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ async def test_result_has_series_metrics_promql_and_values(tmp_path: Path) -> No
         result = text_of(element(await tried(env, LONG), "result"))
     assert "0 errors, 0 warnings. The rule makes 2 metrics of one series." in result
     query = 'sum(rate(packets_total{namespace="shop",pod="web-0"}[5m])) by (pod)'
-    assert f"pods/packets of shop/web-0 2500m shop/web-0 {query}" in result
+    assert f"pods/packets of shop/web-0 2.5 shop/web-0 {query}" in result
     assert "packets_total namespace → namespaces pod → pods namespaces/packets pods/packets" in result
 
 

@@ -95,6 +95,13 @@ async def test_metric_with_a_typo_is_followed_by_those_that_exist(adapter: str) 
     assert hrefs == ([f"{adapter}/metric?metric=pods%2F%3Ci%3Epackets&namespace=default"] if adapter else [])
 
 
+async def test_mode_is_explained_in_words() -> None:
+    controller = Controller()
+    controller.add(hpa())
+    status = (await controller.html(*WEB)).find("section", id="status").text
+    assert "act: decisions are applied: the scale and the status are written" in status
+
+
 async def test_error_of_a_metric_is_shown_once_in_an_explanation() -> None:
     controller = Controller()
     error = "unable to get metric packets: the server could not find the metric packets for pods"
