@@ -21,6 +21,8 @@ PAGES = [pytest.param(path, id=path.name) for path in pages()]
 # Flags of other programs, and of the benchmarks.
 OTHERS = {
     "--as": "kubectl",
+    "--certificate-identity": "cosign",
+    "--certificate-oidc-issuer": "cosign",
     "--check": "sha256sum",
     "--controllers": "kube-controller-manager",
     "--enable-feature": "Prometheus",
@@ -39,7 +41,6 @@ OTHERS = {
     "--quick": "bench",
     "--real-time": "bench",
     "--seconds": "bench",
-    "--trials": "bench",
     "--warm-up": "bench",
     "--wide-series": "bench",
     "--flag": "bench",
