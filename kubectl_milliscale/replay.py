@@ -21,24 +21,17 @@ from kubectl_milliscale.pods import pod_with_decisions
 from kubectl_milliscale.running_config import fill_in_autoscaler, fill_in_prometheus, is_given
 from replay.commands import replay as replay_hpas
 from replay.flags import HPAReference
+from replay.running import FIELDS as CONTROLLER_FIELDS
 from replay.tune.command import tune as tune_hpa
 
 _REPLACED: Final = ("hpas", "csv", "server", "kubeconfig", "context", "section_kubernetes_client_flags")
 _OF_PROMETHEUS: Final = ("start", "end", "prometheus_url", "config_file", "pods")
 """Parameters with which the load is read from Prometheus."""
-_OF_DECISIONS: Final = (
-    "downscale_stabilization",
-    "tolerance",
-    "cpu_initialization_period",
-    "initial_readiness_delay",
-    "feature_gates",
-)
-"""Parameters of the autoscaler that decisions depend on; the commands here have them, too."""
 _DEFAULTS: Final = {
     "prometheus_url": "the adapter's",
     "config_file": "the adapter's",
     "start": "24h",
-    **dict.fromkeys((*_OF_DECISIONS, "step"), "the autoscaler's"),
+    **dict.fromkeys((*CONTROLLER_FIELDS, "step"), "the autoscaler's"),
 }
 """For --help."""
 

@@ -129,8 +129,8 @@ def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
     capacity = {name: quantity.as_float() for name, quantity in model.capacity}
     settings = Settings(
         config=flags.config,
-        step_ms=model.step_ms,
-        offset_ms=model.offset_ms,
+        step_ms=round(model.step * 1000),
+        offset_ms=round(model.offset * 1000),
         initial_replicas=model.initial_replicas,
         pod_cost=model.pod_cost,
         capacity=capacity_of([file.hpa for file in files], capacity),
@@ -157,10 +157,10 @@ def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
         uses_cluster = flags.kubeconfig is not None or flags.context is not None or any(one.cluster for one in hpas)
         connect = functools.partial(connected, flags.kubeconfig, flags.context) if uses_cluster else None
         read = functools.partial(_prometheus_load, flags, files, requests, connect)
-        load, settings = completed(read(step_ms=settings.step_ms))
+        load, settings = completed(read(settings))
         fitted, note = fit(files[0].hpa, load, settings, given)
         if fitted.step_ms != settings.step_ms:
-            load, _ = completed(read(step_ms=fitted.step_ms))
+            load, _ = completed(read(fitted))
         settings = fitted
     load = dataclasses.replace(load, notes=[*load.notes, *filter(None, [note])])
     return Inputs(files=files, load=load, settings=settings)
@@ -250,7 +250,7 @@ def _requests(files: Sequence[HPAFile]) -> dict[str, int]:
     """Return the requests in the files; of several workloads the first."""
     found: dict[str, int] = {}
     for file in reversed(files):
-        found.update(file.requests)
+        found.update(file.requests or {})
     return found
 
 
@@ -283,8 +283,7 @@ def _prometheus_load(
     files: Sequence[HPAFile],
     requests: Mapping[str, int],
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None,
-    *,
-    step_ms: int,
+    assumed: Settings,
 ) -> Load:
     try:
         from replay.prometheus.cache import default_folder
@@ -299,8 +298,8 @@ def _prometheus_load(
         rules=_rules(source.config_file),
         start_ms=start_ms,
         end_ms=end_ms,
-        step_ms=step_ms,
-        offset_ms=flags.model.offset_ms,
+        step_ms=assumed.step_ms,
+        offset_ms=assumed.offset_ms,
         pods=source.pods,
         requests=requests,
         cache=source.cache_dir or default_folder(),

@@ -21,7 +21,7 @@ from typing import Final, TextIO
 
 from autoscaler.core.model import MetricSource, PodsMetric, ResourceMetric
 from autoscaler.core.status import rfc3339
-from replay.load import Load, ReplayError, Series, check_not_counter, metric_key, metric_name
+from replay.load import Load, ReplayError, Series, check_not_counter, hold_ms, metric_key, metric_name
 
 TIMESTAMP: Final = "timestamp"
 REPLICAS_COLUMNS: Final = ("kube_deployment_status_replicas", "kube_statefulset_status_replicas", "replicas")
@@ -31,9 +31,6 @@ READY_COLUMNS: Final = (
     "kube_statefulset_status_replicas_ready",
     "ready",
 )
-_HOLD: Final = 1.5
-_MIN_HOLD_MS: Final = 30_000
-"""Two sync periods: rows of a frequent recording may be late."""
 _MAX_SECONDS: Final = 10**11
 """A larger time is in milliseconds: this is the year 5138."""
 _ONE_ROW_MS: Final = 60_000
@@ -86,8 +83,9 @@ class _Table:
         self._rows = csv.reader(_lines(path, text), strict=True)
         self._metrics = metrics
         self._times_ms: array[int] = array("q")
+        self._names: dict[str, str] = {}
+        """{`metric_key`: the metric's column}."""
         self._columns: dict[str, array[float]] = {}
-        self._totals: frozenset[str] = frozenset()
 
     def read(self) -> None:
         """Read all rows."""
@@ -96,15 +94,14 @@ class _Table:
             if not any(header):
                 raise ReplayError(f"{self._path}: the file is empty: write a line of column names first")
             time_index = self._time_index(header)
-            self._columns = {name: array("d") for name in self._used(header)}
-            self._totals = frozenset(
-                [
-                    *REPLICAS_COLUMNS,
-                    *READY_COLUMNS,
-                    *(self._column(each, header) for each in self._metrics if isinstance(each, _TOTALS)),
-                ]
-            )
-            indexes = [(header.index(name), name, values) for name, values in self._columns.items()]
+            self._names = {metric_key(each): self._column(each, header) for each in self._metrics}
+            recorded = [name for name in (*REPLICAS_COLUMNS, *READY_COLUMNS) if name in header]
+            totals = {self._names[metric_key(each)] for each in self._metrics if isinstance(each, _TOTALS)}
+            self._columns = {name: array("d") for name in (*self._names.values(), *recorded)}
+            indexes = [
+                (header.index(name), name, name in totals or name in recorded, values)
+                for name, values in self._columns.items()
+            ]
             width, last_ms = len(header), None
             for row in self._rows:
                 if not row:
@@ -117,8 +114,8 @@ class _Table:
                     raise self._error(f"{problem} the row before: sort the rows by {TIMESTAMP}, one row a time")
                 last_ms = time_ms
                 self._times_ms.append(time_ms)
-                for index, name, values in indexes:
-                    values.append(self._value(row[index], name))
+                for index, name, is_total, values in indexes:
+                    values.append(self._value(row[index], name, is_total=is_total))
         except csv.Error as error:
             raise self._error(str(error)) from error
         if not self._times_ms:
@@ -129,26 +126,22 @@ class _Table:
         times = self._times_ms
         distances = [after - before for before, after in itertools.pairwise(times)]
         distance = statistics.median_low(distances) if distances else _ONE_ROW_MS
-        hold_ms = max(math.ceil(distance * _HOLD), _MIN_HOLD_MS)
+        held = hold_ms(distance)
         start_ms = times[0] if from_ms is None else max(from_ms, times[0])
         end_ms = times[-1] + distance if to_ms is None else min(to_ms, times[-1] + distance)
         if start_ms >= end_ms:
             span = f"{rfc3339(times[0])} to {rfc3339(times[-1])}"
             raise ReplayError(f"{self._path}: there are no rows between --from and --to: the file has {span}")
-        series = {
-            name: Series(times_ms=times, values=values, hold_ms=hold_ms) for name, values in self._columns.items()
-        }
-        metrics = {metric_key(source): series[self._column(source, series)] for source in self._metrics}
-        for key, each in metrics.items():
-            if not each.has_values(start_ms, end_ms):
+        series = {name: Series(times_ms=times, values=values, hold_ms=held) for name, values in self._columns.items()}
+        for key, name in self._names.items():
+            if not series[name].has_values(start_ms, end_ms):
                 raise ReplayError(f"{self._path}: column {key} has no value between --from and --to")
-        for source in self._metrics:
-            name = self._column(source, series)
+        for name in self._names.values():
             check_not_counter(name, series[name])
         return Load(
             start_ms=start_ms,
             end_ms=end_ms,
-            series=metrics,
+            series={key: series[name] for key, name in self._names.items()},
             replicas=next((series[name] for name in REPLICAS_COLUMNS if name in series), None),
             ready_replicas=next((series[name] for name in READY_COLUMNS if name in series), None),
         )
@@ -162,17 +155,12 @@ class _Table:
             raise ReplayError(f"{self._path}: two columns have the name {duplicates[0]}")
         return header.index(TIMESTAMP)
 
-    def _used(self, header: list[str]) -> list[str]:
-        names = [self._column(source, header) for source in self._metrics]
-        recorded = [name for name in (*REPLICAS_COLUMNS, *READY_COLUMNS) if name in header]
-        return list(dict.fromkeys([*names, *recorded]))
-
-    def _column(self, source: MetricSource, columns: Iterable[str]) -> str:
-        columns, key = list(columns), metric_key(source)
+    def _column(self, source: MetricSource, header: Sequence[str]) -> str:
+        key = metric_key(source)
         for name in (key, metric_name(source)):
-            if name in columns:
+            if name in header:
                 return name
-        there = [name for name in columns if name != TIMESTAMP]
+        there = [name for name in header if name != TIMESTAMP]
         raise ReplayError(f"{self._path}: there is no column {key}, only {_list(there)}")
 
     def _time_ms(self, cell: str) -> int:
@@ -196,7 +184,7 @@ class _Table:
             raise self._error(f"{TIMESTAMP} is {_shown(cell)}: write {expected}")
         return round(time.timestamp() * 1000)
 
-    def _value(self, cell: str, column: str) -> float:
+    def _value(self, cell: str, column: str, *, is_total: bool) -> float:
         try:
             value = float(cell) if cell.strip() else math.nan
         except ValueError:
@@ -205,7 +193,7 @@ class _Table:
             raise self._error(f"{column} is {_shown(cell)}: write a finite number, or nothing for a gap")
         if abs(value) > _MAX_VALUE:
             raise self._error(f"{column} is {_shown(cell)}: write a number of at most {_MAX_VALUE:g}, as metrics have")
-        if value < 0 and column in self._totals:
+        if value < 0 and is_total:
             raise self._error(f"{column} is {_shown(cell)}: write 0 or more, or nothing for a gap")
         return value
 

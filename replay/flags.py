@@ -161,16 +161,6 @@ class ModelFlags:
     pod_cost: float | None
     """Per hour."""
 
-    @property
-    def step_ms(self) -> int:
-        """The time between two reconciliations, in milliseconds."""
-        return round(self.step * 1000)
-
-    @property
-    def offset_ms(self) -> int:
-        """Their phase, in milliseconds."""
-        return round(self.offset * 1000)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFlags:

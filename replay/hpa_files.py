@@ -7,6 +7,7 @@ resource requests are read from a Deployment or StatefulSet in the same file. Ot
 from __future__ import annotations
 
 import contextlib
+import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
+import yaml
 
 from autoscaler.core.model import (
     HPA,
@@ -35,13 +37,13 @@ from autoscaler.objects.validation import validate_hpa
 from autoscaler.objects.workloads import parse_pod
 from kube.api.objects import ParseError
 from replay.load import ReplayError, metric_key, metric_name
-from replay.yaml_files import read_yaml, unknown_field
 
 _V1: Final = "autoscaling/v1"
 _READ: Final = (KUBERNETES.api_version, _V1, MILLISCALE.api_version)
 _WORKLOADS: Final = ("Deployment", "StatefulSet")
 _V1_ANNOTATIONS: Final = ("autoscaling.alpha.kubernetes.io/metrics", "autoscaling.alpha.kubernetes.io/behavior")
 _V1_CPU: Final = "targetCPUUtilizationPercentage"
+_MAX_BYTES: Final = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +54,8 @@ class HPAFile:
     path: str
     document: Mapping[str, Any]
     """The HPA as written, with or without namespace; converted to autoscaling/v2 from v1, without status."""
-    requests: Mapping[str, int]
-    """{resource or CONTAINER/resource: what a pod requests, in milli-values}, if the file has the scale target."""
-    has_workload: bool
-    """True if the file has the scale target."""
+    requests: Mapping[str, int] | None
+    """{resource or CONTAINER/resource: what a pod requests, in milli-values}; None: the file has no scale target."""
 
 
 def read_hpa_file(path: Path, *, scale_to_zero: bool = True) -> list[HPAFile]:
@@ -101,8 +101,7 @@ def parse_hpa_document(
         text = str(error)
         raise ReplayError(text if text.startswith(where) else f"{where}: {text}") from None
     written = {**converted, "metadata": document["metadata"]}
-    requests = _requests(hpa, others, path)
-    return HPAFile(hpa=hpa, path=path, document=written, requests=requests or {}, has_workload=requests is not None)
+    return HPAFile(hpa=hpa, path=path, document=written, requests=_requests(hpa, others, path))
 
 
 def check_together(files: Sequence[HPAFile]) -> None:
@@ -140,11 +139,8 @@ def check_requests(files: Sequence[HPAFile], requests: Mapping[str, int]) -> Non
             if spec.target.average_utilization is None or name in requests:
                 continue
             target = file.hpa.spec.scale_target_ref
-            why = (
-                f"{target.kind} {target.name} in {file.path} states none"
-                if file.has_workload
-                else "no workload is given"
-            )
+            stated = f"{target.kind} {target.name} in {file.path} states none"
+            why = "no workload is given" if file.requests is None else stated
             raise ReplayError(
                 f"{file.hpa.key}: what a pod requests of {name} is not known, {why}: give --request {name}=..., or the "
                 f"{target.kind} with its requests beside the HPA in its file"
@@ -171,7 +167,15 @@ def _kind(source: MetricSource) -> str:
 
 def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the objects of a file, those of Lists one by one."""
-    for document in read_yaml(path, what="HPA"):
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ReplayError(f"{path}: this is no HPA: it has more than {_MAX_BYTES >> 20} MiB")
+        documents = list(yaml.load_all(path.read_text("utf-8"), yaml.CSafeLoader))
+    except OSError as error:
+        raise ReplayError(f"{path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ReplayError(f"{path}: this is not YAML: {' '.join(str(error).split())}") from error
+    for document in documents:
         if document is None:
             continue
         if not isinstance(document, dict):
@@ -244,7 +248,9 @@ def _check_fields(value: object, form: Any, path: str) -> None:
             fields = {field.encode_name: field.type for field in msgspec.structs.fields(each)}
             for name, inner in value.items():
                 if name not in fields:
-                    raise unknown_field(name, fields, prefix=f"{path}.")
+                    similar = difflib.get_close_matches(str(name), fields, 1)
+                    hint = f": did you mean {similar[0]}?" if similar else f"; there are: {', '.join(fields)}"
+                    raise ReplayError(f"{path}.{name}: unknown field{hint}")
                 _check_fields(inner, fields[name], f"{path}.{name}")
 
 

@@ -30,10 +30,8 @@ from autoscaler.core.model import (
 )
 from autoscaler.records.record import DecisionRecord, MetricRecord
 from kube.values.quantity import milli_value, quantity_text
-from replay.load import Load, RecordedDecision, ReplayError, Series, metric_key
+from replay.load import Load, RecordedDecision, ReplayError, Series, hold_ms, metric_key
 
-_HOLD: Final = 1.5
-_MIN_HOLD_MS: Final = 30_000
 _MILLI: Final = 1000
 
 
@@ -79,16 +77,16 @@ def kept_load(
         raise ReplayError(f"there are {len(used)} kept decisions on {key}{where}, and a replay needs two or more")
     times = array("q", [time for time, _ in used])
     distance = round(statistics.median(after - before for before, after in itertools.pairwise(times)))
-    hold_ms = max(math.ceil(distance * _HOLD), _MIN_HOLD_MS)
+    held = hold_ms(distance)
     requests = _requests(record for _, record in used)
     decisions = [_decision(time, record, requests) for time, record in used]
     return Load(
         start_ms=times[0],
         end_ms=times[-1] + distance,
-        series=_series(decisions, hold_ms),
+        series=_series(decisions, held),
         requests=requests,
-        replicas=_replicas(decisions, hold_ms),
-        ready_replicas=_ready(decisions, hold_ms),
+        replicas=_replicas(decisions, held),
+        ready_replicas=_ready(decisions, held),
         decisions=decisions,
         history=_history(used),
         notes=list(_notes(used, requests, left_out=len(every) - len(of_uid))),
@@ -174,13 +172,13 @@ def _total(metric: MetricRecord, request: int | None) -> int | None:
 # --- the load ------------------------------------------------------------------------------------------------------
 
 
-def _series(decisions: Sequence[RecordedDecision], hold_ms: int) -> dict[str, Series]:
+def _series(decisions: Sequence[RecordedDecision], held: int) -> dict[str, Series]:
     """Return the values of each metric. One that was not evaluated, because the bounds decided, keeps its value."""
     series = {}
     for key in dict.fromkeys(key for each in decisions for key in each.metrics):
         known = [each for each in decisions if key in each.metrics or each.record.desired_replicas is None]
         values = array("d", [each.totals.get(key, math.nan) / _MILLI for each in known])
-        series[key] = Series(times_ms=_times(known), values=values, hold_ms=hold_ms)
+        series[key] = Series(times_ms=_times(known), values=values, hold_ms=held)
     return series
 
 
@@ -188,7 +186,7 @@ def _times(decisions: Iterable[RecordedDecision]) -> array[int]:
     return array("q", [each.time_ms for each in decisions])
 
 
-def _replicas(decisions: Sequence[RecordedDecision], hold_ms: int) -> Series:
+def _replicas(decisions: Sequence[RecordedDecision], held: int) -> Series:
     """Return the real replicas: before each decision, and after it if it was written."""
     points: list[tuple[int, int]] = []
     for each in decisions:
@@ -197,15 +195,15 @@ def _replicas(decisions: Sequence[RecordedDecision], hold_ms: int) -> Series:
         if written is not None and written != each.replicas:
             points.append((each.time_ms + 1, written))
     times, values = zip(*points, strict=True)
-    return Series(times_ms=array("q", times), values=array("d", values), hold_ms=hold_ms)
+    return Series(times_ms=array("q", times), values=array("d", values), hold_ms=held)
 
 
-def _ready(decisions: Sequence[RecordedDecision], hold_ms: int) -> Series | None:
+def _ready(decisions: Sequence[RecordedDecision], held: int) -> Series | None:
     """Return the real ready replicas, where a metric shows them."""
     values = array("d", [math.nan if each.ready is None else each.ready for each in decisions])
     if all(map(math.isnan, values)):
         return None
-    return Series(times_ms=_times(decisions), values=values, hold_ms=hold_ms)
+    return Series(times_ms=_times(decisions), values=values, hold_ms=held)
 
 
 def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:

@@ -23,6 +23,9 @@ from autoscaler.core.status import rfc3339
 from autoscaler.records.record import DecisionRecord, MetricRecord
 from kube.values.selectors import SelectorError
 
+_HOLD: Final = 1.5
+_MIN_HOLD_MS: Final = 30_000
+"""Two sync periods: samples of a frequent recording may be late."""
 _COUNTER_SUFFIXES: Final = ("_total", "_count", "_sum", "_bucket")
 _MIN_INCREASES: Final = 3
 _MANY_INCREASES: Final = 120
@@ -83,6 +86,11 @@ class Series:
         """Return True if each of many values is greater than the one before, as if they were a counter's."""
         values = [value for value in self.values if not math.isnan(value)]
         return len(values) >= _MANY_INCREASES and all(before < after for before, after in itertools.pairwise(values))
+
+
+def hold_ms(distance_ms: float) -> int:
+    """Return how long a sample counts, if no other follows, where they usually are so far apart."""
+    return max(math.ceil(distance_ms * _HOLD), _MIN_HOLD_MS)
 
 
 @dataclass(frozen=True, slots=True)

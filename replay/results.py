@@ -147,6 +147,11 @@ class Rescale:
     sentence: str
     """The decision in one sentence; empty if sentences were not wanted, or in reality."""
 
+    def is_flap_after(self, last: Rescale) -> bool:
+        """Return True if this goes in the other direction than the one before, soon after it."""
+        is_reversed = (self.desired_replicas > self.replicas) != (last.desired_replicas > last.replicas)
+        return is_reversed and self.time_ms - last.time_ms <= FLAP_MS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
@@ -179,38 +184,41 @@ class Totals:
     """Per pod and hour."""
     milliseconds: int = 0
     pod_milliseconds: int = 0
+    initial_replicas: int | None = None
     least: int | None = None
     most: int = 0
-    scale_events: int = 0
+    scales: list[Rescale] = field(default_factory=list)
     flaps: int = 0
     loads: Loads = ()
     at_max_ms: int = 0
     overloads: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    _last_scale: tuple[int, bool] | None = None
 
-    def add(self, step: Step) -> None:
-        """Add a step."""
-        self.add_replicas(step.time_ms, step.end_ms, before=step.replicas, replicas=step.desired_replicas)
+    def add(self, step: Step, *, sentences: bool = False) -> None:
+        """Add a step; with `sentences`, one that scales gets its decision's."""
+        text = sentence(step.decision) if sentences and step.desired_replicas != step.replicas else ""
+        self.add_replicas(
+            step.time_ms, step.end_ms, before=step.replicas, replicas=step.desired_replicas, sentence=text
+        )
         self.add_overload(step.overloads, step.loads)
         if step.has_gap:
             _extend(self.gaps, step.time_ms, step.end_ms)
 
-    def add_replicas(self, start_ms: int, end_ms: int, *, before: int, replicas: int) -> None:
-        """Add a time with this number of replicas; `before`: their number before it."""
+    def add_replicas(self, start_ms: int, end_ms: int, *, before: int, replicas: int, sentence: str = "") -> None:
+        """Add a time with this number of replicas; `before`: their number before it; `sentence`: why it changed."""
         length = end_ms - start_ms
         self.milliseconds += length
         self.pod_milliseconds += replicas * length
+        if self.initial_replicas is None:
+            self.initial_replicas = before
         self.least = replicas if self.least is None else min(self.least, replicas)
         self.most = max(self.most, replicas)
         if self.max_replicas is not None and replicas >= self.max_replicas:
             self.at_max_ms += length
         if replicas != before:
-            upwards = replicas > before
-            last = self._last_scale
-            self.scale_events += 1
-            self.flaps += last is not None and last[1] != upwards and start_ms - last[0] <= FLAP_MS
-            self._last_scale = start_ms, upwards
+            scale = Rescale(time_ms=start_ms, replicas=before, desired_replicas=replicas, sentence=sentence)
+            self.flaps += bool(self.scales) and scale.is_flap_after(self.scales[-1])
+            self.scales.append(scale)
 
     def add_overload(self, overloads: Sequence[tuple[int, int]], loads: Loads) -> None:
         """Add what one step's time was overloaded."""
@@ -238,7 +246,7 @@ class Totals:
             mean_replicas=self.pod_milliseconds / self.milliseconds if self.milliseconds else 0.0,
             max_replicas=self.most,
             pod_hours=self.pod_hours,
-            scale_events=self.scale_events,
+            scale_events=len(self.scales),
             flaps=self.flaps,
             overload_seconds=overload_ms / _SECOND_MS if self.has_capacity else None,
             overload_requests=sum((above for above, _ in self.loads[:1]), 0.0) if self.has_capacity else None,
@@ -246,6 +254,20 @@ class Totals:
             at_max_seconds=self.at_max_ms / _SECOND_MS if is_spec else None,
             no_metrics_seconds=self.gap_milliseconds / _SECOND_MS if is_spec else None,
             cost=None if self.pod_cost is None else self.pod_cost * self.pod_hours,
+        )
+
+    def replayed(self, name: str, start_ms: int, end_ms: int, *, worst: Sequence[Moment] = ()) -> Replayed:
+        """Return the results."""
+        return Replayed(
+            name=name,
+            summary=self.summary(),
+            start_ms=start_ms,
+            end_ms=end_ms,
+            initial_replicas=self.initial_replicas or 0,
+            scales=self.scales,
+            overloads=self.overloads,
+            gaps=self.gaps,
+            worst=worst,
         )
 
 

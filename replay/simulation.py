@@ -27,7 +27,7 @@ from autoscaler.core.outcome import conclude
 from replay.load import Load, ReplayError, Series, check_length, metric_key, metric_name
 from replay.recorded import Recording
 from replay.responses import response
-from replay.results import Moments, Replayed, Rescale, Step, Totals, sentence
+from replay.results import Moments, Replayed, Step, Totals
 from replay.workload import Workload, integrate_overload
 
 _SELECTOR: Final = "replay=pods"
@@ -115,7 +115,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
     start_ms = load.start_ms + settings.offset_ms
     sources = [(metric_key(spec.source), spec.source) for spec in hpa.spec.metrics]
     series = [_series(load, key) for key, _ in sources]
-    with_capacity = [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
+    with_capacity = _with_capacity(load, settings)
     replicas = _initial_replicas(hpa, load, settings, start_ms)
     _check_pods(replicas, settings)
     workload = Workload(
@@ -201,37 +201,17 @@ def replay_hpa(
     totals = Totals(
         has_capacity=bool(settings.capacity), max_replicas=hpa.spec.max_replicas, pod_cost=settings.pod_cost
     )
-    moments = Moments([limit for key, limit in settings.capacity.items() if key in load.series])
-    scales: list[Rescale] = []
+    moments = Moments([limit for _, limit in _with_capacity(load, settings)])
     first = last = None
     for step in simulate(hpa, load, settings, merge=on_step is None):
         first, last = first or step, step
-        totals.add(step)
+        totals.add(step, sentences=sentences)
         moments.add(step)
-        if step.desired_replicas != step.replicas:
-            scales.append(
-                Rescale(
-                    time_ms=step.time_ms,
-                    replicas=step.replicas,
-                    desired_replicas=step.desired_replicas,
-                    sentence=sentence(step.decision) if sentences else "",
-                )
-            )
         if on_step is not None:
             on_step(step)
     if first is None or last is None:
         raise ReplayError("the load has no time for a reconciliation: choose a longer range, or a smaller --offset")
-    return Replayed(
-        name=name or str(hpa.key),
-        summary=totals.summary(),
-        start_ms=first.time_ms,
-        end_ms=last.end_ms,
-        initial_replicas=first.replicas,
-        scales=scales,
-        overloads=totals.overloads,
-        gaps=totals.gaps,
-        worst=moments.worst,
-    )
+    return totals.replayed(name or str(hpa.key), first.time_ms, last.end_ms, worst=moments.worst)
 
 
 def replay_reality(load: Load, settings: Settings) -> Replayed | None:
@@ -241,34 +221,25 @@ def replay_reality(load: Load, settings: Settings) -> Replayed | None:
     """
     if load.replicas is None or not load.replicas.has_values(load.start_ms, load.end_ms):
         return None
-    metrics = [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
-    totals = Totals(has_capacity=bool(settings.capacity), max_replicas=None, pod_cost=settings.pod_cost)
-    scales: list[Rescale] = []
+    metrics = _with_capacity(load, settings)
+    totals = Totals(has_capacity=bool(settings.capacity), pod_cost=settings.pod_cost)
     before: int | None = None
-    initial = 0
-    for start_ms, end_ms, value in load.replicas.segments(load.start_ms + settings.offset_ms, load.end_ms):
+    first_ms = load.start_ms + settings.offset_ms
+    for start_ms, end_ms, value in load.replicas.segments(first_ms, load.end_ms):
         if math.isnan(value):
             continue
         replicas = round(value)
-        if before is None:
-            initial = before = replicas
-        totals.add_replicas(start_ms, end_ms, before=before, replicas=replicas)
-        if replicas != before:
-            scales.append(Rescale(time_ms=start_ms, replicas=before, desired_replicas=replicas, sentence=""))
+        totals.add_replicas(start_ms, end_ms, before=replicas if before is None else before, replicas=replicas)
         ready = _recorded_ready(load.ready_replicas, start_ms, end_ms, replicas)
         overload = integrate_overload(metrics, ready)
         totals.add_overload(overload.times, overload.loads)
         before = replicas
-    return Replayed(
-        name="reality",
-        summary=totals.summary(),
-        start_ms=load.start_ms + settings.offset_ms,
-        end_ms=load.end_ms,
-        initial_replicas=initial,
-        scales=scales,
-        overloads=totals.overloads,
-        gaps=[],
-    )
+    return totals.replayed("reality", first_ms, load.end_ms)
+
+
+def _with_capacity(load: Load, settings: Settings) -> list[tuple[Series, float]]:
+    """Return (the load, the capacity of one pod) of each metric that has a capacity."""
+    return [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
 
 
 def _recorded_ready(series: Series | None, start_ms: int, end_ms: int, replicas: int) -> list[tuple[int, int, int]]:

@@ -15,6 +15,7 @@ from replay.reality import carried
 from replay.results import Moment, Replayed, Summary, sentence
 from replay.simulation import Settings, replay_hpa, replay_reality
 
+_UNKNOWN_OVERLOAD: Final = "overload is unknown without --capacity"
 _SHOWN_GAPS: Final = 3
 _MAX_PERCENT: Final = 1000
 _NOTABLE: Final = 0.001
@@ -98,7 +99,10 @@ def verdicts(comparison: Comparison) -> list[str]:
     if comparison.reality is not None:
         return [_verdict(first, comparison.reality)]
     summary = first.summary
-    overload = f"{_overload(summary)}{_worst(first)}" if summary.overload_seconds != 0 else "no overload"
+    overload = _UNKNOWN_OVERLOAD
+    if summary.overload_seconds is not None:
+        length = duration(summary.overload_seconds)
+        overload = f"{length} of overload{_worst(first)}" if summary.overload_seconds else "no overload"
     return [f"{first.name} needs {summary.pod_hours:,.1f} pod-hours in {duration(summary.seconds)}; {overload}."]
 
 
@@ -114,18 +118,12 @@ def _verdict(replayed: Replayed, base: Replayed) -> str:
         saved = f" ({'saves' if percent < 0 else 'costs'} {abs(own.cost - other.cost):,.2f} of {other.cost:,.2f})"
     before, after = other.overload_seconds, own.overload_seconds
     if before is None or after is None:
-        overload = "overload is unknown without --capacity"
+        overload = _UNKNOWN_OVERLOAD
     elif before == after:
         overload = f"overload stays at {duration(after)}" if after else "no overload"
     else:
         overload = f"overload {'rises' if after > before else 'falls'} from {duration(before)} to {duration(after)}"
     return f"{replayed.name} needs {hours} {base.name} in {duration(own.seconds)}{saved}; {overload}{_worst(replayed)}."
-
-
-def _overload(summary: Summary) -> str:
-    if summary.overload_seconds is None:
-        return "overload is unknown without --capacity"
-    return f"{duration(summary.overload_seconds)} of overload"
 
 
 def _worst(replayed: Replayed) -> str:

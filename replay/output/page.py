@@ -43,7 +43,10 @@ def comparison_page(comparison: Comparison, *, title: str = "", sections: Sequen
     return template.substitute(
         title=html.escape(title or f"Replay of {names}"),
         verdict="\n".join(f"<p><strong>{html.escape(each)}</strong></p>" for each in verdicts(comparison)),
-        table=_table(comparison),
+        table=_table(
+            ("", *(each.name for each in comparison.columns)),
+            [[html.escape(row.label), *map(_cell, row.cells)] for row in rows(comparison)],
+        ),
         notes=_items(notes(comparison)),
         sections="\n".join(map(_section, [*_worst(comparison), *sections])),
         data=data,
@@ -60,12 +63,8 @@ def _worst(comparison: Comparison) -> list[Section]:
 def _section(section: Section) -> str:
     parts = [f"<h2>{html.escape(section.title)}</h2>"]
     if section.rows:
-        head = "".join(f"<th>{html.escape(each)}</th>" for each in section.header)
-        body = "\n".join(
-            f"<tr><th>{html.escape(first)}</th>{''.join(f'<td>{html.escape(each)}</td>' for each in rest)}</tr>"
-            for first, *rest in section.rows
-        )
-        parts.append(f'<div class="table"><table>\n<thead><tr>{head}</tr></thead>\n{body}\n</table></div>')
+        table = _table(section.header, [list(map(html.escape, row)) for row in section.rows])
+        parts.append(f'<div class="table"><table>\n{table}\n</table></div>')
     if section.figure is not None:
         parts.append('<div class="figure"></div>')
     if section.notes:
@@ -77,16 +76,17 @@ def _items(texts: Sequence[str]) -> str:
     return "\n".join(f"<li>{html.escape(text)}</li>" for text in texts)
 
 
-def _table(comparison: Comparison) -> str:
-    head = "".join(f"<th>{html.escape(each.name)}</th>" for each in comparison.columns)
+def _table(header: Sequence[str], table_rows: Sequence[Sequence[str]]) -> str:
+    """Return the inside of a table, of rows of HTML."""
+    head = "".join(f"<th>{html.escape(each)}</th>" for each in header)
     body = "\n".join(
-        f"<tr><th>{html.escape(row.label)}</th>{''.join(map(_cell, row.cells))}</tr>" for row in rows(comparison)
+        f"<tr><th>{first}</th>{''.join(f'<td>{each}</td>' for each in rest)}</tr>" for first, *rest in table_rows
     )
-    return f"<thead><tr><th></th>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
+    return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
 
 
 def _cell(cell: Cell) -> str:
     if not cell.change:
-        return f"<td>{cell.text}</td>"
+        return cell.text
     kind = {True: "better", False: "worse", None: "same"}[cell.better]
-    return f'<td>{cell.text} <span class="{kind}">{cell.change}</span></td>'
+    return f'{cell.text} <span class="{kind}">{cell.change}</span>'

@@ -127,7 +127,7 @@ def _figures(totals: Totals) -> Figures:
     return Figures(
         totals.pod_hours,
         totals.loads,
-        totals.scale_events,
+        len(totals.scales),
         totals.flaps,
         totals.milliseconds,
         totals.gap_milliseconds,

@@ -14,9 +14,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from autoscaler.core.model import HPA, Behavior, MetricSpec, ResourceMetric, ScalingRules
-from replay.load import Load, metric_key, metric_name
-from replay.simulation import Settings
+from autoscaler.core.model import HPA, Behavior, ScalingRules
+from replay.load import Load, metric_key
+from replay.simulation import Settings, target_per_pod
 
 TARGET: Final = "target"
 MIN_REPLICAS: Final = "minReplicas"
@@ -47,23 +47,15 @@ class Field:
     """Ascending; of the target with the given one, of others without."""
 
 
-def target_percent(spec: MetricSpec, load: Load, settings: Settings) -> float | None:
-    """Return a metric's target per pod in percent of its capacity; None if it has none, or is not a target per pod."""
-    capacity = settings.capacity.get(metric_key(spec.source))
-    if not capacity:
-        return None
-    if spec.target.average_value is not None:
-        return spec.target.average_value.milli / 10 / capacity
-    if isinstance(spec.source, ResourceMetric) and spec.target.average_utilization is not None:
-        request = load.requests.get(metric_name(spec.source))
-        return None if request is None else spec.target.average_utilization * request / 1000 / capacity
-    return None
-
-
 def target_percents(hpa: HPA, load: Load, settings: Settings) -> dict[int, float]:
     """Return {index of the metric: its target in percent of its capacity} of the targets that can be searched."""
-    percents = {index: target_percent(spec, load, settings) for index, spec in enumerate(hpa.spec.metrics)}
-    return {index: percent for index, percent in percents.items() if percent}
+    percents: dict[int, float] = {}
+    for index, spec in enumerate(hpa.spec.metrics):
+        capacity = settings.capacity.get(metric_key(spec.source))
+        target = target_per_pod(spec, load.requests) if capacity else None
+        if capacity and target:
+            percents[index] = 100 * target / capacity
+    return percents
 
 
 def target_field(hpa: HPA, load: Load, settings: Settings, *, max_target: float) -> Field | None:

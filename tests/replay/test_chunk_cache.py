@@ -171,12 +171,6 @@ def test_server_that_takes_no_chunk(tmp_path: Path) -> None:
         read(Server(most=2), tmp_path, day(count=100))
 
 
-def test_memory_is_that_of_the_values(tmp_path: Path) -> None:
-    values = read(Server(), tmp_path, day(ago=15, count=80_640))
-    assert len(values) == 80_640
-    assert values.itemsize == 8
-
-
 def test_milli_units_stay_exact(tmp_path: Path) -> None:
     start = 1_001 * STEP  # the server's first value; 1001 / 1000 * 1000 is less than 1001 in floating point
     query = RangeQuery(name="queue", query="queue", milli=True, total=True)

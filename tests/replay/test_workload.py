@@ -69,15 +69,6 @@ def test_scale_down_deletes_starting_pods_first_and_then_the_youngest() -> None:
     assert workload.pods[1].name not in names
 
 
-def test_a_deleted_starting_pod_never_becomes_ready() -> None:
-    workload = make_workload(1)
-    workload.scale(3, START_MS)
-    workload.scale(2, START_MS + 15_000)
-    workload.advance(START_MS + 30_000)
-
-    assert (workload.replicas, workload.ready) == (2, 2)
-
-
 def test_ready_pods_change_between_steps() -> None:
     workload = make_workload(1, startup_ms=20_000)
     workload.scale(2, START_MS)
