@@ -6,17 +6,18 @@ also accept JSON, and get that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
 
 from kube.api.status import bad_request, not_acceptable
-from playground.apiserver.errors import unsupported_media_type
+from playground.apiserver.errors import not_in_the_demo, unsupported_media_type
 from playground.apiserver.objects import Object
 
 JSON: Final = "application/json"
-MERGE_PATCH: Final = "application/merge-patch+json"
+_PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _META_GROUP: Final = "meta.k8s.io"
 _META_VERSIONS: Final = ("v1", "v1beta1")
 
@@ -57,14 +58,20 @@ def negotiate(accept: str) -> Form:
     raise not_acceptable(f"406: Not Acceptable\n\nAvailable representations: {JSON}, {JSON};stream=watch")
 
 
-def decode_body(content: bytes, content_type: str, *, accepted: str = JSON) -> Any:
+def decode_body(content: bytes, content_type: str, *, accepted: Sequence[str] = (JSON,)) -> Any:
     """Decode the body of a request; `content_type` may have parameters.
 
     Raises:
-        StatusError: 415, another format; 400, malformed JSON.
+        StatusError: 415 or 501, another format; 400, malformed JSON.
     """
-    if (content_type.partition(";")[0].strip() or accepted) != accepted:
-        raise unsupported_media_type([accepted])
+    media_type = content_type.partition(";")[0].strip()
+    if media_type == _PROTOBUF:
+        raise not_in_the_demo(
+            "it reads JSON, and this command of kubectl sends protobuf; "
+            "add `--dry-run=client -o yaml | kubectl apply -f -`"
+        )
+    if media_type and media_type not in accepted:
+        raise unsupported_media_type(accepted)
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -74,16 +81,3 @@ def decode_body(content: bytes, content_type: str, *, accepted: str = JSON) -> A
 def encode(obj: Object) -> bytes:
     """Encode an object as JSON."""
     return msgspec.json.encode(obj)
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """Return the patched value; neither argument is changed. See RFC 7396."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge_patch(result.get(key), value)
-    return result

@@ -62,6 +62,11 @@ def unsupported_media_type(accepted: Iterable[str]) -> StatusError:
     )
 
 
+def not_in_the_demo(what: str) -> StatusError:
+    """Return 501 for what upstream has and this server has not; `what` is the rest of the sentence."""
+    return StatusError(501, "NotImplemented", f"this is the demo's API server: {what}")
+
+
 def _details(resource: GroupResource, name: str) -> dict[str, Any]:
     details = {"name": name, "group": resource.group, "kind": resource.resource}
     return {key: value for key, value in details.items() if value}

@@ -48,6 +48,11 @@ class ResourceType:
         return GroupResource(self.group, self.plural)
 
     @property
+    def custom(self) -> bool:
+        """True if a CustomResourceDefinition would serve it."""
+        return self.group == MILLISCALE.group
+
+    @property
     def has_status(self) -> bool:
         """True if there is a status subresource."""
         return "status" in self.subresources

@@ -14,11 +14,12 @@ from typing import Any, Final
 from aiohttp import web
 
 from kube.api.status import bad_request
-from playground.apiserver.encoding import MERGE_PATCH, Form, decode_body, encode, merge_patch
-from playground.apiserver.errors import no_such_resource, unsupported_method
+from playground.apiserver.encoding import Form, decode_body, encode
+from playground.apiserver.errors import no_such_resource, not_in_the_demo, unsupported_method
 from playground.apiserver.identity import User
 from playground.apiserver.objects import Object, copy_of, name_of, uid_of
 from playground.apiserver.paging import page_of
+from playground.apiserver.patches import patched
 from playground.apiserver.registry import ObjectRegistry
 from playground.apiserver.requests import RequestInfo
 from playground.apiserver.resource_types import CREATE_ONLY, ResourceType, find_resource_type, storage_type
@@ -30,6 +31,7 @@ from playground.apiserver.tables import partial_metadata, table_of
 from playground.apiserver.versions import from_version, to_version
 from playground.apiserver.watching import WatchOptions, watch
 
+_OF_CONTAINERS: Final = frozenset(("pods", name) for name in ("attach", "exec", "log", "portforward", "proxy"))
 _DEFAULT_WATCH_SECONDS: Final = 1800.0
 
 
@@ -86,6 +88,9 @@ class ResourceHandler:
         """Return the response; a watch is streamed until its end. Raises StatusError."""
         info = call.info
         kind = find_resource_type(info.group, info.version, info.resource)
+        if (info.resource, info.subresource) in _OF_CONTAINERS:
+            raise not_in_the_demo("its pods have no containers, so there are no logs, commands and ports of them")
+        _refuse_dry_run(call.query)
         if kind is None or (info.subresource and info.subresource not in kind.subresources):
             raise no_such_resource()
         if kind.verbs == CREATE_ONLY:
@@ -171,10 +176,10 @@ class ResourceHandler:
 
     async def _patch(self, kind: ResourceType, call: Call) -> web.Response:
         content_type = call.request.headers.get("Content-Type", "")
-        patch = decode_body(await call.request.read(), content_type, accepted=MERGE_PATCH)
+        patch = await call.request.read()
         old = self._registry.get(kind, call.info.namespace, call.info.name)
         current = scale_of(old) if call.info.subresource == "scale" else to_version(kind, old)
-        return self._replace(kind, call, old, merge_patch(current, patch))
+        return self._replace(kind, call, old, patched(kind, current, patch, content_type))
 
     def _replace(self, kind: ResourceType, call: Call, old: Object, new: Object) -> web.Response:
         info = call.info
@@ -195,6 +200,7 @@ class ResourceHandler:
         options = await call.body() if call.request.can_read_body else {}
         if not isinstance(options, dict):
             raise bad_request("the body of a deletion must be DeleteOptions")
+        _refuse_dry_run(options)
         if "gracePeriodSeconds" in call.query:
             options = {**options, "gracePeriodSeconds": _integer(call.query, "gracePeriodSeconds", 0)}
         last, gone = self._registry.delete(kind, _scope(kind, call), call.info.name, options)
@@ -243,6 +249,11 @@ class ResourceHandler:
             return table
 
         return as_table
+
+
+def _refuse_dry_run(options: Mapping[str, Any]) -> None:
+    if options.get("dryRun"):
+        raise not_in_the_demo("it has no dry runs; use --dry-run=client")
 
 
 def _metadata_of(obj: Object) -> Object:

@@ -17,12 +17,13 @@ from aiohttp import web
 
 from kube.api.mapping import GroupResource
 from kube.api.status import StatusError, unauthorized
+from playground.apiserver import openapi
 from playground.apiserver.aggregation import Aggregator
 from playground.apiserver.audit import RequestCounts
 from playground.apiserver.bootstrap import bootstrap_objects
 from playground.apiserver.discovery import Discovery
 from playground.apiserver.encoding import negotiate
-from playground.apiserver.errors import no_such_object, no_such_resource
+from playground.apiserver.errors import no_such_object, no_such_resource, not_in_the_demo
 from playground.apiserver.identity import ANONYMOUS, MASTERS, TokenIssuer, User, from_certificate
 from playground.apiserver.objects import Object, namespace_of
 from playground.apiserver.pki import Pki
@@ -194,9 +195,13 @@ class PlaygroundApiServer:
         service = self._aggregator.service_for(info.path)
         if service is not None:
             return await self._aggregator.forward(service, request, user)
+        if "Impersonate-User" in request.headers:
+            raise not_in_the_demo("it has no impersonation; leave out --as")
         if info.is_resource:
             call = Call(request, info, user, negotiate(request.headers.get("Accept", "")))
             return await self._resources.handle(call)
+        if info.path.startswith("/openapi/"):
+            return await self._openapi(info.path)
         return self._document(info.path.rstrip("/"))
 
     def _authenticate(self, request: web.Request) -> User:
@@ -222,6 +227,22 @@ class PlaygroundApiServer:
         if document is None:
             raise no_such_resource()
         return json_response(document)
+
+    @staticmethod
+    async def _openapi(path: str) -> web.Response:
+        found: Object | None = None
+        match path.strip("/").split("/"):
+            case ["openapi", "v2"]:
+                return web.Response(content_type=openapi.PROTOBUF_V2)
+            case ["openapi", "v3"]:
+                found = openapi.group_versions()
+            case ["openapi", "v3", "api", version]:
+                found = await asyncio.to_thread(openapi.document, "", version)
+            case ["openapi", "v3", "apis", group, version]:
+                found = await asyncio.to_thread(openapi.document, group, version)
+        if found is None:
+            raise no_such_resource()
+        return json_response(found)
 
     def _discovered(self, path: str) -> Object | None:
         match path.strip("/").split("/"):

@@ -118,6 +118,15 @@ def _age(row: _Row) -> str:
     return row.since(row.part("metadata").get("creationTimestamp"))
 
 
+def _last_seen(row: _Row) -> str:
+    return row.since(row.obj.get("lastTimestamp") or row.obj.get("eventTime"))
+
+
+def _about(row: _Row) -> str:
+    about = row.part("involvedObject")
+    return f"{str(about.get('kind', '')).lower()}/{about.get('name')}"
+
+
 def _ready_replicas(row: _Row) -> str:
     return f"{row.part('status').get('readyReplicas', 0)}/{row.part('spec').get('replicas', 1)}"
 
@@ -198,6 +207,13 @@ _COLUMNS: Final[dict[str, tuple[_Column, ...]]] = {
         _Column("Up-to-date", _field("status", "updatedReplicas", default=0)),
         _Column("Available", _field("status", "availableReplicas", default=0)),
         _AGE,
+    ),
+    "Event": (
+        _Column("Last Seen", _last_seen),
+        _Column("Type", _field("type")),
+        _Column("Reason", _field("reason")),
+        _Column("Object", _about),
+        _Column("Message", _field("message")),
     ),
     "HorizontalPodAutoscaler": (
         _NAME,

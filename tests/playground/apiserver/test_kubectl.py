@@ -68,6 +68,25 @@ async def test_scale_annotate_label_and_patch(server: PlaygroundApiServer, kubec
     assert found["spec"]["paused"] is True
 
 
+async def test_apply_and_patch_in_all_forms(server: PlaygroundApiServer, kubectl: Kubectl) -> None:
+    scaler = hpa()
+    assert "created" in await kubectl("apply", "-f", "-", stdin=json.dumps(scaler))
+    scaler["spec"] |= {"maxReplicas": 7, "minReplicas": 2}
+    assert "configured" in await kubectl("apply", "-f", "-", stdin=json.dumps(scaler))
+    await kubectl("patch", "hpa", "web", "-p", '{"metadata":{"labels":{"a":"b"}}}')
+    replace = '[{"op":"replace","path":"/spec/maxReplicas","value":8}]'
+    printed = await kubectl("patch", "hpa", "web", "--type=json", "-p", replace, "-o", "json")
+    changed = json.loads(printed)
+    assert (changed["spec"]["minReplicas"], changed["spec"]["maxReplicas"]) == (2, 8)
+    assert changed["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_logs_are_one_sentence(server: PlaygroundApiServer, kubectl: Kubectl) -> None:
+    server.create(pod("web-1"))
+    printed = await kubectl("logs", "web-1", fails=True)
+    assert printed.startswith("Error from server (NotImplemented): this is the demo's API server: its pods have no")
+
+
 async def test_delete(server: PlaygroundApiServer, kubectl: Kubectl) -> None:
     server.create(deployment())
     assert await kubectl("delete", "deployment/web")

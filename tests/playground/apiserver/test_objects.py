@@ -6,7 +6,6 @@ import pytest
 
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
-from playground.apiserver.encoding import merge_patch
 from tests.playground.apiserver.objects import config_map, deployment, hpa, pod
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -250,24 +249,3 @@ async def test_updates_cannot_change_system_metadata(admin: KubeClient) -> None:
     assert written["labels"] == {"a": "b"}
     assert written["creationTimestamp"] == created["metadata"]["creationTimestamp"]
     assert "generation" not in written
-
-
-@pytest.mark.parametrize(
-    ("target", "patch", "expected"),
-    [
-        ({"a": "b"}, {"a": "c", "d": 1}, {"a": "c", "d": 1}),
-        ({"a": {"b": 1, "c": 2}}, {"a": {"b": None}}, {"a": {"c": 2}}),
-        ({"a": [1]}, {"a": [2]}, {"a": [2]}),
-        ({}, {"a": {"b": {"c": None}}}, {"a": {"b": {}}}),
-    ],
-)
-def test_merge_patch(target: Any, patch: Any, expected: Any) -> None:
-    """Cases of RFC 7396."""
-    assert merge_patch(target, patch) == expected
-
-
-async def test_other_patch_types_are_refused(admin: KubeClient) -> None:
-    await admin.post(CONFIG_MAPS, config_map("c"))
-    with pytest.raises(StatusError) as refusal:
-        await admin.patch(f"{CONFIG_MAPS}/c", {}, content_type="application/strategic-merge-patch+json")
-    assert refusal.value.code == 415

@@ -157,3 +157,16 @@ async def test_unsupported_media_types_are_406(admin: KubeClient) -> None:
         await admin.get("/api/v1/pods", accept="application/vnd.kubernetes.protobuf")
     assert refusal.value.code == 406
     assert await admin.get("/api/v1/pods", accept="application/vnd.kubernetes.protobuf, */*")
+
+
+def test_events() -> None:
+    event = {
+        "metadata": {"name": "web.1"},
+        "type": "Warning",
+        "reason": "FailedGetScale",
+        "message": "it failed",
+        "involvedObject": {"kind": "HorizontalPodAutoscaler", "name": "web"},
+        "lastTimestamp": "2026-01-01T11:59:30Z",
+    }
+    about = "horizontalpodautoscaler/web"
+    assert list(cells("", "v1", "events", event).values()) == ["30s", "Warning", "FailedGetScale", about, "it failed"]
