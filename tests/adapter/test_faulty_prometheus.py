@@ -20,6 +20,7 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.prometheus.budget import Share
+from adapter.settings import PrometheusSettings
 from tests.adapter.faulty_prometheus import (
     HEAD,
     SERIES_HEAD,
@@ -135,14 +136,12 @@ async def test_fault_is_an_error_without_the_address_or_leaks(name: str) -> None
         (responds(b"", status=302, Location="/x"), PrometheusUnavailable),
     ],
 )
-async def test_faults_of_series_are_errors_too(
-    reply: Reply, error: type[PrometheusError], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("adapter.prometheus.client._MAX_LISTING", 8 * MIB)
+async def test_faults_of_series_are_errors_too(reply: Reply, error: type[PrometheusError]) -> None:
     async with faulty_prometheus() as server:
         server.series = reply
         before = asyncio.all_tasks()
-        async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
+        settings = PrometheusSettings(list_bytes=8 * MIB)
+        async with PrometheusClient(PrometheusOptions(url=server.url), settings=settings) as client:
             with pytest.raises(error) as raised:
                 await client.series("a", start=0, end=1)
             assert "127.0.0.1" not in str(raised.value)

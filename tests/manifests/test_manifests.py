@@ -18,6 +18,7 @@ from autoscaler.cli import main as autoscaler_main
 from autoscaler.core.config import Mode
 from autoscaler.loop.options import Options
 from autoscaler.loop.sharding import Shard
+from kube.version import VERSION
 from playground.binaries import find
 from tests.manifests.rendering import render_with
 from tools.render_chart import FAST_LOADER
@@ -402,7 +403,7 @@ def test_example_overlay_sets_image_prometheus_and_rules() -> None:
     assert (EXAMPLE / "rules.yaml").read_text() == (BASE / "rules.yaml").read_text()
     (deployment,) = of_kind("Deployment", EXAMPLE)
     (process,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert process["image"] == "registry.example/milliscale:0.1.0"
+    assert process["image"] == f"registry.example/milliscale:{VERSION}"
     assert [argument for argument in process["args"] if argument.startswith("--prometheus-url=")] == process["args"][:1]
     (rules,) = of_kind("ConfigMap", EXAMPLE)
     assert set(rules["data"]) == {"rules.yaml"}
