@@ -57,13 +57,15 @@ def hpa_document(
     max_replicas: int = 20,
     behavior: Mapping[str, Any] | None = None,
     annotations: Mapping[str, str] | None = None,
+    kind: str = "Deployment",
+    target: str = "web",
 ) -> dict[str, Any]:
     document: dict[str, Any] = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "web", "namespace": "shop", "annotations": dict(annotations or {})},
         "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": target},
             "minReplicas": min_replicas,
             "maxReplicas": max_replicas,
             "metrics": list(metrics) or [pods_metric()],

@@ -14,9 +14,7 @@ from typing import Any
 import yaml
 
 from adapter.prometheus import PrometheusOptions
-from autoscaler.core.model import HPA
 from playground.prometheus import PrometheusServer, Series, openmetrics
-from replay.hpa_files import parse_hpa_document
 from replay.prometheus.source import PrometheusSettings
 
 START = 1_767_571_200  # 2026-01-05T00:00:00Z
@@ -131,22 +129,6 @@ def running_prometheus(folder: Path, *flags: str) -> Iterator[PrometheusServer]:
             yield server
         finally:
             runner.run(server.stop())
-
-
-def hpa(*metrics: dict[str, Any], name: str = "web", kind: str = "Deployment", target: str = "web") -> HPA:
-    """Return an HPA of a workload."""
-    document = {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": target},
-            "minReplicas": 1,
-            "maxReplicas": 10,
-            "metrics": list(metrics),
-        },
-    }
-    return parse_hpa_document(document, "hpa.yaml").hpa
 
 
 def metric(text: str) -> dict[str, Any]:

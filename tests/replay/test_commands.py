@@ -27,25 +27,13 @@ from playground.prometheus import PrometheusServer
 from replay.flags import Moment
 from replay.hpa_files import read_hpa_file
 from tests.kube.scripted import ScriptedServer, respond, scripted_server
+from tests.replay.builders import cpu_metric, hpa_document, pods_metric
 from tests.replay.live import Live
-from tests.replay.prometheus_environment import NAMESPACE, RULES, SECONDS, START, pods_metric, running_prometheus
+from tests.replay.prometheus_environment import NAMESPACE, RULES, SECONDS, START, running_prometheus
 from tests.replay.test_kept_decisions import wave
 
-HPA: dict[str, Any] = {
-    "apiVersion": "autoscaling/v2",
-    "kind": "HorizontalPodAutoscaler",
-    "metadata": {"name": "web", "namespace": NAMESPACE},
-    "spec": {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-        "minReplicas": 1,
-        "maxReplicas": 10,
-        "metrics": [pods_metric("packets_per_second")],
-    },
-}
-CPU: dict[str, Any] = {
-    "type": "Resource",
-    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
-}
+HPA = hpa_document(pods_metric("packets_per_second", "50"), max_replicas=10)
+CPU = cpu_metric(50)
 DEPLOYMENT: dict[str, Any] = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",

@@ -40,6 +40,7 @@ from replay.prometheus.default_rules import complete_rules
 from replay.prometheus.source import read_prometheus
 from replay.simulation import Settings, simulate
 from tests.adapter.metrics_env import custom_request, external_request
+from tests.replay.builders import make_hpa
 from tests.replay.prometheus_environment import (
     GAP,
     NAMESPACE,
@@ -49,7 +50,6 @@ from tests.replay.prometheus_environment import (
     SECONDS,
     START,
     history,
-    hpa,
     metric,
     pods_metric,
     rate,
@@ -96,7 +96,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServe
 
 def read(server: PrometheusServer, tmp_path: Path, *metrics: dict[str, Any], **changes: Any) -> Load:
     changes.setdefault("rules", parse_rules(RULES, source="rules.yaml"))
-    return read_prometheus([hpa(*metrics)], settings(server.url, tmp_path / "cache", **changes))
+    return read_prometheus([make_hpa(*metrics)], settings(server.url, tmp_path / "cache", **changes))
 
 
 def values(load: Load) -> list[float]:
@@ -138,7 +138,9 @@ class Pods:
 
 async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
     """Return the total that the adapter serves at a time, in milli-units; None if it serves none."""
-    rules = complete_rules(parse_rules(RULES, source="rules.yaml"), [spec.source for spec in hpa(source).spec.metrics])
+    rules = complete_rules(
+        parse_rules(RULES, source="rules.yaml"), [spec.source for spec in make_hpa(source).spec.metrics]
+    )
     lookup = builtin_resources()
     async with PrometheusServers(PrometheusOptions(url=server.url)) as servers, aiohttp.ClientSession() as http:
         catalog = Catalog(rules, Listings(servers, lookup, max_age=SECONDS, clock=lambda: START + SECONDS), lookup)
@@ -222,7 +224,7 @@ def test_load_equals_that_of_a_file_with_the_same_values(server: PrometheusServe
         rows = csv.writer(file)
         rows.writerow(["timestamp", "queue_depth"])
         rows.writerows((at, value) for at, value in orders.points if at < GAP.start)
-    of_hpa = hpa(QUEUE_METRIC)
+    of_hpa = make_hpa(QUEUE_METRIC)
     changes = {"end_ms": GAP.start * 1000}
     from_prometheus = read(server, tmp_path, QUEUE_METRIC, **changes)
     from_file = read_csv(path, [spec.source for spec in of_hpa.spec.metrics])
@@ -276,13 +278,13 @@ def test_gap_is_no_value(server: PrometheusServer, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "target"), [("StatefulSet", "web"), ("Deployment", "web-api")])
 def test_pods_are_those_of_the_target(server: PrometheusServer, tmp_path: Path, kind: str, target: str) -> None:
-    of_hpa = hpa(pods_metric("packets_ratio"), kind=kind, target=target)
+    of_hpa = make_hpa(pods_metric("packets_ratio"), kind=kind, target=target)
     load = read_prometheus([of_hpa], settings(server.url, tmp_path))
     assert int(values(load)[0]) == 1000  # one pod
 
 
 def test_pods_of_any_kind_are_those_of_its_recorded_replica_sets(server: PrometheusServer, tmp_path: Path) -> None:
-    of_hpa = hpa(pods_metric("packets_per_second"), kind="Rollout", target="canary")
+    of_hpa = make_hpa(pods_metric("packets_per_second"), kind="Rollout", target="canary")
     load = read_prometheus([of_hpa], settings(server.url, tmp_path, rules=parse_rules(RULES, source="rules.yaml")))
     assert load.series["packets_per_second"].at((START + 1800) * 1000) == pytest.approx(140.0)
     assert load.series["packets_per_second"].at((START + 5400) * 1000) == pytest.approx(100.0)
@@ -291,13 +293,13 @@ def test_pods_of_any_kind_are_those_of_its_recorded_replica_sets(server: Prometh
 def test_time_until_ready_is_that_of_pods_that_were_created_in_the_range(
     server: PrometheusServer, tmp_path: Path
 ) -> None:
-    of_hpa = hpa(pods_metric("packets_per_second"))
+    of_hpa = make_hpa(pods_metric("packets_per_second"))
     load = read_prometheus([of_hpa], settings(server.url, tmp_path, rules=parse_rules(RULES, source="rules.yaml")))
     assert load.startup == Startup(42_000, "the median of 1 pods")
 
 
 def test_pods_of_another_kind_need_a_pattern(server: PrometheusServer, tmp_path: Path) -> None:
-    of_hpa = hpa(pods_metric("packets_ratio"), kind="Rollout", target="web")
+    of_hpa = make_hpa(pods_metric("packets_ratio"), kind="Rollout", target="web")
     with pytest.raises(ReplayError, match=r"the names of the pods of a Rollout are not known; give .* with --pods"):
         read_prometheus([of_hpa], settings(server.url, tmp_path))
     load = read_prometheus([of_hpa], settings(server.url, tmp_path, pods="web-6f7c9d8b5-.*"))
@@ -347,50 +349,55 @@ def test_limit_of_samples_only_needs_shorter_ranges(server: PrometheusServer, tm
 ERRORS: Sequence[tuple[str, HPA, dict[str, Any], str]] = [
     (
         "no rule",
-        hpa(pods_metric("packets_per_secon")),
+        make_hpa(pods_metric("packets_per_secon")),
         {},
         r"pods/packets_per_secon: no rule makes .* \(similar: pods/packets_per_second.*\); change the rules",
     ),
     (
         "no series",
-        hpa(pods_metric("packet_total")),
+        make_hpa(pods_metric("packet_total")),
         {"rules": None},
         r"Prometheus has no series packet_total with the labels namespace and pod .* \(similar: packets_total.*give",
     ),
     (
         "series of another time",
-        hpa(pods_metric("packets_total")),
+        make_hpa(pods_metric("packets_total")),
         {"rules": None, "start_ms": (START - 7200) * 1000, "end_ms": (START - 3600) * 1000},
         "has no sample with the labels namespace and pod between .*T22:00:00Z and .*; give another --from and --to,",
     ),
     (
         "rule of another time",
-        hpa(pods_metric("packets_per_second")),
+        make_hpa(pods_metric("packets_per_second")),
         {"start_ms": (START - 7200) * 1000, "end_ms": (START - 3600) * 1000},
         "a sample between .*T22:00:00Z and .*; give another --from and --to, or change the rules or the HPA",
     ),
     (
         "no values",
-        hpa(metric("resource: {name: memory, target: {type: AverageValue, averageValue: 1}}")),
+        make_hpa(metric("resource: {name: memory, target: {type: AverageValue, averageValue: 1}}")),
         {"pods": "worker-.*"},
         "memory has no value between 2026-01-05T00:00:00Z and 2026-01-05T02:00:00Z; give another --from and --to",
     ),
-    ("counter", hpa(pods_metric("packets_total")), {"rules": None}, "packets_total is a counter, .* rate .* --config"),
+    (
+        "counter",
+        make_hpa(pods_metric("packets_total")),
+        {"rules": None},
+        "packets_total is a counter, .* rate .* --config",
+    ),
     (
         "empty range",
-        hpa(pods_metric("packets_total")),
+        make_hpa(pods_metric("packets_total")),
         {"start_ms": START * 1000, "end_ms": START * 1000},
         "the range is empty; give a --from that is before --to",
     ),
     (
         "future",
-        hpa(pods_metric("packets_total")),
+        make_hpa(pods_metric("packets_total")),
         {"end_ms": 4_000_000_000_000},
         "the range ends in the future, at 2096-10-02T07:06:40Z; give a --to",
     ),
     (
         "kind of the object",
-        hpa(
+        make_hpa(
             metric(
                 "object: {describedObject: {apiVersion: example.com/v1, kind: Lag, name: web}, metric: {name: x},"
                 " target: {type: Value, value: 10}}"
@@ -401,13 +408,13 @@ ERRORS: Sequence[tuple[str, HPA, dict[str, Any], str]] = [
     ),
     (
         "resource",
-        hpa(metric("resource: {name: ephemeral-storage, target: {type: AverageValue, averageValue: 1}}")),
+        make_hpa(metric("resource: {name: ephemeral-storage, target: {type: AverageValue, averageValue: 1}}")),
         {},
         "only the usage of cpu and memory is known, not of ephemeral-storage; change the metric",
     ),
     (
         "wrong query",
-        hpa(pods_metric("broken")),
+        make_hpa(pods_metric("broken")),
         {
             "rules": parse_rules(
                 "rules: [{name: broken, resources: {pod: pod, namespace: namespace}, query: 'sum(x'}]", source="r"
@@ -431,14 +438,14 @@ def test_error_is_one_sentence(
 def test_url_of_something_else(server: PrometheusServer, tmp_path: Path) -> None:
     expected = "/graph is no Prometheus: it has no /graph/api/v1/query .status 404.; check --prometheus-url"
     with pytest.raises(ReplayError, match=expected):
-        read_prometheus([hpa(QUEUE_METRIC)], settings(f"{server.url}/graph", tmp_path))
+        read_prometheus([make_hpa(QUEUE_METRIC)], settings(f"{server.url}/graph", tmp_path))
 
 
 def test_cache_that_cannot_be_written_is_noted_once(
     server: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    read_prometheus([hpa(QUEUE_METRIC)], settings(server.url, tmp_path / "file" / "cache"))
+    read_prometheus([make_hpa(QUEUE_METRIC)], settings(server.url, tmp_path / "file" / "cache"))
     assert capsys.readouterr().err == (
         f"note: responses are not cached, because {tmp_path}/file/cache cannot be written: Not a directory: give "
         "another --cache-dir\n"
@@ -468,9 +475,9 @@ def test_rule_of_another_server(server: PrometheusServer, tmp_path: Path) -> Non
 
 def test_only_series_of_sections_that_are_needed_are_listed() -> None:
     rules = parse_rules(RULES, source="rules.yaml")
-    sources = [spec.source for spec in hpa(CPU_METRIC).spec.metrics]
+    sources = [spec.source for spec in make_hpa(CPU_METRIC).spec.metrics]
     assert complete_rules(rules, sources).all_rules == ()
-    sources = [spec.source for spec in hpa(QUEUE_METRIC).spec.metrics]
+    sources = [spec.source for spec in make_hpa(QUEUE_METRIC).spec.metrics]
     assert complete_rules(rules, sources).all_rules == rules.external
 
 
@@ -482,5 +489,5 @@ def test_server_whose_clock_is_behind(server: PrometheusServer, tmp_path: Path) 
 
 def test_key_of_series_is_that_of_the_metric(server: PrometheusServer, tmp_path: Path) -> None:
     metrics = (QUEUE_METRIC, CPU_METRIC, SERVICE_METRIC)
-    keys = {metric_key(spec.source) for spec in hpa(*metrics).spec.metrics}
+    keys = {metric_key(spec.source) for spec in make_hpa(*metrics).spec.metrics}
     assert read(server, tmp_path, *metrics).series.keys() == keys
