@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from kube.api.status import bad_request, not_acceptable
+from playground.apiserver import protobuf
 from playground.apiserver.errors import not_in_the_demo, unsupported_media_type
 from playground.apiserver.objects import Object
 
@@ -66,10 +67,13 @@ def decode_body(content: bytes, content_type: str, *, accepted: Sequence[str] = 
     """
     media_type = content_type.partition(";")[0].strip()
     if media_type == _PROTOBUF:
-        raise not_in_the_demo(
-            "it reads JSON, and this command of kubectl sends protobuf; "
-            "add `--dry-run=client -o yaml | kubectl apply -f -`"
-        )
+        found = protobuf.decode(content)
+        if found is None:
+            raise not_in_the_demo(
+                "it reads JSON, and this command of kubectl sends protobuf; "
+                "add `--dry-run=client -o yaml | kubectl apply -f -`"
+            )
+        return found
     if media_type and media_type not in accepted:
         raise unsupported_media_type(accepted)
     try:

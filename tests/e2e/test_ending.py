@@ -40,7 +40,7 @@ async def test_demo_ends_after_its_seconds_and_leaves_no_process(tmp_path: Path)
     assert "not every HPA has scaled up and down" in output
     for name in ("router", "shop", "worker"):
         assert name in output.partition("scaled up")[2]
-    assert "get --raw '/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/packets_per_second'" in output
+    assert "  milliscale explain default/typo\n" in output
     assert processes_with(str(folder)) == {}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kube.api.mapping import GroupResource
 from playground.apiserver import PlaygroundApiServer
 from playground.binaries import find_async
 from tests.playground.apiserver.objects import deployment, hpa, pod
@@ -79,6 +80,17 @@ async def test_apply_and_patch_in_all_forms(server: PlaygroundApiServer, kubectl
     changed = json.loads(printed)
     assert (changed["spec"]["minReplicas"], changed["spec"]["maxReplicas"]) == (2, 8)
     assert changed["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_autoscale_and_create_which_may_send_protobuf(server: PlaygroundApiServer, kubectl: Kubectl) -> None:
+    server.create(deployment())
+    await kubectl("autoscale", "deployment", "web", "--min=2", "--max=7")
+    spec = json.loads(await kubectl("get", "hpa", "web", "-o", "json"))["spec"]
+    assert (spec["minReplicas"], spec["maxReplicas"], spec["scaleTargetRef"]["name"]) == (2, 7, "web")
+    await kubectl("create", "configmap", "c", "--from-literal=a=b")
+    stored = server.storage.get(GroupResource("", "configmaps"), "default", "c")
+    assert stored is not None
+    assert stored["data"] == {"a": "b"}
 
 
 async def test_logs_are_one_sentence(server: PlaygroundApiServer, kubectl: Kubectl) -> None:
