@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
@@ -39,6 +40,13 @@ _WORDS: Final = {
     "tolerance": "tolerance",
     "initial_readiness_delay": "initial readiness delay",
 }
+_ANNOTATIONS: Final = {
+    "step": "sync_period",
+    "downscale_stabilization": "downscale_stabilization_ms",
+    "tolerance": "tolerance",
+    "initial_readiness_delay": "initial_readiness_delay_ms",
+}
+"""{parameter of a flag: field of an HPA's overrides}."""
 _TOGETHER: Final = ("downscale_stabilization", "tolerance")
 _POD_HOURS: Final = 0.02
 _SCALES: Final = 0.15
@@ -53,9 +61,7 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
         settings: otherwise.
         given: the parameters of the flags that the user gave; they are not changed.
     """
-    names = [name for name in _USUAL if name not in given]
-    if not any(isinstance(spec.source, ResourceMetric) for spec in hpa.spec.metrics):
-        names = [name for name in names if name != "initial_readiness_delay"]
+    names = [name for name in _USUAL if name not in given and _matters(name, hpa)]
     load = dataclasses.replace(load, end_ms=min(load.end_ms, load.start_ms + _MAX_MS))
     reality = replay_reality(load, settings)
     if reality is None or not names:
@@ -70,10 +76,12 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
             f"The real replicas change too rarely in the first {length} to show the controller's settings: those given "
             "and the defaults are assumed."
         )
-    found = _nearest(names, lambda values: _distance(hpa, load, _with(settings, values), reality))
+    real = _real_line(load, settings)
+    found = _nearest(names, lambda values: _distance(hpa, load, _with(settings, values), reality, real))
     nearest = _with(settings, found)
     replayed = replay_hpa(hpa, load, nearest, sentences=False)
-    hours = replayed.summary.pod_hours / reality.summary.pod_hours - 1
+    _, replayed_pods, real_pods = _areas(replicas_line(replayed), real)
+    hours = replayed_pods / real_pods - 1
     shown = ", ".join(f"{_WORDS[name]} {_text(name, value)}" for name, value in found.items())
     compared = (
         f"{hours:+.1%} pod-hours, {replayed.summary.scale_events} instead of {reality.summary.scale_events} scale "
@@ -86,6 +94,22 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
             "the controller's flags, and the spec that was in force as the first --hpa. The defaults are assumed."
         )
     return nearest, f"The real replicas are explained by {shown} ({compared}), which are assumed for all of the time."
+
+
+def _matters(name: str, hpa: HPA) -> bool:
+    """Return True if decisions depend on the setting: the HPA has no annotation and no behavior in place of it."""
+    behavior = hpa.spec.behavior
+    up, down = (None, None) if behavior is None else (behavior.scale_up, behavior.scale_down)
+    if getattr(hpa.overrides, _ANNOTATIONS[name]) is not None:
+        return False
+    match name:
+        case "downscale_stabilization":
+            return down is None or down.stabilization_window_seconds is None
+        case "tolerance":
+            return up is None or up.tolerance is None or down is None or down.tolerance is None
+        case "initial_readiness_delay":
+            return any(isinstance(spec.source, ResourceMetric) for spec in hpa.spec.metrics)
+    return True
 
 
 def _nearest(names: Sequence[str], distance: Callable[[dict[str, Any]], float]) -> dict[str, Any]:
@@ -113,15 +137,29 @@ def _with(settings: Settings, values: dict[str, Any]) -> Settings:
     return dataclasses.replace(settings, config=config, step_ms=values.get("step", settings.step_ms))
 
 
-def _distance(hpa: HPA, load: Load, settings: Settings, reality: Replayed) -> float:
-    """Return the mean difference of the replicas, times the reality's length; and the difference in scale events."""
+def _distance(hpa: HPA, load: Load, settings: Settings, reality: Replayed, real: Line) -> float:
+    """Return the difference of the replicas as a share of the real ones, and a fifth of that in scale events."""
     replayed = replay_hpa(hpa, load, settings, sentences=False)
-    area = sum(
-        abs(first - second) * length
-        for length, first, second in _together(replicas_line(replayed), replicas_line(reality))
-    )
+    difference, _, real_pods = _areas(replicas_line(replayed), real)
     events = abs(replayed.summary.scale_events - reality.summary.scale_events) / reality.summary.scale_events
-    return area / 3_600_000 / reality.summary.pod_hours + events / 5
+    return difference / real_pods + events / 5
+
+
+def _real_line(load: Load, settings: Settings) -> Line:
+    """Return the recorded replicas; NaN where there are none."""
+    assert load.replicas is not None
+    segments = list(load.replicas.segments(load.start_ms + settings.offset_ms, load.end_ms))
+    return Line([start for start, _, _ in segments] + [load.end_ms], [value for _, _, value in segments] + [math.nan])
+
+
+def _areas(replayed: Line, real: Line) -> tuple[float, float, float]:
+    """Return replicas x time of their difference, of a replay and of reality, where the real replicas are recorded."""
+    known = [each for each in _together(replayed, real) if not math.isnan(each[2])]
+    return (
+        sum(abs(first - second) * length for length, first, second in known),
+        sum(first * length for length, first, _ in known),
+        sum(second * length for length, _, second in known),
+    )
 
 
 def _together(first: Line, second: Line) -> Iterator[tuple[int, float, float]]:

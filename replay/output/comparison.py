@@ -13,12 +13,13 @@ from replay.load import Load, metric_key
 from replay.output.documents import Document
 from replay.reality import carried
 from replay.results import Moment, Replayed, Summary, sentence
-from replay.simulation import Settings, replay_hpa, replay_reality
+from replay.simulation import Settings, replay_hpa, replay_reality, sync_period_ms
 
 _UNKNOWN_OVERLOAD: Final = "overload is unknown without --capacity"
 _SHOWN_GAPS: Final = 3
 _MAX_PERCENT: Final = 1000
 _NOTABLE: Final = 0.001
+_SAME_LENGTH: Final = 0.01
 _HOUR: Final = 3600
 _DAY: Final = 24 * _HOUR
 _UNITS: Final = (("d", _DAY), ("h", _HOUR), ("m", 60), ("s", 1))
@@ -96,9 +97,9 @@ def verdicts(comparison: Comparison) -> list[str]:
     first, *others = comparison.replays
     if others:
         return [_verdict(each, first) for each in others]
-    if comparison.reality is not None:
-        return [_verdict(first, comparison.reality)]
     summary = first.summary
+    if comparison.reality is not None and _is_comparable(summary, comparison.reality.summary):
+        return [_verdict(first, comparison.reality)]
     overload = _UNKNOWN_OVERLOAD
     if summary.overload_seconds is not None:
         length = duration(summary.overload_seconds)
@@ -113,13 +114,15 @@ def _verdict(replayed: Replayed, base: Replayed) -> str:
     hours = (
         "as many pod-hours as" if shown == "0.0" else f"{shown}% {'fewer' if percent < 0 else 'more'} pod-hours than"
     )
+    if own.pod_hours and not other.pod_hours:
+        hours = f"{own.pod_hours:,.1f} pod-hours instead of 0 of"
     saved = ""
     if own.cost is not None and other.cost is not None and shown != "0.0":
         saved = f" ({'saves' if percent < 0 else 'costs'} {abs(own.cost - other.cost):,.2f} of {other.cost:,.2f})"
     before, after = other.overload_seconds, own.overload_seconds
     if before is None or after is None:
         overload = _UNKNOWN_OVERLOAD
-    elif before == after:
+    elif duration(before) == duration(after):
         overload = f"overload stays at {duration(after)}" if after else "no overload"
     else:
         overload = f"overload {'rises' if after > before else 'falls'} from {duration(before)} to {duration(after)}"
@@ -170,7 +173,8 @@ def rows(comparison: Comparison) -> list[Row]:
 def notes(comparison: Comparison) -> list[str]:
     """Return the time, the gaps and the assumptions of the replays, one sentence each."""
     load, settings = comparison.load, comparison.settings
-    every = format_duration(settings.step_ms / 1000)
+    periods = dict.fromkeys(sync_period_ms(hpa, settings) for hpa in comparison.hpas)
+    every = " or ".join(format_duration(period / 1000) for period in periods)
     rate = f"{len(load.decisions)} kept decisions" if load.decisions else f"a reconciliation every {every}"
     texts = [f"From {time_text(load.start_ms)} to {time_text(load.end_ms)} UTC, {rate}."]
     if load.decisions:
@@ -179,11 +183,7 @@ def notes(comparison: Comparison) -> list[str]:
     for replayed in comparison.replays:
         texts += _gap_notes(replayed)
     texts += counter_notes(load)
-    measured = "" if load.startup is None else f" ({load.startup.source})"
-    texts.append(
-        f"Assumed: a new pod is ready after {format_duration(settings.pod_startup_ms / 1000)}{measured}, ready pods "
-        "share the load equally, and the load does not depend on the replicas."
-    )
+    texts.append(model_note(load, settings))
     if settings.capacity:
         capacity = ", ".join(f"{value:g} of {name}" for name, value in settings.capacity.items())
         texts.append(f"Assumed: one ready pod can serve {capacity}; load above that is overload.")
@@ -191,7 +191,22 @@ def notes(comparison: Comparison) -> list[str]:
         texts += _capacity_notes(comparison)
     if comparison.reality is not None:
         texts.append("Reality is the recorded number of replicas, with the same capacity.")
+        own, real = comparison.replays[0].summary, comparison.reality.summary
+        if not _is_comparable(own, real):
+            texts.append(
+                f"Reality is recorded for {duration(real.seconds)} of {duration(own.seconds)} only, so nothing is "
+                "compared with it."
+            )
     return texts
+
+
+def model_note(load: Load, settings: Settings) -> str:
+    """Return what is assumed of the pods, as a sentence."""
+    measured = "" if load.startup is None else f" ({load.startup.source})"
+    return (
+        f"Assumed: a new pod is ready after {format_duration(settings.pod_startup_ms / 1000)}{measured}, ready pods "
+        "share the load equally, and the load does not depend on the replicas."
+    )
 
 
 def _capacity_notes(comparison: Comparison) -> list[str]:
@@ -267,6 +282,11 @@ def _gap_notes(replayed: Replayed) -> list[str]:
     return [f"{replayed.name}: a metric has no value from {shown}{more}."]
 
 
+def _is_comparable(first: Summary, second: Summary) -> bool:
+    """Return True if both are of the same time. Reality may be recorded for a part of it."""
+    return abs(first.seconds - second.seconds) <= _SAME_LENGTH * max(first.seconds, second.seconds)
+
+
 def _plain(summaries: Sequence[Summary], text: Callable[[Summary], str]) -> tuple[Cell, ...]:
     return tuple(Cell(text(each)) for each in summaries)
 
@@ -279,7 +299,7 @@ def _compared(
     for index, summary in enumerate(summaries):
         own = value(summary)
         cell = Cell(_number(own, digits))
-        if index and base and own is not None:
+        if index and base and own is not None and _is_comparable(summary, summaries[0]):
             percent = round(100 * (own - base) / base)
             change = f"{percent:+d}%" if abs(percent) < _MAX_PERCENT else f"x{own / base:.0f}"
             cell = Cell(cell.text, "=" if percent == 0 else change, None if percent == 0 else percent < 0)
@@ -293,7 +313,9 @@ def _times(summaries: Sequence[Summary], value: Callable[[Summary], float | None
     cells = []
     for summary in summaries:
         own = value(summary)
-        change = 0.0 if base is None or own is None else own - base
+        change = 0.0
+        if base is not None and own is not None and _is_comparable(summary, summaries[0]):
+            change = own - base
         text = f"{'+' if change > 0 else '-'}{duration(abs(change))}" if round(change) else ""
         better = None if abs(change) < _NOTABLE * summary.seconds else change < 0
         cells.append(Cell(duration(own), text, better))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable
 from typing import Final
@@ -22,6 +23,7 @@ _SUFFIXES: Final = {
     "ReplicationController": _RANDOM,
     "StatefulSet": "-[0-9]+",
 }
+_DAY_SECONDS: Final = 24 * 3600
 _HPA_REPLICAS: Final = "kube_horizontalpodautoscaler_status_current_replicas"
 _RESOURCES: Final = ("cpu", "memory")
 
@@ -68,12 +70,14 @@ def startup_query(hpa: HPA, pods: str, *, range_seconds: int) -> str:
 
 
 def startup_of(result: Result) -> Startup | None:
-    """Return the result of `startup_query`; None if no pod's is known."""
-    found = {one.metric.get("figure"): float(one.value[1]) for one in result if one.value is not None}
-    median = found.get("median", math.nan)
-    if not math.isfinite(median) or median < 0:
+    """Return the result of `startup_query`; None if no pod's is known, or the values are none of that query."""
+    found: dict[str | None, float] = {}
+    with contextlib.suppress(ValueError):
+        found = {one.metric.get("figure"): float(one.value[1]) for one in result if one.value is not None}
+    median, count = found.get("median", math.nan), found.get("count", math.nan)
+    if not (0 <= median <= _DAY_SECONDS and math.isfinite(count)):
         return None
-    return Startup(round(median * 1000), f"the median of {found['count']:.0f} pods")
+    return Startup(round(median * 1000), f"the median of {count:.0f} pods")
 
 
 def replicas_query(hpa: HPA, *, ready: bool) -> RangeQuery:

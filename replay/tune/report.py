@@ -18,6 +18,7 @@ from rich.table import Table
 from autoscaler.core.status import rfc3339
 from kube.values.durations import format_duration
 from kube.values.printable import printable, printable_json
+from replay.output.comparison import model_note
 from replay.tune.days import LEAST_DAYS
 from replay.tune.evaluation import Figures, total
 from replay.tune.goal import LEAST_GAIN, Objective
@@ -200,6 +201,8 @@ def _method(tuned: Tuned) -> Iterator[str]:
         )
     else:
         yield f"Limits: no more pod-hours than the given spec; {churn}."
+    yield from tuned.load.notes
+    yield model_note(tuned.load, tuned.settings)
     if tuned.winner is not None and needs_tolerance(tuned.winner.candidate):
         yield (
             "tolerance needs Kubernetes 1.35 (the feature HPAConfigurableTolerance is on by default from there on), or "

@@ -6,6 +6,7 @@ import math
 import random
 from array import array
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,49 @@ def test_given_flags_are_kept_and_replicas_of_another_spec_are_not_explained() -
     assert note.startswith("No usual settings of a controller explain the real replicas; the nearest are downscale ")
     assert "tolerance" not in note
     assert fit(live.hpa, load, given, {"tolerance", "step", "downscale_stabilization"}) == (given, "")
+
+
+def test_gap_of_the_recorded_replicas_does_not_count() -> None:
+    live = Live(make_hpa(pods_metric(average="100"), max_replicas=60), seed=2, replicas=9)
+    load = reality(live, 240, period=15.0)
+    assert load.replicas is not None
+    load.replicas.values[60:180] = array("d", [math.nan] * 120)  # half an hour
+    settings, note = fit(live.hpa, load, Settings(), {"tolerance", "step"})
+    assert note.startswith("The real replicas are explained by downscale stabilization 5m ")
+    assert settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (
+            {
+                "behavior": {
+                    "scaleUp": {"tolerance": "0.1"},
+                    "scaleDown": {"tolerance": "0.1", "stabilizationWindowSeconds": 300},
+                }
+            },
+            "sync period",
+        ),
+        ({"annotations": {"milliscale.io/sync-period": "15s", "milliscale.io/tolerance": "0.1"}}, "downscale"),
+    ],
+    ids=["behavior", "annotations"],
+)
+def test_settings_that_the_hpa_has_itself_are_not_the_controllers(options: dict[str, Any], found: str) -> None:
+    live = Live(make_hpa(pods_metric(average="100"), max_replicas=60), seed=2, replicas=9)
+    load = reality(live, 240, period=15.0)
+    _, note = fit(make_hpa(pods_metric(average="100"), max_replicas=60, **options), load, Settings(), ())
+    assert note.startswith(f"The real replicas are explained by {found} ")
+    assert ", " not in note.partition("(")[0]
+
+
+def test_spec_with_as_many_scale_events_but_fewer_pods_is_not_the_one_in_force() -> None:
+    live = Live(make_hpa(pods_metric(average="100"), max_replicas=60), seed=2, replicas=9)
+    load = reality(live, 240, period=15.0)
+    other = make_hpa(pods_metric(average="108"), max_replicas=60)
+    settings, note = fit(other, load, Settings(), {"tolerance", "downscale_stabilization"})
+    assert settings == Settings()
+    assert note.startswith("No usual settings of a controller explain the real replicas")
 
 
 def test_calm_replicas_say_nothing() -> None:

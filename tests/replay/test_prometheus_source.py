@@ -35,9 +35,10 @@ from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer
 from replay.csv_source import read_csv
 from replay.load import Load, ReplayError, Startup, metric_key
-from replay.prometheus.client import RangeClient
+from replay.prometheus.client import RangeClient, ResultSeries
 from replay.prometheus.default_rules import complete_rules
 from replay.prometheus.source import read_prometheus
+from replay.prometheus.workload import startup_of
 from replay.simulation import Settings, simulate
 from tests.adapter.metrics_env import custom_request, external_request
 from tests.replay.builders import make_hpa
@@ -296,6 +297,21 @@ def test_time_until_ready_is_that_of_pods_that_were_created_in_the_range(
     of_hpa = make_hpa(pods_metric("packets_per_second"))
     load = read_prometheus([of_hpa], settings(server.url, tmp_path, rules=parse_rules(RULES, source="rules.yaml")))
     assert load.startup == Startup(42_000, "the median of 1 pods")
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"median": "12"},
+        {"median": "abc", "count": "3"},
+        {"median": "1e300", "count": "3"},
+        {"median": "1", "count": "nan"},
+    ],
+)
+def test_time_until_ready_that_no_server_would_measure_is_unknown(figures: dict[str, str]) -> None:
+    assert (
+        startup_of([ResultSeries(metric={"figure": name}, value=(1.0, text)) for name, text in figures.items()]) is None
+    )
 
 
 def test_pods_of_another_kind_need_a_pattern(server: PrometheusServer, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from replay.output.comparison import Comparison, duration, notes, rows, verdicts, worst_moments
 from replay.output.table import print_table
 from replay.results import Summary
-from tests.replay.builders import load_of
+from replay.simulation import Settings, replay_hpa
+from tests.replay.builders import load_of, make_hpa, pods_metric
 from tests.replay.comparisons import compare
 
 
@@ -160,12 +161,58 @@ def test_overloads_with_short_breaks_are_one_moment_and_ten_are_shown() -> None:
     assert missing == sorted(missing, reverse=True)
 
 
+def test_worst_moments_are_those_with_the_most_overload_not_the_longest_or_last() -> None:
+    peaks = [value for height in range(1000, 400, -50) for value in [20.0] * 60 + [height + 0.0] * 2]
+    settings = Settings(capacity={"rps": 10.0})
+    replayed = replay_hpa(
+        make_hpa(min_replicas=5, max_replicas=5), load_of(rps=[*peaks, *[20.0] * 60, *[60.0] * 40]), settings
+    )
+    assert [round(each.missing_pod_seconds) for each in replayed.worst] == [
+        30 * (height // 10 - 5) for height in range(1000, 500, -50)
+    ]
+
+
+def test_verdict_is_on_the_first_hpa_also_where_reality_is_recorded() -> None:
+    assert " pod-hours than shop/web-70 in 1h" in verdicts(compare("70", "90", reality=True))[0]
+
+
 def test_reality_is_the_first_column_and_has_no_figures_of_a_spec() -> None:
     comparison = compare("70", reality=True)
     assert [each.name for each in comparison.columns] == ["reality", "shop/web-70"]
     assert [cell[0] for cell in row(comparison, "time at maxReplicas")] == ["-", "10m"]
     assert row(comparison, "pod-hours")[0][0] == "18.0"
     assert row(comparison, "pod-hours")[1][1].endswith("%")
+
+
+def test_reality_of_a_part_of_the_time_is_not_compared() -> None:
+    comparison = compare("70", reality=True)
+    assert comparison.reality is not None
+    summary = msgspec.structs.replace(comparison.reality.summary, seconds=1800.0)
+    comparison = replace(comparison, reality=replace(comparison.reality, summary=summary))
+    assert verdicts(comparison)[0].startswith(
+        f"shop/web-70 needs {row(comparison, 'pod-hours')[1][0]} pod-hours in 1h; "
+    )
+    assert [row(comparison, label)[1][1] for label in ("pod-hours", "time in overload")] == ["", ""]
+    assert notes(comparison)[-1].startswith("Reality is recorded for 30m of 1h only")
+
+
+def test_verdict_on_a_first_hpa_without_pods_has_no_share() -> None:
+    comparison = with_summary(compare("70", "90"), 0, pod_hours=0.0)
+    hours = comparison.replays[1].summary.pod_hours
+    assert verdicts(comparison)[0].startswith(f"shop/web-90 needs {hours:.1f} pod-hours instead of 0 of shop/web-70 in")
+
+
+def test_verdict_names_no_rise_that_its_times_do_not_show() -> None:
+    comparison = with_summary(compare("70", "90"), 0, overload_seconds=90.0)
+    comparison = with_summary(comparison, 1, overload_seconds=90.4)
+    assert "overload stays at 1m30s" in verdicts(comparison)[0]
+
+
+def test_notes_have_the_sync_period_of_the_annotation() -> None:
+    comparison = compare("70", "90")
+    annotated = make_hpa(pods_metric(average="90"), annotations={"milliscale.io/sync-period": "1m"})
+    comparison = replace(comparison, hpas=[comparison.hpas[0], annotated])
+    assert notes(comparison)[0].endswith(" UTC, a reconciliation every 15s or 1m0s.")
 
 
 def test_output_to_a_file_is_plain_and_not_wrapped() -> None:

@@ -93,6 +93,15 @@ def test_recommendation_says_what_gets_worse() -> None:
     assert f"scale events {verb} from {given.scale_events} to {found.scale_events}, flaps" in printed
 
 
+def test_report_has_what_is_assumed_of_pods_and_controller() -> None:
+    load = replace(load_of(rps=waves(1), step_ms=STEP_MS), notes=["The real replicas are explained by tolerance 0.2."])
+    document = hpa_document(pods_metric(average="50"), max_replicas=40)
+    options = TuneOptions(goal=Goal(max_overload=0.02), fields=["target"], jobs=1)
+    printed = report.text(tune(parse_hpa_document(document, "hpa.yaml"), load, CAPACITY, options))
+    assert "# - The real replicas are explained by tolerance 0.2.\n" in printed
+    assert "# - Assumed: a new pod is ready after 30s" in printed
+
+
 def test_text_of_an_hpa_does_not_control_the_terminal() -> None:
     control = "\x1b]0;owned\x07\x9b2J\u202e"
     tuned = tuned_on(waves(5), goal=Goal(max_overload=0.02), annotations={"example.com/note": control})
