@@ -1,6 +1,7 @@
 """A live run, recorded and replayed: the same replicas at every sync, apart from one sync's phase.
 
-Syncs are 1.2 seconds and a reconciliation's duration apart, which is measured. No window or policy period is a
+Syncs are 1.2 seconds and a reconciliation's duration apart, which is measured; on a machine where that is much longer,
+nothing is compared. No window or policy period is a
 multiple of that: whether a sync exactly one period ago counts would depend on its jitter. The load changes between
 syncs, so that both controllers see the same values although they do not sync at the same moments. Pods become ready a
 while after their creation, and only ready ones have values.
@@ -214,8 +215,12 @@ def differences(recording: Recording, replayed: Mapping[int, int]) -> Iterator[s
 
 
 async def check_replay_equals_reality(command: str, folder: Path) -> None:
+    recordings = await record(command, folder)
+    slowest = max(recording.sync_ms for recording in recordings.values())
+    if slowest > SYNC_MS * 1.08:  # a replay's syncs are regular
+        pytest.skip(f"the machine is too busy for a comparison: a sync took {slowest} ms in place of {SYNC_MS} ms")
     found = []
-    for name, recording in (await record(command, folder)).items():
+    for name, recording in recordings.items():
         path = folder / f"{name}.csv"
         write_csv(recording, path)
         hpa = parse_hpa_document(hpa_document(name), "hpa.yaml").hpa
