@@ -60,6 +60,7 @@ _LAZY = {
     "shadow-report": "autoscaler.commands.shadow_report:shadow_report",
     "replay": "replay.commands:replay",
     "tune": "replay.tune.command:tune",
+    "advise": "replay.advise.command:advise",
 }
 
 

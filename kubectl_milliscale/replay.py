@@ -27,7 +27,7 @@ from replay.tune.command import tune as tune_hpa
 _REPLACED: Final = ("hpas", "csv", "server", "kubeconfig", "context", "section_kubernetes_client_flags")
 _OF_PROMETHEUS: Final = ("start", "end", "prometheus_url", "config_file", "pods")
 """Parameters with which the load is read from Prometheus."""
-_DEFAULTS: Final = {
+DEFAULTS: Final = {
     "prometheus_url": "the adapter's",
     "config_file": "the adapter's",
     "start": "24h",
@@ -36,7 +36,7 @@ _DEFAULTS: Final = {
 """For --help."""
 
 
-@borrow_flags(replay_hpas, without=_REPLACED, defaults=_DEFAULTS)
+@borrow_flags(replay_hpas, without=_REPLACED, defaults=DEFAULTS)
 @click.command(cls=GoCommand)
 @click.argument("name")
 @click.option("-f", "--filename", "files", type=FILE, multiple=True, help="File with a changed HPA. Can be repeated.")
@@ -81,10 +81,10 @@ def replay(
                 hint = "give --from, such as --from 24h, to take the load from Prometheus"
                 raise click.ClickException(f"{error.message}; {hint}") from error
             fill_in_autoscaler(values, kubectl, autoscaler_namespace, server=values["server"])
-        _call(replay_hpas, values, stack, kubectl)
+        call(replay_hpas, values, stack, kubectl)
 
 
-@borrow_flags(tune_hpa, without=_REPLACED, defaults=_DEFAULTS)
+@borrow_flags(tune_hpa, without=_REPLACED, defaults=DEFAULTS)
 @click.command(cls=GoCommand)
 @click.argument("name")
 @namespaced_kubectl_options
@@ -107,14 +107,14 @@ def tune(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, adapter_name
     with ExitStack() as stack:
         fill_in_autoscaler(values, kubectl, autoscaler_namespace)
         fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
-        _call(tune_hpa, values, stack, kubectl)
+        call(tune_hpa, values, stack, kubectl)
 
 
 def _reference(namespace: str, name: str) -> HPAReference:
     return HPAReference(cluster=(namespace, name))
 
 
-def _call(command: click.Command, values: dict[str, Any], stack: ExitStack, kubectl: Kubectl) -> None:
+def call(command: click.Command, values: dict[str, Any], stack: ExitStack, kubectl: Kubectl) -> None:
     """Call a command's function with values of its parameters, of which those in `_REPLACED` may be missing."""
     names = {parameter.name for parameter in command.params if parameter.expose_value}
     values = {"csv": None, "server": None, **values, "context": None}

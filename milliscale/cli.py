@@ -13,6 +13,7 @@ _LAZY: Final = {
     "explain": "autoscaler.commands.explain:explain",
     "replay": "replay.commands:replay",
     "tune": "replay.tune.command:tune",
+    "advise": "replay.advise.command:advise",
     "check": "adapter.commands.diagnose:check",
     "status": "kubectl_milliscale.status:status",
     "migrate-keda": "kubectl_milliscale.keda.command:migrate_keda",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from autoscaler.core.model import HPA_APIS
+from autoscaler.core.model import HPA_APIS, KIND, HPAApi
 from kube.api.client import KubeClient, KubeConfigError, KubeError
 from kube.api.config import default_kubeconfig
+from kube.api.listing import list_objects
 from kube.api.status import StatusError
 from kube.process.runtime import run
 from replay.hpa_files import HPAFile, parse_hpa_document
@@ -18,6 +20,7 @@ from replay.load import ReplayError
 
 _PLURALS: Final = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
 _NOT_FOUND: Final = 404
+_CONCURRENT_READS: Final = 8
 
 
 @contextlib.asynccontextmanager
@@ -55,6 +58,51 @@ def read_cluster_hpa(
             return parse_hpa_document(hpa, f"{namespace}/{name}", workload, scale_to_zero=scale_to_zero)
 
     return run(read())
+
+
+def read_cluster_hpas(
+    namespace: str, *, kubeconfig: Path | None, context: str | None, scale_to_zero: bool
+) -> list[HPAFile | tuple[str, str, str]]:
+    """Return the HPAs of a namespace, or of all with ""; of an invalid one (namespace, name, why).
+
+    Raises:
+        ReplayError: they cannot be listed.
+    """
+
+    async def read() -> list[HPAFile | tuple[str, str, str]]:
+        limit = asyncio.Semaphore(_CONCURRENT_READS)
+        async with connected(kubeconfig, context) as client:
+            objects = [each for api in HPA_APIS for each in await _hpas(client, api, namespace)]
+
+            async def parsed(document: dict[str, Any]) -> HPAFile | tuple[str, str, str]:
+                metadata = document.get("metadata") or {}
+                place, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+                try:
+                    file = parse_hpa_document(document, place, scale_to_zero=scale_to_zero)
+                    if not any(spec.target.average_utilization is not None for spec in file.hpa.spec.metrics):
+                        return file
+                    async with limit:
+                        workload = await _workload(client, place, document["spec"]["scaleTargetRef"])
+                    return parse_hpa_document(document, place, workload, scale_to_zero=scale_to_zero)
+                except ReplayError as error:
+                    return place, name, str(error).removeprefix(f"{place}: {name}: ")
+
+            return await asyncio.gather(*map(parsed, objects))
+
+    return run(read())
+
+
+async def _hpas(client: KubeClient, api: HPAApi, namespace: str) -> list[dict[str, Any]]:
+    path = api.path(namespace) if namespace else api.collection
+    try:
+        found = await list_objects(client, path, lambda item: item if isinstance(item, dict) else None)
+    except StatusError as error:
+        if error.code == _NOT_FOUND and not api.built_in:
+            return []
+        raise ReplayError(f"HPAs cannot be listed: {error}; give --kubeconfig of a user who may list them") from error
+    except KubeError as error:
+        raise ReplayError(f"HPAs cannot be listed: {error}; check --kubeconfig and --context") from error
+    return [{**item, "apiVersion": api.api_version, "kind": KIND} for item in found.items]
 
 
 async def _hpa(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:

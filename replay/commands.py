@@ -197,6 +197,15 @@ def errors_of_users() -> Iterator[None]:
         root.setLevel(level)
 
 
+@contextlib.contextmanager
+def prometheus_library() -> Iterator[None]:
+    """Raise ReplayError if the imports here fail for want of prometheus-api-client."""
+    try:
+        yield
+    except ImportError as error:
+        raise ReplayError("--prometheus-url needs prometheus-api-client: pip install 'milliscale[replay]'") from error
+
+
 def _discard_stdout() -> None:
     """Send what is left in the buffer nowhere, so that the interpreter does not fail to write it when it exits."""
     with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
@@ -256,7 +265,7 @@ def _requests(files: Sequence[HPAFile]) -> dict[str, int]:
 
 def _csv_load(source: LoadFlags, path: Path, files: Sequence[HPAFile]) -> Load:
     metrics = [spec.source for file in files for spec in file.hpa.spec.metrics]
-    end = None if source.end == Moment() else source.end.resolve(_now_ms())
+    end = None if source.end == Moment() else source.end.resolve(now_ms())
     if source.start is None or source.start.time_ms is not None:
         return read_csv(path, metrics, from_ms=source.start.time_ms if source.start else None, to_ms=end)
     if end is None:
@@ -267,7 +276,7 @@ def _csv_load(source: LoadFlags, path: Path, files: Sequence[HPAFile]) -> Load:
 def _kept_load(source: LoadFlags, server: str, hpa: HPA, uid: str) -> Load:
     """Return the load of an autoscaler's kept decisions on an HPA."""
     page = run(fetch_decisions(server, namespace=hpa.namespace, name=hpa.name))
-    end_ms = source.end.resolve(_now_ms())
+    end_ms = source.end.resolve(now_ms())
     return kept_load(
         hpa.key,
         hpa.target,
@@ -285,17 +294,15 @@ def _prometheus_load(
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None,
     assumed: Settings,
 ) -> Load:
-    try:
+    with prometheus_library():
         from replay.prometheus.cache import default_folder
         from replay.prometheus.source import PrometheusSettings, read_prometheus
-    except ImportError as error:
-        raise ReplayError("--prometheus-url needs prometheus-api-client: pip install 'milliscale[replay]'") from error
     source = flags.source
-    end_ms = source.end.resolve(_now_ms())
+    end_ms = source.end.resolve(now_ms())
     start_ms = (source.start or _DEFAULT_FROM).resolve(end_ms)
     settings = PrometheusSettings(
         options=run(flags.prometheus.authorized()),
-        rules=_rules(source.config_file),
+        rules=read_rules(source.config_file),
         start_ms=start_ms,
         end_ms=end_ms,
         step_ms=assumed.step_ms,
@@ -309,7 +316,8 @@ def _prometheus_load(
     return read_prometheus([file.hpa for file in files], settings)
 
 
-def _rules(config: Path | None) -> RulesFile | None:
+def read_rules(config: Path | None) -> RulesFile | None:
+    """Return the rules of a file; None without one. Raises ReplayError, RulesError."""
     if config is None:
         return None
     first, *others = load_manifest_rules(config)
@@ -319,5 +327,6 @@ def _rules(config: Path | None) -> RulesFile | None:
     return first.rules
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Return the time in milliseconds since the epoch."""
     return round(time.time() * 1000)

@@ -130,7 +130,7 @@ def _hpa(text: str) -> HPAReference:
     return HPAReference(cluster=(found[1], found[2]))
 
 
-_MOMENT: Final = Parsed("time", _moment)
+MOMENT: Final = Parsed("time", _moment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +174,27 @@ class InputFlags:
     context: str | None
 
 
+config_file_option = click.option(
+    "--config",
+    "config_file",
+    type=_FILE,
+    show_default="series have the names of the metrics",
+    help="The adapter's rules file, whose queries are sent to Prometheus.",
+)
+end_option = click.option("--to", "end", type=MOMENT, default="now", help="End of the load: a time, or how long ago.")
+cache_dir_option = click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    show_default="$XDG_CACHE_HOME/milliscale/replay",
+    help="Directory of responses of Prometheus, from which an interrupted replay continues.",
+)
+pod_startup_option = click.option(
+    "--pod-startup",
+    type=DURATION,
+    show_default="as recorded",
+    help="Time that a new pod takes to become ready. Needed where it is not recorded.",
+)
+
 _load_flags = option_group(
     "source",
     LoadFlags,
@@ -184,33 +205,22 @@ _load_flags = option_group(
         help="URL of a running autoscaler, such as http://127.0.0.1:8080 behind kubectl port-forward: its kept "
         "decisions on the HPA are the load.",
     ),
-    click.option(
-        "--config",
-        "config_file",
-        type=_FILE,
-        show_default="series have the names of the metrics",
-        help="The adapter's rules file, whose queries are sent to Prometheus.",
-    ),
+    config_file_option,
     click.option(
         "--from",
         "start",
-        type=_MOMENT,
+        type=MOMENT,
         show_default="24h; all of a CSV file, all kept decisions",
         help="Start of the load: a time, or how long before --to, such as 24h or 2w.",
     ),
-    click.option("--to", "end", type=_MOMENT, default="now", help="End of the load: a time, or how long ago."),
+    end_option,
     click.option(
         "--pods",
         type=Parsed("regex", _pattern),
         show_default="by the kind and name of the scale target",
         help="Regular expression of the names that the target's pods have had.",
     ),
-    click.option(
-        "--cache-dir",
-        type=click.Path(path_type=Path, file_okay=False),
-        show_default="$XDG_CACHE_HOME/milliscale/replay",
-        help="Directory of responses of Prometheus, from which an interrupted replay continues.",
-    ),
+    cache_dir_option,
 )
 
 
@@ -219,12 +229,7 @@ _model_flags = option_group(
     ModelFlags,
     click.option("--step", type=POSITIVE_DURATION, default="15s", help="Sync period of the controller."),
     click.option("--offset", type=DURATION, default="0s", help="Time of the first reconciliation after --from."),
-    click.option(
-        "--pod-startup",
-        type=DURATION,
-        show_default="as recorded",
-        help="Time that a new pod takes to become ready. Needed where it is not recorded.",
-    ),
+    pod_startup_option,
     click.option(
         "--initial-replicas",
         type=click.IntRange(min=0),

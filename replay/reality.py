@@ -51,19 +51,31 @@ def startup_of(load: Load) -> Startup | None:
     return Startup(round(statistics.median(durations)), _SCALES.format(len(durations))) if durations else None
 
 
-def carried(load: Load, key: str) -> tuple[float, int] | None:
-    """Return the highest load of a metric per ready pod, and its time; None if no ready pods are recorded."""
+def carried(load: Load, key: str, *, least_ms: int = 0, below: float = math.inf) -> tuple[float, int] | None:
+    """Return the highest load of a metric per ready pod, and its time; None if no ready pods are recorded.
+
+    Args:
+        load: the recording.
+        key: of the metric.
+        least_ms: how long so much or more was carried, all times together.
+        below: only times with fewer replicas count.
+    """
     ready = load.ready_replicas or load.replicas
     if ready is None or key not in load.series:
         return None
     found = [
-        (value / pods, at_ms)
+        (value / pods, at_ms, until_ms - at_ms)
         for start_ms, end_ms, pods in ready.segments(load.start_ms, load.end_ms)
-        if pods >= 1
-        for at_ms, _, value in load.series[key].segments(start_ms, end_ms)
+        if pods >= 1 and not (load.replicas is not None and load.replicas.at(start_ms) >= below)
+        for at_ms, until_ms, value in load.series[key].segments(start_ms, end_ms)
         if not math.isnan(value)
     ]
-    return max(found, default=None)
+    so_far_ms = 0
+    for value, at_ms, length_ms in sorted(found, reverse=True):
+        so_far_ms += length_ms
+        if so_far_ms >= least_ms:
+            return value, at_ms
+    return None
 
 
 def _raises(replicas: Series, load: Load) -> Iterator[tuple[int, int, int]]:

@@ -30,7 +30,7 @@ from replay.prometheus.errors import RetriableError, ServerErrors, TooLargeError
 _T = TypeVar("_T")
 
 _MAX_URL: Final = 8 * 1024
-_MAX_BYTES: Final = 256 * 1024 * 1024
+MAX_BYTES: Final = 256 * 1024 * 1024
 # With less time left, a retry would end in a timeout that says less than the error before it.
 _SHORTEST_SECONDS: Final = 1.0
 
@@ -49,6 +49,7 @@ class ResultSeries(msgspec.Struct, kw_only=True):
 
 
 Result = list[ResultSeries]
+msgspec.convert([], Result)  # at the first use msgspec describes the types, which threads must not do at the same time
 
 
 class RangeClient:
@@ -60,6 +61,7 @@ class RangeClient:
         destination: Destination,
         *,
         seconds: float = 120.0,
+        max_bytes: int = MAX_BYTES,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         backoff: Callable[[], Backoff] = lambda: Backoff(0.5, 10.0, jitter=0.5),
@@ -70,6 +72,7 @@ class RangeClient:
             options: the server.
             destination: headers of a rule, in addition to the server's.
             seconds: the time for one query with all its retries.
+            max_bytes: the limit of the size of a response.
             clock: monotonic, in seconds.
             sleep: waits.
             backoff: returns the delays between retries.
@@ -77,6 +80,7 @@ class RangeClient:
         self._options = options
         self._headers = destination.headers
         self._seconds = seconds
+        self._max_bytes = max_bytes
         self._clock = clock
         self._sleep = sleep
         self._backoff = backoff
@@ -188,8 +192,8 @@ class RangeClient:
             status, headers, body = self._runner.run(self._send(target, form))
         except (CredentialsError, UpstreamConfigError, aiohttp.ClientError, OSError) as error:
             raise self._errors.unreachable(error) from error
-        if len(body) > _MAX_BYTES:
-            raise TooLargeError(f"the response of {self._errors.url} is longer than {_MAX_BYTES >> 20} MiB")
+        if len(body) > self._max_bytes:
+            raise TooLargeError(f"the response of {self._errors.url} is longer than {self._max_bytes >> 20} MiB")
         if status != 200:
             raise self._errors.refused(status, headers, body, target.path, parameters.get("query", ""))
         self._errors.check_complete(body)
@@ -200,7 +204,7 @@ class RangeClient:
             asyncio.timeout(max(self._deadline - self._clock(), 0.001)),
             self._upstream.send(url, form=form, headers=self._headers) as response,
         ):
-            return response.status, response.headers, await read_up_to(response, _MAX_BYTES)
+            return response.status, response.headers, await read_up_to(response, self._max_bytes)
 
 
 class _Session(requests.Session):

@@ -41,6 +41,11 @@ class _Refusal(msgspec.Struct, rename="camel"):
     error: str = ""
 
 
+# msgspec describes a type at its first use, and crashes if two threads do that at the same time: so here.
+_REFUSAL: Final = msgspec.json.Decoder(_Refusal)
+_NOTICES: Final = msgspec.json.Decoder(Notices)
+
+
 class ServerErrors:
     """The errors of one server, which the messages name without its password."""
 
@@ -80,7 +85,7 @@ class ServerErrors:
     def refused(self, status: int, headers: Mapping[str, str], body: bytes, path: str, query: str) -> ReplayError:
         """Return the error for an unsuccessful response."""
         try:
-            refusal = msgspec.json.decode(body, type=_Refusal)
+            refusal = _REFUSAL.decode(body)
         except _MALFORMED:
             refusal = _Refusal()
         why = server_text(refusal.error)
@@ -103,7 +108,7 @@ class ServerErrors:
     def check_complete(self, body: bytes) -> None:
         """Raise RetriableError for a partial response, unless it is allowed, and ReplayError for a malformed one."""
         try:
-            partial = msgspec.json.decode(body, type=Notices).partial
+            partial = _NOTICES.decode(body).partial
         except _MALFORMED as error:
             raise self.malformed() from error
         if partial and self._options.partial_responses == "fail":

@@ -190,7 +190,7 @@ def _usable(query: RangeQuery, value: float) -> float | None:
 
 
 @contextlib.contextmanager
-def progress(total: int, *, shown_on_terminal: bool) -> Iterator[Callable[[], None]]:
+def progress(total: int, *, shown_on_terminal: bool, text: str = "reading Prometheus") -> Iterator[Callable[[], None]]:
     """Show a progress bar on stderr, if it is a terminal; yield a function that advances it."""
     if not shown_on_terminal:
         yield lambda: None
@@ -199,7 +199,7 @@ def progress(total: int, *, shown_on_terminal: bool) -> Iterator[Callable[[], No
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("reading Prometheus"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.advance(task)

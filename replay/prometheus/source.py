@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import click
 from promql_parser import Call
@@ -31,7 +32,7 @@ from kube.values.durations import format_duration
 from kube.values.selectors import LabelSelector
 from replay.load import Load, ReplayError, Series, check_length, check_not_counter, metric_key, metric_name
 from replay.prometheus.cache import ChunkCache, default_folder
-from replay.prometheus.client import RangeClient, Result
+from replay.prometheus.client import MAX_BYTES, RangeClient, Result
 from replay.prometheus.default_rules import complete_rules
 from replay.prometheus.errors import RefusedError, TooLargeError, shown
 from replay.prometheus.ranges import RangeQuery, RangeReader, chunks, progress
@@ -47,9 +48,12 @@ from replay.prometheus.workload import (
 )
 
 _CLOCK_SKEW_SECONDS: Final = 30.0
-_RECENT_SECONDS: Final = 3600.0
+RECENT_SECONDS: Final = 3600.0
 _STARTUP_SECONDS: Final = 24 * 3600
 _RATES: Final = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
+
+
+Clients: TypeAlias = Callable[[Destination], RangeClient]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,8 @@ class PrometheusSettings:
         cache: the folder of cached chunks.
         connect: returns a connection to the cluster, which knows kinds that are not Kubernetes' own; None: no cluster.
         show_progress: whether stderr is a terminal.
+        query_seconds: the time for one query with all its retries.
+        response_bytes: the limit of the size of a response.
         clock: returns the seconds since the epoch.
     """
 
@@ -82,6 +88,8 @@ class PrometheusSettings:
     cache: Path = field(default_factory=default_folder)
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None = None
     show_progress: bool = False
+    query_seconds: float = 120.0
+    response_bytes: int = MAX_BYTES
     clock: Callable[[], float] = time.time
 
     @property
@@ -107,20 +115,29 @@ def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
     Raises:
         ReplayError: a metric is missing or cannot be read, or the range is wrong.
     """
-    times = settings.times
-    if not times:
-        raise ReplayError("the range is empty; give a --from that is before --to")
-    with _clients(settings) as client:
-        _check_clocks(client(Destination()), settings)
-        check_length(times.start, settings.end_ms, settings.step_ms)
-        source = _Source(
-            hpa=hpas[0],
-            metrics={metric_key(spec.source): spec.source for each in hpas for spec in each.spec.metrics},
-            pods=settings.pods or _pods(hpas[0], settings, client(Destination())),
-            settings=settings,
-            client=client,
-        )
-        return source.load(run(source.queries()))
+    with open_clients(settings) as client:
+        check_range(client(Destination()), settings)
+        source = find_source(hpas, settings, client)
+        # Lists of all series in a long range are large, and the series at its end usually suffice.
+        ranges = sorted({min(settings.seconds, RECENT_SECONDS), settings.seconds})
+        [queries] = run(plan([source], settings, client(Destination()), ranges=ranges))
+        if isinstance(queries, ReplayError):
+            raise queries
+        cache = ChunkCache(settings.cache)
+        load = source.load(queries, cache)
+        close_cache(cache)
+        return load
+
+
+def find_source(hpas: Sequence[HPA], settings: PrometheusSettings, client: Clients) -> Source:
+    """Return the source of the load of HPAs of the same target. Raises ReplayError."""
+    return Source(
+        hpa=hpas[0],
+        metrics={metric_key(spec.source): spec.source for each in hpas for spec in each.spec.metrics},
+        pods=settings.pods or _pods(hpas[0], settings, client(Destination())),
+        settings=settings,
+        client=client,
+    )
 
 
 def _pods(hpa: HPA, settings: PrometheusSettings, client: RangeClient) -> str:
@@ -137,21 +154,31 @@ def _recorded(query: str, settings: PrometheusSettings, client: RangeClient) -> 
 
 
 @contextlib.contextmanager
-def _clients(settings: PrometheusSettings) -> Iterator[Callable[[Destination], RangeClient]]:
+def open_clients(settings: PrometheusSettings) -> Iterator[Clients]:
+    """Yield a function that returns the client for a destination. They are for one thread."""
     opened: dict[Destination, RangeClient] = {}
     with contextlib.ExitStack() as stack:
 
         def client(destination: Destination) -> RangeClient:
             if destination not in opened:
                 options = destination.server or settings.options
-                opened[destination] = stack.enter_context(RangeClient(options, destination))
+                client = RangeClient(
+                    options, destination, seconds=settings.query_seconds, max_bytes=settings.response_bytes
+                )
+                opened[destination] = stack.enter_context(client)
             return opened[destination]
 
         yield client
 
 
-def _check_clocks(client: RangeClient, settings: PrometheusSettings) -> None:
-    """Check that all of the range is in the past, also by the server's clock."""
+def check_range(client: RangeClient, settings: PrometheusSettings) -> None:
+    """Check that the range is not empty, nor too long, and in the past, also by the server's clock.
+
+    Raises:
+        ReplayError: it is not, or the server does not respond.
+    """
+    if not settings.times:
+        raise ReplayError("the range is empty; give a --from that is before --to")
     now, end = settings.clock(), settings.end_ms / 1000
     if end > now + _CLOCK_SKEW_SECONDS:
         raise ReplayError(
@@ -163,10 +190,11 @@ def _check_clocks(client: RangeClient, settings: PrometheusSettings) -> None:
             f"the range ends {format_duration(round(behind))} after the time of Prometheus' clock; correct the clocks,"
             " or give an earlier --to"
         )
+    check_length(settings.times.start, settings.end_ms, settings.step_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class Source:
     """The load of one target.
 
     Attributes:
@@ -181,49 +209,11 @@ class _Source:
     metrics: Mapping[str, MetricSource]
     pods: str
     settings: PrometheusSettings
-    client: Callable[[Destination], RangeClient]
+    client: Clients
 
-    async def queries(self) -> dict[str, RangeQuery]:
-        """Return the query of each metric, by its key."""
-        settings = self.settings
-        rules = complete_rules(settings.rules, self.metrics.values())
-        try:
-            async with contextlib.AsyncExitStack() as stack:
-                servers = await stack.enter_async_context(PrometheusServers(settings.options))
-                lookup: ResourceLookup = builtin_resources()
-                if settings.connect is not None:
-                    lookup = RestMapper(await stack.enter_async_context(settings.connect()))
-                # Lists of all series in a long range are large, and the series at its end usually suffice.
-                if settings.seconds > _RECENT_SECONDS:
-                    with contextlib.suppress(ReplayError):
-                        return await self._planned(rules, servers, lookup, _RECENT_SECONDS)
-                return await self._planned(rules, servers, lookup, settings.seconds)
-        except PrometheusConfigError as error:
-            raise ReplayError(str(error)) from error
-        except (KubeError, StatusError) as error:
-            raise ReplayError(f"the API server does not list its resources: {error}; check --kubeconfig") from error
-
-    async def _planned(
-        self, rules: RulesFile, servers: PrometheusServers, lookup: ResourceLookup, seconds: float
-    ) -> dict[str, RangeQuery]:
-        """Return the queries, by the series of the last seconds of the range."""
-        end = self.settings.end_ms / 1000
-        catalog = Catalog(rules, Listings(servers, lookup, max_age=seconds, clock=lambda: end), lookup)
-        await catalog.relist()
-        queries = RuleQueries(
-            catalog=catalog,
-            lookup=lookup,
-            probe=Probe(catalog, servers, _NoObjects(), lookup),
-            series_names=self.client(Destination()).metric_names if self.settings.rules is None else None,
-            pods=self.pods,
-            between=self.settings.between,
-        )
-        return {key: await queries.query(self.hpa, metric) for key, metric in self.metrics.items()}
-
-    def load(self, queries: Mapping[str, RangeQuery]) -> Load:
+    def load(self, queries: Mapping[str, RangeQuery], cache: ChunkCache) -> Load:
         """Read the values of queries, and the real replicas."""
         settings, times = self.settings, self.settings.times
-        cache = ChunkCache(settings.cache)
         reality = [query for ready in (False, True) if (query := replicas_query(self.hpa, ready=ready)).query]
         total = (len(queries) + len(reality)) * len(chunks(times))
         with progress(total, shown_on_terminal=settings.show_progress) as advance:
@@ -241,9 +231,6 @@ class _Source:
 
             values = {key: series(query) for key, query in queries.items()}
             replicas = [found if _has_values(found) else None for found in map(series, reality)]
-        cache.prune()
-        if cache.problem:
-            click.echo(f"note: responses are not cached, because {cache.problem}: give another --cache-dir", err=True)
         for key, query in queries.items():
             _check_values(query, values[key], settings, self.client(query.destination))
         startup_seconds = min(math.ceil(settings.seconds), _STARTUP_SECONDS)
@@ -267,6 +254,63 @@ class _Source:
         query = requests_query(self.hpa, self.pods, range_seconds=math.ceil(self.settings.seconds))
         result = self.client(Destination()).instant(query, time_ms=self.settings.end_ms)
         return {**requests_of(result), **given}
+
+
+async def plan(
+    sources: Sequence[Source], settings: PrometheusSettings, client: RangeClient, *, ranges: Sequence[float]
+) -> list[Mapping[str, RangeQuery] | ReplayError]:
+    """Return the queries of each source, by the keys of its metrics, or why there are none.
+
+    The series of all rules are listed once for all sources: in the first of `ranges`, which are the last seconds of the
+    settings' range, and in the next one for sources that lack a metric then.
+
+    Raises:
+        ReplayError: Prometheus or the API server cannot be used.
+    """
+    found: dict[int, Mapping[str, RangeQuery] | ReplayError] = {}
+    rules = complete_rules(settings.rules, [metric for source in sources for metric in source.metrics.values()])
+    end = settings.end_ms / 1000
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            servers = await stack.enter_async_context(PrometheusServers(settings.options))
+            lookup: ResourceLookup = builtin_resources()
+            if settings.connect is not None:
+                lookup = RestMapper(await stack.enter_async_context(settings.connect()))
+            for seconds in ranges:
+                missing = [index for index in range(len(sources)) if not isinstance(found.get(index), Mapping)]
+                if not missing:
+                    break
+                catalog = Catalog(rules, Listings(servers, lookup, max_age=seconds, clock=lambda: end), lookup)
+                await catalog.relist()
+                for index in missing:
+                    queries = RuleQueries(
+                        catalog=catalog,
+                        lookup=lookup,
+                        probe=Probe(catalog, servers, _NoObjects(), lookup),
+                        series_names=functools.cache(client.metric_names) if settings.rules is None else None,
+                        pods=sources[index].pods,
+                        between=settings.between,
+                    )
+                    found[index] = await _queries(sources[index], queries)
+    except PrometheusConfigError as error:
+        raise ReplayError(str(error)) from error
+    except (KubeError, StatusError) as error:
+        raise ReplayError(f"the API server does not list its resources: {error}; check --kubeconfig") from error
+    return [found[index] for index in range(len(sources))]
+
+
+async def _queries(source: Source, queries: RuleQueries) -> Mapping[str, RangeQuery] | ReplayError:
+    try:
+        return {key: await queries.query(source.hpa, metric) for key, metric in source.metrics.items()}
+    except ReplayError as error:
+        return error
+
+
+def close_cache(cache: ChunkCache) -> None:
+    """Remove the oldest chunks beyond the cache's limit, and print a note if it could not be written."""
+    cache.prune()
+    if cache.problem:
+        click.echo(f"note: responses are not cached, because {cache.problem}: give another --cache-dir", err=True)
 
 
 class _NoObjects:

@@ -31,7 +31,7 @@ _INTERRUPTED: Final = 130
 _LINE_SECONDS: Final = 10
 
 
-def _share(low: float, high: float) -> Parsed[float]:
+def share_of(low: float, high: float) -> Parsed[float]:
     """Return the type of a flag like `0.1%`, which is passed on as 0.001."""
 
     def parse(text: str) -> float:
@@ -58,7 +58,7 @@ def _fields(text: str) -> tuple[str, ...]:
 @hpa_option
 @click.option(
     "--max-overload",
-    type=_share(0, 100),
+    type=share_of(0, 100),
     show_default="as much as the given HPA has at the same time",
     help="Share of the requests that may be above the capacity of the ready pods, such as 0.1%.",
 )
@@ -71,13 +71,13 @@ def _fields(text: str) -> tuple[str, ...]:
 )
 @click.option(
     "--max-scale-events",
-    type=_share(0, 100_000),
+    type=share_of(0, 100_000),
     default="150%",
     help="Scale events, as a share of the given HPA's.",
 )
-@click.option("--max-flaps", type=_share(0, 100_000), default="150%", help="Flaps, as a share of the given HPA's.")
+@click.option("--max-flaps", type=share_of(0, 100_000), default="150%", help="Flaps, as a share of the given HPA's.")
 @click.option(
-    "--max-target", type=_share(1, 100), default="90%", help="Highest target, as a share of the capacity of a pod."
+    "--max-target", type=share_of(1, 100), default="90%", help="Highest target, as a share of the capacity of a pod."
 )
 @click.option(
     "--fields",

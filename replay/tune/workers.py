@@ -7,12 +7,14 @@ import multiprocessing
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from replay.tune.evaluation import Figures, Problem, Run, evaluate
+
+_T = TypeVar("_T")
 
 
 class Workers:
@@ -55,6 +57,34 @@ class Workers:
         with _without_sigint():
             futures = [self._pool.submit(_evaluate, run) for run in runs]
         return [future.result() for future in futures]
+
+
+class Pool:
+    """Processes for any function; with one job, this process. Calls that have not begun at the end are cancelled."""
+
+    def __init__(self, *, jobs: int) -> None:
+        self._pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) if jobs > 1 else None
+        self._sigterm: Any = None
+
+    def __enter__(self) -> Pool:
+        if self._pool is not None and threading.current_thread() is threading.main_thread():
+            self._sigterm = signal.signal(signal.SIGTERM, _exit)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        if self._sigterm is not None:
+            signal.signal(signal.SIGTERM, self._sigterm)
+
+    def submit(self, function: Callable[..., _T], *arguments: object) -> Future[_T]:
+        """Call a function of a module; the result is that of the future."""
+        if self._pool is None:
+            future: Future[_T] = Future()
+            future.set_result(function(*arguments))
+            return future
+        with _without_sigint():
+            return self._pool.submit(function, *arguments)
 
 
 def _exit(number: int, _frame: Any) -> None:

@@ -31,11 +31,11 @@ def invoke(*arguments: str) -> Result:
 
 def test_help_lists_the_commands() -> None:
     output = invoke("--help").output
-    for command in ("status", "explain", "replay", "tune", "check", "migrate-keda"):
+    for command in ("status", "explain", "replay", "tune", "advise", "check", "migrate-keda"):
         assert f"\n  {command} " in output
 
 
-@pytest.mark.parametrize("command", ["status", "explain", "replay", "tune", "check"])
+@pytest.mark.parametrize("command", ["status", "explain", "replay", "tune", "advise", "check"])
 def test_commands_have_kubectls_flags(command: str) -> None:
     output = invoke(command, "--help").output
     for flag in ("--context", "--kubeconfig", *(["--namespace"] if command != "check" else [])):

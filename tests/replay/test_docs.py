@@ -31,7 +31,7 @@ def test_example_prints_the_table_of_the_page(tmp_path: Path, monkeypatch: pytes
     (command,) = re.findall(
         r"^\$ python -m autoscaler replay (.* --hpa proposed\.yaml --capacity .*\n.*)$", PAGE, re.MULTILINE
     )
-    (printed,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    (printed, _) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 
     result = CliRunner().invoke(replay, command.replace("\\\n", " ").split(), catch_exceptions=False)
 

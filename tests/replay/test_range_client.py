@@ -16,7 +16,7 @@ import pytest
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from kube.security.certs import CertificateAuthority
 from replay.load import ReplayError
-from replay.prometheus.client import RangeClient
+from replay.prometheus.client import MAX_BYTES, RangeClient
 from replay.prometheus.errors import TooLargeError
 from tests.replay.prometheus_environment import stub_server
 
@@ -42,10 +42,12 @@ class Clock:
         self.now += seconds
 
 
-def request(url: str, *, query: str = "up", clock: Clock | None = None, **options: object) -> None:
+def request(
+    url: str, *, query: str = "up", clock: Clock | None = None, max_bytes: int = MAX_BYTES, **options: object
+) -> None:
     clock = clock or Clock()
     server = PrometheusOptions(url=url, **options)  # type: ignore[arg-type]
-    with RangeClient(server, DEFAULT_DESTINATION, clock=clock, sleep=clock.sleep) as client:
+    with RangeClient(server, DEFAULT_DESTINATION, max_bytes=max_bytes, clock=clock, sleep=clock.sleep) as client:
         client.range(query, start_ms=1_000_500, end_ms=1_060_500, step_ms=15_000)
 
 
@@ -260,13 +262,12 @@ def test_message_of_a_server_is_printable_and_has_its_end() -> None:
     assert str(raised.value).endswith('x"\N{REPLACEMENT CHARACTER}[2J: the reason; try again later')
 
 
-def test_response_that_is_too_long_asks_for_a_shorter_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replay.prometheus.client._MAX_BYTES", 2**20)
+def test_response_that_is_too_long_asks_for_a_shorter_range() -> None:
     with (
         stub_server(lambda _: (200, JSON, MATRIX + b" " * 2**20)) as url,
         pytest.raises(TooLargeError, match="is longer than 1 MiB"),
     ):
-        request(url)
+        request(url, max_bytes=2**20)
 
 
 def test_times_are_exact() -> None:

@@ -50,7 +50,7 @@ def _replay_flags() -> str:
     return (
         f"# Flags of replay and tune\n\n{_GENERATED}"
         "Commands of the autoscaler that compute decisions over recorded load: [replay.md](../replay.md).\n\n"
-        + command_sections(autoscaler, "milliscale-autoscaler", ("replay", "tune"))
+        + command_sections(autoscaler, "milliscale-autoscaler", ("replay", "tune", "advise"))
     )
 
 
@@ -58,7 +58,7 @@ def _plugin_flags() -> str:
     return (
         f"# Flags of kubectl milliscale\n\n{_GENERATED}The kubectl plugin: [kubectl.md](../kubectl.md).\n\n"
         + command_sections(
-            plugin, "kubectl milliscale", ("status", "explain", "replay", "tune", "check", "migrate-keda")
+            plugin, "kubectl milliscale", ("status", "explain", "replay", "tune", "advise", "check", "migrate-keda")
         )
     )
 

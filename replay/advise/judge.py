@@ -1,0 +1,272 @@
+"""Judge one HPA by its history: what reality cost, what a higher target would save, and whether that is sure.
+
+What a pod can serve is not known here. It is at least what the pods have carried: the load per ready pod that was
+carried for some minutes, at times below maxReplicas. Single samples do not count, since during a rollout few pods are
+ready for a moment. A target above a share of that is never advised. A metric whose load per pod has not reached its
+target does not decide the replicas, and its target stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from autoscaler.core.model import HPA, MetricSpec
+from autoscaler.objects.hpa import parse_hpa
+from replay.hpa_files import HPAFile, check_requests
+from replay.load import Load, ReplayError, Series, Startup, metric_key, metric_name
+from replay.reality import carried
+from replay.simulation import Settings, target_per_pod
+from replay.tune.days import LEAST_DAYS, Days, days_of
+from replay.tune.evaluation import Problem, Run, total
+from replay.tune.fields import TARGET
+from replay.tune.goal import Goal
+from replay.tune.report import saved_pod_hours_interval
+from replay.tune.statistics import saved
+from replay.tune.tuning import Tuned, TuneOptions, Verdict, make_search, result
+from replay.tune.workers import Workers
+
+CARRIED_MS: Final = 15 * 60_000
+"""How long pods must have carried a load, all times together."""
+_MAX_REPLAYS: Final = 7
+_NOTABLE: Final = 0.01
+"""Of the time: an HPA at maxReplicas for longer needs more of them."""
+_NEARLY_ALWAYS: Final = 0.9
+_LIKE_REALITY: Final = 0.1
+"""A replay whose pod-hours differ by more from the real ones says nothing about the HPA."""
+_GOOD: Final = "none: it is good"
+TOO_FEW_DAYS: Final = "too few days"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceOptions:
+    """What may be advised; shares."""
+
+    max_overload: float
+    max_target: float
+    pod_startup_ms: int | None
+    """None: as recorded."""
+
+
+class TargetAdvice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A target that would do."""
+
+    metric: str
+    given: str
+    """As in the spec: `80%`, or a quantity."""
+    advised: str
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is known about an HPA, as JSON has it. Shares are between 0 and 1; None: not known."""
+
+    namespace: str
+    name: str
+    api_version: str
+    reason: str = ""
+    """Why it cannot be judged; "" if it can."""
+    days: int = 0
+    """With load."""
+    pod_hours: float | None = None
+    """Real ones."""
+    overload: float | None = None
+    """Share of the load above what reality carried."""
+    at_max: float | None = None
+    """Share of the time at maxReplicas or above."""
+    capacity_at_least: dict[str, float] = {}
+    """{metric: the load that a pod has carried, in the metric's unit}."""
+    advice: str = ""
+    targets: list[TargetAdvice] = []
+    saved_pod_hours: float | None = None
+    """Of `pod_hours`, as many as the replays save."""
+    saved_share: float | None = None
+    saved_low: float | None = None
+    """The 90 % interval of `saved_share`; None for less than a week."""
+    saved_high: float | None = None
+    sure: str = ""
+    """`yes`, `no`, with the reason, or `too few days`."""
+
+
+def invalid(namespace: str, name: str, reason: str) -> Advice:
+    """Return the advice on an HPA that is not valid."""
+    return Advice(namespace=namespace, name=name, api_version="", reason=reason)
+
+
+def unjudged(hpa: HPA, error: ReplayError) -> Advice:
+    """Return the advice on an HPA that cannot be judged."""
+    reason = str(error).removeprefix(f"{hpa.key}: ")
+    return Advice(namespace=hpa.namespace, name=hpa.name, api_version=hpa.api_version, reason=reason)
+
+
+def judge(file: HPAFile, load: Load, settings: Settings, options: AdviceOptions) -> Advice:
+    """Return the advice on an HPA, also if it cannot be judged."""
+    try:
+        return _judge(file, load, settings, options)
+    except ReplayError as error:
+        return unjudged(file.hpa, error)
+
+
+def _judge(file: HPAFile, load: Load, settings: Settings, options: AdviceOptions) -> Advice:
+    hpa = file.hpa
+    check_requests([file], load.requests)
+    days = days_of(load)
+    real_hours = _real_pod_hours(load, days.counted_from_ms, load.end_ms)
+    if not real_hours:
+        raise ReplayError("the real replicas are not in Prometheus, which kube-state-metrics has")
+    at_max = _share(load, lambda replicas: replicas >= hpa.spec.max_replicas)
+    at_min = _share(load, lambda replicas: replicas <= hpa.spec.min_replicas)
+    found = Advice(
+        namespace=hpa.namespace,
+        name=hpa.name,
+        api_version=hpa.api_version,
+        pod_hours=real_hours,
+        at_max=at_max,
+    )
+    settings, startup = dataclasses.replace(settings, capacity=_capacity(hpa, load)), _startup(load, options)
+    load = dataclasses.replace(load, startup=startup)
+    settings = dataclasses.replace(settings, pod_startup_ms=startup.milliseconds)
+    problem = Problem(document=file.document, load=load, settings=settings, days=days)
+    with Workers(problem, jobs=1) as workers:
+        [given] = workers.run([Run({})])
+        goal = Goal(max_overload=max(options.max_overload, total(given).overload_ratio))
+        tuning = TuneOptions(goal=goal, fields=(TARGET,), max_target=options.max_target * 100, jobs=1)
+        counted = _days_with_load(load, days)
+        found = msgspec.structs.replace(found, days=counted)
+        if settings.capacity:
+            found = msgspec.structs.replace(
+                found, overload=total(given).overload_ratio, capacity_at_least=dict(settings.capacity)
+            )
+        if not counted:
+            raise ReplayError("the load is zero, or has no values most of the time")
+        fixed = _without_search(hpa, at_max, at_min, has_capacity=bool(settings.capacity))
+        if fixed:
+            return _without_target(found, fixed)
+        search = make_search(file, problem, tuning, given, workers)
+        search.max_replays = _MAX_REPLAYS
+        search.run()
+    return _by_search(found, hpa, result(file, problem, tuning, search, search.best))
+
+
+def _real_pod_hours(load: Load, start_ms: int, end_ms: int) -> float:
+    """Return the real replicas, integrated; 0 if there were none, or they are not recorded."""
+    parts = load.replicas.segments(start_ms, end_ms) if load.replicas is not None else ()
+    return sum((end - start) * value for start, end, value in parts if not math.isnan(value)) / 3_600_000
+
+
+def _share(load: Load, matches: Callable[[float], bool]) -> float:
+    """Return the share of the time with such replicas."""
+    assert load.replicas is not None
+    times = [
+        (end - start, matches(value))
+        for start, end, value in load.replicas.segments(load.start_ms, load.end_ms)
+        if not math.isnan(value)
+    ]
+    return sum(length for length, does in times if does) / max(sum(length for length, _ in times), 1)
+
+
+def _days_with_load(load: Load, days: Days) -> int:
+    """Return the number of days on which a metric is not zero, and has values most of the time."""
+    if not days.are_days:
+        return 0
+
+    def has_load(start_ms: int, end_ms: int, series: Series) -> bool:
+        known = [(end - start, value) for start, end, value in series.segments(start_ms, end_ms) if value == value]
+        return any(value for _, value in known) and 2 * sum(length for length, _ in known) >= end_ms - start_ms
+
+    spans = zip(days.starts_ms, days.ends_ms, strict=True)
+    return sum(any(has_load(*span, series) for series in load.series.values()) for span in spans)
+
+
+def _startup(load: Load, options: AdviceOptions) -> Startup:
+    if options.pod_startup_ms is not None:
+        return Startup(options.pod_startup_ms, "as given")
+    if load.startup is None:  # the samples of the replicas are too far apart to show it
+        raise ReplayError("the time until a new pod is ready is not recorded: give --pod-startup")
+    return load.startup
+
+
+def _capacity(hpa: HPA, load: Load) -> dict[str, float]:
+    """Return {key: what a ready pod has carried} of the metrics that decide the replicas."""
+    capacity: dict[str, float] = {}
+    for spec in hpa.spec.metrics:
+        target, key = target_per_pod(spec, load.requests), metric_key(spec.source)
+        found = carried(load, key, least_ms=CARRIED_MS, below=hpa.spec.max_replicas)
+        if target is not None and found is not None and found[0] >= target:
+            capacity[key] = found[0]
+    return capacity
+
+
+def _without_search(hpa: HPA, at_max: float, at_min: float, *, has_capacity: bool) -> str:
+    """Return the advice that needs no replays; "" if they are needed."""
+    if hpa.spec.min_replicas == hpa.spec.max_replicas:
+        return "none: minReplicas is maxReplicas"
+    if at_max >= _NOTABLE:
+        return f"raise maxReplicas: at max {at_max:.0%} of the time"
+    if has_capacity:
+        return ""
+    if at_min >= _NEARLY_ALWAYS:
+        return f"none for the target: at minReplicas {at_min:.0%} of the time"
+    return _GOOD
+
+
+def _without_target(found: Advice, advice: str) -> Advice:
+    if found.days >= LEAST_DAYS:
+        return msgspec.structs.replace(found, advice=advice, sure="yes")
+    return msgspec.structs.replace(found, advice=TOO_FEW_DAYS if advice == _GOOD else advice, sure=TOO_FEW_DAYS)
+
+
+def _by_search(found: Advice, hpa: HPA, tuned: Tuned) -> Advice:
+    """Return the advice with the result of a search."""
+    winner = tuned.winner
+    if winner is None:
+        return _without_target(found, _GOOD)
+    pairs = tuned.pairs()
+    share = saved([ours.pod_hours for ours, _ in pairs], [given.pod_hours for _, given in pairs])
+    low, high = saved_pod_hours_interval(tuned) or (None, None)
+    difference = _difference(tuned)
+    if found.days < LEAST_DAYS:
+        sure = TOO_FEW_DAYS
+    elif abs(difference) > _LIKE_REALITY:
+        sure = f"no: replayed, it has {difference:+.0%} pod-hours"
+    else:
+        sure = "yes" if tuned.verdict is Verdict.BETTER else "no"
+    targets = [
+        TargetAdvice(metric=metric_name(before.source), given=_target(before), advised=_target(after))
+        for before, after in zip(hpa.spec.metrics, parse_hpa(winner.document).spec.metrics, strict=True)
+        if before.target != after.target
+    ]
+    several = len(hpa.spec.metrics) > 1
+    texts = [f"{f'{each.metric} ' * several}target {each.advised} (now {each.given})" for each in targets]
+    return msgspec.structs.replace(
+        found,
+        advice=", ".join(texts),
+        targets=targets,
+        saved_pod_hours=share * (found.pod_hours or 0.0),
+        saved_share=share,
+        saved_low=low,
+        saved_high=high,
+        sure=sure,
+    )
+
+
+def _difference(tuned: Tuned) -> float:
+    """Return by how much the pod-hours of the given spec's replay differ from the real ones, on days with load."""
+    days, real, replayed = tuned.days, 0.0, 0.0
+    starts = (days.counted_from_ms, *days.starts_ms[1:])
+    for start_ms, end_ms, figures in zip(starts, days.ends_ms, tuned.given.days, strict=True):
+        if figures.has_load:
+            real += _real_pod_hours(tuned.load, start_ms, end_ms)
+            replayed += figures.pod_hours
+    return replayed / real - 1 if real else math.inf
+
+
+def _target(spec: MetricSpec) -> str:
+    target = spec.target
+    if target.average_value is not None:
+        return str(target.average_value)
+    return f"{target.average_utilization}%" if target.average_utilization is not None else str(target.value)
