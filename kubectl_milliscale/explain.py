@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import click
 
 from autoscaler.commands.explain import explain as explain_decisions
 from kubectl_milliscale.flags import autoscaler_namespace_option, borrow_flags, namespaced_kubectl_options
 from kubectl_milliscale.hpas import find_apis, split_names
 from kubectl_milliscale.kubectl import Kubectl
-from kubectl_milliscale.pods import pod_with_decisions
+from kubectl_milliscale.pods import NoPodError, pod_with_decisions
 
 
 @borrow_flags(explain_decisions, only=("output", "api"))
@@ -22,6 +24,8 @@ from kubectl_milliscale.pods import pod_with_decisions
 def explain(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, last: int, output: str, api: str | None) -> None:
     """Show why an HPA was scaled, or was not, with the numbers behind the decision.
 
+    Where no autoscaler of milliscale runs in the cluster, the decision is computed here, as `milliscale explain` does.
+
     \b
     Examples:
       kubectl milliscale explain web -n shop
@@ -30,13 +34,18 @@ def explain(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, last: int
     kubectl, (name,) = split_names(kubectl, [name])
     namespace = kubectl.namespace()
     find_apis(kubectl, namespace, name)
-    with (
-        pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name) as server,
-        kubectl.kubeconfig() as kubeconfig,
-    ):
-        arguments = [f"--server={server}", f"--last={last}", f"--output={output}", f"{namespace}/{name}"]
-        if api is not None:
-            arguments.append(f"--api={api}")
+    arguments = [f"--last={last}", f"--output={output}", f"{namespace}/{name}"]
+    if api is not None:
+        arguments.append(f"--api={api}")
+    with ExitStack() as stack:
+        pod = pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name)
+        try:
+            arguments.append(f"--server={stack.enter_context(pod)}")
+        except NoPodError as error:
+            if last > 1:
+                raise
+            click.echo(f"Note: {error.message}; so the decision is computed here", err=True)
+        kubeconfig = stack.enter_context(kubectl.kubeconfig())
         if kubeconfig is not None:
             arguments.append(f"--kubeconfig={kubeconfig}")
         explain_decisions.main(arguments, standalone_mode=False)

@@ -23,6 +23,10 @@ _PORTS: Final[dict[Component, tuple[str, int]]] = {"autoscaler": ("metrics", 808
 """The name and the default number of the port with the /debug pages."""
 
 
+class NoPodError(click.ClickException):
+    """No pod of a component runs in the namespace."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A running pod, with the port of its /debug pages, and the command line of the container that has it."""
@@ -87,13 +91,13 @@ def find_pods(kubectl: Kubectl, namespace: str, component: Component = "autoscal
 
     Raises:
         KubectlError: the pods cannot be read.
-        click.ClickException: no pod runs.
+        NoPodError: no pod runs.
     """
     path, label = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", f"app.kubernetes.io/component={component}"
     listed = convert(kubectl.get(path, {"labelSelector": label}), _Pods, "the list of pods").items
     running = [pod for pod in listed if pod.status.phase == "Running"]
     if not running:
-        raise click.ClickException(
+        raise NoPodError(
             f"no pod of the {component} runs in namespace {namespace} (label {label}); give --{component}-namespace"
         )
     running = [pod for pod in running if pod.metadata.labels.get(_NAME_LABEL) == "milliscale"] or running
@@ -115,6 +119,7 @@ def pod_with_decisions(kubectl: Kubectl, autoscaler_namespace: str, *, namespace
 
     Raises:
         KubectlError: the pods cannot be read, or a port cannot be forwarded.
+        NoPodError: no pod runs.
         click.ClickException: no pod has decisions.
     """
     problem = ""

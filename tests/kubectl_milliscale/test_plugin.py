@@ -206,6 +206,17 @@ async def test_status_without_a_pod_of_the_autoscaler_shows_the_hpas_with_a_note
     assert "Note: no decisions: no pod of the autoscaler runs in namespace elsewhere" in result.errors
 
 
+async def test_explain_without_a_pod_of_the_autoscaler_computes_the_decision(environment: Environment) -> None:
+    result = await environment.milliscale("explain", "router", "--autoscaler-namespace", "elsewhere")
+    assert result.output.startswith("default/router (autoscaling/v2), Deployment/default/router")
+    assert "nothing: only computed" in result.output
+    assert "no pod of the autoscaler runs in namespace elsewhere" in result.errors
+    earlier = await environment.milliscale(
+        "explain", "router", "--autoscaler-namespace", "elsewhere", "--last=2", fails=True
+    )
+    assert earlier.errors.startswith("Error: no pod of the autoscaler runs in namespace elsewhere")
+
+
 async def test_errors_are_in_the_words_of_kubectl(environment: Environment) -> None:
     missing = (
         'Error from server (NotFound): horizontalpodautoscalers.autoscaling "absent" not found in namespace default\n'
