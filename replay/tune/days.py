@@ -12,6 +12,7 @@ LEAST_DAYS: Final = 4
 """Nothing is recommended by fewer: too often they are all good by chance."""
 _WARM_UP_MS: Final = 3_600_000
 """At the beginning, not counted: the replicas there are assumed, and no stabilization window is longer."""
+_ALMOST: Final = 0.05  # a load of whole days lacks the time after its last sample
 _LEAST_MS: Final = 3_600_000
 _PARTS: Final = 8
 """Of a history without a second day."""
@@ -53,7 +54,7 @@ def days_of(load: Load) -> Days:
         raise ReplayError(
             f"{round(length / 60_000)} minutes of load are too short to tune on: give a longer range, better some weeks"
         )
-    count = round(length / DAY_MS)
+    count = int(length / DAY_MS + _ALMOST)
     are_days = count > 1
     part_ms = DAY_MS if are_days else length // _PARTS
     return Days(

@@ -73,6 +73,7 @@ class Search:
     max_replays: int = MAX_REPLAYS
     """The given spec's included."""
     trials: list[Trial] = field(default_factory=list)
+    refused: list[Trial] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.trials.append(Trial(candidate={}, days=self.given))
@@ -81,6 +82,16 @@ class Search:
     def best(self) -> Trial:
         """The best trial so far, which may be the given spec."""
         return choose(self.trials, self.goal, range(len(self.given)))
+
+    @property
+    def replays(self) -> int:
+        """How many specs were replayed."""
+        return len(self.trials) + len(self.refused)
+
+    def refuse(self, trial: Trial) -> None:
+        """Leave out a trial that did not stand a closer look."""
+        self.trials.remove(trial)
+        self.refused.append(trial)
 
     def run(self) -> None:
         """Search. `best` is known at any time, even if this is interrupted."""

@@ -31,7 +31,7 @@ _SURE_GAIN: Final = 0.015
 """The least gain by the lower end of the interval: in simulations, one of 1 % passes in less than 5 % of cases."""
 _PHASES: Final = 3
 """Of the sync period, at which the winner must keep the limits."""
-_STEPS_BACK: Final = 2
+_STEPS_BACK: Final = 4
 _OTHER_TARGETS: Final = 6
 """At most, in the trade-off."""
 
@@ -225,7 +225,7 @@ def result(
         days=problem.days,
         verdict=verdict_on(goal, problem.days, unseen, given) if best.candidate else Verdict.NONE,
         specs=specs,
-        replays=len(trials),
+        replays=search.replays,
         is_interrupted=is_interrupted,
     )
 
@@ -247,7 +247,7 @@ def _keeping_limits_at_all_phases(
         found = workers.run([Run(best.candidate, offset) for offset in offsets])
         if all(search.goal.keeps_limits(*pair) for pair in zip(found, given, strict=True)):
             return best
-        search.trials.remove(best)
+        search.refuse(best)
         best = search.best
     return search.trials[0]
 

@@ -38,6 +38,7 @@ def load_of_length(milliseconds: int) -> Load:
         (14 * DAY_MS, 14, "1 day"),
         (7 * DAY_MS + 5 * HOUR_MS, 7, "1 day"),  # the last one is longer
         (2 * DAY_MS, 2, "1 day"),
+        (3 * DAY_MS + DAY_MS // 2, 3, "1 day"),
         (DAY_MS, 8, "1 part"),
         (HOUR_MS, 8, "1 part"),
     ],
@@ -176,6 +177,14 @@ class Simulation:
         search = Search(target=target, fields=fields, goal=self.goal, given=self.days({}), replay=self.replay)
         search.run()
         return search
+
+
+def test_refused_trial_is_followed_by_the_next_best_and_still_counts_as_replayed() -> None:
+    search = Simulation(highest=80.0).search()
+    replays, first = search.replays, search.best.candidate["target"]
+    search.refuse(search.best)
+    assert 70 < search.best.candidate["target"] < first
+    assert search.replays == replays
 
 
 @pytest.mark.parametrize("highest", [28.0, 29.0, 40.0, 68.5, 70.0, 74.0, 75.0, 80.0, 88.0])
