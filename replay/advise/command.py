@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -145,9 +146,10 @@ def advise(
         futures: list[Future[Advice]] = []
         with (
             progress(len(files), shown_on_terminal=sys.stderr.isatty(), text="HPAs") as advance,
+            contextlib.closing(read_loads(files, reading)) as loads,
             Pool(jobs=min(jobs or os.cpu_count() or 1, max(len(files), 1))) as pool,
         ):
-            for index, load in read_loads(files, reading):
+            for index, load in loads:
                 hpa = files[index].hpa
                 if isinstance(load, ReplayError):
                     advice.append(unjudged(hpa, load))

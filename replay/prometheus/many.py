@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Final, TypeVar
 
@@ -32,7 +32,9 @@ _READERS: Final = 6
 """So many queries are sent at the same time."""
 
 
-def read_loads(files: Sequence[HPAFile], settings: PrometheusSettings) -> Iterator[tuple[int, Load | ReplayError]]:
+def read_loads(
+    files: Sequence[HPAFile], settings: PrometheusSettings
+) -> Generator[tuple[int, Load | ReplayError], None, None]:
     """Yield the index and the load of each HPA, or why it cannot be read, whichever is read first.
 
     The series of the rules are listed once for all, in the last hour of the range.
