@@ -349,6 +349,13 @@ async def test_replay_of_prometheus_with_the_rules_of_the_adapter(environment: E
     assert "packets_per_second" in result.output
 
 
+async def test_advise_reads_the_prometheus_of_the_adapter(environment: Environment) -> None:
+    result = await environment.milliscale("advise", "-A", "-o", "json")
+    found = {(each["namespace"], each["name"]): each for each in json.loads(result.output)["hpas"]}
+    assert (NAMESPACE, "router") in found
+    assert all(each["reason"] or each["sure"] == "too few days" for each in found.values()), result.output
+
+
 async def test_replay_of_kept_decisions_with_the_flags_of_the_autoscaler(environment: Environment) -> None:
     async def scaled_down() -> bool:
         # With the default of five minutes for stabilization it would not have been scaled down.
