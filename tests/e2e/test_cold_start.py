@@ -33,7 +33,7 @@ ADAPTER = ("adapter", "serve", "--prometheus-url=http://127.0.0.1:9", "--shutdow
 KINDS = {
     "adapter": (ADAPTER, 430),
     "adapter with metric rules": ((*ADAPTER, "--metric-rules", "--tenant-label=namespace"), 430),
-    "autoscaler": (("autoscaler", "run", f"--leader-elect-resource-namespace={NAMESPACE}"), 320),
+    "autoscaler": (("autoscaler", "run", f"--leader-elect-resource-namespace={NAMESPACE}"), 330),
 }
 # Of kubeconfigs, pages, other commands, calendars and clouds.
 FOR_SOME = {

@@ -342,7 +342,7 @@ async def test_replay_of_prometheus_with_the_rules_of_the_adapter(environment: E
     )
     changed = tmp_path / "changed.yaml"
     changed.write_text(yaml.safe_dump({**hpa, "spec": {**hpa["spec"], "minReplicas": 6, "maxReplicas": 6}}))
-    arguments = ("-f", str(changed), "--from", "10s", "--initial-replicas", "6")
+    arguments = ("-f", str(changed), "--from", "10s", "--initial-replicas", "6", "--pod-startup", "1s")
     result = await environment.milliscale("replay", "router", *arguments)
     rows = {line[:15].strip(): line.split() for line in result.output.splitlines()}
     assert rows["replicas: min"][-1] == rows["replicas: max"][-1] == "6", result.output
