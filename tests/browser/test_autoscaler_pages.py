@@ -110,7 +110,7 @@ async def run_autoscaler(*arguments: str | Path) -> str:
 
 
 async def test_new_decisions_appear_above_what_the_reader_has_open(demo: Bundle, demo_tab: Tab) -> None:
-    await demo_tab.page.goto(f"{demo.autoscaler_ui_url}hpas/default/router")
+    await demo_tab.page.goto(f"{demo.autoscaler_ui_url}hpas/default/router?show=scaling")
     opened = demo_tab.page.locator(f"[id='{await decisions(demo_tab).first.get_attribute('id')}']")
     await opened.locator("summary").click()
     await expect(decisions(demo_tab).first).not_to_have_id(await opened.get_attribute("id") or "")
