@@ -34,7 +34,7 @@ class PrometheusSettings:
     """Names of metrics in a list. Each takes a kilobyte or two in the catalog and in discovery, and scraped pods choose
     the names, so a rule that matches any must not take all memory."""
     list_bytes: int = 256 * 2**20
-    """Limit of a list of series. Only their names and the names of their labels are kept, while it is read."""
+    """Limit of a list of series. Only metric names and label names are stored, while the response arrives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +80,9 @@ class RuleObjectSettings:
     """MetricRules and other objects with rules."""
 
     namespace_bytes: int = 2**20
-    """JSON that is kept of the objects of one namespace. Read, it takes up to 20 times as much memory."""
+    """Bytes of JSON stored for the objects of one namespace. Decoded, they take up to 20 times as much memory."""
     total_bytes: int = 8 * 2**20
-    """JSON that is kept of the objects of all namespaces together. 32 KiB of each namespace always have room."""
+    """Bytes of JSON stored for the objects of all namespaces together. Each namespace is guaranteed 32 KiB."""
     start_seconds: float = 30.0
     """How long readyz waits after the start for an API server that cannot be reached."""
     lists: int = 8

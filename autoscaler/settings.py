@@ -59,7 +59,7 @@ class HistorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionSettings:
-    """The decisions that are kept in memory."""
+    """The decisions in memory."""
 
     kept_bytes: int = 32 * 2**20
     """Memory for those of all HPAs together, some 50,000 of 650 bytes. The oldest are dropped."""

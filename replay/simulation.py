@@ -192,7 +192,7 @@ def replay_hpa(
         load: the recorded load, of at least the HPA's metrics.
         settings: what is assumed.
         name: how outputs name the spec; default: NAMESPACE/NAME.
-        on_step: called with each step; no step is kept here.
+        on_step: called with each step; no step is stored here.
         sentences: whether `Replayed.scales` get their sentences.
 
     Raises:

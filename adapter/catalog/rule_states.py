@@ -1,7 +1,7 @@
 """What is known about a rule: the series that it found, the metrics that it makes of them, and what is wrong.
 
 A rule that cannot be listed, or whose series cannot be used now, keeps its last metrics. Rules of objects have limits,
-because their authors are not trusted; of rules of the file the series are kept, for reports and for the next version.
+because their authors are not trusted; of rules of the file the series are stored, for reports and for the next version.
 
 Rules can have tens of thousands of series, so metrics are made in a worker thread that releases the GIL regularly.
 """
@@ -211,7 +211,7 @@ def _of_series(
 
 
 async def _limited(rule: AnyRule, found: tuple[Series, ...], mapper: ResourceLookup) -> RuleState:
-    """Return the state of a rule of an object; see `_made`. Its series are not kept.
+    """Return the state of a rule of an object; see `_made`. Its series are not stored.
 
     Raises:
         _UnusableRuleError: it makes no metric, or too many, or none with a name that a metric of an object can have.

@@ -41,7 +41,7 @@ _SHORT_NAMES = 320
 
 
 def encode(document: Document) -> bytes:
-    """Encode a document; each item of a list of metric values is encoded once and kept with its value."""
+    """Encode a document; each item of a list of metric values is encoded once and cached with its value."""
     match document:
         case ExternalMetricList():
             items = [value.encoded or _external_item(value) for value in document.values]

@@ -1,6 +1,6 @@
 """The query that tells which series of an external metric were above their activation threshold for some time.
 
-Nothing is kept between requests: Prometheus evaluates the rule's query over the time. So all replicas agree, and a
+There is no state between requests: Prometheus evaluates the rule's query over the time. So all replicas agree, and a
 restart forgets nothing.
 """
 

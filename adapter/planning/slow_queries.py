@@ -9,7 +9,7 @@ HPA. So slow queries of one namespace would delay the HPAs of all others.
   server responded to no other query meanwhile, the server hangs and not the query: it costs nothing and has no pause.
 
 All namespaces together have the budget of eight. While it is used up, only namespaces that have used none of theirs may
-wait. Requests that fail get an error, never an old value. What is known of a query is kept for each namespace, so that
+wait. Requests that fail get an error, never an old value. The times of a query are recorded for each namespace, so that
 no namespace can affect another's.
 """
 

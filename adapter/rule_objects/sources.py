@@ -1,4 +1,4 @@
-"""The objects that rules are read from, and what is kept of each: enough to read it again with other servers."""
+"""The objects that rules are decoded from, and what is stored of each: enough to decode it again with other servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RULES_LABEL = "milliscale.io/rules=true"
 """Selects the ConfigMaps that have rules."""
 
 ALWAYS_BYTES = 32 * 1024
-"""What is kept of a namespace's objects whatever others have."""
+"""The bytes that each namespace is guaranteed."""
 
 Servers = Mapping[str, PrometheusOptions]
 
@@ -44,7 +44,7 @@ class ObjectSource:
     Attributes:
         kind: the kind.
         path: the collection's path.
-        fields: the top-level fields that are kept; `spec` for most kinds.
+        fields: the top-level fields that are stored; `spec` for most kinds.
         read: returns the rules of an object, see adapter.rules.objects.read_object; most objects are one RuleObject.
         label_selector: only these objects are read.
         annotations: keep the annotations, too.
@@ -60,9 +60,9 @@ class ObjectSource:
     part: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] = lambda item: item
 
     def view(self, item: Mapping[str, Any], *, has_room: bool = True) -> bytes | None:
-        """Return the JSON that is kept of an object, which may be anything; without room, only what identifies it.
+        """Return the JSON to store of an object, which may be anything; over the limit, only what identifies it.
 
-        What changes often and makes no difference is not kept, such as its status and resourceVersion.
+        Left out is what changes often and makes no difference, such as its status and resourceVersion.
         """
         part = self.part(item)
         metadata = part.get("metadata") if part is not None else None
@@ -82,7 +82,7 @@ def read_stored(
     tenancy: Tenancy,
     settings: RuleObjectSettings = DEFAULTS.rule_objects,
 ) -> Sequence[RuleObject]:
-    """Return the rules of an object of which this JSON is kept. It does not raise."""
+    """Return the rules of an object of which this JSON is stored. It does not raise."""
     obj = {"kind": source.kind, **msgspec.json.decode(stored)}
     if obj.keys().isdisjoint(source.fields):
         why = (

@@ -6,7 +6,7 @@ directly, as for a StatefulSet, or through a ReplicaSet, as for a Deployment. Re
 recreated object does not own the pods of its predecessor.
 
 ReplicaSets are watched as soon as an HPA has this selection; otherwise no right to read them is needed. Of each only
-the uid and its controller's uid are kept.
+the uid and its controller's uid are stored.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class SavedHistoryStore:
             histories: those of this process.
             on_decisions: called with the saved decisions of a shard, the oldest first.
             exists: returns whether an HPA of this process exists; None: unknown. Then its history is restored unless it
-                is too old for any window, so that histories of deleted HPAs are not kept forever.
+                is too old for any window, so that histories of deleted HPAs expire.
         """
         oldest_ms = self._times()["monotonic_ms"] - self._longest_window_ms
 

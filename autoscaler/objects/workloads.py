@@ -27,7 +27,7 @@ PODS: Final = "/api/v1/pods"
 _CACHED: Final = 1024
 # Kubernetes has no limit. To parse a selector of a megabyte takes a second, which all other HPAs would wait for.
 _MAX_SELECTOR: Final = 8 * 1024
-# What is kept of a pod, as JSON: its labels, and the names and requests of its containers. In memory it takes ten times
+# Stored of a pod, as JSON: its labels, and the names and requests of its containers. In memory it takes ten times
 # as much. A pod of a hundred containers has less.
 _MAX_POD: Final = 8 * 1024
 _NOT_CONVERTIBLE: Final = (

@@ -1,6 +1,6 @@
-"""The last decisions of every HPA, kept in memory for /debug/decisions.
+"""The last decisions of every HPA, in memory, for /debug/decisions.
 
-A record is kept as compressed JSON of some 400 bytes, and its sentence is made when it is read. There are two limits:
+A record is stored as compressed JSON of some 400 bytes, and its sentence is made when it is read. There are two limits:
 the number of records per HPA, and the bytes of all HPAs. At the second limit the oldest record of all HPAs is dropped,
 so with ten thousand HPAs each keeps fewer records.
 """
@@ -70,7 +70,7 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     group: str
     """Of the HPA's API."""
     decisions: int
-    """The number of records kept."""
+    """The number of records in memory."""
     desired_replicas: list[int | None] = []
     """Of the last decisions that were requested, oldest first; None where no replica count was found."""
 
@@ -86,7 +86,7 @@ class DecisionLog:
     """Keeps the last decisions.
 
     Args:
-        max_per_hpa: the number of records per HPA; 0: none are kept.
+        max_per_hpa: the number of records per HPA; 0: none.
         max_bytes: the memory for all records together.
         on_record: called with each record as a line of JSON, if given.
         on_change: called when an HPA has a new record.
@@ -114,12 +114,12 @@ class DecisionLog:
 
     @property
     def enabled(self) -> bool:
-        """True if records are kept or passed on, and therefore must be built."""
+        """True if records are stored or passed on, and therefore must be built."""
         return self._max_per_hpa > 0 or self._on_record is not None
 
     @property
     def keeps(self) -> bool:
-        """True if records are kept."""
+        """True if records are stored."""
         return self._max_per_hpa > 0
 
     def add(self, record: DecisionRecord) -> None:
@@ -130,14 +130,14 @@ class DecisionLog:
             self._keep(record)
 
     def restore(self, records: Iterable[DecisionRecord]) -> None:
-        """Keep the records of an earlier process, oldest first, of HPAs of which none is kept."""
+        """Store the records of an earlier process, oldest first, of HPAs that have none."""
         known = set(self._numbers)
         for record in records if self._max_per_hpa > 0 else ():
             if record.key not in known:
                 self._keep(record)
 
     def newest_first(self, *, max_bytes: int) -> list[bytes]:
-        """Return the newest records, as compressed as they are kept: see `uncompressed`."""
+        """Return the newest records, compressed: see `uncompressed`."""
         sizes = itertools.accumulate(len(data) for _, data, _ in reversed(self._records.values()))
         records = zip(reversed(self._records.values()), sizes, strict=True)
         return [data for (_, data, _), size in itertools.takewhile(lambda each: each[1] <= max_bytes, records)]
@@ -180,11 +180,11 @@ class DecisionLog:
         return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=decisions)
 
     def numbers(self, key: HPAKey) -> Sequence[int]:
-        """Return the sequence numbers of an HPA's kept records, oldest first; no number is used twice."""
+        """Return the sequence numbers of an HPA's records, oldest first; no number is used twice."""
         return tuple(self._numbers.get(key, ()))
 
     def newest(self, key: HPAKey) -> int:
-        """Return the sequence number of an HPA's newest kept record; 0: none is kept."""
+        """Return the sequence number of an HPA's newest record; 0: it has none."""
         numbers = self._numbers.get(key)
         return numbers[-1] if numbers else 0
 
@@ -233,7 +233,7 @@ def _compress(record: DecisionRecord) -> bytes:
 
 
 def uncompressed(data: bytes) -> bytes:
-    """Return the JSON of a kept record."""
+    """Return the JSON of a compressed record."""
     return zlib.decompressobj(_WINDOW_BITS, _TYPICAL_RECORD).decompress(data)
 
 

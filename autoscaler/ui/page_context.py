@@ -31,7 +31,7 @@ _UPDATE_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 5.0
 """The user's rights and the notices, which depend on more than HPAs, are checked at least so often."""
 _RENDERED: Final = 1000
-"""Rendered rows that are kept: 4 KiB each."""
+"""The size of the cache of rendered rows: 4 KiB each."""
 _SPARKLINE: Final = 60
 """Decisions of a sparkline, at most."""
 
@@ -86,7 +86,7 @@ class PageContext:
         return row(hpa, sources.mode_of(hpa), sources.config, is_foreign=is_foreign, is_owned=is_owned)
 
     def last_decision(self, number: int) -> LastDecision | None:
-        """Return a decision in its sentence, by its number in the log; None if it is not kept."""
+        """Return a decision in its sentence, by its number in the log; None if it is not in memory."""
         record = self.sources.decisions.get(number)
         if record is None:
             return None

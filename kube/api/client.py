@@ -320,7 +320,7 @@ class KubeClient:
                         yield event
 
     async def _events(self, content: aiohttp.StreamReader) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the events of a watch's lines. A long line waits for a slot; a too long one is not kept in memory."""
+        """Yield the events of a watch's lines. A long line waits for a slot; a too long one is skipped."""
         line = bytearray()
         too_long = False
         loop = asyncio.get_running_loop()

@@ -22,7 +22,7 @@ class ParseError(ValueError):
 
 
 class TooLargeError(ParseError):
-    """What would be kept of an object is too large."""
+    """An object is too large to be stored."""
 
 
 def intern(text: str) -> str:

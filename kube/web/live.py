@@ -172,7 +172,7 @@ class LivePages:
         with page.opened():
             while True:
                 events = await self._changes(page, shown)
-                while events:  # none is kept while the page waits: they can be long
+                while events:  # no reference to one while the page waits: they can be long
                     yield events.popleft()
                 await page.wait()
                 await page.check()

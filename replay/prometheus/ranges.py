@@ -1,7 +1,7 @@
 """Range queries at the times of a replay's reconciliations, in chunks.
 
 A chunk that the server refuses for its size is halved. Chunks begin at multiples of their length since the epoch, so
-that a later replay of nearly the same range finds them in the cache. Of each response only one value per time is kept.
+that a later replay of nearly the same range finds them in the cache. Of each response one value per time is stored.
 """
 
 from __future__ import annotations

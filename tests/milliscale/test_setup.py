@@ -13,7 +13,7 @@ LOCK = "a==1 \\\n    --hash=sha256:0\nb==2 ; python_version < '4' \\\n    --hash
 
 
 def pip(folder: Path, *, status: int) -> list[str | Path]:
-    """Return the command of a stand-in for pip, which prints what pip does and ends with a status."""
+    """Return the command of a fake pip, which prints what pip does and ends with a status."""
     lines = ["Collecting a==1 (from -r lock)", "  Downloading a.whl", "Installing collected packages: a, b"]
     (folder / "pip.py").write_text(f"print(*{lines!r}, sep='\\n')\nraise SystemExit({status})\n")
     return [sys.executable, folder / "pip.py"]

@@ -185,7 +185,7 @@ async def test_link_to_a_dropped_decision_says_so() -> None:
     cluster = simulated()
     first, *_ = [controller.reconcile(cluster, 100) for _ in range(3)]
     page = await controller.html(*WEB, decision=first.time)
-    assert f"The decision at {first.time} is no longer kept." in page.text
+    assert f"The decision at {first.time} is no longer in memory." in page.text
     assert times(page) == []
 
 
