@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import msgspec
 
 from adapter.upstream import header
 from kube.api.mapping import GroupResource
-from kube.values.durations import parse_duration
+from kube.values.durations import parse_duration, parse_prometheus_duration
 from kube.values.quantity import Quantity, QuantityError
 
 QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
@@ -22,8 +21,6 @@ _BOOLEANS = {
     for word in words
     for spelling in (word, word.capitalize(), word.upper())
 }
-_WINDOW = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
-_WINDOW_MILLIS = (365 * 86_400_000, 7 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -96,11 +93,7 @@ def milli_value(text: str) -> MilliValue:
 
 def window(text: str) -> Window:
     """Parse a duration of Prometheus'."""
-    found = _WINDOW.fullmatch("0s" if text == "0" else text)
-    if found is None or not text or len(text) > 32:
-        raise ValueError(f"not a duration: {text!r}; write it as 5m or 1h30m")
-    parts = zip(found.groups(), _WINDOW_MILLIS, strict=True)
-    return Window(sum(int(count or 0) * millis for count, millis in parts) / 1000)
+    return Window(parse_prometheus_duration(text))
 
 
 def headers(entries: Mapping[str, object]) -> Headers:
