@@ -19,7 +19,7 @@ class PrometheusSettings:
     """Limit of a query on servers that have no `timeout` in the rules file. Shorter than that of clients, which wait
     for 30 s, so that they get the error."""
     list_seconds: float = 60.0
-    """Limit of a list of series, which takes longer than queries and which no client waits for."""
+    """Limit of a list of series. Lists take longer than queries, and no client waits for them."""
     lists: int = 4
     """Lists at a time. Their connections are not those of --prometheus-max-queries, so that neither waits for the
     other."""
@@ -70,7 +70,7 @@ class RulesSettings:
     poll_seconds: float = 5.0
     """Time between two looks at the file. A ConfigMap's volume changes about once a minute."""
     start_seconds: float = 30.0
-    """How long the first lists of the process may take before readyz has the process ready without them."""
+    """How long the first lists of the process may take; then it is ready (readyz) without them."""
     reload_seconds: float = 5.0
     """How long the first lists of a changed file may take before it becomes active without them."""
 

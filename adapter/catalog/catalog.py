@@ -158,7 +158,7 @@ class Catalog:
         return [*([] if found is None else [found]), *self.objects.makers(namespace, key)]
 
     def maker_instead(self, name: ObjectName, source: Source) -> str:
-        """Return what makes a metric of an object's rule where the rule serves; "" if the object does, or none."""
+        """Return the rule that makes a metric instead of the object's own rule, and why; "" if no other rule does."""
         of_file = self.snapshot.by_key.get(source.key)
         if of_file is not None:
             return f"{of_file.rule.key} of the rules file"

@@ -50,7 +50,7 @@ class SeriesSource(Protocol):
 class Listing(msgspec.Struct, frozen=True):
     """A list of series: where, of which selector, and how old they may be, in seconds.
 
-    `owner` says whose rules it is for: the file's, or one of an object that has no selector; "": any of objects.
+    `owner` is the rules file, the key of an object's rule that has no selector, or "" for all other rules of objects.
     Without a selector nothing is requested.
     """
 
@@ -61,7 +61,7 @@ class Listing(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> str | None:
-        """What it shares the lists in flight as: its namespace, or as itself; None: they are not limited."""
+        """The queue for fair use of the lists in flight: its namespace, else its own; None: they are not limited."""
         if self.owner == _FILE:
             return None
         tenant = self.destination.tenant
@@ -69,7 +69,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class RuleStates(Protocol[U_contra]):
-    """The states of the users' rules, which lists change.
+    """Holds the states of the rules of users; lists update them.
 
     `limited` is True for rules of objects.
     """
@@ -77,16 +77,16 @@ class RuleStates(Protocol[U_contra]):
     limited: bool
 
     def problem_of(self, error: PrometheusError) -> Problem:
-        """Return what is wrong with a rule whose list failed."""
+        """Return the problem of a rule whose list failed."""
 
     def rule_state(self, user: U_contra, rule: AnyRule) -> RuleState | None:
-        """Return the state of a rule; None: the user does not have it any more."""
+        """Return the state of a rule; None: the user no longer has it."""
 
     def set_rule_state(self, user: U_contra, state: RuleState) -> None:
         """Set the state of a rule after a list."""
 
     async def publish(self, user: U_contra) -> None:
-        """Called once all rules of a user that a list is for are set."""
+        """Called after a list, once the states of all of a user's rules with this list are set."""
 
 
 class _Use(msgspec.Struct, frozen=True):
@@ -156,13 +156,13 @@ class Listings:
         return Listing("", rule.destination, 0.0, rule.key) if limited else Listing("", DEFAULT_DESTINATION, 0.0, _FILE)
 
     def use(self, user: U, states: RuleStates[U], of_rules: Iterable[RuleState], *, now: bool = True) -> None:
-        """Set the rules of a user; list at once what nobody needed before, and with `now` what they lack.
+        """Set the rules of a user. Series that no user needed before are listed at once.
 
         Args:
-            user: has the rules.
-            states: has their states, which it is told after each list.
-            of_rules: the states; none: the user needs nothing any more.
-            now: list at once also what others have and these rules do not.
+            user: the owner of the rules.
+            states: holds their states; called after each list.
+            of_rules: the states now; none: the user needs no lists any more.
+            now: list at once also for rules that have no list yet, although other users have it.
         """
         rules, lacking = dict[Listing, list[AnyRule]](), set[Listing]()
         for state in of_rules:

@@ -109,7 +109,7 @@ class KubernetesOptions:
 
     @property
     def purposes(self) -> tuple[Path | None, ...]:
-        """Return those for lists, for TokenReviews, and for SubjectAccessReviews; several may be the same one."""
+        """The kubeconfigs for lists, for TokenReviews and for SubjectAccessReviews; several may be the same one."""
         own = self.lister_kubeconfig, self.authentication_kubeconfig, self.authorization_kubeconfig
         return tuple(each or self.kubeconfig for each in own)
 
@@ -121,7 +121,7 @@ class ServeOptions:
     Attributes:
         debug_endpoints: "local" or "off", see `debug_flag`.
         ui_address: None for no pages.
-        prometheus_external_url: to which the pages link queries; None for no links.
+        prometheus_external_url: the URL to which the pages link queries; None for no links.
         flags: those that are given.
     """
 

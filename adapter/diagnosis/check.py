@@ -58,7 +58,7 @@ async def check(
     # With series, rule_results reports the actual overlaps.
     findings = tuple(one for one in findings if one.code != "may-overlap")
     several = list(chain.from_iterable(map(_several_values, rule_reports)))
-    findings = (*unknown(findings, several), *several)  # what was seen replaces what may be
+    findings = (*unknown(findings, several), *several)  # values replace predictions of them
     known = {(one.code, one.where) for one in (*findings, *online) if one.code != "overlap"}
     online += [one for result in results for one in result.findings if (one.code, one.where) not in known]
     online += chain.from_iterable(map(_example_findings, rule_reports))
@@ -86,7 +86,7 @@ def unknown(findings: Iterable[Finding], known: Iterable[Finding]) -> Iterator[F
 
 
 def _failures_once(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield the findings, and of those that say the same of a server which cannot list series only the first."""
+    """Yield the findings; of failures of a server to list series that have the same message, only the first."""
     failures = Counter(one.message for one in findings if one.code == "not-listed")
     for one in findings:
         others = failures.pop(one.message, 0) - 1 if one.code == "not-listed" else 0

@@ -74,7 +74,7 @@ async def explain(
     """Explain a metric, with the series that the catalog has listed.
 
     A metric that only objects of some namespaces make is explained for the first of these, if `selection` has none.
-    `problems` tells about objects with rules.
+    `problems` is about objects with rules.
 
     Raises:
         KubeUnreachable, StatusError: the API server cannot list its resources.

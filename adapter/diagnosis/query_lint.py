@@ -27,9 +27,9 @@ _NAME = "x"
 _SERIES = "series"
 _MAX_LABELS = 4
 _NAMESPACE_WORDS = frozenset({"namespace", "namespaces"})
-# The delimiters of Helm and most other templates.
-# What PromQL's parser says of an open or a superfluous parenthesis, brace or quote, which no other language takes.
+# Errors of PromQL's parser about an open or a superfluous parenthesis, brace or quote, which no other language allows.
 _UNBALANCED = re.compile(r"^unclosed|^unexpected right|does not end|inside (braces|brackets): '\)'")
+# The delimiters of Helm and most other templates.
 _OTHER_DELIMITERS = re.compile(rf"\{{\{{-?\s*\.(?:{'|'.join(QUERY_FIELDS)})\b[^}}]*\}}\}}")
 
 

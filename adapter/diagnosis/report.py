@@ -74,7 +74,7 @@ class Example(_Json, frozen=True):
     `of` is the object, or the namespace of an external metric; "" if none has a series. `queries` are the sent queries,
     `problem` is the reason for a missing value. `note` is the next change of a schedule. `impossible`: the label's
     value is not a valid name of such an object. `existing`: which of the query's series exist, if it finds nothing.
-    `several`: the query makes several values for the object, of which the first is taken; with the corrected query.
+    `several`: if the query has several values for the object, a sentence about them with the corrected query.
     """
 
     of: str = ""

@@ -1,4 +1,4 @@
-"""Queries that make several values for one object, of which the API can show one only."""
+"""Find queries with several values for one object, of which the metrics APIs can serve only one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN = 5
 
 
 def several_values(source: CustomSource, namespace: str, result: Vector | Scalar | None) -> str:
-    """Say what the first object with several values in a result has, and the query that adds them up; "" for none."""
+    """Return a sentence about the first object with several values, with the query that adds them up; "" for none."""
     for name, samples in (by_name(source, namespace, result) or {}).items():
         if isinstance(samples, list):
             return _sentence(source, f"{namespace}/{name}" if namespace else name, samples)

@@ -42,9 +42,8 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _API = "/apis/external.metrics.k8s.io/v1beta1"
-# What a cached value takes, and how many names are selected without a thread.
-_VALUE_BYTES = 500
-_FEW_NAMES = 500
+_VALUE_BYTES = 500  # memory of a cached value
+_FEW_NAMES = 500  # are selected without a thread
 _UNREACHABLE = "cannot be reached"
 _UNREADABLE = "sent an unusable response"
 _REFUSED = "does not accept this adapter's credentials"

@@ -1,4 +1,4 @@
-"""The query that tells which series of an external metric were above their activation threshold for some time.
+"""The query for the series of an external metric that were above their activation threshold for some time.
 
 There is no state between requests: Prometheus evaluates the rule's query over the time. So all replicas agree, and a
 restart forgets nothing.

@@ -62,7 +62,7 @@ class Pause(enum.Enum):
 
     @property
     def is_problem(self) -> bool:
-        """True if a change of the rule could end it. That few requests are cheaper alone is no fault of a rule."""
+        """True if a change of the rule could end it. It is no problem of a rule that few requests are cheaper alone."""
         return self is not Pause.COST
 
 

@@ -49,7 +49,7 @@ _SHOWN_QUERY = 500
 # Warnings can quote the request, so their number and length are limited for each rule.
 _MAX_WARNINGS = 8
 _SHOWN_WARNING = 500
-# Rules in objects come and go; those that are gone are forgotten when there are this many.
+# Rules in objects come and go; the state of deleted ones is dropped when there are this many.
 _MAX_RULES = 20_000
 # Queries of one plan in flight.
 _CONCURRENCY = 4

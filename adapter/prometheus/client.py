@@ -59,7 +59,7 @@ _PIECE = 64 * 1024  # takes up to a millisecond and a half to decode
 # Responses up to this length are decoded in one piece. At most this much of an error's body is read.
 _SHORT = 64 * 1024
 # Compressing a short response takes Prometheus longer than to evaluate the query. The client accepts compression for
-# queries whose last response was long, and remembers this many of them.
+# queries whose last response was long, and stores this many of them.
 _LONG_QUERIES = 4_096
 _UNCOMPRESSED = ("Accept-Encoding", "identity")
 _MAX_NAMES_LISTING = 4 * 1024 * 1024  # takes 5 ms to decode

@@ -69,10 +69,10 @@ class ObjectSource:
         if part is None or not isinstance(metadata, dict):
             return None
         names = (*_IDENTITY, "annotations") if self.annotations and has_room else _IDENTITY
-        kept: dict[str, Any] = {"metadata": {name: metadata[name] for name in names if name in metadata}}
+        stored: dict[str, Any] = {"metadata": {name: metadata[name] for name in names if name in metadata}}
         if has_room:
-            kept |= {name: part.get(name) for name in self.fields}
-        return msgspec.json.encode(kept)
+            stored |= {name: part.get(name) for name in self.fields}
+        return msgspec.json.encode(stored)
 
 
 def read_stored(

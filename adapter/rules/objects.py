@@ -228,7 +228,7 @@ def _rule_of(spec: object, name: ObjectName, servers: _Servers, tenancy: Tenancy
 
 
 def _check_keys(part: Part, tree: Mapping[str, Tree], *, namespaced: bool) -> str:
-    """Return the key that tells the form. Raises RulesError for a key that it does not have."""
+    """Return the key that determines the form. Raises RulesError for a key that it does not have."""
     for key in tree:  # a misspelled `query` would leave no form
         if key not in _KEYS:
             close = difflib.get_close_matches(key, _KEYS, n=1)

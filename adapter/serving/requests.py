@@ -80,7 +80,7 @@ class RequestLines:
     """Parses request lines; controllers send the same ones every 15 seconds."""
 
     def __init__(self, is_public: Callable[[str], bool], max_bytes: int = DEFAULTS.caches.requests_bytes) -> None:
-        """`is_public` tells whether a path needs no authentication; `max_bytes` is for all that are cached."""
+        """`is_public` returns True for a path without authentication; `max_bytes` is the size of the cache."""
         self._is_public = is_public
         self._cache: LRUCache[tuple[str, str], RequestLine] = LRUCache(max_bytes, getsizeof=_size)
 

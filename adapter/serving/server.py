@@ -54,8 +54,8 @@ class RequestServer:
         telemetry: counts requests.
         limits: see ServerLimits.
         is_overloaded: decides whether a request gets 429, see kube.serving.connection.overload_check.
-        cache_bytes: of parsed request lines.
-        local_paths: those that clients inside the pod may read without credentials, see kube.serving.local.
+        cache_bytes: the size of the cache of parsed request lines.
+        local_paths: paths that clients inside the pod may read without credentials, see kube.serving.local.
     """
 
     def __init__(

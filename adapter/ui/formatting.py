@@ -14,7 +14,7 @@ _HEADERS: Final = "headers"
 _NO_FRACTION: Final = 1000
 _TITLE_NAMES: Final = 2
 _TITLE_METRICS: Final = 100
-"""Of a rule that may have thousands, of a few names for many resources."""
+"""Metrics of a rule that are searched for different names: it may have thousands, with a few names."""
 
 
 def rounded_age(seconds: float) -> int:

@@ -10,6 +10,7 @@ from typing import Final
 from adapter.diagnosis.explain import Target, TargetError
 from adapter.diagnosis.probe import Selection
 from adapter.diagnosis.report import Explanation
+from adapter.ui.formatting import metric_target
 from adapter.ui.reports import Reports
 from adapter.ui.sources import ActiveRules
 from kube.api.status import StatusError
@@ -18,7 +19,7 @@ from kube.values.selectors import LabelSelector, SelectorError
 from kube.web.live import View
 
 _OFFERED: Final = 1000
-"""Metrics in the list of the form's field."""
+"""The maximum of metrics in the list of the form's field."""
 _FIELDS: Final = ("metric", "namespace", "name", "labelSelector", "metricLabelSelector")
 
 
@@ -86,7 +87,6 @@ async def metric_view(reports: Reports, form: MetricForm) -> View:
 
 
 def _some_metrics(active: ActiveRules) -> list[str]:
-    """Return metrics to choose from."""
-    custom = (str(source) for part in active.catalog.snapshot.parts for source in part)
-    names = (name if "/" in name else f"external/{name}" for name in custom)
+    """Return metrics to choose from, as `explain` takes them."""
+    names = (metric_target(str(source)) for part in active.catalog.snapshot.parts for source in part)
     return sorted(dict.fromkeys(itertools.islice(names, _OFFERED)))

@@ -77,7 +77,7 @@ class Sources:
         lookup: the cluster's resources.
         rule_objects: the objects with rules.
         rule_checker: checks rules of objects, and those that are tried.
-        prometheus_external_url: of the default server's own pages; None: there are no links to it.
+        prometheus_external_url: the URL of the default server's own pages; None: there are no links to it.
         relist_interval, freshness: see CatalogOptions.
         clock: returns seconds since the epoch.
     """

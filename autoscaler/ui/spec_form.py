@@ -33,7 +33,6 @@ from kube.api.objects import ParseError
 from kube.security.request_info import Query
 from kube.values.durations import format_duration
 
-"""The default, in seconds, as that of `replay`."""
 _WINDOW: Final = "stabilizationWindowSeconds"
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
 _SHOWN_PARAMETERS: Final = 5
