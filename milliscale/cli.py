@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Final
 
 import click
@@ -20,6 +21,8 @@ _LAZY: Final = {
     "adapter": "adapter.cli:main",
     "autoscaler": "autoscaler.cli:main",
 }
+if find_spec("playground") is not None:  # the image does not have it
+    _LAZY["demo"] = "playground.cli:demo"
 
 
 @click.group(cls=LazyGroup, lazy=_LAZY, context_settings={**CONTEXT_SETTINGS, "show_default": True})
@@ -28,5 +31,5 @@ def main() -> None:
     """See why HorizontalPodAutoscalers scale, and scale them on Prometheus metrics.
 
     `explain` only reads, and works beside Kubernetes' own controller; nothing of milliscale need be installed in the
-    cluster. `adapter` and `autoscaler` are the processes that run there.
+    cluster. `demo` runs everything on loopback. `adapter` and `autoscaler` are the processes that run there.
     """

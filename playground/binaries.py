@@ -1,4 +1,4 @@
-"""Find Prometheus, promtool and kubectl: on PATH, or from Debian's packages, unpacked under `.playground/`.
+"""Find Prometheus, promtool and kubectl: on PATH, or from Debian's packages, unpacked under `HOME`.
 
 `python -m playground.binaries prometheus kubectl` unpacks what is missing. Standard library only: `make demo` runs it
 while its environment is made.
@@ -7,6 +7,7 @@ while its environment is made.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -17,8 +18,20 @@ from playground.errors import PlaygroundError
 
 Program = Literal["prometheus", "promtool", "kubectl"]
 
-HOME: Final = Path(__file__).resolve().parent.parent / ".playground"
-"""The folder of everything that the playground writes or downloads; `make clean` removes it."""
+
+def _home() -> Path:
+    package = Path(__file__).resolve().parent
+    if (package / "manifests").is_symlink():  # a clone
+        return package.parent / ".playground"
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))  # the specification ignores a relative path
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "milliscale"
+
+
+HOME: Final = _home()
+"""The folder of everything that the playground writes or downloads.
+
+In a clone `.playground`, which `make clean` removes; of an installed package `milliscale` in the user's cache folder.
+"""
 
 _PACKAGES: Final[dict[Program, str]] = {
     "prometheus": "prometheus",
@@ -40,6 +53,11 @@ class MissingBinaryError(PlaygroundError):
 def is_installed(program: Program, *, home: Path = HOME) -> bool:
     """Return whether `find` needs no download."""
     return shutil.which(program) is not None or _unpacked(program, home).exists()
+
+
+def unpacking(program: Program) -> str:
+    """Return the line to print before `find` downloads a program."""
+    return f"{program} is not on PATH: unpacking Debian's package under {HOME}, this once"
 
 
 def find(program: Program, *, home: Path = HOME) -> Path:
@@ -72,7 +90,7 @@ def _unpacked(program: Program, home: Path) -> Path:
 def main(names: list[str]) -> int:
     """Unpack what is missing, with a line for each program. Exit status 1 if one cannot be found."""
     for program in (each for each in get_args(Program) if each in names and not is_installed(each)):
-        print(f"{program} is not on PATH: unpacking Debian's package under .playground/, this once", flush=True)  # noqa: T201
+        print(unpacking(program), flush=True)  # noqa: T201
         try:
             find(program)
         except MissingBinaryError as error:

@@ -19,7 +19,7 @@ from kube.values.durations import format_duration
 from playground.binaries import find_async
 from playground.cluster import start_cluster
 from playground.errors import PlaygroundError
-from playground.install import Manifests, Process, apply, read_objects, write_account_kubeconfig
+from playground.install import MANIFESTS, Manifests, Process, apply, read_objects, write_account_kubeconfig
 from playground.load import Load
 from playground.pod_discovery import PodDiscovery
 from playground.ports import LOOPBACK, free_port
@@ -38,8 +38,8 @@ METRIC_PATHS: Final = (
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _SHOWCASE: Final = (
-    *(_ROOT / "manifests" / "crds" / "metric-rules" / f"{name}.yaml" for name in ("metricrules", "clustermetricrules")),
-    *(_ROOT / "manifests" / "components" / "metric-rules" / f"{name}.yaml" for name in ("rbac", "users")),
+    *(MANIFESTS / "crds" / "metric-rules" / f"{name}.yaml" for name in ("metricrules", "clustermetricrules")),
+    *(MANIFESTS / "components" / "metric-rules" / f"{name}.yaml" for name in ("rbac", "users")),
     SHOWCASE,
 )
 """The CustomResourceDefinitions and the rights for the adapter's --metric-rules, and what uses them."""

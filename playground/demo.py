@@ -22,7 +22,7 @@ from typing import Final
 from rich.console import Console
 from rich.live import Live
 
-from playground.binaries import Program, find_async, is_installed
+from playground.binaries import Program, find_async, is_installed, unpacking
 from playground.bundle import Bundle, Timing, run_bundle
 from playground.errors import PlaygroundError
 from playground.recording import REPLAYED_HPA, replay_recording
@@ -86,9 +86,7 @@ async def _until_signal(*, seconds: float | None, period: float, folder: Path, c
 async def _demo(*, seconds: float | None, period: float, folder: Path, console: Console) -> int:
     for program in _PROGRAMS:
         if not is_installed(program):
-            console.print(
-                f"{program} is not on PATH: unpacking Debian's package under .playground, this once", soft_wrap=True
-            )
+            console.print(unpacking(program), soft_wrap=True)
         await find_async(program)
     console.print("starting the cluster, Prometheus, the adapter and the autoscaler ...")
     timing = Timing()

@@ -24,7 +24,9 @@ from playground.errors import PlaygroundError
 Object = dict[str, Any]
 Process = Literal["adapter", "autoscaler"]
 
-_BASE: Final = Path(__file__).resolve().parent.parent / "manifests" / "base"
+MANIFESTS: Final = Path(__file__).resolve().parent / "manifests"
+"""In a clone a link to the manifests; the wheel has those that the demo applies."""
+_BASE: Final = MANIFESTS / "base"
 _RENDER_TIMEOUT: Final = 60.0
 _RIGHTS: Final = (
     "Namespace",

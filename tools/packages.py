@@ -14,9 +14,21 @@ from tools.dockerfile import context_files
 ROOT = Path(__file__).resolve().parent.parent
 
 
+_DEMO_MANIFESTS = ("base", "crds/metric-rules", "components/metric-rules")
+
+
+def package_files() -> list[Path]:
+    """Return the files of wheel and sdist, relative to the project: those of the image, and the playground's."""
+    playground = ROOT / "playground"
+    left_out = {"__pycache__", "README.md"}
+    code = [path for path in playground.rglob("*") if path.is_file() and left_out.isdisjoint(path.parts)]
+    manifests = [path for name in _DEMO_MANIFESTS for path in (playground / "manifests" / name).glob("*.yaml")]
+    return [*context_files(ROOT), *(path.relative_to(ROOT) for path in [*code, *manifests])]
+
+
 def copy_sources(target: Path) -> Path:
-    """Copy what the packages are made of, which is also what the image is made of; return the target."""
-    for path in context_files(ROOT):
+    """Copy what the packages are made of: that of the image, and the playground; return the target."""
+    for path in package_files():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / path, target / path)
         (target / path).chmod(0o644)  # modes are part of a wheel, and differ with the umask of a clone

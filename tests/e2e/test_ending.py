@@ -29,21 +29,6 @@ async def test_sigterm_ends_each_process_with_exit_status_0(tmp_path: Path) -> N
     assert processes_with(str(tmp_path)) == {}
 
 
-async def test_demo_ends_after_its_seconds_and_leaves_no_process(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    command = [*DEMO, "--seconds=1", f"--folder={folder}"]
-    async with await ChildProcess.start("demo", command, log=tmp_path / "log") as demo:
-        async with asyncio.timeout(PATIENCE):
-            status = await demo.wait()
-    output = (tmp_path / "log").read_text()
-    assert status == 1, output
-    assert "not every HPA has scaled up and down" in output
-    for name in ("router", "shop", "worker"):
-        assert name in output.partition("scaled up")[2]
-    assert "  milliscale explain default/typo\n" in output
-    assert processes_with(str(folder)) == {}
-
-
 async def test_second_demo_in_the_same_folder_is_an_error_and_ctrl_c_ends_the_first(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     command = [*DEMO, "--period=20", f"--folder={folder}"]

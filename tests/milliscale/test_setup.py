@@ -42,7 +42,7 @@ def test_program_that_cannot_be_found_ends_the_demo_with_advice(
     assert binaries.main(["prometheus"]) == 0
     assert binaries.main(["prometheus", "kubectl"]) == 1
     printed = capsys.readouterr()
-    assert printed.out == "kubectl is not on PATH: unpacking Debian's package under .playground/, this once\n"
+    assert printed.out == f"kubectl is not on PATH: unpacking Debian's package under {binaries.HOME}, this once\n"
     assert printed.err == "install kubectl\n"
 
 

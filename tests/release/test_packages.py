@@ -1,6 +1,8 @@
 """Wheel and sdist: their contents, and the same files from each build. test_image.py installs the wheel."""
 
+import asyncio
 import os
+import sys
 import tarfile
 import zipfile
 from dataclasses import dataclass
@@ -9,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from kube.version import VERSION
-from tools.dockerfile import context_files
-from tools.packages import ROOT, build_sdist, build_wheel, copy_sources, unpack_sdist
+from playground.binaries import find
+from playground.processes import ChildProcess
+from tests.e2e.tools import processes_with
+from tests.eventually import PATIENCE
+from tools.packages import build_sdist, build_wheel, copy_sources, package_files, unpack_sdist
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("packages"), pytest.mark.timeout(600)]
 
@@ -34,14 +39,14 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
 
 def files_of_packages() -> set[str]:
     """Return the files that belong to a package of this clone."""
-    return {path.as_posix() for path in context_files(ROOT) if len(path.parts) > 1}
+    return {path.as_posix() for path in package_files() if len(path.parts) > 1}
 
 
 def test_wheel_has_all_files_of_the_packages_and_no_others(packages: Packages) -> None:
     with zipfile.ZipFile(packages.wheel) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert names == files_of_packages()
-    assert {"adapter/py.typed", "kube/web/static/live.js"} <= names
+    assert {"adapter/py.typed", "kube/web/static/live.js", "playground/manifests/base/rules.yaml"} <= names
 
 
 def test_sdist_has_all_files_of_the_packages(packages: Packages) -> None:
@@ -65,3 +70,25 @@ def test_second_build_makes_the_same_sdist(packages: Packages, tmp_path: Path) -
 def test_sources_make_the_same_wheel_as_the_sdist(packages: Packages, tmp_path: Path) -> None:
     wheel = build_wheel(copy_sources(tmp_path / "sources"), tmp_path / "again", time=TIME)
     assert wheel.read_bytes() == packages.wheel.read_bytes()
+
+
+async def test_demo_of_the_wheel_ends_after_its_seconds_and_leaves_no_process(
+    packages: Packages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(packages.wheel) as wheel:
+        wheel.extractall(tmp_path / "installed")
+    monkeypatch.setenv("PATH", ":".join(str(find(name).parent) for name in ("prometheus", "kubectl")))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    command = [sys.executable, "-m", "milliscale", "demo", "--seconds=1"]
+    async with await ChildProcess.start("demo", command, log=tmp_path / "log", directory=tmp_path) as demo:
+        async with asyncio.timeout(PATIENCE):
+            status = await demo.wait()
+    output = (tmp_path / "log").read_text()
+    assert status == 1, output
+    assert "not every HPA has scaled up and down" in output
+    for name in ("router", "shop", "worker"):
+        assert name in output.partition("scaled up")[2]
+    assert "  milliscale explain default/typo\n" in output
+    assert (tmp_path / "cache/milliscale/demo/replay.html").exists()
+    assert processes_with(str(tmp_path)) == {}
