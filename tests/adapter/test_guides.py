@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from kube.api.mapping import ResourceInfo
 from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.adapter.metrics_env import RULES
+from tests.samples import counter, gauge
 
 GUIDES = RULES / "guides"
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -86,16 +86,6 @@ def check(file: str, *flags: str) -> tuple[int, dict[str, Any]]:
 
 def reported(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     return sorted((one["severity"], one["code"], one["where"]) for one in report["findings"])
-
-
-def counter(name: str, per_second: float, **labels: str) -> Series:
-    start = time.time() - 600
-    return Series(name, labels, [(start + step, per_second * step) for step in range(0, 601, 10)])
-
-
-def gauge(name: str, value: float, **labels: str) -> Series:
-    now = time.time()
-    return Series(name, labels, [(now + step, value) for step in range(-120, 1, 10)])
 
 
 def loaded() -> list[Series]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import shlex
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from adapter.cli import main
-from playground.prometheus import PrometheusServer, Series, openmetrics
+from playground.prometheus import PrometheusServer, openmetrics
 from tests.docs.blocks import blocks, commands
+from tests.samples import counter, gauge
 
 PAGE = "docs/rules-check.md"
 SHOWN = [
@@ -24,17 +24,9 @@ SHOWN = [
 ]
 
 
-def counter(name: str, per_second: float, **labels: str) -> Series:
-    start = time.time() - 600
-    return Series(name, labels, [(start + step, per_second * step) for step in range(0, 601, 10)])
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def prometheus(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    now = time.time()
-    depth = Series(
-        "queue_depth", {"namespace": "shop", "queue": "orders"}, [(now + step, 120) for step in range(-120, 1, 10)]
-    )
+    depth = gauge("queue_depth", 120, namespace="shop", queue="orders")
     loaded = [
         counter("http_errors_total", 2, namespace="shop", pod_name="web-0"),
         counter("http_debug_total", 1, namespace="shop"),
