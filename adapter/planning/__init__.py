@@ -4,6 +4,7 @@ metric_queries     the query of a request: its plan, and the coalesced query, if
 rendering          PromQL from a rule's template
 coalescer          sends coalesced queries in the background, and serves requests from their results
 refresh_ahead      a TTL cache with single flight and refresh-ahead
+sample_times       when the next sample can be there, for the refresh
 vector_cache       the cache of Prometheus' results
 slow_queries       limits how long the requests of a namespace wait
 vector_index       a cached vector with its index

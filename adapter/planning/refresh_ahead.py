@@ -6,6 +6,9 @@ began, and there is at most one call in that time. So frequent callers wait only
 before by more than a tenth of the TTL. An entry without a hit expires; its key is evicted a TTL later, and a miss in
 between counts as a hit of the next entry.
 
+`due` can name other times, for a value that does not change before. If it has no hit until then, the next hit has it
+refreshed.
+
 A caller that joins a call may wait in the queue of another namespace: the one that made the call.
 """
 
@@ -47,7 +50,8 @@ class _Entry(Generic[T]):
     """A value until it `expires` (event loop time), or a failure, or neither after the value has expired.
 
     An entry with a `hit` is refreshed with `fetch` before it expires. `missed` is True if a caller came after the value
-    had expired. `timer` refreshes, expires or evicts the entry.
+    had expired. `timer` refreshes, expires or evicts the entry. `waits_for_hit` is True if its refresh was due before a
+    hit; None: it would not wait for one.
     """
 
     fetch: Fetch[T]
@@ -57,6 +61,7 @@ class _Entry(Generic[T]):
     failure: Exception | None = None
     hit: bool = False
     missed: bool = False
+    waits_for_hit: bool | None = None
     timer: asyncio.TimerHandle | None = None
 
 
@@ -99,6 +104,7 @@ class RefreshAheadCache(Generic[T]):
         caches_failure: Callable[[Exception], bool] = lambda _: True,
         parts: Callable[[T], Sequence[object]] = lambda _: (),
         owner: Callable[[Hashable], str] = lambda _: "",
+        due: Callable[[T], tuple[float, float] | None] = lambda _: None,
     ) -> None:
         """Create an empty cache.
 
@@ -109,6 +115,7 @@ class RefreshAheadCache(Generic[T]):
             caches_failure: returns whether a failure is cached for later callers.
             parts: returns the list in a large value, which is then freed in parts.
             owner: returns whose share of the cache a key takes: a namespace's, or "".
+            due: returns when a value fetched now is refreshed, and expires (event loop time); None: by the TTL.
         """
         self._ttl = ttl
         self._size = size
@@ -116,6 +123,7 @@ class RefreshAheadCache(Generic[T]):
         self._shares: CacheShares[Hashable] = CacheShares(max_bytes, of_namespaces=max_bytes // 4)
         self._caches_failure = caches_failure
         self._parts = parts
+        self._due = due
         self._entries: dict[Hashable, _Entry[T]] = {}
         self._flights: SingleFlight[Hashable, T] = SingleFlight()
         self._deadlines: dict[Hashable, list[Deadline]] = {}
@@ -158,6 +166,9 @@ class RefreshAheadCache(Generic[T]):
         if entry.expires > self._time():
             entry.hit = True
             self._hits += 1
+            if entry.waits_for_hit:
+                entry.waits_for_hit = None
+                self._prefetch_again(key, entry)
             return entry.value
         entry.missed = True
         return None
@@ -226,15 +237,18 @@ class RefreshAheadCache(Generic[T]):
             if left is not None and left <= _EARLY_SECONDS:
                 raise _DeadlinePassed(deadline) from error
             if self._is_open and self._ttl and self._caches_failure(error):
-                self._put(key, _Entry(fetch, _size_of(key), failure=error), started)
+                self._put(key, _Entry(fetch, _size_of(key), failure=error))
             raise
         if self._is_open and self.fits(key, value):
-            size, expires = self._size(value) + _size_of(key), self._time() + self._ttl
-            self._put(key, _Entry(fetch, size, value, expires), started)
+            due = self._due(value)
+            refresh, expires = due or (started + _REFRESH_AFTER * self._ttl, self._time() + self._ttl)
+            entry = _Entry(fetch, self._size(value) + _size_of(key), value, expires)
+            entry.waits_for_hit = None if due is None else False
+            self._put(key, entry, refresh)
         return value
 
-    def _put(self, key: Hashable, entry: _Entry[T], started: float) -> None:
-        """Add an entry, whose call started at that time; evict others if the cache is full."""
+    def _put(self, key: Hashable, entry: _Entry[T], refresh: float = 0.0) -> None:
+        """Add an entry, with the time of its refresh; evict others if the cache is full."""
         before = self._entries.get(key)
         entry.hit = before is not None and before.missed
         self._evict(key)
@@ -246,14 +260,19 @@ class RefreshAheadCache(Generic[T]):
         if entry.failure is not None:
             entry.timer = loop.call_later(min(_FAILURE_SECONDS, self._ttl), self._evict, key)
         else:
-            entry.timer = loop.call_at(started + _REFRESH_AFTER * self._ttl, self._refresh, key)
+            entry.timer = loop.call_at(refresh, self._refresh, key)
 
     def _refresh(self, key: Hashable) -> None:
         entry = self._entries[key]
         entry.timer = asyncio.get_running_loop().call_at(entry.expires, self._expire, key)
         if entry.hit:
-            self._refreshes += 1
-            self.prefetch(key, entry.fetch)
+            self._prefetch_again(key, entry)
+        elif entry.waits_for_hit is False:
+            entry.waits_for_hit = True
+
+    def _prefetch_again(self, key: Hashable, entry: _Entry[T]) -> None:
+        self._refreshes += 1
+        self.prefetch(key, entry.fetch)
 
     def _expire(self, key: Hashable) -> None:
         """Free the value; the entry stays for a TTL, to record a miss."""

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.refresh_ahead import Fetch, RefreshAheadCache
+from adapter.planning.sample_times import SampleClock
 from adapter.planning.slow_queries import SlowQueries
 from adapter.planning.vector_index import IndexedVector, ObjectLabels, indexed
 from adapter.prometheus import (
@@ -21,6 +22,7 @@ from adapter.prometheus import (
     PrometheusBusy,
     PrometheusError,
     PrometheusOptions,
+    PrometheusQueryError,
     PrometheusTimeout,
     QueryProgress,
     Scalar,
@@ -66,7 +68,9 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             caches_failure=lambda error: not isinstance(error, PrometheusBusy),
             parts=lambda result: result.samples if isinstance(result, Vector) else (),
             owner=_namespace,
+            due=_due,
         )
+        self._ttl = ttl
         self._prometheus = prometheus
         self._slow_queries = slow_queries or SlowQueries(seconds=0)
         self._in_flight: dict[tuple[str, Destination], QueryProgress] = {}
@@ -127,21 +131,35 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
 
     def _fetch(self, query: str, destination: Destination, index: ObjectLabels | None = None) -> Fetch[Vector | Scalar]:
         async def fetch(deadline: Deadline) -> Vector | Scalar:
+            now = asyncio.get_running_loop().time
             before = self.latest((query, destination))
-            indexes = before.index.used if isinstance(before, IndexedVector) else frozenset()
+            indexes: frozenset[tuple[str, ...]] = frozenset()
+            clock, text = SampleClock(ttl=self._ttl, new_objects=index is not None), query
+            if isinstance(before, IndexedVector):
+                indexes, clock = before.index.used, before.clock or clock
+                text = await clock.query(query, now=now(), seconds=before.seconds)
             del before  # the old vector may be evicted meanwhile
             if index is not None:
                 indexes |= {index}
-            progress = self._in_flight[query, destination] = QueryProgress(asyncio.get_running_loop().time())
+            progress = self._in_flight[query, destination] = QueryProgress(now())
             query_progress.set(progress)
             try:
-                result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
-                self._responded_at[destination.server] = asyncio.get_running_loop().time()
+                try:
+                    result = await self._prometheus.instant(text, deadline=deadline, destination=destination)
+                except PrometheusQueryError:
+                    if text is query:
+                        raise
+                    clock.give_up(now())
+                    text = query
+                    result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
+                self._responded_at[destination.server] = now()
             finally:
                 # After a call that was cancelled, another one may have begun already.
                 if self._in_flight.get((query, destination)) is progress:
                     del self._in_flight[query, destination]
-            return await indexed(result, indexes) if isinstance(result, Vector) else result
+            if text is not query:
+                result = clock.learn(result, now=now())
+            return await indexed(result, indexes, clock) if isinstance(result, Vector) else result
 
         return fetch
 
@@ -152,6 +170,12 @@ def _namespace(key: Hashable) -> str:
         case (str(), Destination(tenant=Tenant(namespace=namespace))):
             return namespace
     return ""
+
+
+def _due(result: Vector | Scalar) -> tuple[float, float] | None:
+    """Return when a result is refreshed and expires, by the times of its samples; see SampleClock.due."""
+    clock = result.clock if isinstance(result, IndexedVector) else None
+    return None if clock is None else clock.due(asyncio.get_running_loop().time())
 
 
 def _size(result: Vector | Scalar) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adapter.gil import releasing_gil
+from adapter.planning.sample_times import SampleClock
 from adapter.prometheus import Sample, Vector
 from adapter.prometheus.results import sample_order
 from kube.values.selectors import LabelSelector, Operator
@@ -127,16 +128,19 @@ class VectorIndex:
 
 @dataclass(frozen=True, slots=True)
 class IndexedVector(Vector):
-    """A cached vector with its index."""
+    """A cached vector with its index, and what is known of the times of its samples."""
 
     index: VectorIndex = field(kw_only=True, compare=False, repr=False)
+    clock: SampleClock | None = field(default=None, kw_only=True, compare=False, repr=False)
 
 
-async def indexed(vector: Vector, by: Iterable[tuple[str, ...]] = ()) -> IndexedVector:
+async def indexed(
+    vector: Vector, by: Iterable[tuple[str, ...]] = (), clock: SampleClock | None = None
+) -> IndexedVector:
     """Return a vector with its index, which is built by these labels."""
     index = VectorIndex(vector.samples)
     await index.build(by)
-    return IndexedVector(vector.samples, vector.memory, seconds=vector.seconds, index=index)
+    return IndexedVector(vector.samples, vector.memory, seconds=vector.seconds, index=index, clock=clock)
 
 
 async def matching(vector: Vector, labels: _Labels, selector: LabelSelector) -> Vector:

@@ -1,0 +1,240 @@
+"""When the next sample of a query's series can be there, so that its result is refreshed then.
+
+The result of an instant query has the time of its evaluation, and not of its samples. So some refreshes also query
+`timestamp()` of the query's selectors, in the same request:
+
+    (QUERY)
+    or count_values("milliscale_newest", ceil(timestamp(SELECTOR) * 4))
+    or count_values("milliscale_interval", ...)
+
+The first has the times of the newest samples, in quarters of a second, one for each target that is scraped at another
+time. The second has the interval between samples: the time between the newest sample and that of two minutes ago,
+divided by the number of samples since. It needs no targets API, holds for recording rules as for scrapes, and for a
+server that has samples of several Prometheus.
+
+Whatever is not certain keeps the refresh of `refresh_ahead`: a query whose result changes without a sample, samples at
+different intervals, a sample that is not there when it should be, a server that refuses the longer query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from promql_parser import Call, MatrixSelector, SubqueryExpr, VectorSelector
+
+from adapter.prometheus import Sample, Scalar, Vector
+from adapter.promql import PromqlError, is_scalar, label_text, matcher_sign, matchers, parse, walk
+from kube.values.fields import quote
+
+_NEWEST, _INTERVAL = "milliscale_newest", "milliscale_interval"
+_PARTS_OF_SECOND = 4
+# Within it there are two samples at the longest interval that is learned.
+_WINDOW = "2m"
+# The interval that most series have; the others may have missed a scrape.
+_MOST = 0.75
+_MAX_SELECTORS = 4
+# Their result changes although there is no sample.
+_OF_TIME = (
+    *("absent", "absent_over_time", "day_of_month", "day_of_week", "day_of_year", "days_in_month", "hour", "minute"),
+    *("month", "predict_linear", "time", "timestamp", "year"),
+)
+_MIN_INTERVAL = 1.0
+# How long after its timestamp a sample can be queried, which is the time of its scrape, at first and at most.
+_LAG, _MAX_LAG = 0.25, 1.0
+# A query that takes longer than this part of the time between two is not sent more often, and gets no more work.
+_EXPENSIVE = 0.02
+# How often the times are learned where nothing depends on each sample, and after they were not certain.
+_LEARN_SECONDS = 60.0
+_LATE_SECONDS = 600.0
+# A target that missed this many intervals is down or gone.
+_GONE = 1.5
+# As in refresh_ahead.
+_REFRESH_AFTER = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Selectors:
+    """What a query reads: its selectors, the ranges of those that have one, in seconds, and whether some have none."""
+
+    texts: tuple[str, ...]
+    ranges: tuple[float, ...]
+    instant: bool
+
+    @classmethod
+    def of(cls, query: str) -> Selectors | None:
+        """Read a query; None if its result can change without a new sample, or is no vector."""
+        try:
+            tree = parse(query)
+            texts: list[str] = []
+            ranges: list[float] = []
+            found = 0
+            for expr in walk(tree):
+                match expr:
+                    case SubqueryExpr():
+                        return None
+                    case Call() if expr.func.name in _OF_TIME:
+                        return None
+                    case MatrixSelector():
+                        ranges.append(expr.range.total_seconds())
+                    case VectorSelector():
+                        terms = list(matchers(expr))
+                        if expr.offset is not None or expr.at is not None or all(m.name != "__name__" for m in terms):
+                            return None
+                        shown = (f"{label_text(one.name)}{matcher_sign(one)}{quote(one.value)}" for one in terms)
+                        texts.append(f"{{{','.join(shown)}}}")
+                        found += 1
+        except PromqlError:
+            return None
+        distinct = tuple(dict.fromkeys(texts))
+        if is_scalar(tree) or not 0 < len(distinct) <= _MAX_SELECTORS:
+            return None
+        return cls(distinct, tuple(ranges), instant=found > len(ranges))
+
+    @property
+    def query(self) -> str:
+        """The query for the times of their samples; see `SampleTimes.read`."""
+        return "\nor ".join(part for text in self.texts for part in _times_of(text))
+
+
+def _times_of(selector: str) -> Iterator[str]:
+    newest = f"timestamp({selector})"
+    yield f'count_values("{_NEWEST}", ceil({newest} * {_PARTS_OF_SECOND}))'
+    between = f"({newest} - timestamp({selector} offset {_WINDOW})) / count_over_time({selector}[{_WINDOW}])"
+    yield f'count_values("{_INTERVAL}", round({between}, 0.05))'
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTimes:
+    """The interval between samples in seconds, and the times of the newest ones: of different targets, if several.
+
+    They are rounded up to a quarter of a second, and of the same clock as `now`.
+    """
+
+    interval: float
+    newest: tuple[float, ...]
+
+    @classmethod
+    def read(cls, result: Vector | Scalar, *, now: float) -> tuple[Vector | Scalar, SampleTimes | None]:
+        """Return the result without the times, and the times; None if they are not certain.
+
+        `now` is the time when Prometheus evaluated the query.
+        """
+        if not isinstance(result, Vector):
+            return result, None
+        newest: list[float] = []
+        intervals: defaultdict[float, float] = defaultdict(float)
+        others: list[Sample] = []
+        for sample in result.samples:
+            if _NEWEST in sample.labels:
+                age = sample.timestamp - _number(sample.labels[_NEWEST]) / _PARTS_OF_SECOND
+                newest.append(now - age)
+            elif _INTERVAL in sample.labels:
+                intervals[_number(sample.labels[_INTERVAL])] += max(sample.value, 0.0)
+            else:
+                others.append(sample)
+        values = replace(result, samples=tuple(others))
+        interval = max(intervals, key=intervals.__getitem__, default=0.0)
+        recent = tuple(sorted(one for one in newest if now - one < _GONE * interval))
+        if not recent or interval < _MIN_INTERVAL or not intervals[interval] >= _MOST * sum(intervals.values()):
+            return values, None
+        return values, cls(interval, recent)
+
+    def next_after(self, seen: float, *, lag: float) -> list[float]:
+        """Return when the next sample of each target can be queried, in order, after a query at `seen`."""
+        since = (seen - lag - one for one in self.newest)
+        ages = (age - math.floor(age / self.interval) * self.interval for age in since)
+        return sorted(seen - age + self.interval for age in ages)
+
+
+def _number(text: str) -> float:
+    """Read the label of count_values; what is no finite number is 0, which is no time of a recent sample."""
+    try:
+        number = float(text)
+    except ValueError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0
+
+
+class SampleClock:
+    """What is known of the samples of one cached query."""
+
+    def __init__(self, *, ttl: float, new_objects: bool) -> None:
+        """`ttl` is in seconds. `new_objects`: the result has all objects, and requests need those that are new."""
+        self._ttl = ttl
+        self._new_objects = new_objects
+        self._selectors: Selectors | None = None
+        self._is_read = False
+        self._times: SampleTimes | None = None
+        self._lag = _LAG
+        self._late_at = -math.inf
+        self._learn_at = -math.inf
+
+    async def query(self, query: str, *, now: float, seconds: float) -> str:
+        """Return the query to send for a refresh: with the times of samples if they are needed.
+
+        `seconds` is how long it took the last time.
+        """
+        if now < self._learn_at:
+            return query
+        if not self._is_read:
+            self._selectors, self._is_read = await asyncio.to_thread(Selectors.of, query), True
+        if self._selectors is None or seconds > _EXPENSIVE * self._ttl:
+            self.give_up(now)
+            return query
+        return f"({query}\n)\nor {self._selectors.query}"
+
+    def give_up(self, now: float) -> None:
+        """Learn nothing for a while: Prometheus refuses the query, or nothing is certain."""
+        self._times, self._learn_at = None, now + _LEARN_SECONDS
+
+    def learn(self, result: Vector | Scalar, *, now: float) -> Vector | Scalar:
+        """Read the times of samples from the result of `query`, and return the result without them."""
+        values, times = SampleTimes.read(result, now=now)
+        if times is None or self._selectors is None or not self._can_wait(times, self._selectors, result.seconds):
+            self.give_up(now)
+            return values
+        late = any(one + times.interval + self._lag <= now for one in times.newest)
+        if late and self._lag >= _MAX_LAG:
+            self.give_up(now)
+            return values
+        # A late sample is looked for at the usual time, and then with more lag.
+        if late:
+            self._lag, self._late_at = min(2 * self._lag, _MAX_LAG), now
+        elif now - self._late_at > _LATE_SECONDS:
+            self._lag = _LAG
+        self._times = None if late else times
+        self._learn_at = now + _LEARN_SECONDS if times.interval <= self._ttl and not late else now
+        return values
+
+    def _can_wait(self, times: SampleTimes, selectors: Selectors, seconds: float) -> bool:
+        """Return whether a result is good until there is the next sample."""
+        if seconds > _EXPENSIVE * times.interval:
+            return False
+        if times.interval <= self._ttl:
+            return True
+        # The first sample of a new object is a value, where no range needs two. A range of other lengths than whole
+        # intervals loses samples at other times than those of new ones.
+        steps = [one / times.interval for one in selectors.ranges]
+        whole = all(abs(step - round(step)) < 0.01 for step in steps)
+        return whole and not (self._new_objects and selectors.instant)
+
+    def due(self, now: float) -> tuple[float, float] | None:
+        """Return when the result of a query that ended now is refreshed, and when it expires; None: as usual.
+
+        With an interval up to the TTL there is one refresh in each, when the samples are youngest on average. Otherwise
+        a refresh has all samples of nine tenths of a TTL, so there are not more than without this.
+        """
+        if self._times is None:
+            return None
+        interval, ttl = self._times.interval, self._ttl
+        nexts = self._times.next_after(now, lag=self._lag)
+        if interval <= ttl:
+            refresh = min(nexts, key=lambda at: (round(sum((at - one) % interval for one in nexts), 1), -at))
+        else:
+            last = nexts[0] + max(_REFRESH_AFTER * ttl - self._lag, 0.0)
+            refresh = max(at for at in nexts if at <= last)
+        return refresh, max(now + ttl, nexts[0] - self._lag + ttl, refresh + (1 - _REFRESH_AFTER) * ttl)

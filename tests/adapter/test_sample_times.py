@@ -1,0 +1,254 @@
+"""Results are refreshed when their series can have a new sample: how many queries, and how late samples are seen."""
+
+import asyncio
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from adapter.deadlines import NO_DEADLINE, Deadline
+from adapter.planning.sample_times import Selectors
+from adapter.planning.vector_cache import VectorCache
+from adapter.prometheus import (
+    DEFAULT_DESTINATION,
+    Destination,
+    PrometheusOptions,
+    PrometheusQueryError,
+    PrometheusServers,
+    Sample,
+    Scalar,
+    Vector,
+)
+from playground.load import Load, Traffic, Wave
+from playground.prometheus import PrometheusServer, Target
+from playground.workload import Workload, WorkloadPod
+
+TTL = 5.0
+SECONDS = 360
+EPOCH = 1_790_000_000.0
+RATE = "sum(rate(packets_total[1m])) by (pod)"
+DEPTH = "max(queue_depth) by (queue)"
+
+
+@dataclass
+class ScrapedPrometheus:
+    """Targets that are scraped every `interval` seconds, each at its phase; times are the event loop's.
+
+    A sample can be queried `scrape_seconds` after its timestamp. `refuses`: it is another server, which does not know
+    the query for the times of samples.
+    """
+
+    interval: float
+    phases: Sequence[float]
+    scrape_seconds: float = 0.05
+    refuses: bool = False
+    evaluated: list[float] = field(default_factory=list)
+    refused: int = 0
+
+    async def instant(
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector | Scalar:
+        now = asyncio.get_running_loop().time()
+        timed = "timestamp" in query
+        if timed and self.refuses:
+            self.refused += 1
+            raise PrometheusQueryError("unknown function")
+        self.evaluated.append(now)
+        at = EPOCH + now
+        samples = [Sample({"pod": "web-0"}, at, now)]
+        if timed:
+            newest = {math.ceil((EPOCH + one) * 4) for one in self.newest(now)}
+            samples += [Sample({"milliscale_newest": str(one)}, at, 1.0) for one in newest]
+            samples.append(Sample({"milliscale_interval": f"{self.interval:g}"}, at, float(len(self.phases))))
+        await asyncio.sleep(0.005)
+        return Vector(tuple(samples), seconds=0.005)
+
+    def newest(self, now: float) -> list[float]:
+        """The timestamp of the newest sample of each target that can be queried."""
+        steps = (math.floor((now - self.scrape_seconds - phase) / self.interval) for phase in self.phases)
+        return [phase + step * self.interval for phase, step in zip(self.phases, steps, strict=True)]
+
+    def unseen(self, result: Vector | Scalar) -> float:
+        """Since when there has been a sample that is not in a result."""
+        assert isinstance(result, Vector)
+        now, seen = asyncio.get_running_loop().time(), result.samples[0].value
+        first = [one + self.interval + self.scrape_seconds for one in self.newest(seen)]
+        return max(0.0, now - min(first))
+
+
+async def eager_client(prometheus: ScrapedPrometheus, *, query: str = RATE, seconds: int = SECONDS) -> list[float]:
+    """Request every second; return how late samples were in each response, without those of the first minute."""
+    late = []
+    async with VectorCache(prometheus, ttl=TTL) as cache:
+        for second in range(seconds):
+            result = await cache.instant(query)
+            assert isinstance(result, Vector)
+            assert [one.labels for one in result.samples] == [{"pod": "web-0"}]
+            if second > 60:
+                late.append(prometheus.unseen(result))
+            await asyncio.sleep(1.0)
+    return late
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("interval", [2.0, 5.0, 15.0, 60.0])
+@pytest.mark.parametrize("query", [RATE, DEPTH])
+async def test_eager_client_causes_one_query_for_each_sample(interval: float, query: str) -> None:
+    prometheus = ScrapedPrometheus(interval, phases=[1.3])
+    late = await eager_client(prometheus, query=query)
+    steady = [at for at in prometheus.evaluated if at > 60]
+    assert len(steady) <= (SECONDS - 60) / interval + 1
+    assert max(late) <= 1.0  # the quarters of a second, and a quarter until the sample can be queried
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("interval", [2.0, 5.0])
+async def test_targets_scraped_at_many_times_have_one_query_an_interval_up_to_the_freshness(interval: float) -> None:
+    prometheus = ScrapedPrometheus(interval, phases=[0.37 * n % interval for n in range(20)])
+    late = await eager_client(prometheus)
+    assert len([at for at in prometheus.evaluated if at > 60]) <= (SECONDS - 60) / interval + 1
+    assert max(late) <= min(interval + 1.0, TTL)  # a request in a second
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("phases", [[0.5, 6.0], [0.0, 4.0, 8.0, 12.0], [0.7 * n for n in range(20)]])
+@pytest.mark.parametrize("interval", [15.0])
+async def test_samples_are_never_later_than_the_freshness_nor_queries_more(
+    interval: float, phases: list[float]
+) -> None:
+    prometheus = ScrapedPrometheus(interval, phases)
+    usual = ScrapedPrometheus(interval, phases, refuses=True)
+    late, late_usually = await eager_client(prometheus), await eager_client(usual)
+    assert len(prometheus.evaluated) <= len(usual.evaluated)
+    assert max(late) <= TTL
+    assert max(late_usually) <= TTL
+    assert usual.refused <= SECONDS / 60
+
+
+@pytest.mark.looptime
+async def test_target_that_takes_long_to_scrape_is_queried_later_and_one_that_takes_too_long_as_usual() -> None:
+    slow = ScrapedPrometheus(15.0, phases=[1.3], scrape_seconds=0.9)
+    late = sorted(await eager_client(slow))
+    assert late[-1] <= TTL
+    assert late[-len(late) // 20] <= 2.0  # but for the times when it is found out
+    assert len([at for at in slow.evaluated if at > 120]) <= (SECONDS - 120) / 15 + 4
+    slower = ScrapedPrometheus(15.0, phases=[1.3], scrape_seconds=4.0)
+    assert max(await eager_client(slower)) <= TTL
+
+
+@pytest.mark.looptime
+async def test_sample_that_comes_at_another_time_is_late_once() -> None:
+    prometheus = ScrapedPrometheus(15.0, phases=[1.3])
+
+    async def restart() -> None:
+        await asyncio.sleep(180)
+        prometheus.phases = [9.3]
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(restart())
+        late = await eager_client(prometheus)
+    beyond = [index for index, one in enumerate(late) if one > TTL]
+    assert len(beyond) <= 15
+    assert max(late) <= 15.0
+
+
+@pytest.mark.looptime
+async def test_result_without_hits_is_not_refreshed_however_long_it_is_good() -> None:
+    prometheus = ScrapedPrometheus(30.0, phases=[1.3])
+    async with VectorCache(prometheus, ttl=TTL) as cache:
+        for _ in range(120):
+            await cache.instant(RATE)
+            await asyncio.sleep(1.0)
+        before = len(prometheus.evaluated)
+        await asyncio.sleep(600)
+        assert len(prometheus.evaluated) <= before + 1
+        assert cache.figures.entries == 0
+
+
+@pytest.mark.looptime
+async def test_first_value_of_a_new_object_is_not_waited_for() -> None:
+    """A result for all objects lacks a new one; a gauge has its value with the first sample."""
+    prometheus = ScrapedPrometheus(30.0, phases=[1.3])
+    async with VectorCache(prometheus, ttl=TTL) as cache:
+        cache.prefetch_query(DEPTH, DEFAULT_DESTINATION, index=("namespace", "pod"), observe=lambda _: None)
+        for _ in range(300):
+            await asyncio.sleep(1.0)
+            assert cache.cached((DEPTH, DEFAULT_DESTINATION)) is not None
+    assert len(prometheus.evaluated) >= 300 / TTL
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "time() - max(last_success)",
+        "max_over_time(rate(x[1m])[5m:30s])",
+        "rate(x[1m] offset 5m)",
+        "x @ 1700000000",
+        '{job="web"}',
+        "3",
+        "scalar(x)",
+        "x if y",
+        "a + b + c + d + e",
+        "predict_linear(x[1h], 3600)",
+    ],
+)
+def test_query_whose_result_can_change_without_a_sample_is_refreshed_as_usual(query: str) -> None:
+    assert Selectors.of(query) is None
+
+
+@pytest.mark.looptime
+async def test_range_of_no_whole_number_of_intervals_is_refreshed_as_usual() -> None:
+    prometheus = ScrapedPrometheus(40.0, phases=[1.3])
+    await eager_client(prometheus, seconds=300)
+    assert len(prometheus.evaluated) >= 300 / TTL
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("labels", [{"milliscale_newest": "soon"}, {"milliscale_interval": "NaN"}])
+async def test_times_that_are_no_numbers_are_ignored(labels: dict[str, str]) -> None:
+    class Odd(ScrapedPrometheus):
+        async def instant(
+            self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        ) -> Vector | Scalar:
+            result = await super().instant(query, deadline=deadline, destination=destination)
+            assert isinstance(result, Vector)
+            odd = (Sample(labels, EPOCH, math.nan),) if "timestamp" in query else ()
+            return Vector((*result.samples, *odd), seconds=0.001)
+
+    prometheus = Odd(15.0, phases=[1.3])
+    assert max(await eager_client(prometheus, seconds=120)) <= 15.0
+
+
+@pytest.mark.e2e
+async def test_real_prometheus_says_when_its_samples_are_due(tmp_path: Path) -> None:
+    """Two targets of a real Prometheus, scraped every second: both times and the interval, and the same values."""
+    pods = [WorkloadPod(f"web-{n}", "web", ready=True) for n in range(2)]
+    load = Load(
+        traffic={"web": Traffic(wave=Wave(low=10, high=10, period=1), counters={"packets_total": 1})}, backlogs={}
+    )
+    query = "sum(rate(packets_total[5s])) by (pod)"
+    async with Workload(load) as workload, PrometheusServer(tmp_path, scrape_interval=1.0) as server:
+        await workload.set_pods(pods)
+        await server.set_targets(
+            Target(address=address, labels={"pod": pod}) for pod, address in workload.addresses.items()
+        )
+        selectors = Selectors.of(query)
+        assert selectors is not None
+        async with PrometheusServers(PrometheusOptions(url=server.url)) as servers:
+            text = re.sub(r"\b2m\b", "4s", selectors.query)  # which the test waits for
+            async with asyncio.timeout(60):
+                while True:
+                    result = await servers.instant(f"({query}\n)\nor {text}")
+                    assert isinstance(result, Vector)
+                    intervals = [one.labels.get("milliscale_interval") for one in result.samples]
+                    if "1" in intervals:
+                        break
+                    await asyncio.sleep(0.2)
+    newest = [float(one.labels["milliscale_newest"]) / 4 for one in result.samples if "milliscale_newest" in one.labels]
+    at = result.samples[0].timestamp
+    assert 1 <= len(newest) <= 2
+    assert all(-0.25 <= at - one <= 1.5 for one in newest)
+    assert {one.labels["pod"] for one in result.samples if "pod" in one.labels} == {"web-0", "web-1"}
