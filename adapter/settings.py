@@ -101,6 +101,26 @@ class RuleObjectSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastSettings:
+    """Forecasts of metrics whose rules have `forecast`."""
+
+    total: int = 200
+    """Forecasts of all namespaces together; each is of a metric for one object or selector that is requested."""
+    of_namespace: int = 50
+    """Forecasts of one namespace, so that one with many selectors leaves room for the others."""
+    history_bytes: int = 20 * 2**20
+    """Memory of all forecasts: a fortnight of minutes takes 92 KiB."""
+    read_seconds: float = 3600.0
+    """Time between two reads of the new part of a history."""
+    idle_seconds: float = 3600.0
+    """Time after the last request until a forecast ends."""
+
+    def bytes_of(self, history: float) -> int:
+        """Return the memory of a forecast with a history of so many seconds: 4 bytes a minute, and a day of them."""
+        return 4 * (int(history) // 60 + 1500) + 8 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
     """Memory of caches that grow with requests; the oldest entries are evicted."""
 
@@ -120,6 +140,7 @@ class Settings:
     objects: ObjectSettings = field(default_factory=ObjectSettings)
     rules: RulesSettings = field(default_factory=RulesSettings)
     rule_objects: RuleObjectSettings = field(default_factory=RuleObjectSettings)
+    forecasts: ForecastSettings = field(default_factory=ForecastSettings)
     caches: CacheSettings = field(default_factory=CacheSettings)
     reviews: ReviewSettings = field(default_factory=ReviewSettings)
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from adapter.gil import releasing_gil
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
-from adapter.rules.naming import NAMESPACES, ResourceNaming
+from adapter.rules.naming import NAMESPACES, ResourceNaming, is_metric_name
 from kube.api.mapping import GroupResource, NoMatchError, ResourceLookup
 
 _log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class CustomSource:
         resource_label: the label with the objects' names.
         namespace_label: the label with their namespace; "" if the rule has none.
         group_by: further labels that distinguish values of one object.
+        is_forecast: the metric has the value that is expected, if that is higher.
     """
 
     info: CustomMetricInfo
@@ -64,6 +66,7 @@ class CustomSource:
     resource_label: str
     namespace_label: str
     group_by: tuple[str, ...] = ()
+    is_forecast: bool = False
 
     @property
     def metric(self) -> str:
@@ -96,12 +99,16 @@ class CustomSource:
 
 @dataclass(frozen=True, slots=True)
 class ExternalSource:
-    """The rule and series of an external metric; `namespace_label` is "" if the rule has none."""
+    """The rule and series of an external metric; `namespace_label` is "" if the rule has none.
+
+    `is_forecast`: the metric has the value that is expected, if that is higher.
+    """
 
     metric: str
     rule: AnyRule
     series: str
     namespace_label: str
+    is_forecast: bool = False
 
     @property
     def key(self) -> MetricKey:
@@ -118,6 +125,7 @@ class ExternalSource:
 
 
 Source = CustomSource | ExternalSource
+_S = TypeVar("_S", CustomSource, ExternalSource, Source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +163,28 @@ class LabelMeanings:
 
     by_label: Mapping[str, LabelMeaning]
     namespace_label: str
+
+
+def with_forecasts(rule: AnyRule, sources: Iterable[_S]) -> tuple[_S, ...]:
+    """Return a rule's sources with the forecasts that it makes: of the same metrics, or of further ones."""
+    forecast = rule.forecast
+    if forecast is None:
+        return tuple(sources)
+    found: list[_S] = []
+    for source in sources:
+        if not forecast.as_:
+            found.append(replace(source, is_forecast=True))
+            continue
+        found.append(source)
+        name: str | None = forecast.as_
+        if isinstance(rule, Rule):
+            name = rule.naming.matches.expand(forecast.as_, source.series)
+        if name is not None and is_metric_name(name) and name != source.metric:
+            if isinstance(source, CustomSource):
+                found.append(replace(source, info=replace(source.info, metric=name), is_forecast=True))
+            else:
+                found.append(replace(source, metric=name, is_forecast=True))
+    return tuple(found)
 
 
 async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: ResourceLookup) -> LabelMeanings:

@@ -28,6 +28,7 @@ from adapter.catalog.inventory import (
     external_query_source,
     external_sources,
     label_meanings,
+    with_forecasts,
 )
 from adapter.gil import releasing_gil
 from adapter.prometheus import Series
@@ -183,9 +184,9 @@ async def _named(rule: QueryRule | ScheduleRule, mapper: ResourceLookup) -> tupl
     if isinstance(rule, ScheduleRule):
         return (ExternalSource(rule.metric, rule, "", ""),)
     if rule.external:
-        return (external_query_source(rule),)
+        return with_forecasts(rule, (external_query_source(rule),))
     try:
-        return (await custom_query_source(rule, mapper),)
+        return with_forecasts(rule, (await custom_query_source(rule, mapper),))
     except NoMatchError:
         return ()
 
@@ -207,6 +208,7 @@ def _of_series(
     else:
         assert meanings is not None, "custom metrics need labels"
         sources = tuple(source for use in custom_uses(rule, series, meanings) for source in use.sources)
+    sources = with_forecasts(rule, sources)
     return RuleState(rule, sources, made=len(sources), series=found, labels=labels, meanings=meanings)
 
 

@@ -141,7 +141,7 @@ class RuleTelemetry:
 
     def server_gone(self, server: str) -> None:
         """Remove a Prometheus that no rule names any more."""
-        for path in ("/api/v1/query", "/api/v1/series"):
+        for path in ("/api/v1/query", "/api/v1/query_range", "/api/v1/series"):
             with contextlib.suppress(KeyError):
                 self.latency.remove(path, server)
 

@@ -27,8 +27,10 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.snapshot import Snapshot
 from adapter.commands.flags import CatalogOptions
 from adapter.diagnosis.probe import Probe
+from adapter.forecasts.registry import Forecasts
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
+from adapter.metrics.forecasts import ForecastValues
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.watched_objects import WatchedObjects
@@ -67,6 +69,7 @@ class Shared:
         mapper: the cluster's resources.
         objects: the cluster's objects.
         rule_objects: the objects of the cluster that have rules.
+        forecasts: the forecasts of metrics.
         slow_queries: limits how long requests wait for slow queries.
         rule_telemetry: the metrics of rules.
         telemetry: the metrics of requests.
@@ -83,6 +86,7 @@ class Shared:
     mapper: RestMapper
     objects: WatchedObjects
     rule_objects: RuleObjects
+    forecasts: Forecasts
     slow_queries: SlowQueries
     rule_telemetry: RuleTelemetry
     telemetry: Telemetry
@@ -127,6 +131,7 @@ class RuleSet:
         coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
         probe = Probe(catalog, shared.prometheus, shared.objects, shared.mapper, forwarder=forwarder)
+        forecasts = ForecastValues(shared.forecasts, shared.prometheus)
         router = Router(
             discovery=Discovery(
                 catalog,
@@ -136,8 +141,8 @@ class RuleSet:
                 port=shared.port,
                 forwarded=lambda: forwarder.names,
             ),
-            custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper),
-            external=ExternalMetrics(catalog, queries, forwarder=forwarder),
+            custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper, forecasts=forecasts),
+            external=ExternalMetrics(catalog, queries, forwarder=forwarder, forecasts=forecasts),
             usage=ResourceMetrics(rules.resource, queries, shared.objects),
             debug=DebugPages(
                 catalog,

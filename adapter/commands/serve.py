@@ -23,7 +23,7 @@ import asyncio
 import functools
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from adapter.commands.pages import pages_served
 from adapter.commands.reload import RulesReloader
 from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.commands.rule_statuses import status_writer
+from adapter.forecasts.registry import Forecasts
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.planning.slow_queries import SlowQueries
 from adapter.prometheus import MemoryBudget, PrometheusServers
@@ -135,6 +136,9 @@ class _Adapter:
             relist_interval=options.catalog.relist_interval,
             of_objects_at_once=settings.rule_objects.lists,
         )
+        self._forecasts = Forecasts(settings.forecasts)
+        telemetry.registry.register(self._forecasts)
+        self._rule_telemetry = rule_telemetry
         self._rule_objects = RuleObjects(
             options.rule_objects.sources(options.prometheus.options.url),
             lister,
@@ -142,7 +146,7 @@ class _Adapter:
             mapper,
             tenancy=options.rule_objects.tenancy,
             settings=settings.rule_objects,
-            forget=rule_telemetry.forget,
+            forget=self._forget,
         )
         if self._rule_objects.enabled:
             telemetry.registry.register(rule_object_counts(self._rule_objects.counts))
@@ -157,6 +161,7 @@ class _Adapter:
             mapper=mapper,
             objects=self._objects,
             rule_objects=self._rule_objects,
+            forecasts=self._forecasts,
             slow_queries=slow_queries,
             rule_telemetry=rule_telemetry,
             telemetry=telemetry,
@@ -206,6 +211,7 @@ class _Adapter:
                 tasks.create_task(self._listings.run(), name="lists of series"),
                 tasks.create_task(self._rules_file.run(), name="rules file"),
                 tasks.create_task(self._objects.run(), name="objects"),
+                tasks.create_task(self._forecasts.run(), name="forecasts"),
                 tasks.create_task(self._rule_objects.run(), name="rule objects"),
                 tasks.create_task(watch_loop(self._telemetry.loop_lag.observe), name="loop lag"),
                 tasks.create_task(self._drop_telemetry(), name="drop telemetry"),
@@ -226,6 +232,11 @@ class _Adapter:
                 for task in background:
                     task.cancel()
         _log.info("stopped")
+
+    def _forget(self, rules: Iterable[str]) -> None:
+        """Remove what is known of rules that are gone."""
+        self._rule_telemetry.forget(rules)
+        self._forecasts.forget(rules)
 
     async def _freeze_gc(self) -> None:
         """Exclude the objects of the first lists from garbage collection, since they are long-lived."""

@@ -14,6 +14,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP
 from adapter.catalog.inventory import CustomSource
 from adapter.catalog.values import MetricValue, ObjectReference
+from adapter.metrics.forecasts import ForecastValues
 from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest
 from adapter.planning.metric_queries import ObjectsQuery
@@ -27,6 +28,8 @@ from kube.api.client import KubeError
 from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.api.status import StatusError, internal_error, not_found, service_unavailable
 
+_PODS = GroupResource("", "pods")
+
 
 class CustomMetrics:
     """Returns custom metrics."""
@@ -39,9 +42,11 @@ class CustomMetrics:
         mapper: ResourceLookup,
         *,
         clock: Callable[[], float] = time.time,
+        forecasts: ForecastValues | None = None,
     ) -> None:
-        """`clock` returns the seconds since the epoch."""
+        """`clock` returns the seconds since the epoch; without `forecasts`, all values are the plain ones."""
         self._clock = clock
+        self._forecasts = forecasts
         self._catalog = catalog
         self._queries = queries
         self._objects = objects
@@ -74,9 +79,25 @@ class CustomMetrics:
             raise _not_found(request) from error
         if not values and request.name != ALL_OBJECTS:
             raise _not_found(request, request.name)
+        if source.is_forecast and values and self._forecasts is not None:
+            values = self._with_forecast(request, query, values)
         now = self._clock()
         self._queries.observe_freshness(CUSTOM_GROUP, [now - value.timestamp for value in values])
         return values
+
+    def _with_forecast(
+        self, request: CustomMetricRequest, query: ObjectsQuery, values: list[MetricValue]
+    ) -> list[MetricValue]:
+        """Return the forecast of an object's value, or of all selected pods'; HPAs request no other lists."""
+        assert self._forecasts is not None, "the caller has them"
+        of, of_pods = request.name, request.name == ALL_OBJECTS
+        if of_pods:
+            if query.source.info.resource != _PODS:
+                return values
+            of = str(request.selector)
+        if not request.metric_selector.empty:
+            of = f"{of}; {request.metric_selector}"
+        return self._forecasts.apply(query, values, of=of, of_pods=of_pods)
 
     async def _find(self, request: CustomMetricRequest) -> tuple[ResourceInfo, CustomSource, list[str]]:
         """Return the resource, the source of the metric, and the names of the objects."""

@@ -17,6 +17,7 @@ from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import ExternalSource
 from adapter.catalog.values import ExternalMetricValue
 from adapter.deadlines import Deadline
+from adapter.metrics.forecasts import ForecastValues
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.metric_queries import ExternalQuery
@@ -43,8 +44,13 @@ class ExternalMetrics:
         *,
         forwarder: Forwarder | None = None,
         clock: Callable[[], float] = time.time,
+        forecasts: ForecastValues | None = None,
     ) -> None:
-        """Take metrics from `catalog`, or from other adapters (`forwarder`). `clock`: seconds since the epoch."""
+        """Take metrics from `catalog`, or from other adapters (`forwarder`). `clock`: seconds since the epoch.
+
+        Without `forecasts`, all values are the plain ones.
+        """
+        self._forecasts = forecasts
         self._catalog = catalog
         self._queries = queries
         self._forwarder = forwarder
@@ -91,6 +97,8 @@ class ExternalMetrics:
             values = await self._queried(query, request.deadline)
             if rule.activation is not None:
                 values = await self._activated(query, rule.activation, values, request.deadline)
+            if source.is_forecast and values and self._forecasts is not None:
+                values = self._forecasts.apply(query, values, of=str(request.selector))
         except QueryError as error:
             self._queries.warn_once(rule, str(error))
             raise internal_error("unable to fetch metrics") from error

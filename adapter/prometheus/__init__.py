@@ -3,6 +3,7 @@
 client, servers    one Prometheus over HTTP, and all servers that rules name
 options            their addresses and limits
 results            decodes responses to instant queries, and says whether they are partial
+ranges             decodes responses to range queries
 series             decodes lists of series
 tenants            restricts the queries of a namespace's own rules
 list_reader        decodes long lists in pieces
@@ -44,6 +45,7 @@ from adapter.prometheus.errors import (
     PrometheusUnavailable,
 )
 from adapter.prometheus.options import DEFAULT_DESTINATION, DEFAULT_SERVER, Destination, PrometheusOptions, Tenant
+from adapter.prometheus.ranges import RangeSeries
 from adapter.prometheus.results import Sample, Scalar, Vector
 from adapter.prometheus.series import Series
 from adapter.prometheus.servers import PrometheusServers
@@ -69,6 +71,7 @@ __all__ = [
     "PrometheusTimeout",
     "PrometheusUnavailable",
     "QueryProgress",
+    "RangeSeries",
     "Sample",
     "Scalar",
     "Series",

@@ -36,6 +36,7 @@ from adapter.prometheus.errors import (
     PrometheusError,
     PrometheusPartialResponse,
     PrometheusQueryError,
+    PrometheusResultError,
     PrometheusTimeout,
     PrometheusUnavailable,
     refusal,
@@ -43,6 +44,7 @@ from adapter.prometheus.errors import (
 )
 from adapter.prometheus.list_reader import ListReader
 from adapter.prometheus.options import PrometheusOptions
+from adapter.prometheus.ranges import MAX_BYTES, RangeSeries, decode_range
 from adapter.prometheus.results import Notices, Result, Scalar, Vector, VectorReader, decode
 from adapter.prometheus.series import Series, SeriesReader, decode_names, with_label
 from adapter.settings import DEFAULTS, PrometheusSettings
@@ -116,7 +118,7 @@ class PrometheusClient:
         # The hashes of queries with long responses.
         self._long: LRUCache[int, bool] = LRUCache(_LONG_QUERIES)
         more = options.query_parameters
-        paths = ("query", "series", "labels", _NAMES)
+        paths = ("query", "query_range", "series", "labels", _NAMES)
         self._endpoints = {path: URL(options.endpoint(path)).with_query(more) for path in paths}
         self._max_url = settings.url_bytes
         self._warned: set[str] = set()
@@ -165,6 +167,41 @@ class PrometheusClient:
             self._took("/api/v1/query", started)
         self._check(result.notices)
         return result.value
+
+    async def range(
+        self,
+        query: str,
+        *,
+        start: int,
+        end: int,
+        step: int,
+        headers: _Headers = (),
+        max_seconds: float | None = None,
+        max_series: int | None = None,
+    ) -> list[RangeSeries]:
+        """Evaluate a query at times from `start` to `end`, both included, in seconds.
+
+        `headers`, `max_seconds` and partial responses are those of `instant`.
+
+        Raises:
+            PrometheusError: one of the subclasses that `adapter.prometheus` lists.
+        """
+        seconds = min(self._query_seconds, max_seconds or math.inf)
+        times = {"start": str(start), "end": str(end), "step": str(step), "timeout": f"{seconds:.3f}"}
+        receive = functools.partial(self._receive_range, (end - start) // step + 1)
+        started = time.monotonic()
+        try:
+            async with self._upstream.slot():
+                request = self._request("query_range", {"query": query, **times}, headers, receive)
+                found, notices = await _bounded(seconds, request)
+        except QueueFullError as error:
+            raise PrometheusBusy(current_namespace()) from error
+        finally:
+            self._took("/api/v1/query_range", started)
+        if max_series is not None and len(found) > max_series:
+            raise PrometheusResultError(f"the result has more than {max_series} series")
+        self._check(notices)
+        return found
 
     async def series(
         self,
@@ -282,6 +319,15 @@ class PrometheusClient:
         self._long[query] = True
         reader, limit = VectorReader(max_samples=max_samples), self._settings.response_bytes
         return await self._read_list(reader, response, body, limit=limit)
+
+    async def _receive_range(
+        self, max_points: int, response: aiohttp.ClientResponse
+    ) -> tuple[list[RangeSeries], Notices]:
+        body = await read_up_to(response, MAX_BYTES)
+        if len(body) > MAX_BYTES:
+            raise PrometheusBadResponse(f"Prometheus' response is longer than {MAX_BYTES} bytes")
+        decoded = functools.partial(decode_range, response.status, body, max_points=max_points)
+        return decoded() if len(body) <= _SHORT else await asyncio.to_thread(decoded)
 
     async def _receive_series(self, max_series: int | None, response: aiohttp.ClientResponse) -> tuple[Series, ...]:
         reader = SeriesReader(max_series=max_series, max_names=self._settings.names)

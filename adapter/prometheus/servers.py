@@ -20,6 +20,7 @@ from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import PrometheusQueryError
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
+from adapter.prometheus.ranges import RangeSeries
 from adapter.prometheus.results import Scalar, Vector
 from adapter.prometheus.series import Series
 from adapter.prometheus.tenants import TenantQueries
@@ -95,6 +96,33 @@ class PrometheusServers:
             async with self._client(destination) as client:
                 return await client.instant(
                     query, deadline=deadline, max_seconds=tenant.query_seconds, max_samples=tenant.max_samples
+                )
+
+    async def range(
+        self,
+        query: str,
+        *,
+        start: int,
+        end: int,
+        step: int,
+        destination: Destination = DEFAULT_DESTINATION,
+    ) -> list[RangeSeries]:
+        """Query the server of a destination over a range, as its tenant may; see PrometheusClient.range."""
+        tenant = destination.tenant
+        if tenant is None:
+            async with self._client(destination) as client:
+                return await client.range(query, start=start, end=end, step=step, headers=destination.headers)
+        self._check(destination)
+        query = await self._tenants.query(query, tenant)
+        with for_namespace(tenant.namespace):
+            async with self._client(destination) as client:
+                return await client.range(
+                    query,
+                    start=start,
+                    end=end,
+                    step=step,
+                    max_seconds=tenant.query_seconds,
+                    max_series=tenant.max_samples,
                 )
 
     async def series(

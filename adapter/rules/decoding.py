@@ -94,6 +94,7 @@ _PARSERS: Mapping[type, tuple[type, Callable[[Any], object]]] = {
     field_types.Duration: (str, field_types.duration),
     field_types.MilliValue: (str, field_types.milli_value),
     field_types.Window: (str, field_types.window),
+    field_types.Forecasting: (dict, field_types.forecasting),
     field_types.Headers: (dict, field_types.headers),
     field_types.Overrides: (dict, field_types.overrides),
     field_types.ShortOverrides: (dict, field_types.short_overrides),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from adapter.forecasts.options import ForecastOptions, read_options
 from adapter.upstream import header
 from kube.api.mapping import GroupResource
 from kube.values.durations import parse_duration, parse_prometheus_duration
@@ -45,6 +46,25 @@ class Window(float):
 
 class MilliValue(int):
     """A value of a metric in milli-units, at least 0; in the file a number, such as 12 or 2.5."""
+
+
+class Forecasting(tuple[ForecastOptions, str]):
+    """`forecast`: what the metric's value is expected to be."""
+
+    __slots__ = ()
+
+    @property
+    def options(self) -> ForecastOptions:
+        """How it is expected."""
+        return self[0]
+
+    @property
+    def as_(self) -> str:
+        """The name of a further metric that has it, the template of the name for a rule with a seriesQuery.
+
+        "" for the metric itself.
+        """
+        return self[1]
 
 
 class Headers(tuple[tuple[str, str], ...]):
@@ -94,6 +114,14 @@ def milli_value(text: str) -> MilliValue:
 def window(text: str) -> Window:
     """Parse a duration of Prometheus'."""
     return Window(parse_prometheus_duration(text))
+
+
+def forecasting(entries: Mapping[str, object]) -> Forecasting:
+    """Parse `forecast`."""
+    as_ = entries.get("as", "")
+    if not isinstance(as_, str):
+        raise ValueError("as: expected text")
+    return Forecasting((read_options({key: value for key, value in entries.items() if key != "as"}), as_))
 
 
 def headers(entries: Mapping[str, object]) -> Headers:

@@ -21,7 +21,16 @@ from adapter.gotemplate import Template
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from adapter.prometheus.options import PartialResponses
 from adapter.promql import is_plain_name
-from adapter.rules.field_types import Boolean, Duration, Headers, RequiredText, Section, ShortOverrides, Window
+from adapter.rules.field_types import (
+    Boolean,
+    Duration,
+    Forecasting,
+    Headers,
+    RequiredText,
+    Section,
+    ShortOverrides,
+    Window,
+)
 from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter
 from adapter.rules.schedule_spec import Activation, ScheduleSpec
 from adapter.schedules.schedule import Schedule
@@ -78,6 +87,7 @@ class _MetricRule(_Queries, frozen=True, kw_only=True):
         inf: how to treat an infinity, or a number that no Quantity can hold.
         empty: how to treat an object without a value; for external metrics, a result without values.
         activation: when an external metric is 0; None for a custom metric.
+        forecast: the metric has the value that is expected, if that is higher; None: it has its own only.
     """
 
     key: str = msgspec.field(name="<key>", default="")
@@ -87,6 +97,7 @@ class _MetricRule(_Queries, frozen=True, kw_only=True):
     inf: Policy = Policy.MISSING
     empty: Policy = Policy.MISSING
     activation: Activation | None = None
+    forecast: Forecasting | None = None
 
 
 class Rule(_MetricRule, frozen=True, kw_only=True):

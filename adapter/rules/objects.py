@@ -190,9 +190,19 @@ def restricted(rule: AnyRule, *, key: str, namespace: str, tenancy: Tenancy) -> 
 
 
 _COMMON = ("type", "prometheus", "headers", "nan", "inf", "empty")
-_SHORT = ("metric", "query", "labels", "activation")
+_SHORT = ("metric", "query", "labels", "activation", "forecast")
 _SCHEDULE = ("metric", "schedule")
-_LONG = ("seriesQuery", "metricsQuery", "seriesFilters", "name", "resources", "maxAge", "merge", "activation")
+_LONG = (
+    "seriesQuery",
+    "metricsQuery",
+    "seriesFilters",
+    "name",
+    "resources",
+    "maxAge",
+    "merge",
+    "activation",
+    "forecast",
+)
 _FORMS = {"query": _SHORT, "seriesQuery": _LONG, "schedule": _SCHEDULE}
 _KEYS = dict.fromkeys((*_COMMON, *_SHORT, *_SCHEDULE, *_LONG))
 _CLUSTER_ONLY = ("headers", "merge")

@@ -233,6 +233,10 @@ def read_rule(
         rule = part.decode(entry, Rule)
     if rule.activation is not None and not external:
         raise part.error("activation is for external metrics; an HPA does not sleep on others", key=".activation")
+    if rule.forecast is not None and isinstance(rule, QueryRule) and rule.forecast.as_:
+        _check_metric_name(part, rule.forecast.as_, key=".forecast.as")
+        if rule.forecast.as_ == rule.metric:
+            raise part.error("the metric has this name itself; leave the key out, or give another", key=".forecast.as")
     return structs.replace(rule, key=part.path, external=external, destination=_destination(part, rule, servers))
 
 
@@ -255,11 +259,11 @@ def _schedule_rule(part: Part, entry: Mapping[str, object], *, files: ReadFile |
     return ScheduleRule(key=part.path, external=True, metric=section.metric, schedule=schedule)
 
 
-def _check_metric_name(part: Part, name: str) -> None:
+def _check_metric_name(part: Part, name: str, *, key: str = ".name") -> None:
     if not is_metric_name(name):
-        raise part.error(f"{name!r} cannot stand in the path of a request", key=".name")
+        raise part.error(f"{name!r} cannot stand in the path of a request", key=key)
     if not name.isprintable() or " " in name:
-        raise part.error(f"{name!r} has a space or an invisible character", key=".name")
+        raise part.error(f"{name!r} has a space or an invisible character", key=key)
 
 
 def _with_labels(part: Part, rule: QueryRule, *, external: bool) -> QueryRule:

@@ -19,10 +19,11 @@ from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.activation import activated_query
+from adapter.planning.history import marked_matches, object_labels, usable_sum
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
 from adapter.promql import PromqlError, can_be_nan, is_scalar, label_text, parse
-from adapter.rules import AnyRule, Policy, QueryRule, Rule, ScheduleRule
+from adapter.rules import Policy, QueryRule, Rule, ScheduleRule
 from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import (
     HPA,
@@ -36,7 +37,6 @@ from autoscaler.core.model import (
     ResourceMetric,
 )
 from kube.api.mapping import GroupResource, NoMatchError, ResourceLookup
-from kube.values.fields import quote
 from kube.values.selectors import LabelSelector, SelectorError
 from replay.load import ReplayError, metric_name
 from replay.prometheus.ranges import RangeQuery
@@ -107,7 +107,7 @@ class RuleQueries:
         containers = [
             (label, alternation([metric.container])) for label in source.group_by if metric.container is not None
         ]
-        return _summed(name, source, query, [*_object_labels(source, hpa.namespace, self.pods), *containers])
+        return _summed(name, source, query, [*object_labels(source, hpa.namespace, self.pods), *containers])
 
     async def _pods(self, hpa: HPA, metric: MetricIdentifier) -> RangeQuery:
         selector = _selector(metric)
@@ -115,7 +115,7 @@ class RuleQueries:
         if source is None or not source.namespace_label:
             raise await self._missing(hpa, Target("pods", metric.name))
         query = self._of_pods(source, hpa.namespace, selector)
-        labels = _object_labels(source, hpa.namespace, self.pods)
+        labels = object_labels(source, hpa.namespace, self.pods)
         return _summed(f"pods/{metric.name}", source, query, labels, selector)
 
     async def _object(self, hpa: HPA, metric: MetricIdentifier, described: CrossVersionObjectReference) -> RangeQuery:
@@ -133,7 +133,7 @@ class RuleQueries:
             raise await self._missing(hpa, Target(str(info.group_resource), metric.name))
         namespace = hpa.namespace if source.info.namespaced else ""
         plan = ObjectsQuery(source, namespace, [described.name], False, selector).plan()
-        text, labels = _matching(plan.queries[0], _object_labels(source, namespace, alternation([described.name])))
+        text, labels = marked_matches(plan.queries[0], object_labels(source, namespace, alternation([described.name])))
         return RangeQuery(
             name=f"{info.group_resource}/{described.name}/{metric.name}",
             query=text,
@@ -194,14 +194,6 @@ def _selector(metric: MetricIdentifier) -> LabelSelector:
     return LabelSelector.parse(str(metric_label_selector(metric)))
 
 
-def _object_labels(source: CustomSource, namespace: str, name: str) -> list[tuple[str, str]]:
-    """Return what an object's labels must match. Upstream: CustomSource.object_of."""
-    labels = [(source.resource_label, name)]
-    if namespace and source.namespace_label:
-        labels.append((source.namespace_label, f"({alternation([namespace])})?"))  # a series may have none
-    return labels
-
-
 def _summed(
     name: str,
     source: CustomSource | ExternalSource,
@@ -219,13 +211,13 @@ def _summed(
     values = f"vector({query}\n)" if scalar else query
     if rule.activation is not None:
         values = activated_query(values, rule.activation)
-    text, labels = _matching(values, matches)
+    text, labels = marked_matches(values, matches)
     selector = selector if isinstance(rule, QueryRule) else _EVERYTHING
     keys = dict.fromkeys([*(label for label, _ in labels), *(one.key for one in selector.requirements)])
     by = f"by ({', '.join(map(label_text, keys))})"
     return RangeQuery(
         name=name,
-        query=_usable_sum(f"floor(1000 * {text})", by, rule, can_be_nan=nan),
+        query=usable_sum(f"floor(1000 * {text})", by, nan=rule.nan, inf=rule.inf, can_be_nan=nan),
         rule_query=query,
         destination=rule.destination,
         labels=labels,
@@ -236,23 +228,3 @@ def _summed(
         inf=rule.inf,
         empty=rule.empty,
     )
-
-
-def _usable_sum(samples: str, by: str, rule: AnyRule, *, can_be_nan: bool) -> str:
-    """Return the sum without the samples that the adapter leaves out, or takes for 0."""
-    if Policy.ERROR in (rule.nan, rule.inf):
-        return f"sum {by} ({samples})"
-    text = f"sum {by} ({samples} > -Inf < +Inf)"
-    if can_be_nan and rule.nan is not Policy.MISSING:
-        text += f" or 0 * count {by} ({samples})"  # all are NaN
-    return text
-
-
-def _matching(query: str, matches: Sequence[tuple[str, str]]) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return a query that marks the series whose labels match, and the labels that mark them."""
-    text = f"({query}\n)"  # the query may end with a comment
-    marks = []
-    for number, (label, pattern) in enumerate(matches):
-        text = f'label_replace({text}, "match_{number}", "1", {quote(label)}, {quote(pattern)})'
-        marks.append((f"match_{number}", "1"))
-    return text, tuple(marks)

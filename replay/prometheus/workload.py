@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
+from adapter.planning.history import HASH_SUFFIX, RANDOM_SUFFIX
 from adapter.planning.rendering import alternation
 from autoscaler.core.model import HPA
 from kube.values.fields import quote
@@ -14,13 +15,10 @@ from replay.load import ReplayError, Startup
 from replay.prometheus.client import Result, ResultSeries
 from replay.prometheus.ranges import RangeQuery
 
-_RANDOM: Final = "-[bcdfghjklmnpqrstvwxz2456789]{5}"
-"""Upstream: names.SimpleNameGenerator, with the alphabet of rand.String."""
 _SUFFIXES: Final = {
-    # The decimal digits of a 32-bit hash in that alphabet. Upstream: rand.SafeEncodeString.
-    "Deployment": f"-[456789bcdf]{{1,10}}{_RANDOM}",
-    "ReplicaSet": _RANDOM,
-    "ReplicationController": _RANDOM,
+    "Deployment": f"{HASH_SUFFIX}{RANDOM_SUFFIX}",
+    "ReplicaSet": RANDOM_SUFFIX,
+    "ReplicationController": RANDOM_SUFFIX,
     "StatefulSet": "-[0-9]+",
 }
 _DAY_SECONDS: Final = 24 * 3600
@@ -49,7 +47,7 @@ def pods_pattern(hpa: HPA, replica_sets: Iterable[ResultSeries] = ()) -> str:
     target = hpa.spec.scale_target_ref
     owned = sorted({one.metric["replicaset"] for one in replica_sets if one.metric.get("replicaset")})
     if owned:
-        return f"({alternation(owned)}){_RANDOM}"
+        return f"({alternation(owned)}){RANDOM_SUFFIX}"
     if target.kind not in _SUFFIXES:
         raise ReplayError(
             f"{hpa.key}: the names of the pods of a {target.kind} are not known; give a regular expression with --pods"

@@ -73,6 +73,18 @@ VALID: Final[dict[str, Spec]] = {
     ),
     "activation": {**SHORT, "activation": {"threshold": 5}},
     "activation with a duration": {**SHORT, "activation": {"threshold": "0.5", "for": "2m"}},
+    "forecast": {**SHORT, "forecast": {"horizon": "5m"}},
+    "forecast of pods": {
+        **PODS,
+        "forecast": {
+            "horizon": "10m",
+            "history": "3w",
+            "timezone": "Europe/Berlin",
+            "ceiling": "1.2",
+            "as": "expected",
+        },
+    },
+    "forecast of series": {**LONG, "forecast": {"horizon": "90s", "ceiling": 2, "gate": "2.5%", "as": "${0}_expected"}},
 }
 
 CLUSTER_ONLY: Final[dict[str, tuple[Spec, str]]] = {
@@ -149,6 +161,9 @@ INVALID: Final[dict[str, tuple[Spec, str]]] = {
     "activation of pods": ({**PODS, "activation": {"threshold": 1}}, "activation is only for type External"),
     "activation without a threshold": ({**SHORT, "activation": {"for": "1m"}}, "activation.threshold: Required value"),
     "activation of a wrong duration": ({**SHORT, "activation": {"threshold": 1, "for": "soon"}}, _UP_TO_A_DAY),
+    "forecast of a schedule": ({**SCHEDULE, "forecast": {"horizon": "5m"}}, "forecast is not for schedule"),
+    "forecast without a horizon": ({**SHORT, "forecast": {"gate": "3%"}}, "forecast.horizon: Required value"),
+    "forecast of a wrong horizon": ({**SHORT, "forecast": {"horizon": "soon"}}, "horizon in body should match"),
     "another policy": ({**SHORT, "nan": "one"}, 'supported values: "zero", "missing", "error"'),
     "merge in the short form": ({**SHORT, "merge": "never"}, _LONG_ONLY),
 }

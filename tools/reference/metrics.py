@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from adapter.catalog.rule_telemetry import RuleTelemetry, condition_counts, rule_object_counts
+from adapter.forecasts.registry import Forecasts
 from adapter.planning.slow_queries import SlowQueries
 from adapter.serving.telemetry import Telemetry as AdapterTelemetry
 from autoscaler.core.model import HPAKey
@@ -29,6 +30,9 @@ _PROCESS_PREFIXES: Final = ("process_", "python_")
 # Metrics that have no series before something happens in a running process.
 _LABELS: Final[dict[str, tuple[str, ...]]] = {
     "horizontal_pod_autoscaler_controller_desired_replicas": ("namespace", "hpa_name"),
+    "milliscale_adapter_forecast_failures": ("rule",),
+    "milliscale_adapter_forecast_minutes": ("rule", "outcome"),
+    "milliscale_adapter_forecasts": ("rule", "state"),
     "milliscale_adapter_namespace_slow_requests_refused": ("namespace",),
     "rest_client_request_retries": ("code", "verb", "host"),
 }
@@ -64,6 +68,7 @@ def adapter_metrics() -> list[Metric]:
     for prefix in ("milliscale_adapter", "milliscale_adapter_ui"):
         Connections(limit=1, registry=registry, metrics_prefix=prefix)
     registry.register(SlowQueries(seconds=1))
+    registry.register(Forecasts())
     registry.register(ClientMetrics(()))
     registry.register(rule_object_counts(lambda: {("MetricRule", "Ready"): 1}))
     registry.register(condition_counts(lambda: {("MetricRule", "Ready"): 1}))

@@ -1,0 +1,159 @@
+"""The forecast of one metric while it is served: the load's minutes, its model, and what was expected and came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from adapter.forecasts.gate import Judgement, judge
+from adapter.forecasts.model import Expectation, ForecastModel, NoForecast, fit
+from adapter.forecasts.options import ForecastOptions
+from adapter.forecasts.series import DAY_MINUTES, MINUTE, MinuteSeries
+
+_SPARE_MINUTES: Final = 60
+_RECENT_MINUTES: Final = 120
+_MISSING_MINUTES: Final = 10
+"""So many of the recent minutes may be missing."""
+_DIFFERENCE: Final = 1.25
+_TOLERANCE: Final = 0.1
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """Minutes by how the load compared with what was expected: by at most 10 % more or less, above or below that."""
+
+    within: int = 0
+    above: int = 0
+    below: int = 0
+
+
+class LiveForecast:
+    """The forecast of one metric. Nothing here does I/O; `fitted` and `judged` are for worker threads.
+
+    Attributes:
+        options: the rule's.
+        model: the fitted model; None: there is none yet.
+        judgement: what the gate says; None: nothing yet.
+        outcomes: of the minutes since the start.
+    """
+
+    def __init__(self, options: ForecastOptions, now: float) -> None:
+        """Begin without any value; `now` is in seconds since the epoch."""
+        self.options = options
+        self.model: ForecastModel | None = None
+        self.judgement: Judgement | None = None
+        self.outcomes = Outcomes()
+        count = math.ceil(options.history / MINUTE) + _SPARE_MINUTES
+        self._values = np.full(count, np.nan, dtype=np.float32)
+        self._first = int(now // MINUTE) + _SPARE_MINUTES // 2 - count  # since the epoch, in minutes
+        self._expected = np.full(DAY_MINUTES, np.nan, dtype=np.float32)  # by the minute, modulo a day
+        self._minute = int(now // MINUTE)
+        self._ahead = math.ceil((options.horizon + 15) / MINUTE)
+
+    def history_start(self, now: float) -> int:
+        """Return where the history begins, a multiple of 60."""
+        return int(now // MINUTE) * MINUTE - math.ceil(self.options.history / MINUTE) * MINUTE
+
+    def extend(self, points: Iterable[tuple[float, float]], now: float) -> float | None:
+        """Add points of the history: (time, value). They replace values that were observed.
+
+        Returns:
+            How many times the history was what was observed at the same minutes, in the median; None: nothing was.
+        """
+        self._shift(int(now // MINUTE))
+        ratios = []
+        for time, value in points:
+            index = int(time // MINUTE) - self._first
+            if not 0 <= index < len(self._values):
+                continue
+            observed = float(self._values[index])
+            if observed > 0 and value > 0:
+                ratios.append(value / observed)
+            self._values[index] = value
+        return sorted(ratios)[len(ratios) // 2] if ratios else None
+
+    def observe(self, now: float, value: float) -> None:
+        """Add the present value."""
+        minute = int(now // MINUTE)
+        if minute > self._minute:
+            self._compare(minute)
+        self._shift(minute)
+        if minute >= self._first:
+            self._values[minute - self._first] = value
+
+    def expect(self, now: float) -> Expectation | str:
+        """Return what is expected after the value that was observed now, or why nothing is."""
+        model = self.model
+        if model is None:
+            return "there is no model yet"
+        minute = int(now // MINUTE)
+        last = minute - self._first + 1
+        known = int(np.isfinite(self._values[max(last - _RECENT_MINUTES, 0) : last]).sum())
+        if known < _RECENT_MINUTES - _MISSING_MINUTES:
+            return f"{_RECENT_MINUTES - known} of the last {_RECENT_MINUTES} minutes have no value"
+        found = model.expect(MinuteSeries(self._first * MINUTE, self._values[:last]), now)
+        if isinstance(found, NoForecast):
+            return found.reason
+        self._expected[minute % DAY_MINUTES] = found.value
+        return found
+
+    def history(self, now: float) -> MinuteSeries:
+        """Return a copy of the history, for a worker thread."""
+        last = int(now // MINUTE) - self._first
+        return MinuteSeries(self._first * MINUTE, self._values[:last].copy())
+
+    def fitted(self, history: MinuteSeries) -> ForecastModel | str:
+        """Return a model, or why there is none. Takes some tenths of a second: call it in a worker thread."""
+        found = fit(history, self.options)
+        return found.reason if isinstance(found, NoForecast) else found
+
+    def judged(self, history: MinuteSeries) -> Judgement:
+        """Replay the last days. Takes some seconds: call it in a worker thread."""
+        return judge(history, self.options)
+
+    def day(self, now: float) -> list[tuple[int, float, float]]:
+        """Return (time, value, expected value) of each minute of the last day; NaN: not known."""
+        minute = int(now // MINUTE)
+        found = []
+        for each in range(max(minute - DAY_MINUTES + 1, self._first), minute + 1):
+            expected = float(self._expected[each % DAY_MINUTES]) if each <= self._minute else math.nan
+            found.append((each * MINUTE, float(self._values[each - self._first]), expected))
+        return found
+
+    def _compare(self, minute: int) -> None:
+        """Compare what was expected with what came, for the minutes whose horizon has passed; forget old ones."""
+        first = max(self._minute, minute - DAY_MINUTES)
+        for at in range(first - self._ahead, minute - self._ahead):
+            expected, begin = float(self._expected[at % DAY_MINUTES]), at - self._first
+            came = self._values[max(begin, 0) : begin + self._ahead + 1]
+            if begin < 0 or not math.isfinite(expected) or not np.isfinite(came).all():
+                continue
+            highest = float(came.max())
+            if highest > expected * (1 + _TOLERANCE):
+                self.outcomes.above += 1
+            elif highest < expected * (1 - _TOLERANCE):
+                self.outcomes.below += 1
+            else:
+                self.outcomes.within += 1
+        for at in range(first + 1, minute + 1):
+            self._expected[at % DAY_MINUTES] = np.nan
+        self._minute = minute
+
+    def _shift(self, minute: int) -> None:
+        """Make room for a minute."""
+        beyond = minute - self._first - len(self._values) + 1
+        if beyond <= 0:
+            return
+        by = min(beyond + _SPARE_MINUTES // 2, len(self._values))
+        self._values[:-by] = self._values[by:].copy()
+        self._values[-by:] = np.nan
+        self._first += beyond + _SPARE_MINUTES // 2
+
+
+def differs(ratio: float | None) -> bool:
+    """Return whether a history is not that of what is observed, by the result of `LiveForecast.extend`."""
+    return ratio is not None and not 1 / _DIFFERENCE <= ratio <= _DIFFERENCE

@@ -1,0 +1,67 @@
+"""Serve the forecast of a metric's values: their sum becomes what is expected, and each value its share of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from adapter.catalog.values import ExternalMetricValue, MetricValue
+from adapter.forecasts.registry import ForecastKey, Forecasts
+from adapter.planning.history import HistoryReader, RangeQueries
+from adapter.planning.metric_queries import ExternalQuery, MetricQuery
+from adapter.rules import Rule
+
+_V = TypeVar("_V", MetricValue, ExternalMetricValue)
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastValues:
+    """Replaces values by forecasts.
+
+    Attributes:
+        forecasts: the forecasts.
+        prometheus: has the history.
+    """
+
+    forecasts: Forecasts
+    prometheus: RangeQueries
+
+    def apply(self, query: MetricQuery, values: list[_V], *, of: str, of_pods: bool = False) -> list[_V]:
+        """Return the values to serve; the plain ones on any doubt.
+
+        An HPA takes the sum of external values, and of pods' values the average: in both cases, the same factor for all
+        values makes that of the expected sum.
+
+        Args:
+            query: the request.
+            values: the plain values.
+            of: the object or the selector that the values are of, as text.
+            of_pods: they are of all pods that a selector matches.
+        """
+        total = sum(value.milli for value in values)
+        if total <= 0 or min(value.milli for value in values) < 0:
+            return values
+        source, rule = query.source, query.source.rule
+        assert rule.forecast is not None, "the source is a forecast"
+        namespace = query.namespace
+        if isinstance(query, ExternalQuery) and not rule.namespace and not _is_namespaced(query):
+            namespace = ""
+        served = self.forecasts.serve(
+            ForecastKey(rule.key, source.metric, namespace, of),
+            total / 1000,
+            definition=rule,
+            options=rule.forecast.options,
+            history=HistoryReader(self.prometheus, query, of_pods, namespace),
+        )
+        factor = served * 1000 / total
+        if factor <= 1:
+            return values
+        return [replace(value, milli=max(round(value.milli * factor), value.milli), encoded=b"") for value in values]
+
+
+def _is_namespaced(query: ExternalQuery) -> bool:
+    """Return whether a metric's values depend on the namespace of the request."""
+    rule, label = query.source.rule, query.source.namespace_label
+    return bool(label) and (not isinstance(rule, Rule) or bool(rule.resources.namespaced))

@@ -1,0 +1,195 @@
+"""The past of what a request gets, by range queries of the rule's own query: one value at each time, the sum.
+
+The names of a workload's pods change, so a query for pods is one for all names that the same workloads give. Prometheus
+sums, and marks the series whose labels match, so that a response is short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from adapter.catalog.inventory import CustomSource
+from adapter.forecasts.registry import HistoryError
+from adapter.planning.metric_queries import ExternalQuery, MetricQuery
+from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
+from adapter.prometheus import Destination, PrometheusError, PrometheusQueryError, PrometheusTimeout, RangeSeries
+from adapter.promql import PromqlError, is_scalar, label_text, parse
+from adapter.rules import Policy, QueryRule, Rule
+from kube.aio.fairness import for_namespace
+from kube.values.fields import quote
+from kube.values.selectors import EVERYTHING, LabelSelector
+
+STEP_SECONDS: Final = 60
+RANDOM_SUFFIX: Final = "-[bcdfghjklmnpqrstvwxz2456789]{5}"
+"""Upstream: names.SimpleNameGenerator, with the alphabet of rand.String."""
+HASH_SUFFIX: Final = "-[456789bcdf]{1,10}"
+"""The decimal digits of a 32-bit hash in that alphabet. Upstream: rand.SafeEncodeString."""
+_SUFFIXES: Final = (f"{HASH_SUFFIX}{RANDOM_SUFFIX}", "-[0-9]+", RANDOM_SUFFIX)
+_MAX_WORKLOADS: Final = 8
+_CHUNK_POINTS: Final = 1440
+"""A day. Servers allow 11,000 points, but limit the samples that are read, too."""
+_LEAST_POINTS: Final = 90
+
+
+class RangeQueries(Protocol):
+    """Evaluates range queries; see PrometheusServers.range."""
+
+    async def range(
+        self, query: str, *, start: int, end: int, step: int, destination: Destination = ...
+    ) -> list[RangeSeries]:
+        """Evaluate a query at times from `start` to `end`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """PromQL, and which series of its result count: those with these labels that the selector matches."""
+
+    text: str
+    labels: tuple[tuple[str, str], ...]
+    selector: LabelSelector = EVERYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryReader:
+    """Reads the history of a request's metric.
+
+    Attributes:
+        prometheus: the servers.
+        query: the request.
+        of_pods: the request is for all pods of workloads, whose names change.
+        owner: the namespace whose slots for queries it uses; "" for none.
+    """
+
+    prometheus: RangeQueries
+    query: MetricQuery
+    of_pods: bool
+    owner: str
+
+    async def read(self, start: int, end: int) -> list[tuple[float, float]]:
+        """Return (time, value) at each minute from `start` to `end`, both multiples of 60, without those of holes.
+
+        Raises:
+            HistoryError: the rule makes no query whose past is that of the request, or Prometheus fails.
+        """
+        # Parsing a long query takes some milliseconds.
+        query = await asyncio.to_thread(history_query, self.query, of_pods=self.of_pods)
+        found: list[tuple[float, float]] = []
+        points = _CHUNK_POINTS
+        while start <= end:
+            last = min(start + (points - 1) * STEP_SECONDS, end)
+            try:
+                with for_namespace(self.owner):
+                    result = await self.prometheus.range(
+                        query.text,
+                        start=start,
+                        end=last,
+                        step=STEP_SECONDS,
+                        destination=self.query.source.rule.destination,
+                    )
+            except (PrometheusTimeout, PrometheusQueryError) as error:  # the range may be too much at once
+                points //= 2
+                if points < _LEAST_POINTS:
+                    raise HistoryError(str(error)) from error
+                continue
+            except PrometheusError as error:
+                raise HistoryError(str(error)) from error
+            found += _summed(query, result)
+            start = last + STEP_SECONDS
+        return found
+
+
+def history_query(query: MetricQuery, *, of_pods: bool) -> HistoryQuery:
+    """Return the query for the history of a request. Long queries take some milliseconds to parse.
+
+    Raises:
+        HistoryError: see HistoryReader.
+    """
+    source, rule, namespace = query.source, query.source.rule, query.namespace
+    matches: list[tuple[str, str]] = []
+    selector = query.selector if isinstance(rule, QueryRule) else EVERYTHING
+    try:
+        if isinstance(query, ExternalQuery):
+            plan = query.plan()
+            if plan.value_labels is not None:
+                raise HistoryError("the metric is one value of several, whose history is not known")
+            [text] = plan.queries
+            matches = [(label, alternation([value])) for label, value in plan.labels]
+        else:
+            assert isinstance(source, CustomSource), "objects have custom metrics"
+            pattern = pods_pattern(query.names) if of_pods else alternation(query.names)
+            matches = object_labels(source, namespace, pattern)
+            if isinstance(rule, QueryRule):
+                text = rule.query
+            else:
+                assert isinstance(rule, Rule), "a schedule makes no custom metric"
+                made = {"names": None, "pattern": pattern} if of_pods else {"names": query.names}
+                text = custom_query(rule.query, source, namespace=namespace, selector=query.selector, **made)
+    except (QueryError, SelectorNotSupported) as error:
+        raise HistoryError(str(error)) from error
+    try:
+        values = f"vector({text}\n)" if is_scalar(parse(text)) else text
+    except PromqlError:  # MetricsQL
+        values = text
+    marked, labels = marked_matches(values, matches)
+    keys = dict.fromkeys([*(label for label, _ in labels), *(one.key for one in selector.requirements)])
+    by = f"by ({', '.join(map(label_text, keys))})"
+    return HistoryQuery(usable_sum(marked, by, nan=rule.nan, inf=rule.inf), labels, selector)
+
+
+def pods_pattern(names: Iterable[str]) -> str:
+    """Return a regular expression of the names that the workloads of some pods give their pods.
+
+    Raises:
+        HistoryError: they are of too many workloads.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        suffix = next((one for one in _SUFFIXES if re.search(f".{one}$", name)), "")
+        found[alternation([re.sub(f"{suffix}$", "", name) if suffix else name]) + suffix] = None
+    if len(found) > _MAX_WORKLOADS:
+        raise HistoryError(f"the selector matches pods of {len(found)} workloads, and can match {_MAX_WORKLOADS}")
+    return "|".join(found)
+
+
+def object_labels(source: CustomSource, namespace: str, pattern: str) -> list[tuple[str, str]]:
+    """Return labels of a metric's objects, each with a regular expression; see CustomSource.object_of."""
+    labels = [(source.resource_label, pattern)]
+    if namespace and source.namespace_label:
+        labels.append((source.namespace_label, f"({alternation([namespace])})?"))  # a series may have none
+    return labels
+
+
+def marked_matches(query: str, matches: Sequence[tuple[str, str]]) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return a query that marks the series whose labels match, and the labels that mark them."""
+    text = f"({query}\n)"  # the query may end with a comment
+    marks = []
+    for number, (label, pattern) in enumerate(matches):
+        text = f'label_replace({text}, "match_{number}", "1", {quote(label)}, {quote(pattern)})'
+        marks.append((f"match_{number}", "1"))
+    return text, tuple(marks)
+
+
+def usable_sum(samples: str, by: str, *, nan: Policy | None, inf: Policy, can_be_nan: bool = True) -> str:
+    """Return the sum without the samples that the adapter leaves out, or takes for 0."""
+    if Policy.ERROR in (nan, inf):
+        return f"sum {by} ({samples})"
+    text = f"sum {by} ({samples} > -Inf < +Inf)"
+    if can_be_nan and nan is not Policy.MISSING:
+        text += f" or 0 * count {by} ({samples})"  # all are NaN
+    return text
+
+
+def _summed(query: HistoryQuery, result: Iterable[RangeSeries]) -> list[tuple[float, float]]:
+    """Return the sum of the series that count, at each time."""
+    sums: dict[float, float] = {}
+    for series in result:
+        labels = series.labels
+        if all(labels.get(label) == value for label, value in query.labels) and query.selector.matches(labels):
+            for time, value in series.points:
+                sums[time] = sums.get(time, 0.0) + value
+    return [(time, value) for time, value in sums.items() if math.isfinite(value)]

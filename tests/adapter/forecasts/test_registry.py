@@ -1,0 +1,199 @@
+"""Forecasts while they are served: what the value is, and when it is the plain one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from adapter.forecasts.options import ForecastOptions
+from adapter.forecasts.registry import ForecastKey, Forecasts, HistoryError, State
+from adapter.settings import DEFAULTS, ForecastSettings
+
+DAY = 86_400
+EIGHT = 1_760_000_400 - 1_760_000_400 % DAY + DAY + 8 * 3600
+"""08:00 UTC."""
+OPTIONS = ForecastOptions(horizon=300, gate=0)
+KEY = ForecastKey("externalRules[0]", "orders", "shop", "")
+
+
+def load(time: float) -> float:
+    """100, and 300 from 08:00 to 18:00; the minutes differ a little."""
+    hour = time % DAY / 3600
+    return (300.0 if 8 <= hour < 18 else 100.0) + math.sin(time)
+
+
+@dataclass
+class Past:
+    """A history that is read, from `begin` on; `error` is raised instead."""
+
+    begin: float = 0.0
+    factor: float = 1.0
+    error: str = ""
+    reads: list[tuple[int, int]] = field(default_factory=list)
+
+    async def read(self, start: int, end: int) -> list[tuple[float, float]]:
+        self.reads.append((start, end))
+        if self.error:
+            raise HistoryError(self.error)
+        return [(time, self.factor * load(time)) for time in range(start, end + 1, 60) if time >= self.begin]
+
+
+@dataclass
+class Served:
+    """Forecasts with a clock of the test, and one metric."""
+
+    past: Past = field(default_factory=Past)
+    options: ForecastOptions = OPTIONS
+    now: float = EIGHT - 200.0
+    settings: ForecastSettings = DEFAULTS.forecasts
+
+    def __post_init__(self) -> None:
+        self.forecasts = Forecasts(self.settings, clock=lambda: self.now, random=lambda: 0.0)
+
+    def value(self, value: float | None = None, key: ForecastKey = KEY) -> float:
+        """Request the metric."""
+        plain = load(self.now) if value is None else value
+        served = self.forecasts.serve(key, plain, definition="rule", options=self.options, history=self.past)
+        assert served >= plain
+        return served
+
+    async def ready(self) -> None:
+        """Request the metric, and wait until its forecast has been fitted."""
+        self.value()
+        await self.forecasts.refresh(KEY)
+
+    def state(self) -> tuple[State, str]:
+        """The metric's state, and why."""
+        [one] = self.forecasts.of_rule(KEY.rule)
+        return one.state, one.reason
+
+    def metrics(self) -> str:
+        """The lines of /metrics."""
+        registry = CollectorRegistry()
+        registry.register(self.forecasts)
+        return generate_latest(registry).decode()
+
+
+async def test_value_is_what_is_expected_before_a_daily_step_and_the_plain_one_after_it() -> None:
+    served = Served()
+    assert served.value() == load(served.now)
+    assert served.state() == (State.LOADING, "its history is being read")
+    await served.ready()
+    assert 250 < served.value() < 331
+    assert served.state() == (State.SERVED, "")
+    served.now = EIGHT + 3600.0
+    for minute in range(70):  # the HPA goes on to request it
+        served.now = EIGHT - 200 + 60 * minute
+        served.value()
+    assert served.value() == pytest.approx(load(served.now), rel=0.1)
+    assert 'milliscale_adapter_forecast_minutes_total{outcome="within",rule="externalRules[0]"}' in served.metrics()
+    assert 'milliscale_adapter_forecasts{rule="externalRules[0]",state="served"} 1.0' in served.metrics()
+
+
+@pytest.mark.parametrize(
+    ("past", "state", "reason"),
+    [
+        (Past(begin=EIGHT - 2 * DAY), State.NO_MODEL, "days of history, and at least 3 are needed"),
+        (Past(error="Prometheus cannot be reached"), State.NO_HISTORY, "Prometheus cannot be reached"),
+    ],
+)
+async def test_value_is_the_plain_one_without_a_history(past: Past, state: State, reason: str) -> None:
+    served = Served(past)
+    await served.ready()
+    assert served.value() == load(served.now)
+    assert served.state()[0] is state
+    assert reason in served.state()[1]
+    assert f'state="{state.value}"}} 1.0' in served.metrics()
+
+
+async def test_value_is_the_plain_one_at_a_level_that_the_model_has_not_seen() -> None:
+    served = Served()
+    await served.ready()
+    assert served.value(5000.0) == 5000.0
+    assert served.state() == (State.DOUBT, "the load is higher than any that the model has seen")
+
+
+async def test_value_is_the_plain_one_after_a_hole_until_the_history_is_read_again() -> None:
+    served = Served()
+    await served.ready()
+    served.now += DAY - 1800  # nobody requested it
+    assert served.value() == load(served.now)
+    assert served.state()[0] is State.DOUBT
+    assert "minutes have no value" in served.state()[1]
+    await served.forecasts.refresh(KEY)
+    served.now += 1800
+    served.value()
+    assert served.state()[0] is State.DOUBT  # half an hour is missing again
+    served.now = EIGHT + DAY - 1800
+    await served.forecasts.refresh(KEY)
+    served.value()
+    assert served.state()[0] is State.SERVED
+
+
+async def test_only_the_new_part_of_a_history_is_read_and_a_model_is_fitted_once_a_day() -> None:
+    served = Served()
+    await served.ready()
+    [first] = served.past.reads
+    assert first == (EIGHT - 240 - 14 * DAY, EIGHT - 240)
+    [one] = served.forecasts.of_rule(KEY.rule)
+    assert one.live is not None
+    model, due = one.live.model, one.due
+    assert due - served.now == 3600
+    served.now += 3600
+    await served.forecasts.refresh(KEY)
+    assert served.past.reads[1:] == [(EIGHT - 180, EIGHT + 3360)]
+    assert one.live.model is model
+    served.now += DAY
+    await served.forecasts.refresh(KEY)
+    assert one.live.model is not model
+
+
+async def test_history_of_other_objects_than_those_of_the_request_is_not_used() -> None:
+    served = Served()
+    await served.ready()
+    served.past.factor = 3.0
+    for _ in range(3):
+        served.now += 60
+        served.value()
+    await served.forecasts.refresh(KEY)
+    assert served.value() == load(served.now)
+    assert served.state()[0] is State.NO_HISTORY
+    assert "its history is 3 times what is served" in served.state()[1]
+
+
+async def test_forecasts_of_a_namespace_and_all_together_are_limited_and_others_go_on() -> None:
+    served = Served(settings=ForecastSettings(total=3, of_namespace=2))
+    names = (("a", "1"), ("a", "2"), ("a", "3"), ("b", "1"), ("b", "2"))
+    keys = [ForecastKey("rule", "orders", namespace, of) for namespace, of in names]
+    for each in keys:
+        served.value(7.0, each)
+    assert [one.key for one in served.forecasts] == [keys[0], keys[1], keys[3]]
+    assert served.forecasts.refusal("rule") == "there are 3 forecasts, and no room for more"
+    assert 'milliscale_adapter_forecasts{rule="rule",state="limit"} 1.0' in served.metrics()
+    served = Served(settings=ForecastSettings(history_bytes=100_000))
+    for each in keys:
+        served.value(7.0, each)
+    assert [one.key for one in served.forecasts] == [keys[0]]
+
+
+async def test_failure_of_a_model_is_no_error_of_the_metric() -> None:
+    served = Served()
+    await served.ready()
+    [one] = served.forecasts.of_rule(KEY.rule)
+    assert one.live is not None
+    one.live.model = "no model"  # type: ignore[assignment]
+    assert served.value() == load(served.now)
+    assert served.state() == (State.NO_MODEL, "the model failed")
+
+
+async def test_changed_rule_begins_again_and_a_removed_one_ends() -> None:
+    served = Served()
+    await served.ready()
+    served.forecasts.serve(KEY, 5.0, definition="other", options=OPTIONS, history=served.past)
+    assert served.state()[0] is State.LOADING
+    served.forecasts.forget([KEY.rule])
+    assert not served.forecasts.of_rule(KEY.rule)
+    assert KEY.rule not in served.metrics()
