@@ -337,9 +337,9 @@ def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
             default="5s",
             show_default=True,
             hidden=lists_once,
-            help="How long a sample may be in Prometheus and not in a response. Results of queries are cached for as long, or "
-            "until there can be new samples, if that is longer. 0s disables the cache, and the coalescing of queries for "
-            "different objects.",
+            help="How long a sample may be in Prometheus and not in a response. Results of queries are cached for as "
+            "long, or until there can be new samples, if that is longer. 0s disables the cache, and the coalescing of "
+            "queries for different objects.",
         ),
         click.option(
             "--namespace-slow-query-seconds",
