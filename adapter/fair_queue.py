@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from adapter.pace import Pace
+from kube.aio.pace import Pace
 
 K = TypeVar("K")
 

@@ -34,10 +34,10 @@ from adapter.catalog.rule_states import (
 )
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.snapshot import Snapshot, snapshot_of
-from adapter.pace import Pace
 from adapter.prometheus import PrometheusError
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
 from adapter.rules.objects import ObjectName
+from kube.aio.pace import Pace
 from kube.api.mapping import GroupResource, ResourceLookup
 from kube.api.status import service_unavailable
 from kube.values.selectors import EVERYTHING, LabelSelector

@@ -17,6 +17,7 @@ from adapter.gil import releasing_gil
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
 from adapter.rules.naming import NAMESPACES, ResourceNaming, is_metric_name
+from kube.aio.pace import in_slices
 from kube.api.mapping import GroupResource, NoMatchError, ResourceLookup
 
 _log = logging.getLogger(__name__)
@@ -26,8 +27,6 @@ _CLUSTER_SCOPED = frozenset({NAMESPACES, GroupResource("", "nodes"), GroupResour
 
 # So many labels are matched within a millisecond or two, without a thread.
 _FEW = 200
-# Looking up a resource that does not exist takes up to a millisecond.
-_LOOKUPS_AT_ONCE = 5
 
 
 MetricKey = tuple[GroupResource | None, str]
@@ -202,10 +201,8 @@ async def label_meanings(naming: ResourceNaming, labels: Iterable[str], mapper: 
 
     by_label: dict[str, LabelMeaning] = {}
     all_named = names() if len(found_labels) <= _FEW else await asyncio.to_thread(names)
-    for number, (label, named) in enumerate(all_named, start=1):
+    async for label, named in in_slices(all_named):
         by_label[label] = LabelMeaning(label, named, await _look_up(label, named, mapper))
-        if not number % _LOOKUPS_AT_ONCE:
-            await asyncio.sleep(0)
     found = next((label for label in overrides if by_label[label].resource == NAMESPACES), "")
     if not found and naming.template is not None:
         found = naming.template.label_for(group="", singular="namespace")

@@ -21,10 +21,10 @@ import msgspec
 
 from adapter.catalog.rule_states import Problem, Reason, RuleState, after_list
 from adapter.fair_queue import FairQueue
-from adapter.pace import Pace
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
 from adapter.rules import AnyRule, Rule
 from adapter.settings import DEFAULTS
+from kube.aio.pace import Pace
 from kube.api.mapping import ResourceLookup
 from kube.controller.workqueue import WorkQueue
 

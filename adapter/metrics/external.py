@@ -27,11 +27,9 @@ from adapter.planning.vector_index import IndexedVector, matching
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.rules import AnyRule, Policy, Rule, ScheduleRule
 from adapter.rules.schedule_spec import Activation
+from kube.aio.pace import Pace
 from kube.aio.single_flight import SingleFlight
 from kube.api.status import StatusError, internal_error, not_found, service_unavailable
-
-# Yield to the event loop after this many values of a long list.
-_YIELD_AFTER = 500
 
 
 class ExternalMetrics:
@@ -164,9 +162,9 @@ class ExternalMetrics:
     async def _converted(self, source: ExternalSource, result: Vector | Scalar) -> list[ExternalMetricValue]:
         samples: Sequence[Sample | Scalar] = (result,) if isinstance(result, Scalar) else result.samples
         values: list[ExternalMetricValue] = []
-        for number, sample in enumerate(samples or self._default(source.rule, source.metric)):
-            if number and not number % _YIELD_AFTER:
-                await asyncio.sleep(0)
+        pace = Pace()
+        for sample in samples or self._default(source.rule, source.metric):
+            await pace.pause()
             milli = self._queries.milli(source.rule, sample.value)
             if milli is not None:
                 values.append(

@@ -20,7 +20,6 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
 from adapter.catalog.metric_index import MetricIndex, precedence
 from adapter.catalog.rule_states import NOT_LISTED, Problem, Reason, RuleState, after_list
-from adapter.pace import Pace
 from adapter.prometheus import PrometheusError, PrometheusOptions
 from adapter.rule_objects.reasons import problem_of, reason_of
 from adapter.rule_objects.shares import fair_share
@@ -30,6 +29,7 @@ from adapter.rule_objects.watches import ObjectId, ObjectWatches
 from adapter.rules import AnyRule, Rule, RulesFile
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
 from adapter.settings import DEFAULTS, RuleObjectSettings
+from kube.aio.pace import Pace
 from kube.api.client import KubeClient
 from kube.api.mapping import ResourceLookup
 

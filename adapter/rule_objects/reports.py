@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 from adapter.catalog.rule_states import Reason
 from adapter.diagnosis.report import ObjectReport
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.state import ObjectState
+from kube.aio.pace import in_slices
 
-_STATES_AT_ONCE = 100  # without a yield to the event loop
 _SHOWN_PROBLEMS = 10
 
 
@@ -18,12 +17,10 @@ async def object_reports(objects: RuleObjects, *, namespace: str = "") -> tuple[
     """Return the reports of all objects that serve a namespace, or of all, by kind, namespace and name."""
     names = sorted(one.name for one in objects.objects() if not namespace or one.name.namespace in ("", namespace))
     reports = []
-    for number, name in enumerate(names, start=1):
+    async for name in in_slices(names):
         state = objects.state(name)
         if state is not None:
             reports.append(object_report(state))
-        if not number % _STATES_AT_ONCE:
-            await asyncio.sleep(0)
     return tuple(reports)
 
 

@@ -27,6 +27,7 @@ from adapter.rule_objects.status import Verdict, must_write, not_served, ready_c
 from adapter.rules import AnyRule
 from adapter.rules.objects import ObjectName, RuleObject
 from adapter.settings import DEFAULTS, RuleObjectSettings
+from kube.aio.pace import in_slices
 from kube.aio.tasks import done_before
 from kube.api.client import KubeClient, KubeError
 from kube.api.listing import list_objects
@@ -49,7 +50,6 @@ _GROUP: Final = "/apis/milliscale.io/v1"
 _WORKERS: Final = 4
 _PENDING_SECONDS: Final = 5.0
 _JITTER: Final = 0.2
-_STATES_AT_ONCE: Final = 50  # without a yield to the event loop
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 
@@ -201,7 +201,7 @@ class StatusWriter:
         With `changed`, an object without a value is checked now, too. One that is Ready is not: after a start of the
         process all objects are new. Objects without a status get their events at once.
         """
-        for number, name in enumerate(names, start=1):
+        async for name in in_slices(names):
             known, state = self._known.get(name), self._objects.state(name)
             if name.kind in API_VERSIONS:
                 self._events.update(name, state)
@@ -214,8 +214,6 @@ class StatusWriter:
                 self._rechecks.add_after(name, self._settings.check_seconds * self._random())
             else:
                 self._queue.add(name.namespace, name, urgent=True)
-            if not number % _STATES_AT_ONCE:
-                await asyncio.sleep(0)
 
     async def _add_rechecks(self) -> None:
         """Add the objects that are due for another check, at a limited rate."""

@@ -14,7 +14,6 @@ container that connects to a loopback address for others makes these look the sa
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -26,6 +25,7 @@ from aiohttp import web
 from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import ShadowComparer, ShadowPage, page_of
+from kube.aio.pace import in_slices
 from kube.api.status import bad_request
 from kube.process.config_page import ConfigPage, Flags
 from kube.security.request_info import Query, Target
@@ -33,7 +33,6 @@ from kube.serving.local import is_local
 from kube.serving.probes import Page
 
 _MAX_INDEX_DECISIONS: Final = 100
-_INDEX_SLICE: Final = 500
 """HPAs between two yields to the event loop, about a millisecond."""
 
 
@@ -68,11 +67,7 @@ def debug_page(
 
     async def index(query: Query) -> web.Response:
         last = min(_last(query) or 0, _MAX_INDEX_DECISIONS)
-        entries = []
-        for entry in log.index(namespace=query.get("namespace"), last=last):
-            entries.append(entry)
-            if len(entries) % _INDEX_SLICE == 0:
-                await asyncio.sleep(0)
+        entries = [entry async for entry in in_slices(log.index(namespace=query.get("namespace"), last=last))]
         return _json(IndexPage(version=VERSION, hpas=entries))
 
     async def decisions(namespace: str, name: str, query: Query) -> web.Response:

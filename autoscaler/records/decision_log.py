@@ -7,7 +7,6 @@ so with ten thousand HPAs each keeps fewer records.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import zlib
 from collections import OrderedDict
@@ -20,11 +19,11 @@ from autoscaler.core.model import HPA_APIS, HPAKey
 from autoscaler.records.record import VERSION, DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.settings import DEFAULTS
+from kube.aio.pace import in_slices
 
 INDEX_PATH: Final = "/debug/decisions"
 """The address of the kept decisions on --metrics-port."""
 
-_PAGE_SLICE: Final = 50
 _ENTRY_BYTES: Final = 250
 """Python's memory for one more entry, without its compressed record."""
 _WINDOW_BITS: Final = -12
@@ -169,12 +168,10 @@ class DecisionLog:
         """
         numbers = sorted(number for api in HPA_APIS for number in self.numbers(HPAKey(namespace, name, api.group)))
         decisions: list[DecisionRecord] = []
-        for number in numbers if last is None else numbers[-last:]:
+        async for number in in_slices(numbers if last is None else numbers[-last:]):
             record = self.get(number)
             if record is not None:  # dropped meanwhile
                 decisions.append(with_sentence(record))
-            if len(decisions) % _PAGE_SLICE == 0:
-                await asyncio.sleep(0)
         if not decisions:
             return None
         return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=decisions)

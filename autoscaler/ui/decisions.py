@@ -14,8 +14,8 @@ from autoscaler.core.model import HPAKey
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.figures import Point, figure, scales
+from kube.aio.pace import in_slices
 from kube.security.request_info import Query
-from kube.web.live import in_slices
 
 PAGE_SIZE: Final = 30
 

@@ -19,8 +19,9 @@ from autoscaler.ui.figures import scales
 from autoscaler.ui.links import adapter_metric_path, hpa_url
 from autoscaler.ui.page_context import HPAsPage, LastDecision, PageContext
 from autoscaler.ui.settings import settings
+from kube.aio.pace import in_slices
 from kube.web.event_stream import ServerEvent
-from kube.web.live import Throttle, View, in_slices
+from kube.web.live import Throttle, View
 from kube.web.requests import PageRequest
 
 

@@ -7,7 +7,6 @@ slices, so that ten thousand HPAs do not block the event loop.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from autoscaler.core.model import HPA, HPAKey
 from autoscaler.ui.changes import Subscription
 from autoscaler.ui.rows import STATES, State, highest_ratio, search_text, states_of
 from autoscaler.ui.sources import Sources
+from kube.aio.pace import in_slices
 from kube.api.status import bad_request
 from kube.security.request_info import Query
 from kube.web.access import GroupNamespace
@@ -29,7 +29,6 @@ _T = TypeVar("_T")
 ROWS: Final = 100
 """Of a page."""
 _SLICE: Final = 100
-_SLICE_SECONDS: Final = 0.005
 """Without a yield to the event loop. Shorter slices would wait too often for other work of a busy loop."""
 
 
@@ -212,12 +211,12 @@ class HPAIndex:
             if self._changed is None:
                 self._changed = self._subscribed.enter_context(self._sources.changes.subscribe())
             if not self._is_listed:
-                async for hpas in slices(self._sources.hpas()):
+                async for hpas in _slices(self._sources.hpas()):
                     for hpa in hpas:
                         self._update(hpa.key, hpa)
                 self._is_listed = True
             self._outdated += self._changed.take()
-            async for keys in slices(self._outdated):
+            async for keys in _slices(self._outdated):
                 for key in keys:
                     self._update(key, self._sources.hpa(key))
             self._outdated = []
@@ -267,7 +266,7 @@ async def select(entries: Sequence[Entry], query: ListQuery, visible: frozenset[
     found, column = entries, COLUMNS[query.column]
     if visible is not None or query.namespace or query.q:
         found, words = [], query.q.lower().split()
-        async for some in slices(entries):
+        async for some in _slices(entries):
             found += (each for each in some if _matches(each, query.namespace, words, visible))
     states = Counter(each.states for each in found)
     counts: dict[str, int] = {"": len(found)}
@@ -275,7 +274,7 @@ async def select(entries: Sequence[Entry], query: ListQuery, visible: frozenset[
     rows = [each for each in found if not query.show or query.show in each.states]
     if column.value is not None:
         values: list[Any] = []
-        async for some in slices(rows):
+        async for some in _slices(rows):
             values += map(column.value, some)
         rows = [rows[index] for index in sorted(range(len(rows)), key=values.__getitem__, reverse=query.is_descending)]
     elif query.is_descending:
@@ -292,14 +291,9 @@ def _matches(entry: Entry, namespace: str, words: Sequence[str], visible: frozen
     return all(word in entry.text for word in words)
 
 
-async def slices(items: Sequence[_T], length: int = _SLICE) -> AsyncIterator[Sequence[_T]]:
+def _slices(items: Sequence[_T]) -> AsyncIterator[Sequence[_T]]:
     """Yield the items in slices, and let the event loop do other work every few milliseconds."""
-    started = time.monotonic()
-    for start in range(0, len(items), length):
-        yield items[start : start + length]
-        if time.monotonic() - started > _SLICE_SECONDS:
-            await asyncio.sleep(0)
-            started = time.monotonic()
+    return in_slices(items[start : start + _SLICE] for start in range(0, len(items), _SLICE))
 
 
 def _name(item: tuple[HPAKey, Entry]) -> tuple[str, str, str]:

@@ -27,7 +27,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
@@ -110,10 +110,15 @@ DEFAULTS = ClientSettings()
 class _Request:
     method: str
     path: str
-    query: Query | None
+    query: Query | None = None
     accept: str = _JSON
     body: bytes | None = None
     content_type: str = _JSON
+
+
+class _Options(TypedDict, total=False):
+    timeout: float
+    before_retry: BeforeRetry
 
 
 class KubeClient:
@@ -205,8 +210,7 @@ class KubeClient:
         query: Query | None = None,
         *,
         accept: str = _JSON,
-        timeout: float | None = None,
-        before_retry: BeforeRetry | None = None,
+        **options: Unpack[_Options],
     ) -> dict[str, Any]:
         """GET an object or a list.
 
@@ -214,14 +218,14 @@ class KubeClient:
             path: percent-encoded.
             query: parameters.
             accept: the media type to accept.
-            timeout: seconds for the request and all its retries; None: the client's default.
-            before_retry: awaited before each retry. The other methods have the same two arguments.
+            options: `timeout`, seconds for the request and all its retries, by default the client's; `before_retry`,
+                awaited before each retry. The other methods have them, too.
 
         Raises:
             StatusError, KubeUnreachable: see the module.
         """
         request = _Request(method="GET", path=path, query=query, accept=accept)
-        return _decode(await self._call(request, timeout, before_retry))
+        return _decode(await self._call(request, **options))
 
     async def get_bytes(
         self, path: str, query: Query | None = None, *, accept: str = _JSON, max_bytes: int | None = None
@@ -230,31 +234,15 @@ class KubeClient:
         request = _Request(method="GET", path=path, query=query, accept=accept)
         return await self._call(request, max_bytes=max_bytes, large=self._large_lists)
 
-    async def post(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        query: Query | None = None,
-        *,
-        timeout: float | None = None,
-        before_retry: BeforeRetry | None = None,
-    ) -> dict[str, Any]:
+    async def post(self, path: str, body: Mapping[str, Any], **options: Unpack[_Options]) -> dict[str, Any]:
         """Create an object."""
-        request = _Request(method="POST", path=path, query=query, body=msgspec.json.encode(body))
-        return _decode(await self._call(request, timeout, before_retry))
+        request = _Request(method="POST", path=path, body=msgspec.json.encode(body))
+        return _decode(await self._call(request, **options))
 
-    async def put(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        query: Query | None = None,
-        *,
-        timeout: float | None = None,
-        before_retry: BeforeRetry | None = None,
-    ) -> dict[str, Any]:
+    async def put(self, path: str, body: Mapping[str, Any], **options: Unpack[_Options]) -> dict[str, Any]:
         """Replace an object; a conflict is a StatusError with code 409."""
-        request = _Request(method="PUT", path=path, query=query, body=msgspec.json.encode(body))
-        return _decode(await self._call(request, timeout, before_retry))
+        request = _Request(method="PUT", path=path, body=msgspec.json.encode(body))
+        return _decode(await self._call(request, **options))
 
     async def patch(
         self,
@@ -263,17 +251,16 @@ class KubeClient:
         query: Query | None = None,
         *,
         content_type: str = "application/merge-patch+json",
-        timeout: float | None = None,
-        before_retry: BeforeRetry | None = None,
+        **options: Unpack[_Options],
     ) -> dict[str, Any]:
         """Change an object."""
         content = msgspec.json.encode(body)
         request = _Request(method="PATCH", path=path, query=query, body=content, content_type=content_type)
-        return _decode(await self._call(request, timeout, before_retry))
+        return _decode(await self._call(request, **options))
 
-    async def delete(self, path: str, query: Query | None = None, *, timeout: float | None = None) -> dict[str, Any]:
+    async def delete(self, path: str, query: Query | None = None) -> dict[str, Any]:
         """Delete an object."""
-        return _decode(await self._call(_Request(method="DELETE", path=path, query=query), timeout))
+        return _decode(await self._call(_Request(method="DELETE", path=path, query=query)))
 
     async def watch(
         self,

@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 _METRIC_GROUPS = frozenset({"custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"})
 
 _NOT_FOUND = 404
+# A lookup in older discovery starts a refresh in the background.
+_MAX_AGE_SECONDS = 30.0
 
 T = TypeVar("T")
 
@@ -116,7 +118,6 @@ class _Group:
 @dataclass(frozen=True, slots=True)
 class _Times:
     refresh_seconds: float
-    max_age_seconds: float
     clock: Callable[[], float]
 
 
@@ -137,7 +138,7 @@ class _Cached(Generic[T]):
             return await self._flight.do("", self._update)
         if self._times.clock() >= self._expires_at:
             # If it fails, the next attempt is one interval later.
-            self._expires_at = self._times.clock() + self._times.max_age_seconds
+            self._expires_at = self._times.clock() + _MAX_AGE_SECONDS
             self.refreshing = asyncio.create_task(self._refresh(), name="refresh discovery")
         return self._value
 
@@ -147,7 +148,7 @@ class _Cached(Generic[T]):
 
     async def unexpired(self) -> T:
         """Return it, after reading it again if it has expired."""
-        return await self._newer_than(self._times.max_age_seconds)
+        return await self._newer_than(_MAX_AGE_SECONDS)
 
     async def _newer_than(self, seconds: float) -> T:
         if self._value is not None and self._times.clock() - self._read_at < seconds:
@@ -157,7 +158,7 @@ class _Cached(Generic[T]):
     async def _update(self) -> T:
         self._value = await self._read(self._value)
         self._read_at = self._times.clock()
-        self._expires_at = self._read_at + self._times.max_age_seconds
+        self._expires_at = self._read_at + _MAX_AGE_SECONDS
         return self._value
 
     async def _refresh(self) -> None:
@@ -173,7 +174,6 @@ class RestMapper:
     Args:
         client: the connection.
         refresh_seconds: a name or kind that is not found makes discovery read again at most this often.
-        max_age_seconds: a lookup in older discovery starts a refresh in the background.
         clock: monotonic, in seconds.
     """
 
@@ -182,11 +182,10 @@ class RestMapper:
         client: KubeClient,
         *,
         refresh_seconds: float = 10.0,
-        max_age_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._times = _Times(refresh_seconds, max_age_seconds, clock)
+        self._times = _Times(refresh_seconds, clock)
         self._versions = _Cached(self._read_versions, self._times)
         self._groups: dict[str, _Cached[_Group]] = {}
 

@@ -93,10 +93,10 @@ class CertificateAuthority:
         return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
 
 
-def self_signed(common_name: str, hosts: Sequence[str], *, days: int = _YEAR) -> KeyPair:
+def self_signed(common_name: str, hosts: Sequence[str]) -> KeyPair:
     """Make a serving certificate with its own CA; the PEM also contains the CA's certificate."""
     authority = CertificateAuthority.create(f"{common_name}-ca")
-    pair = authority.issue(common_name, hosts=hosts, server=True, days=days)
+    pair = authority.issue(common_name, hosts=hosts, server=True)
     return KeyPair(pair.cert_pem + authority.cert_pem, pair.key_pem)
 
 

@@ -7,7 +7,6 @@ hundred of them at once would delay it by most of a second. So pages are rendere
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
@@ -19,6 +18,7 @@ from aiohttp import web
 from markupsafe import Markup
 
 from kube.aio.fairness import FairSemaphore
+from kube.aio.pace import in_slices
 from kube.api.status import not_found
 from kube.security.authentication import User
 from kube.web.event_stream import EventStream, ServerEvent
@@ -28,8 +28,6 @@ _T = TypeVar("_T")
 
 _PAUSE: Final = 3.0  # x the duration of the slot before
 _MAX_PAUSE_SECONDS: Final = 1.0
-_SLICE_SECONDS: Final = 0.005
-"""Without a yield to the event loop. Shorter slices would wait too often for other work of a busy loop."""
 
 
 class Throttle:
@@ -191,14 +189,3 @@ class LivePages:
 
 async def _run(page: Page, render: Callable[[], _T]) -> _T:
     return await asyncio.to_thread(render) if page.in_thread else render()
-
-
-async def in_slices(items: Iterable[_T]) -> AsyncIterator[_T]:
-    """Yield the items, and let the event loop do other work every few milliseconds, and after the last one."""
-    started = time.monotonic()
-    for item in items:
-        yield item
-        if time.monotonic() - started > _SLICE_SECONDS:
-            await asyncio.sleep(0)
-            started = time.monotonic()
-    await asyncio.sleep(0)

@@ -64,7 +64,6 @@ class RangeClient:
         max_bytes: int = MAX_BYTES,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-        backoff: Callable[[], Backoff] = lambda: Backoff(0.5, 10.0, jitter=0.5),
     ) -> None:
         """Send nothing yet.
 
@@ -75,7 +74,6 @@ class RangeClient:
             max_bytes: the limit of the size of a response.
             clock: monotonic, in seconds.
             sleep: waits.
-            backoff: returns the delays between retries.
         """
         self._options = options
         self._headers = destination.headers
@@ -83,7 +81,6 @@ class RangeClient:
         self._max_bytes = max_bytes
         self._clock = clock
         self._sleep = sleep
-        self._backoff = backoff
         self._deadline = 0.0
         self._errors = ServerErrors(options)
         self._upstream = UpstreamClient(options, connections=1, max_waiting=1)
@@ -165,7 +162,7 @@ class RangeClient:
     def _retried(self, send: Callable[[], _T]) -> _T:
         """Send until there is a response or a final error, or the time is over."""
         self._deadline = self._clock() + self._seconds
-        backoff = self._backoff()
+        backoff = Backoff(0.5, 10.0, jitter=0.5)
         while True:
             try:
                 return self._checked(send)

@@ -15,7 +15,6 @@ Reply = Callable[[asyncio.StreamWriter], Awaitable[None]]
 """Writes a whole HTTP response, or what is to pass for one."""
 
 HEAD = b'{"status":"success","data":{"resultType":"vector","result":['
-TAIL = b"]}}"
 SERIES_HEAD = b'{"status":"success","data":['
 
 

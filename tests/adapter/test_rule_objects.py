@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from adapter.commands.rule_object_flags import RuleObjectOptions
-from adapter.pace import Pace
 from adapter.rules.objects import Tenancy
 from adapter.settings import RuleObjectSettings, Settings
+from kube.aio.pace import Pace
 from kube.cache.store import Store
 from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, OWN, Cluster, rule_objects_cluster
 from tests.eventually import eventually

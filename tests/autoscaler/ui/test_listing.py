@@ -195,7 +195,7 @@ async def test_only_changed_hpas_get_a_new_entry() -> None:
 
 
 async def test_cancelled_update_loses_no_hpa(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoscaler.ui.listing._SLICE_SECONDS", -1.0)
+    monkeypatch.setattr("kube.aio.pace._BUSY_SECONDS", -1.0)
     controller = Controller()
     for number in range(1000):
         controller.add(named(f"{number:04}"))

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Final, TypeVar
 
-_BUSY_SECONDS = 0.005
+T = TypeVar("T")
+
+_BUSY_SECONDS: Final = 0.005
+"""Without a yield. A shorter time would wait too often for other work of a busy loop."""
 
 
 class Pace:
@@ -19,3 +24,12 @@ class Pace:
         if time.monotonic() - self._since > _BUSY_SECONDS:
             await asyncio.sleep(0)
             self._since = time.monotonic()
+
+
+async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield the items, and let the event loop do other work every few milliseconds, and after the last one."""
+    pace = Pace()
+    for item in items:
+        yield item
+        await pace.pause()
+    await asyncio.sleep(0)
