@@ -9,65 +9,28 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from replay.tune.evaluation import Figures, Problem, Run, evaluate
 
 _T = TypeVar("_T")
 
-
-class Workers:
-    """Processes that replay; with one job, this process.
-
-    Args:
-        problem: the same for all replays.
-        jobs: how many processes.
-    """
-
-    def __init__(self, problem: Problem, *, jobs: int) -> None:
-        self._problem = problem
-        self._interrupted: Any = None
-        self._pool: ProcessPoolExecutor | None = None
-        self._sigterm: Any = None
-        if jobs > 1:
-            context = multiprocessing.get_context("spawn")
-            self._interrupted = context.Event()
-            self._pool = ProcessPoolExecutor(jobs, context, _set_up, (problem, self._interrupted))
-
-    def __enter__(self) -> Workers:
-        if self._pool is not None and threading.current_thread() is threading.main_thread():
-            # The default would leave the processes behind.
-            self._sigterm = signal.signal(signal.SIGTERM, _exit)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            self._interrupted.set()
-            self._pool.shutdown(cancel_futures=True)
-        if self._sigterm is not None:
-            signal.signal(signal.SIGTERM, self._sigterm)
-
-    def run(self, runs: Sequence[Run]) -> list[tuple[Figures, ...]]:
-        """Return the figures of each day of each run. After a KeyboardInterrupt, there are no others."""
-        if self._pool is None:
-            return [evaluate(self._problem, run) for run in runs]
-        with _without_sigint():
-            futures = [self._pool.submit(_evaluate, run) for run in runs]
-        return [future.result() for future in futures]
+_SPAWN: Final = multiprocessing.get_context("spawn")
 
 
 class Pool:
     """Processes for any function; with one job, this process. Calls that have not begun at the end are cancelled."""
 
-    def __init__(self, *, jobs: int) -> None:
-        self._pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) if jobs > 1 else None
+    def __init__(
+        self, *, jobs: int, initializer: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
+    ) -> None:
+        """`initializer` is called in each new process, with `arguments`."""
+        self._pool = ProcessPoolExecutor(jobs, _SPAWN, initializer, arguments) if jobs > 1 else None
         self._sigterm: Any = None
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> Self:
         if self._pool is not None and threading.current_thread() is threading.main_thread():
+            # The default would leave the processes behind.
             self._sigterm = signal.signal(signal.SIGTERM, _exit)
         return self
 
@@ -85,6 +48,31 @@ class Pool:
             return future
         with _without_sigint():
             return self._pool.submit(function, *arguments)
+
+
+class Workers(Pool):
+    """Processes that replay; with one job, this process.
+
+    Args:
+        problem: the same for all replays.
+        jobs: how many processes.
+    """
+
+    def __init__(self, problem: Problem, *, jobs: int) -> None:
+        self._problem = problem
+        self._interrupted = _SPAWN.Event() if jobs > 1 else None
+        super().__init__(jobs=jobs, initializer=_set_up, arguments=(problem, self._interrupted))
+
+    def __exit__(self, *error: object) -> None:
+        if self._interrupted is not None:
+            self._interrupted.set()
+        super().__exit__(*error)
+
+    def run(self, runs: Sequence[Run]) -> list[tuple[Figures, ...]]:
+        """Return the figures of each day of each run. After a KeyboardInterrupt, there are no others."""
+        if self._interrupted is None:
+            return [evaluate(self._problem, run) for run in runs]
+        return [future.result() for future in [self.submit(_evaluate, run) for run in runs]]
 
 
 def _exit(number: int, _frame: Any) -> None:
