@@ -34,7 +34,7 @@ def status_writer(
     writer = StatusWriter(
         client,
         shared.rule_objects,
-        partial(checked_verdict, checker=checker),
+        partial(checked_verdict, checker=checker, forecasts=shared.forecasts),
         election=ElectionSettings(namespace=options.rule_objects.tenancy.own_namespace, name=LEASE),
         statuses=options.rule_objects.metric_rules,
         settings=options.settings.rule_objects,

@@ -173,6 +173,25 @@ class Forecasts(Collector):
         """Return the forecasts of a rule's metrics, by its key."""
         return [one for one in self._forecasts.values() if one.key.rule == rule]
 
+    def summary(self, rule: str) -> str:
+        """Return the states of a rule's forecasts, with the reason of one that is not served."""
+        found = self.of_rule(rule)
+        states = Counter(one.state for one in found)
+        refused = self.refusal(rule)
+        if not found:
+            return f"{State.LIMIT.value}: {refused}" if refused else "not requested: forecasts begin with a request"
+        if len(found) == 1:
+            shown = found[0].state.value
+        else:
+            shown = ", ".join(f"{count} {state.value}" for state, count in states.most_common())
+        why = next((f"{one.reason}{f' ({one.key})' * (len(found) > 1)}" for one in found if one.reason), refused)
+        return f"{shown}: {why}" if why else shown
+
+    def settled(self, rule: str) -> bool:
+        """Return whether the states of a rule's forecasts probably stay."""
+        found = self.of_rule(rule)
+        return all(one.state is not State.LOADING for one in found) and bool(found or self.refusal(rule))
+
     def refusal(self, rule: str) -> str:
         """Return which limit kept a metric of a rule from having a forecast in the last hour; "" if none did."""
         at, why = self._refused.get(rule, (0.0, ""))

@@ -17,7 +17,15 @@ from adapter.catalog.inventory import CustomSource
 from adapter.forecasts.registry import HistoryError
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery
 from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
-from adapter.prometheus import Destination, PrometheusError, PrometheusQueryError, PrometheusTimeout, RangeSeries
+from adapter.prometheus import (
+    Destination,
+    PrometheusAccessError,
+    PrometheusError,
+    PrometheusPartialResponse,
+    PrometheusQueryError,
+    PrometheusTimeout,
+    RangeSeries,
+)
 from adapter.promql import PromqlError, is_scalar, label_text, parse
 from adapter.rules import Policy, QueryRule, Rule
 from kube.aio.fairness import for_namespace
@@ -97,7 +105,7 @@ class HistoryReader:
                     raise HistoryError(str(error)) from error
                 continue
             except PrometheusError as error:
-                raise HistoryError(str(error)) from error
+                raise HistoryError(_message_of(error)) from error
             found += _summed(query, result)
             start = last + STEP_SECONDS
         return found
@@ -139,6 +147,13 @@ def history_query(query: MetricQuery, *, of_pods: bool) -> HistoryQuery:
     keys = dict.fromkeys([*(label for label, _ in labels), *(one.key for one in selector.requirements)])
     by = f"by ({', '.join(map(label_text, keys))})"
     return HistoryQuery(usable_sum(marked, by, nan=rule.nan, inf=rule.inf), labels, selector)
+
+
+def _message_of(error: PrometheusError) -> str:
+    """Return why there is no history, for the authors of rules: why credentials are refused is for operators."""
+    if isinstance(error, PrometheusAccessError):
+        return "Prometheus refuses the adapter's credentials"
+    return "Prometheus' response is partial" if isinstance(error, PrometheusPartialResponse) else str(error)
 
 
 def pods_pattern(names: Iterable[str]) -> str:

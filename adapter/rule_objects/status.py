@@ -40,6 +40,8 @@ class Verdict:
             that is not known.
         value: an example value, as a quantity; "" for none.
         query_seconds: the duration of the last query; None if there was none.
+        forecast: whether forecasts are served, or why not; "" for a rule without `forecast`.
+        forecast_settled: False if that probably changes soon.
     """
 
     ready: bool | None
@@ -49,11 +51,13 @@ class Verdict:
     series: int | None = None
     value: str = ""
     query_seconds: float | None = None
+    forecast: str = ""
+    forecast_settled: bool = True
 
     @property
     def settled(self) -> bool:
         """False if the next check probably has another result."""
-        return self.ready is not None and self.reason not in ("NoValue", "NoSeries")
+        return self.ready is not None and self.reason not in ("NoValue", "NoSeries") and self.forecast_settled
 
 
 def not_served(state: ObjectState) -> Verdict:
@@ -157,6 +161,7 @@ def status_of(verdict: Verdict, *, generation: int, before: Mapping[str, Any], n
         "metricsCount": len(verdict.metrics),
         "series": verdict.series,
         "value": verdict.value or None,
+        "forecast": _limited(without_addresses(verdict.forecast)) or None,
         "queryDuration": None if verdict.query_seconds is None else duration_text(verdict.query_seconds),
     }
 

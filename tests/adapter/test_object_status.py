@@ -10,6 +10,7 @@ import pytest
 
 from adapter.catalog.rule_states import Reason
 from adapter.diagnosis.checker import RuleChecker
+from adapter.forecasts.registry import Forecasts
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import (
     PrometheusAccessError,
@@ -67,6 +68,18 @@ async def test_rule_with_a_value_is_ready(tmp_path: Path) -> None:
         value="42500m",
         query_seconds=0.012,
     )
+
+
+async def test_status_of_a_rule_says_whether_its_forecast_is_served(tmp_path: Path) -> None:
+    prometheus = CannedPrometheus(result=vector(({}, 42.5)))
+    forecast = SHORT.replace("}]", ", forecast: {horizon: 5m}}]")
+    async with metrics_env(tmp_path, RulesFile(), prometheus) as env:
+        checker = RuleChecker(prometheus, env.mapper, ListedObjects(env.client), max_age=120.0)
+        verdict = await checked_verdict(rule_of(forecast), checker, Forecasts())
+    assert verdict.reason == "Ready"
+    assert not verdict.settled
+    status = status_of(verdict, generation=1, before={}, now=NOW)
+    assert status["forecast"] == "not requested: forecasts begin with a request"
 
 
 async def test_long_form_counts_the_names_of_its_series(tmp_path: Path) -> None:
@@ -232,6 +245,7 @@ def test_status_has_the_condition_and_the_example() -> None:
         "metricsCount": 1,
         "series": None,
         "value": "4",
+        "forecast": None,
         "queryDuration": "500ms",
     }
 

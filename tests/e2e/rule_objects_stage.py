@@ -124,8 +124,8 @@ def namespace(name: str) -> Object:
 
 
 @asynccontextmanager
-async def stage(folder: Path, *components: str) -> AsyncIterator[Stage]:
-    """Run everything, with the adapter of the manifests' base and these components."""
+async def stage(folder: Path, *components: str, samples: str | None = None) -> AsyncIterator[Stage]:
+    """Run everything, with the adapter of the manifests' base and these components; Prometheus begins with samples."""
     gauges, port = Gauges(), free_port()
     (folder / "overlay").mkdir()
     objects = await asyncio.to_thread(render_with, folder / "overlay", *components)
@@ -134,7 +134,7 @@ async def stage(folder: Path, *components: str) -> AsyncIterator[Stage]:
     rules.write_text("externalRules: [{name: of_the_file, query: vector(7)}]\n")
     async with (
         gauges.listening() as address,
-        PrometheusServer(folder / "prometheus", scrape_interval=0.2) as prometheus,
+        PrometheusServer(folder / "prometheus", scrape_interval=0.2, samples=samples) as prometheus,
         start_cluster(folder / "cluster", ready_seconds=0.05) as cluster,
         await cluster.client() as client,
     ):

@@ -79,11 +79,14 @@ class Served:
 
 async def test_value_is_what_is_expected_before_a_daily_step_and_the_plain_one_after_it() -> None:
     served = Served()
+    assert served.forecasts.summary(KEY.rule) == "not requested: forecasts begin with a request"
+    assert not served.forecasts.settled(KEY.rule)
     assert served.value() == load(served.now)
     assert served.state() == (State.LOADING, "its history is being read")
     await served.ready()
     assert 250 < served.value() < 331
     assert served.state() == (State.SERVED, "")
+    assert served.forecasts.summary(KEY.rule) == "served"
     served.now = EIGHT + 3600.0
     for minute in range(70):  # the HPA goes on to request it
         served.now = EIGHT - 200 + 60 * minute
@@ -107,6 +110,8 @@ async def test_value_is_the_plain_one_without_a_history(past: Past, state: State
     assert served.state()[0] is state
     assert reason in served.state()[1]
     assert f'state="{state.value}"}} 1.0' in served.metrics()
+    assert served.forecasts.summary(KEY.rule) == f"{state.value}: {served.state()[1]}"
+    assert served.forecasts.settled(KEY.rule)
 
 
 async def test_value_is_the_plain_one_at_a_level_that_the_model_has_not_seen() -> None:
@@ -172,6 +177,8 @@ async def test_forecasts_of_a_namespace_and_all_together_are_limited_and_others_
         served.value(7.0, each)
     assert [one.key for one in served.forecasts] == [keys[0], keys[1], keys[3]]
     assert served.forecasts.refusal("rule") == "there are 3 forecasts, and no room for more"
+    why = "its history is being read (orders in a (1))"
+    assert served.forecasts.summary("rule") == f"3 loading: {why}"
     assert 'milliscale_adapter_forecasts{rule="rule",state="limit"} 1.0' in served.metrics()
     served = Served(settings=ForecastSettings(history_bytes=100_000))
     for each in keys:
