@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 from playwright.async_api import Browser, ConsoleMessage, Page, ViewportSize, async_playwright, expect
 
 from playground.chromium import Chromium
+from tests.eventually import PATIENCE
 
 Scheme = Literal["light", "dark"]
-SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
 
 DESKTOP: Final[ViewportSize] = {"width": 1200, "height": 900}
 PHONE: Final[ViewportSize] = {"width": 360, "height": 740}
@@ -39,7 +39,7 @@ async def start_browser(chromium: Chromium) -> AsyncIterator[Browser]:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A page in a browser context of its own.
+    """A page in a browser.
 
     Attributes:
         page: playwright's page.
@@ -50,6 +50,16 @@ class Tab:
     page: Page
     requests: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+
+    async def clear(self) -> None:
+        """Leave the page that is open, and all that was changed in the tab."""
+        await self.page.goto("about:blank")
+        await self.page.context.clear_cookies()
+        await self.page.set_viewport_size(DESKTOP)
+        await self.page.emulate_media(color_scheme="light")
+        await self.page.mouse.move(0, 0)
+        self.requests.clear()
+        self.problems.clear()
 
     async def texts(self, selector: str) -> list[str]:
         """Return the text of all elements of a CSS selector."""
@@ -73,6 +83,7 @@ async def open_tab(browser: Browser, **options: Any) -> AsyncIterator[Tab]:
         options: of playwright's `new_context`: color_scheme, viewport, client_certificates, ...
     """
     context = await browser.new_context(**{"viewport": DESKTOP, **options})
+    context.set_default_timeout(1000 * PATIENCE)
     tab = Tab(await context.new_page())
 
     def on_console(message: ConsoleMessage) -> None:

@@ -16,7 +16,7 @@ from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
 from tests.browser.checks import serious_faults, wider_than_window
 from tests.browser.serving import serve
-from tests.browser.tabs import PHONE, SCHEMES, Tab
+from tests.browser.tabs import PHONE, Tab
 
 pytestmark = [
     pytest.mark.e2e,
@@ -158,12 +158,10 @@ async def test_other_events_reach_the_scripts_of_the_page(pages: LivePages, url:
 
 async def test_frame_of_all_pages_is_accessible(url: str, tab: Tab) -> None:
     await tab.page.set_viewport_size(PHONE)
-    for scheme in SCHEMES:
-        await tab.page.emulate_media(color_scheme=scheme)
-        await tab.page.goto(url)
-        await tab.is_live()
-        assert await serious_faults(tab.page) == []
-        assert await wider_than_window(tab.page) == []
-        await tab.page.goto(f"{url}nothing")
-        await expect(tab.page.get_by_role("heading")).to_have_text("404 Not found")
-        assert await serious_faults(tab.page) == []
+    await tab.page.goto(url)
+    await tab.is_live()
+    assert await serious_faults(tab.page) == []
+    assert await wider_than_window(tab.page) == []
+    await tab.page.goto(f"{url}nothing")
+    await expect(tab.page.get_by_role("heading")).to_have_text("404 Not found")
+    assert await serious_faults(tab.page) == []

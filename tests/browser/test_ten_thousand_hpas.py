@@ -16,7 +16,7 @@ from kube.web.access import NamespaceAccess
 from playground.tasks import background
 from tests.browser.checks import serious_faults
 from tests.browser.serving import serve
-from tests.browser.tabs import SCHEMES, Tab
+from tests.browser.tabs import Tab
 
 pytestmark = [
     pytest.mark.e2e,
@@ -56,13 +56,12 @@ async def test_page_has_a_hundred_rows_that_stay_current(url: str, tab: Tab) -> 
     assert tab.problems == []
 
 
-async def test_colors_of_all_states_have_enough_contrast(url: str, tab: Tab) -> None:
-    await tab.page.goto(f"{url}?q=app-0000&sort=-conditions")
-    for text in ("FailedGetPodsMetric", "TooManyReplicas", "paused"):
-        await expect(tab.page.get_by_role("rowgroup").last).to_contain_text(text)
-    for scheme in SCHEMES:
-        await tab.page.emulate_media(color_scheme=scheme)
-        assert await serious_faults(tab.page) == [], scheme
+async def test_colors_of_all_states_have_enough_contrast(hpas: ChangingHPAs, tab: Tab) -> None:
+    async with serve(pages_of(hpas)) as url:
+        await tab.page.goto(f"{url}?q=app-0000&sort=-conditions")
+        for text in ("FailedGetPodsMetric", "TooManyReplicas", "paused"):
+            await expect(tab.page.get_by_role("rowgroup").last).to_contain_text(text)
+        assert await serious_faults(tab.page) == []
 
 
 async def test_states_filter_and_columns_sort_all_of_them(url: str, tab: Tab) -> None:
