@@ -18,6 +18,7 @@ from aiohttp import web
 
 from adapter.commands import serve as serve_module
 from adapter.commands.flags import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
+from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.commands.serve import serve
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
@@ -33,7 +34,28 @@ from tests.adapter.test_forward import API, other_adapter
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities, write_pair
 from tests.kube.scripted import Collection, ScriptedServer, scripted_server, thing
+from tests.process_parts import Parts, changed, check_settings
 
+TAKEN = {
+    "caches.requests_bytes",
+    "caches.results_bytes",
+    "connections.head_bytes",
+    "forward.cache_bytes",
+    "forward.requests",
+    "forward.waiting",
+    "pages.events_per_second",
+    "prometheus.query_seconds",
+    "prometheus.url_bytes",
+    "prometheus.waiting",
+    "reviews.decision_bytes",
+    "reviews.tokens",
+    "rule_objects.burst",
+    "rule_objects.lists",
+    "rule_objects.requests_per_second",
+    "rule_objects.total_bytes",
+    "rules.poll_seconds",
+}
+"""Settings whose value a part of the process has; of others it has the group."""
 PACKETS = """
 rules:
 - seriesQuery: packets_total
@@ -131,6 +153,7 @@ async def running(
     ui_address: UIAddress | None = None,
     debug_endpoints: str = "local",
     settings: Settings = DEFAULTS,
+    metric_rules: bool = False,
 ) -> AsyncIterator[Running]:
     """Run `serve` with these rules, where PROMETHEUS becomes a URL; `hold` delays a list: "pods" or "series"."""
     authorities = Authorities()
@@ -161,6 +184,7 @@ async def running(
             ui_address=ui_address,
             debug_endpoints=debug_endpoints,
             settings=settings,
+            rule_objects=RuleObjectOptions(metric_rules=metric_rules),
         )
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(serve(options, load_rules(options.config)))
@@ -265,6 +289,20 @@ async def test_readiness_without_metrics_does_not_wait_for_a_prometheus_that_han
         assert await eventually(is_ready)
         assert (await adapter.client.request("/readyz")).status == 500
         adapter.prometheus.listed.set()
+
+
+async def test_each_part_of_the_process_has_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    settings, parts = changed(DEFAULTS), Parts()
+    async with other_adapter(tmp_path / "other") as (_, options):
+        files = f"caFile: {options.ca_file}, certFile: {options.cert_file}, keyFile: {options.key_file}"
+        rules = f"{PACKETS}forwardExternal: {{url: {options.url}, {files}}}"
+        pages = UIAddress(LOOPBACK, 0)
+        async with (
+            running(tmp_path, rules, settings=settings, ui_address=pages, metric_rules=True) as adapter,
+            adapter.connection(),
+        ):
+            check_settings(parts, settings, DEFAULTS, taken=TAKEN)
 
 
 async def test_shutdown_delay_fails_readyz_and_serves_until_a_second_signal(tmp_path: Path) -> None:
