@@ -26,7 +26,7 @@ SNAPSHOT ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-setup demo-programs test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas mutants audit chaos bench bench-adapter bench-autoscaler bench-listing bench-metric-rules bench-overload bench-page bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
+.PHONY: help setup demo demo-setup demo-programs test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas mutants audit chaos bench bench-adapter bench-autoscaler bench-listing bench-metric-rules bench-overload bench-page bench-reaction bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -102,6 +102,9 @@ bench-overload: setup ## send the adapter ten times what it can serve, two minut
 
 bench-page: setup ## measure the page of 10,000 HPAs with one viewer; BENCH_ARGS="--hpas 1000" narrows it
 	@$(PY) -m bench.page $(BENCH_ARGS)
+
+bench-reaction: setup ## measure seconds from a step of load to the scale, 25 minutes; KUBEBUILDER_ASSETS and PEER compare; BENCH_ARGS="--repetitions 5"
+	@$(PY) -m bench.reaction $(BENCH_ARGS)
 
 bench-replay: setup ## measure replays of recorded load; BENCH_ARGS=--quick measures a day only
 	@$(PY) -m bench.replay $(BENCH_ARGS)

@@ -11,6 +11,27 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Protocol
+
+
+class Rate(Protocol):
+    """A rate as a function of time."""
+
+    def amount(self, start: float, end: float) -> float:
+        """Return the integral of the rate between two times."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """A rate of `low` units per second until the time `at`, and then of `high`."""
+
+    low: float
+    high: float
+    at: float = math.inf
+
+    def amount(self, start: float, end: float) -> float:
+        """Return the integral of the rate between two times."""
+        return self.low * (end - start) + (self.high - self.low) * max(0.0, end - max(start, self.at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +64,7 @@ class Wave:
 class Traffic:
     """Traffic that the ready pods of an application share; `counters` is how much one unit advances each counter."""
 
-    wave: Wave
+    wave: Rate
     counters: Mapping[str, float]
 
 

@@ -6,22 +6,29 @@ Targets have the labels of a usual scrape configuration for Kubernetes: namespac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 from kube.api.client import KubeClient
 from kube.cache.store import Store
-from playground.prometheus import PrometheusServer, Target
+from playground.prometheus import Target
 from playground.views import Pod, Service
 from playground.workload import Workload, WorkloadPod
 
 _APPLICATION_LABEL: Final = "app"
 
 
+class Scraper(Protocol):
+    """Scrapes targets; see PrometheusServer."""
+
+    async def set_targets(self, targets: Iterable[Target]) -> None:
+        """Replace the targets."""
+
+
 class PodDiscovery:
     """Watches a namespace while `run` runs."""
 
-    def __init__(self, client: KubeClient, *, namespace: str, workload: Workload, prometheus: PrometheusServer) -> None:
+    def __init__(self, client: KubeClient, *, namespace: str, workload: Workload, prometheus: Scraper) -> None:
         self._namespace = namespace
         self._workload = workload
         self._prometheus = prometheus

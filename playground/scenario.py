@@ -64,5 +64,6 @@ def showcase_load(*, period: float) -> Load:
 def wave_of(load: Load, application: str) -> Wave | None:
     """Return the rate of an application's traffic, or of its queue; None if it has neither."""
     if application in load.traffic:
-        return load.traffic[application].wave
+        rate = load.traffic[application].wave
+        return rate if isinstance(rate, Wave) else None
     return next((backlog.wave for backlog in load.backlogs.values() if backlog.workers == application), None)

@@ -134,7 +134,7 @@ def check(
         if found.is_object:
             [rule] = found.rules.all_rules
             report = msgspec.structs.replace(report, findings=object_findings(rule, report.findings))
-        failed = failed or report.has(Severity.ERROR) or (strict and bool(report.findings))
+        failed = failed or report.has(Severity.ERROR) or (strict and report.has(Severity.WARNING))
         if output == "json":
             _print_json(report)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from kube.values.printable import printable
 
 _SHOWN_SERIES = 5
 _PLAIN_WIDTH = 10_000
+_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.ADVICE: "cyan"}
 _COLUMNS = (
     "RULE",
     "SERIES FOUND",
@@ -53,8 +55,9 @@ def print_report(report: Report, *, plain: bool) -> None:
         console.print()
     for rule_key, findings in itertools.groupby(report.findings, key=lambda finding: finding.rule):
         _print_findings(console, rule_key, list(findings), plain=plain)
-    errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
-    console.print(f"{_count(errors, 'error')}, {_count(len(report.findings) - errors, 'warning')}", highlight=False)
+    counts = Counter(finding.severity for finding in report.findings)
+    errors, warnings = _count(counts[Severity.ERROR], "error"), _count(counts[Severity.WARNING], "warning")
+    console.print(f"{errors}, {warnings}", highlight=False)
 
 
 def _print_table(console: Console, table: Table) -> None:
@@ -88,7 +91,7 @@ def _print_findings(console: Console, rule: str, findings: list[Finding], *, pla
     """Print the findings about one rule, below its key and seriesQuery."""
     console.print(_text(f"{rule}  {shortened(findings[0].about)}".rstrip(), style="bold"), soft_wrap=True)
     for finding in findings:
-        style = "red" if finding.severity is Severity.ERROR else "yellow"
+        style = _STYLES[finding.severity]
         line = Text.assemble(
             (f"{finding.severity.value}: ", style),
             _text(f"{finding.path}: " if finding.path else ""),
@@ -113,8 +116,12 @@ def print_explanation(explanation: Explanation, *, plain: bool) -> None:
             console.print(_text(f"  query  {on_one_line(query)}"), soft_wrap=True)
         for value in explanation.example.values:
             console.print(_text(f"  value  {value.value}  {value.of}".rstrip()), soft_wrap=True)
+        if explanation.example.samples:
+            console.print(_text(f"  {explanation.example.samples}"), soft_wrap=True)
         if explanation.example.several:
             console.print(_text(f"  error: {explanation.example.several}"), soft_wrap=True)
+        if explanation.example.long_range:
+            console.print(_text(f"  advice: {explanation.example.long_range}"), soft_wrap=True)
         if explanation.example.note:
             console.print(_text(f"  {explanation.example.note}"), soft_wrap=True)
     for reason in explanation.reasons:

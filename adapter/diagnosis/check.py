@@ -13,7 +13,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, Source
 from adapter.diagnosis.lint import in_order, lint
 from adapter.diagnosis.probe import Probe, Selection
-from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, error, warning
+from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, advice, error, warning
 from adapter.diagnosis.rule_results import RuleResult, rule_result, rule_results
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.coalescer import Pause
@@ -141,7 +141,7 @@ async def resource_reports(rules: ResourceRules | None, probe: Probe) -> list[Ru
 
 
 def _example_findings(rule: RuleReport) -> Iterator[Finding]:
-    """Yield at most one finding about the examples of a rule."""
+    """Yield at most one finding about the values of a rule's examples, and one about their samples."""
     examples = [(metric.metric, metric.example) for metric in rule.metrics if metric.example is not None]
     impossible = [(metric, example) for metric, example in examples if example.impossible]
     failed = [(metric, example) for metric, example in examples if example.problem]
@@ -156,6 +156,11 @@ def _example_findings(rule: RuleReport) -> Iterator[Finding]:
         # A missing value may be temporary; a query that Prometheus refuses is not.
         finding = error if "Prometheus" in example.problem else warning
         yield finding("no-value", rule.rule, f"{metric}{more} has no value: {'; '.join(example.reasons)}")
+    for one in rule.metrics:
+        if one.example is not None and one.example.long_range:
+            path = "metricsQuery" if one.series else "query"
+            yield advice("long-range", f"{rule.rule}.{path}", one.example.long_range)
+            break
 
 
 def _several_values(rule: RuleReport) -> Iterator[Finding]:

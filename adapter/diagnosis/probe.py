@@ -18,6 +18,7 @@ from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.existing import existing_series, what_exists
 from adapter.diagnosis.report import Example, Value
+from adapter.diagnosis.sample_ages import sample_age
 from adapter.diagnosis.several_values import several_values
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
@@ -106,8 +107,8 @@ class _Recorder:
 class Probe:
     """Queries metrics of the catalog, each within `seconds`.
 
-    `forwarder` is for forwardExternal. `logs`: log problems, too. After a metric's query has found nothing, `existing`
-    is queried for the series that exist; None: `prometheus`.
+    `forwarder` is for forwardExternal. `logs`: log problems, too. `existing` is queried for the times of
+    a metric's samples, or if there are none, for the series that exist; None: `prometheus`.
     """
 
     def __init__(
@@ -143,6 +144,10 @@ class Probe:
             example = await self._custom(source, selection, recorder)
         else:
             example = await self._external(source, selection, recorder)
+        if example.values and example.queries:
+            deadline = Deadline.after(_EXISTING_SECONDS)
+            age = await sample_age(self._existing, example.queries[-1], source.rule.destination, deadline=deadline)
+            return example if age is None else msgspec.structs.replace(example, samples=str(age), long_range=age.advice)
         if example.values or not recorder.found_nothing:
             return example
         existing = await what_exists(

@@ -8,10 +8,14 @@ import msgspec
 
 
 class Severity(enum.Enum):
-    """An error can never work as written. A warning may be intended, or depend on the present series."""
+    """An error can never work as written. A warning may be intended, or depend on the present series.
+
+    An advice is about a rule that works, and could work better.
+    """
 
     ERROR = "error"
     WARNING = "warning"
+    ADVICE = "advice"
 
 
 class _Json(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -22,7 +26,7 @@ class Finding(_Json, frozen=True):
     """A mistake, or a possible one.
 
     Attributes:
-        severity: error or warning.
+        severity: error, warning or advice.
         code: the kind of finding, for tools, such as "overlap"; docs/rules-check.md lists them.
         where: the path in the rules file, such as "rules[2].seriesFilters[0].is"; for objects, the object and the path
             in it: "MetricRule shop/queue: spec.query".
@@ -61,6 +65,11 @@ def warning(code: str, where: str, message: str) -> Finding:
     return Finding(severity=Severity.WARNING, code=code, where=where, message=message)
 
 
+def advice(code: str, where: str, message: str) -> Finding:
+    """Return a finding of severity advice."""
+    return Finding(severity=Severity.ADVICE, code=code, where=where, message=message)
+
+
 class Value(_Json, frozen=True):
     """A value as a quantity: of an object ("namespace/name"), or of a series, with its labels."""
 
@@ -85,6 +94,8 @@ class Example(_Json, frozen=True):
     impossible: bool = False
     existing: str = ""
     several: str = ""
+    samples: str = ""
+    long_range: str = ""
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -125,21 +125,9 @@ class SampleTimes:
         """
         if not isinstance(result, Vector):
             return result, None
-        newest: list[float] = []
-        intervals: defaultdict[float, float] = defaultdict(float)
-        others: list[Sample] = []
-        for sample in result.samples:
-            if _NEWEST in sample.labels:
-                age = sample.timestamp - _number(sample.labels[_NEWEST]) / _PARTS_OF_SECOND
-                newest.append(now - age)
-            elif _INTERVAL in sample.labels:
-                intervals[_number(sample.labels[_INTERVAL])] += max(sample.value, 0.0)
-            else:
-                others.append(sample)
-        values = replace(result, samples=tuple(others))
-        interval = max(intervals, key=intervals.__getitem__, default=0.0)
-        recent = tuple(sorted(one for one in newest if now - one < _GONE * interval))
-        if not recent or interval < _MIN_INTERVAL or not intervals[interval] >= _MOST * sum(intervals.values()):
+        values, ages, interval = read_ages(result)
+        recent = tuple(sorted(now - age for age in ages if age < _GONE * interval))
+        if not recent or interval < _MIN_INTERVAL:
             return values, None
         return values, cls(interval, recent)
 
@@ -148,6 +136,26 @@ class SampleTimes:
         since = (seen - lag - one for one in self.newest)
         ages = (age - math.floor(age / self.interval) * self.interval for age in since)
         return sorted(seen - age + self.interval for age in ages)
+
+
+def read_ages(result: Vector) -> tuple[Vector, list[float], float]:
+    """Return the result without the times, the ages of the newest samples, and the interval between samples.
+
+    All in seconds. Where series have different intervals, it is 0.
+    """
+    ages: list[float] = []
+    intervals: defaultdict[float, float] = defaultdict(float)
+    others: list[Sample] = []
+    for sample in result.samples:
+        if _NEWEST in sample.labels:
+            ages.append(sample.timestamp - _number(sample.labels[_NEWEST]) / _PARTS_OF_SECOND)
+        elif _INTERVAL in sample.labels:
+            intervals[_number(sample.labels[_INTERVAL])] += max(sample.value, 0.0)
+        else:
+            others.append(sample)
+    interval = max(intervals, key=intervals.__getitem__, default=0.0)
+    most = intervals[interval] >= _MOST * sum(intervals.values())
+    return replace(result, samples=tuple(others)), ages, interval if most else 0.0
 
 
 def _number(text: str) -> float:

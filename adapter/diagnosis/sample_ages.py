@@ -1,0 +1,94 @@
+"""How old the newest sample of a metric is, how often there is one, and which rates have a range longer than needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from promql_parser import Call, MatrixSelector
+
+from adapter.deadlines import Deadline
+from adapter.planning.sample_times import Selectors, read_ages
+from adapter.planning.vector_cache import InstantQueries
+from adapter.prometheus import Destination, PrometheusError, Vector
+from adapter.promql import PromqlError, parse, walk
+
+_RATES = frozenset({"rate", "increase"})
+# A range of four scrapes has a rate even if one or two of them fail.
+_ENOUGH_SCRAPES = 4
+# A range that is less than twice as long is not worth a word.
+_LONG = 2
+# A rate over a range shows a part of a step after that part of the range.
+_SHOWN = 0.8
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+
+@dataclass(frozen=True, slots=True)
+class SampleAge:
+    """The age of the newest sample when the query was evaluated, and the interval between samples, in seconds.
+
+    `interval` is 0 if it is not known. `advice` is on ranges that are longer than the interval needs; "" for none.
+    """
+
+    seconds: float
+    interval: float
+    advice: str = ""
+
+    def __str__(self) -> str:
+        every = f", one every {self.interval:g} s" if self.interval else ""
+        return f"the newest sample was {self.seconds:.0f} s old{every}"
+
+
+async def sample_age(
+    prometheus: InstantQueries, query: str, destination: Destination, *, deadline: Deadline
+) -> SampleAge | None:
+    """Query the times of the samples that a query reads; None if Prometheus does not say."""
+    selectors = await asyncio.to_thread(Selectors.of, query)
+    if selectors is None:
+        return None
+    try:
+        result = await prometheus.instant(selectors.query, deadline=deadline, destination=destination)
+    except PrometheusError:
+        return None
+    if not isinstance(result, Vector):
+        return None
+    _, ages, interval = read_ages(result)
+    if not ages:
+        return None
+    advice = await asyncio.to_thread(_advice, query, interval) if interval else ""
+    return SampleAge(max(min(ages), 0.0), interval, advice)
+
+
+def _advice(query: str, interval: float) -> str:
+    enough = _ENOUGH_SCRAPES * interval
+    try:
+        ranges = dict.fromkeys((name, seconds) for name, seconds in _rates(query) if seconds >= _LONG * enough)
+    except PromqlError:
+        return ""
+    return "; ".join(
+        f"{name}[{_range(seconds)}] needs {_words(_SHOWN * seconds)} to show 80 % of a step; the scrape"
+        f" interval is {interval:g} s: [{_range(enough)}] is enough"
+        for name, seconds in ranges
+    )
+
+
+def _rates(query: str) -> Iterator[tuple[str, float]]:
+    """Yield the functions of rates in a query, with the seconds of their ranges. Raises PromqlError."""
+    for expr in walk(parse(query)):
+        if isinstance(expr, Call) and expr.func.name in _RATES:
+            for one in expr.args:
+                if isinstance(one, MatrixSelector):
+                    yield expr.func.name, one.range.total_seconds()
+
+
+def _range(seconds: float) -> str:
+    """Return a duration as PromQL has it in a range."""
+    size, unit = next(((size, unit) for size, unit in _UNITS if not seconds % size), (1, "s"))
+    return f"{seconds / size:g}{unit}"
+
+
+def _words(seconds: float) -> str:
+    minutes, rest = divmod(timedelta(seconds=round(seconds)).seconds, 60)
+    return f"{seconds:.0f} s" if rest or not minutes else f"{minutes} minute{'s'[: minutes > 1]}"
