@@ -105,6 +105,12 @@ def main() -> None:
     default="15s",
     help="Time from the end of an HPA's reconciliation to the start of its next one.",
 )
+@bool_option(
+    "--eager",
+    default=_DEFAULTS.eager,
+    help="Look at the metrics of HPAs every second, and scale up as soon as a sync would. Scaling down stays as it is. "
+    f"The annotation {PREFIX}eager overrides it per HPA.",
+)
 @config_options
 @click.option(
     "--concurrent-horizontal-pod-autoscaler-syncs",
@@ -120,7 +126,7 @@ def main() -> None:
     "qps",
     type=ANY_FINITE,
     default=_DEFAULTS.qps,
-    show_default="20, and 3 more per HPA and sync period",
+    show_default="20, 3 more per HPA and sync period, and 1 more per eager HPA",
     help="QPS limit for requests to the API server about scales, statuses and events together, and for each metrics "
     "API; scales are written first. 0 or less: no limit.",
 )

@@ -30,6 +30,21 @@ class ReconciliationSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EagerSettings:
+    """Looks at the metrics of eager HPAs (--eager), between their syncs."""
+
+    interval_seconds: float = 1.0
+    """From one look at an HPA to the next."""
+    timeout_seconds: float = 5.0
+    """Limit of a look. One that fails or takes longer is repeated after a second, then two, up to a sync period."""
+    looks_per_second: int = 1000
+    """Of all HPAs together, for which about a third of a core suffices; of more HPAs, those in namespaces with many
+    have longer intervals."""
+    pods_per_look: int = 50
+    """An HPA with more pods counts as several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoalescingSettings:
     """Queries of metrics that differ only in their pod selectors, in one request."""
 
@@ -106,6 +121,7 @@ class Settings:
 
     api_server: ClientSettings = field(default_factory=ClientSettings)
     reconciliation: ReconciliationSettings = field(default_factory=ReconciliationSettings)
+    eager: EagerSettings = field(default_factory=EagerSettings)
     coalescing: CoalescingSettings = field(default_factory=CoalescingSettings)
     events: EventSettings = field(default_factory=EventSettings)
     history: HistorySettings = field(default_factory=HistorySettings)

@@ -46,6 +46,7 @@ class AnnotationOverrides:
     paused: Pause = Pause.NONE
     fallback: Fallback | None = None
     pod_selection: PodSelection = PodSelection.SELECTOR
+    eager: bool | None = None
     problems: tuple[str, ...] = ()
     """One sentence for each annotation that is ignored or limited."""
 
@@ -116,6 +117,12 @@ def _tolerance(text: str) -> float:
     return number
 
 
+def _boolean(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("write true or false")
+    return text == "true"
+
+
 def _shortened(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
 
@@ -131,6 +138,7 @@ _PARSERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     _REPLICAS: ("replicas", _integer(1, _MAX_INT32)),
     _THRESHOLD: ("failure_threshold", _integer(1, 1000)),
     "pod-selection": ("pod_selection", _one_of(PodSelection)),
+    "eager": ("eager", _boolean),
 }
 """{annotation: (field of AnnotationOverrides or Fallback, parser)}"""
 

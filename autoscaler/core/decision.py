@@ -126,6 +126,18 @@ class Decision(Struct, frozen=True, kw_only=True):
     """The history with this recommendation; `conclude` adds a scale that succeeds."""
 
     @property
+    def is_early_scale_up(self) -> bool:
+        """True if eager mode may apply this decision before the next sync: it scales up, and all metrics have values.
+
+        An HPA whose scaleUp has a stabilization window waits for its syncs. One recommendation more in that window
+        could hold a later, larger scale-up back.
+        """
+        if self.scale_to is None or self.error is not None or self.scale_to <= (self.current_replicas or 0):
+            return False
+        behavior = self.observation.hpa.spec.behavior
+        return behavior is None or not behavior.scale_up.stabilization_window_seconds
+
+    @property
     def reason(self) -> str:
         """The condition's reason for the replica count; a label of metrics, so it has few values.
 

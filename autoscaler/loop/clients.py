@@ -7,6 +7,9 @@ of HPAs (`autoscaler.loop.options`).
 
 Requests in flight to a metrics API are limited, too: kube-apiserver holds a seat of the controller's priority level for
 each, so one namespace with many slow metrics could delay all requests of the controller there.
+
+Looks at the metrics of eager HPAs (`autoscaler.loop.eager`) have slots of their own, and let all other requests of the
+bucket go first, so they delay no sync.
 """
 
 from __future__ import annotations
@@ -45,12 +48,17 @@ class ThrottledClients:
         self._in_flight = in_flight
         qps, burst = rate_limit(0)
         self._buckets = [TokenBucket(qps=qps, burst=burst) for _ in range(4)]
-        self._slots = [FairSemaphore(in_flight(0), spare=_SPARE) for _ in range(3)]
+        # For syncs and, from the fourth on, for looks.
+        self._slots = [FairSemaphore(in_flight(0), spare=_SPARE) for _ in range(6)]
         throttled = partial(ThrottledClient, client, may_write=may_write, on_error=on_error)
         self.objects = throttled(self._buckets[0])
         self.resource_metrics, self.custom_metrics, self.external_metrics = (
-            throttled(bucket, slots=slots) for bucket, slots in zip(self._buckets[1:], self._slots, strict=True)
+            throttled(bucket, slots=slots) for bucket, slots in zip(self._buckets[1:], self._slots[:3], strict=True)
         )
+        self.looks = [
+            throttled(bucket, slots=slots, last=True)
+            for bucket, slots in zip(self._buckets[1:], self._slots[3:], strict=True)
+        ]
         self.scales = throttled(self._buckets[0], writes_first=True)
         self.unlimited = throttled(TokenBucket(qps=0, burst=1))
 

@@ -24,8 +24,10 @@ from functools import partial
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Pod
+from autoscaler.core.pods import is_pod_ready
 from autoscaler.loop.clients import ThrottledClients
 from autoscaler.loop.debug import debug_page
+from autoscaler.loop.eager import EagerLooks
 from autoscaler.loop.foreign_writer import EVENT_REASON, ForeignWriterDetector, event_message
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.hpas import HPAs
@@ -51,7 +53,7 @@ from kube.aio.tasks import done_before
 from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
 from kube.cache.label_index import SelectorIndex
-from kube.cache.store import Store
+from kube.cache.store import Key, Store
 from kube.controller.election import LeaderElector, unique_identity
 from kube.controller.error_log import ErrorLog
 from kube.controller.events import EventRecorder
@@ -84,7 +86,7 @@ class Controller:
         self._shard = options.availability.shard
         self._telemetry = telemetry or Telemetry()
         self._telemetry.register_client(client)
-        self._own_hpas = 0
+        self._own_hpas = self._eager_hpas = 0
         self._queue: WorkQueue[HPAKey] | None = None  # while this process acts
         self._pod_index = PodIndex()
         self._selectors: SelectorIndex[HPAKey] = SelectorIndex()
@@ -95,7 +97,7 @@ class Controller:
             scale_to_zero=options.config.scale_to_zero,
             on_change=self._hpa_changed,
         )
-        self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_index.apply)
+        self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_changed)
         self._replica_sets = ReplicaSets(client)
         self._workloads = Workloads(client, enough=settings.reconciliation.watched_from)
         self._shard_leases: ShardLeases | None = None
@@ -104,34 +106,37 @@ class Controller:
 
         self._clients = ThrottledClients(
             client,
-            rate_limit=options.rate_limit_for,
+            rate_limit=lambda hpas: options.rate_limit_for(hpas, self._eager_hpas),
             in_flight=options.metrics_in_flight_for,
             may_write=self._is_leader,
             on_error=self._request_failed,
         )
         mapper = RestMapper(client)
         scales = ScaleClient(self._clients.scales, mapper, self._workloads)
-        metrics = MetricsClient(
-            resource=self._clients.resource_metrics,
-            custom=self._clients.custom_metrics,
-            external=self._clients.external_metrics,
-            mapper=mapper,
-            pods=self._pod_index,
-            version_seconds=options.sync_period,
-            coalescing=settings.coalescing,
-        )
-        self._observer = Observer(
-            scales=scales,
-            metrics=metrics,
-            pods=self._pod_index,
-            selectors=self._selectors,
-            config=options.config,
-            controllers=self._replica_sets.controllers,
-            stale={
-                "horizontalpodautoscalers": self._hpas.stale,
-                "pods": lambda key: self._pods.stale or self._pods.is_unknown(key.namespace),
-                "replicasets": lambda _: self._replica_sets.stale,
-            },
+        syncs = (self._clients.resource_metrics, self._clients.custom_metrics, self._clients.external_metrics)
+        self._observer, self._look_observer = (
+            Observer(
+                scales=scales,
+                metrics=MetricsClient(
+                    resource=resource,
+                    custom=custom,
+                    external=external,
+                    mapper=mapper,
+                    pods=self._pod_index,
+                    version_seconds=options.sync_period,
+                    coalescing=settings.coalescing,
+                ),
+                pods=self._pod_index,
+                selectors=self._selectors,
+                config=options.config,
+                controllers=self._replica_sets.controllers,
+                stale={
+                    "horizontalpodautoscalers": self._hpas.stale,
+                    "pods": lambda key: self._pods.stale or self._pods.is_unknown(key.namespace),
+                    "replicasets": lambda _: self._replica_sets.stale,
+                },
+            )
+            for resource, custom, external in (syncs, self._clients.looks)
         )
         self._telemetry.watched("horizontalpodautoscalers", lambda: self._hpas.any_stale)
         self._telemetry.watched("pods", lambda: self._pods.stale)
@@ -178,7 +183,9 @@ class Controller:
             mode=options.mode,
             is_foreign=self._foreign.is_foreign,
             on_decision=self._foreign.decided,
+            on_reconciled=lambda *reconciled: self._looks.decided(*reconciled),
         )
+        self._looks = self._create_looks()
         self._error_log = ErrorLog(disconnected=lambda: self._hpas.disconnected or self._pods.disconnected)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -282,14 +289,17 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as tasks:
                 working = tasks.create_task(run_workers(queue, partial(self._sync, queue), stop=stop))
-                saving = tasks.create_task(self._saved_history.run(self._histories)) if self._saved_history else None
+                background = [tasks.create_task(self._looks.run(stop))]
+                if self._saved_history is not None:
+                    background.append(tasks.create_task(self._saved_history.run(self._histories)))
                 await stop.wait()
                 _log.info("stopping")
-                if saving is not None:
-                    saving.cancel()
+                for task in background:
+                    task.cancel()
                 await self._finish(queue, working)
         finally:
             self._queue = None
+            self._looks = self._create_looks()
 
     async def _restore(self) -> None:
         """Restore the histories that earlier leaders saved, so that nothing is scaled down early."""
@@ -326,6 +336,21 @@ class Controller:
             queue.add_after(key, number * interval)
         return queue
 
+    def _create_looks(self) -> EagerLooks:
+        """Return the looks at eager HPAs for a term as leader, in which each HPA is reconciled first."""
+        return EagerLooks(
+            hpa=self._hpas.get,
+            is_eager=self._options.is_eager,
+            observer=self._look_observer,
+            history=self._histories.of,
+            selectors=self._selectors,
+            on_scale_up=lambda key: None if self._queue is None else self._queue.add_early(key),
+            on_look=self._telemetry.looked,
+            longest_delay=self._options.sync_period,
+            settings=self._settings.eager,
+            now=self._reconciler.now,
+        )
+
     async def _finish(self, queue: WorkQueue[HPAKey], working: asyncio.Task[None]) -> None:
         """Wait for reconciliations in flight, send their events and save the histories, all for a bounded time."""
         await asyncio.wait([working], timeout=self._settings.shutdown.reconcile_seconds)
@@ -353,10 +378,14 @@ class Controller:
             self._forget(key)
             return
         own, started = self._shard.owns(key.namespace, key.name), time.monotonic()
+        is_early, scaled = own and queue.is_early(key), False
         try:
             if hpa.problem:
                 self._selectors.drop(key)
                 error = await self._reconciler.refuse(hpa) if own else None
+            elif is_early:
+                scaled = await self._reconciler.scale_up_early(hpa, timeout=self._settings.eager.timeout_seconds)
+                return  # the queue has the time of the sync
             elif own:
                 error = await self._reconciler.reconcile(hpa)
             else:
@@ -368,6 +397,9 @@ class Controller:
             self._telemetry.reconciled(Action.NONE, ErrorKind.INTERNAL, seconds=time.monotonic() - started)
         else:
             self._error_log.reconciled(key, error)
+        finally:
+            if is_early:
+                self._looks.reconciled(key, scaled=scaled)
         others = self._settings.reconciliation.other_shards_periods * self._options.sync_period
         queue.add_after(key, self._period(hpa) if own else others)
 
@@ -375,6 +407,7 @@ class Controller:
         """Drop all state of an HPA that was deleted."""
         self._reconciler.forget(key)
         self._selectors.drop(key)
+        self._looks.forget(key)
         self._error_log.forget(key)
 
     def _period(self, hpa: HPA) -> float:
@@ -402,9 +435,16 @@ class Controller:
             # It belongs to another shard. Its selector may matter again, for example after its target was at zero.
             self._queue.add(key)
 
+    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        self._pod_index.apply(key, old, new)
+        if new is not None and is_pod_ready(new) and not (old is not None and is_pod_ready(old)):
+            self._looks.pod_became_ready(new)
+
     def _own_hpa_changed(self, key: HPAKey, old: HPA | None, new: HPA | None) -> None:
-        if old is None or new is None:
-            self._own_hpas += 1 if old is None else -1
+        was_eager, is_eager = (each is not None and self._options.is_eager(each) for each in (old, new))
+        if old is None or new is None or was_eager is not is_eager:
+            self._own_hpas += (new is not None) - (old is not None)
+            self._eager_hpas += is_eager - was_eager
             self._telemetry.hpas.set(self._own_hpas)
             self._clients.resize(self._own_hpas)
             self._recorder.resize(self._own_hpas)

@@ -108,20 +108,19 @@ class Observer:
                 case ListPods(selector):
                     self._selectors.put(hpa.key, selector, target=hpa.target)
                     observation = self._with_pods(observation, selector)
-                case FetchMetrics(flags, selector):
-                    sources = [
-                        spec.source if flag else None for spec, flag in zip(hpa.spec.metrics, flags, strict=True)
-                    ]
-                    responses, seconds = await self._fetch(hpa.namespace, sources, selector)
-                    # Responses may take long. Like Kubernetes, list the pods after the values have arrived: a new pod
-                    # must not count in the sum of the values but not in the number of pods.
-                    observation = self._with_pods(observation, selector)
-                    if observation.config.pod_selection is PodSelection.OWNER and isinstance(observation.pods, tuple):
-                        responses = tuple(restrict_to_pods(each, observation.pods) for each in responses)
-                    observation = replace(observation, responses=responses)
+                case FetchMetrics():
+                    observation, seconds = await self._with_metrics(observation, wanted)
                 case _:
                     assert_never(wanted)
         return Observed(observation=observation, target=target, seconds=seconds)
+
+    async def look(self, hpa: HPA, before: Observation) -> Observation:
+        """Return an earlier observation of an HPA with metrics and pods of now; its scale is not read again."""
+        observation = replace(before, hpa=hpa, responses=None)
+        wanted = next_read(observation)
+        if isinstance(wanted, FetchMetrics):
+            observation, _ = await self._with_metrics(observation, wanted)
+        return observation
 
     async def note(self, hpa: HPA) -> None:
         """Record the selector of another process's HPA, so that HPAs here find ambiguous selectors."""
@@ -134,6 +133,20 @@ class Observer:
 
     def _stale_watches(self, hpa: HPA, *resources: str) -> tuple[str, ...]:
         return tuple(each for each in resources if each in self._stale and self._stale[each](hpa.key))
+
+    async def _with_metrics(
+        self, observation: Observation, wanted: FetchMetrics
+    ) -> tuple[Observation, tuple[float, ...]]:
+        """Fetch metrics, and list the pods anew; also return how long each response took."""
+        hpa = observation.hpa
+        sources = [spec.source if flag else None for spec, flag in zip(hpa.spec.metrics, wanted.wanted, strict=True)]
+        responses, seconds = await self._fetch(hpa.namespace, sources, wanted.selector)
+        # Responses may take long. Like Kubernetes, list the pods after the values have arrived: a new pod must not
+        # count in the sum of the values but not in the number of pods.
+        observation = self._with_pods(observation, wanted.selector)
+        if observation.config.pod_selection is PodSelection.OWNER and isinstance(observation.pods, tuple):
+            responses = tuple(restrict_to_pods(each, observation.pods) for each in responses)
+        return replace(observation, responses=responses), seconds
 
     def _with_pods(self, observation: Observation, selector: LabelSelector) -> Observation:
         hpa, scale = observation.hpa, observation.scale
@@ -159,35 +172,32 @@ class Observer:
     async def _fetch(
         self, namespace: str, sources: list[MetricSource | None], pods: LabelSelector
     ) -> tuple[tuple[MetricResponse | None, ...], tuple[float, ...]]:
-        """Return the metrics APIs' responses, fetched concurrently, and the seconds that each took."""
-        usage: asyncio.Task[MetricResponse] | None = None
+        """Return the metrics APIs' responses, fetched concurrently, and the seconds that each took.
+
+        One response serves all Resource and ContainerResource metrics of the HPA, since equal queries are coalesced.
+        """
 
         async def timed(source: MetricSource | None) -> tuple[MetricResponse | None, float]:
             started = self._clock()
-            response = await self._response(namespace, source, pods, usage)
+            response = await self._response(namespace, source, pods)
             return response, self._clock() - started
 
-        async with asyncio.TaskGroup() as tasks:
-            if any(isinstance(source, ResourceMetric) for source in sources):
-                # One response serves all Resource and ContainerResource metrics of the HPA.
-                usage = tasks.create_task(self._metrics.resource_usage(namespace, pods))
-            fetches = [tasks.create_task(timed(source)) for source in sources]
-        results = [task.result() for task in fetches]
+        if len(sources) == 1:  # saves a third of a look
+            results = [await timed(sources[0])]
+        else:
+            async with asyncio.TaskGroup() as tasks:
+                fetches = [tasks.create_task(timed(source)) for source in sources]
+            results = [task.result() for task in fetches]
         return tuple(response for response, _ in results), tuple(seconds for _, seconds in results)
 
     async def _response(
-        self,
-        namespace: str,
-        source: MetricSource | None,
-        pods: LabelSelector,
-        usage: asyncio.Task[MetricResponse] | None,
+        self, namespace: str, source: MetricSource | None, pods: LabelSelector
     ) -> MetricResponse | None:
         match source:
             case None | InvalidMetric():
                 return None
             case ResourceMetric():
-                assert usage is not None
-                return await usage
+                return await self._metrics.resource_usage(namespace, pods)
         # `next_read` excludes metrics with an invalid selector.
         selector = metric_label_selector(source.metric)
         match source:

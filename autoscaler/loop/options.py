@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autoscaler.core.config import Config, Mode
-from autoscaler.core.model import KUBERNETES, MILLISCALE, HPAApi
+from autoscaler.core.model import HPA, KUBERNETES, MILLISCALE, HPAApi
 from autoscaler.loop.debug import DebugAccess
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard
@@ -65,11 +65,13 @@ class Options:
     """Act on HPAs whose status kube-controller-manager writes, too."""
     sync_period: float = 15.0
     """Seconds from the end of an HPA's reconciliation to the start of its next one."""
+    eager: bool = False
+    """Scale up between syncs, too; an HPA's annotation overrides it."""
     workers: int | None = None
     """Number of concurrent reconciliations; None: 5, and one more per 100 HPAs."""
     qps: float | None = None
     """Requests a second to the API server: for scales, statuses and events together, and for each metrics API. Zero or
-    less: no limit. None: 20, and three per HPA and sync period."""
+    less: no limit. None: 20, three per HPA and sync period, and one per eager HPA."""
     burst: int | None = None
     """Number of requests that may be sent at once; None: half as many again as `qps`."""
     bookmark_seconds: float = BOOKMARK_SECONDS
@@ -95,9 +97,14 @@ class Options:
         """The number of concurrent reconciliations for a number of HPAs."""
         return self.workers or _WORKERS + hpas // _HPAS_PER_WORKER
 
-    def rate_limit_for(self, hpas: int) -> tuple[float, int]:
-        """Requests a second and burst for a number of HPAs."""
-        qps = _QPS + _REQUESTS_PER_SYNC * hpas / self.sync_period if self.qps is None else self.qps
+    def is_eager(self, hpa: HPA) -> bool:
+        """True if an HPA is looked at between its syncs."""
+        return self.eager if hpa.overrides.eager is None else hpa.overrides.eager
+
+    def rate_limit_for(self, hpas: int, eager: int = 0) -> tuple[float, int]:
+        """Requests a second and burst for a number of HPAs, some of which are eager."""
+        looks = min(eager, self.settings.eager.looks_per_second)
+        qps = _QPS + _REQUESTS_PER_SYNC * hpas / self.sync_period + looks if self.qps is None else self.qps
         return qps, self.burst or max(1, round(_BURST_FACTOR * qps))
 
     def metrics_in_flight_for(self, hpas: int) -> int:

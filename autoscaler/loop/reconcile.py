@@ -9,6 +9,7 @@ Upstream: podautoscaler.reconcileAutoscaler.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -48,6 +49,8 @@ class Reconciler:
         mode: of the process; an HPA's annotation can only restrict it.
         is_foreign: returns True if another controller acts on this HPA, so this one must not.
         on_decision: called after each decision with the HPA, and whether its status has other values of the metrics.
+        on_reconciled: called after each reconciliation with the decision, the mode, and the replicas that were written
+            to the scale, if any.
         wall_clock: the time in seconds since the epoch, for statuses and for times that come from the API.
         clock: a monotonic clock in seconds, for histories and durations.
     """
@@ -66,6 +69,7 @@ class Reconciler:
         mode: Mode = Mode.ACT,
         is_foreign: Callable[[HPAKey], bool] = lambda _: False,
         on_decision: Callable[[HPAKey, bool], None] = lambda _key, _outdated: None,
+        on_reconciled: Callable[[Decision, Mode, int | None], None] = lambda _decision, _mode, _replicas: None,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -80,6 +84,7 @@ class Reconciler:
         self._mode = mode
         self._is_foreign = is_foreign
         self._on_decision = on_decision
+        self._on_reconciled = on_reconciled
         self._wall_clock = wall_clock
         self._clock = clock
         self._reported: dict[HPAKey, tuple[str, ...]] = {}
@@ -93,6 +98,32 @@ class Reconciler:
         started = self._clock()
         self._report_annotations(hpa)
         observed, decision = await self._decide(hpa)
+        return await self._act(hpa, observed, decision, started=started)
+
+    async def scale_up_early(self, hpa: HPA, *, timeout: float) -> bool:
+        """Reconcile an HPA before its sync is due, if that scales it up; otherwise nothing has happened.
+
+        Args:
+            hpa: the HPA; it was reconciled before.
+            timeout: seconds for all reads.
+
+        Returns:
+            True if it was scaled up without an error.
+        """
+        started = self._clock()
+        try:
+            async with asyncio.timeout(timeout):
+                observed, decision = await self._decide(hpa)
+        except TimeoutError:
+            return False
+        if not decision.is_early_scale_up or self.mode_of(hpa) is not Mode.ACT:
+            return False
+        return await self._act(hpa, observed, decision, started=started, is_early=True) is None
+
+    async def _act(
+        self, hpa: HPA, observed: Observed, decision: Decision, *, started: float, is_early: bool = False
+    ) -> str | None:
+        """Write what was decided, and return the error of the reconciliation."""
         self._on_decision(hpa.key, decision.status.current_metrics != hpa.status.current_metrics)
         # After all reads, during which another controller may have been detected.
         mode = self.mode_of(hpa)
@@ -113,7 +144,14 @@ class Reconciler:
 
         debug = _log.isEnabledFor(logging.DEBUG)
         if debug or self._decisions.enabled:
-            record = build_record(decision, outcome, scale_error=scale_error, status_error=status_error, mode=mode)
+            record = build_record(
+                decision,
+                outcome,
+                scale_error=scale_error,
+                status_error=status_error,
+                mode=mode,
+                is_early=is_early,
+            )
             self._decisions.add(record)
             if debug:
                 _log.debug("%s: %s", hpa.key, with_sentence(record).sentence)
@@ -124,6 +162,7 @@ class Reconciler:
             metric_seconds=observed.seconds,
             seconds=self._clock() - started,
         )
+        self._on_reconciled(decision, mode, None if scale_error is not None else decision.scale_to)
         return outcome.error
 
     async def refuse(self, hpa: HPA) -> str:
@@ -260,6 +299,10 @@ class Reconciler:
         for problem in problems:
             _log.warning("%s: %s", hpa.key, problem)
             self._emit(hpa, [Event("Warning", "InvalidAnnotation", problem)])
+
+    def now(self) -> tuple[int, int]:
+        """Return the time in milliseconds since the Unix epoch, and by the clock of histories."""
+        return self._now_ms(), self._monotonic_ms()
 
     def _now_ms(self) -> int:
         return round(self._wall_clock() * 1000)

@@ -153,6 +153,12 @@ class Telemetry:
         self.schedule_lag = seconds(
             "schedule_lag", "Seconds by which a reconciliation of an HPA started later than it was due."
         )
+        self._looks = counter(
+            "eager_looks_total",
+            "Number of looks at eager HPAs between their syncs, by result: none, failed, or scale_up: the HPA is "
+            "reconciled at once.",
+            ["result"],
+        )
         self.loop_lag = seconds(
             "event_loop_lag", "How late the event loop was, measured every 20 milliseconds.", buckets=LOOP_LAG_BUCKETS
         )
@@ -248,6 +254,10 @@ class Telemetry:
         self._last.reasons[hpa.key] = decision.reason if scale_error is None else _SCALE_NOT_WRITTEN
         if not outcome.failed:
             self._last.replicas[hpa.key] = desired
+
+    def looked(self, result: str) -> None:
+        """Count one look at an eager HPA."""
+        self._looks.labels(result).inc()
 
     def refused(self, key: HPAKey, *, seconds: float) -> None:
         """Count one reconciliation of an HPA that is invalid."""

@@ -69,6 +69,7 @@ def build_record(
     scale_error: str | None = None,
     status_error: str | None = None,
     mode: str = "act",
+    is_early: bool = False,
     with_values: bool = True,
 ) -> DecisionRecord:
     """Build the record of a reconciliation, without its sentence.
@@ -79,6 +80,7 @@ def build_record(
         scale_error: why the scale could not be written.
         status_error: why the status could not be stored.
         mode: the mode of the HPA.
+        is_early: eager mode reconciled it before its sync was due.
         with_values: whether the record has the values that the metrics API returned; the sentence needs none.
     """
     observation, normalized = decision.observation, decision.normalized
@@ -94,6 +96,7 @@ def build_record(
         uid=hpa.uid,
         target=hpa.target,
         mode=mode,
+        eager=is_early,
         decided_by=_decided_by(decision),
         current_replicas=decision.current_replicas,
         desired_replicas=_desired_replicas(decision),

@@ -179,6 +179,8 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     """The record in one sentence (`autoscaler.records.sentence`)."""
     mode: str = "act"
     """The mode of the HPA."""
+    eager: bool = False
+    """Eager mode scaled up before the sync was due."""
     decided_by: DecidedBy | None = None
     """Absent if no replica count was found."""
     current_replicas: int | None = None

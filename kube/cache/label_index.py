@@ -126,6 +126,12 @@ class SelectorIndex(Generic[K]):
         self._entries.clear()
         self._by_anchor.clear()
 
+    def matching(self, namespace: str, labelled: Labelled) -> list[K]:
+        """Return the keys of a namespace whose selectors select an object."""
+        anchors = pairs(namespace, labelled) | {(namespace, *NO_ANCHOR)}
+        found = [item for one in anchors for item in self._by_anchor.get(one, {}).items()]
+        return [key for key, entry in found if entry.selector.matches(labelled.labels)]
+
     def others(self, key: K, objects: Iterable[Labelled], *, target: str | None = None) -> dict[str, LabelSelector]:
         """Return {key as text: selector} of other keys that may select one of these objects of the key's namespace.
 

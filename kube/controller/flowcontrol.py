@@ -43,7 +43,7 @@ class TokenBucket:
         self._clock = clock
         self._tokens = float(burst)
         self._filled_at = clock()
-        # Callers with `first`, and the others; made when the first caller waits.
+        # Callers with `first`, the others, and those with `last`; made when the first caller waits.
         self._waiting: tuple[FairSlots[asyncio.Future[None]], ...] = ()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -57,13 +57,13 @@ class TokenBucket:
         self._qps, self._burst = qps, burst
         self._hand_out()
 
-    async def take(self, *, first: bool = False) -> None:
-        """Wait for a token; callers with `first` get theirs before all others, and namespaces round robin."""
+    async def take(self, *, first: bool = False, last: bool = False) -> None:
+        """Wait for a token: callers with `first` before the others, `last` after them, and namespaces round robin."""
         if not any(self._waiting) and self.try_take():
             return
-        self._waiting = self._waiting or (FairSlots(1), FairSlots(1))
+        self._waiting = self._waiting or (FairSlots(1), FairSlots(1), FairSlots(1))
         token: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        namespace, waiting = current_namespace(), self._waiting[0 if first else 1]
+        namespace, waiting = current_namespace(), self._waiting[0 if first else 2 if last else 1]
         waiting.add(namespace, token)
         self._hand_out()
         try:
@@ -119,6 +119,7 @@ class ThrottledClient:
         bucket: the rate limit, which other clients may share.
         slots: limits the requests in flight; None: no limit.
         writes_first: let writes go before all other requests of the bucket.
+        last: let all other requests of the bucket go first.
         may_write: returns True while this process holds the Lease; otherwise writes raise NotLeaderError.
         on_error: called for each request that fails, with the API group ("" is the core group) and the HTTP status
             code, which is None if there was no response.
@@ -131,6 +132,7 @@ class ThrottledClient:
         *,
         slots: FairSemaphore | None = None,
         writes_first: bool = False,
+        last: bool = False,
         may_write: Callable[[], bool] = lambda: True,
         on_error: Callable[[str, int | None], None] = lambda _group, _code: None,
     ) -> None:
@@ -138,12 +140,13 @@ class ThrottledClient:
         self._bucket = bucket
         self._slots = slots
         self._writes_first = writes_first
+        self._wait_to_read = partial(bucket.take, last=True) if last else bucket.take
         self._may_write = may_write
         self._on_error = on_error
 
     async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         """As KubeClient.get."""
-        return await self._send(path, self._bucket.take, partial(self._client.get, path, query))
+        return await self._send(path, self._wait_to_read, partial(self._client.get, path, query))
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.post."""

@@ -30,6 +30,8 @@ from autoscaler.core.config import Config, Fallback, Mode, Pause, PodSelection
         ("fallback-replicas", "6", AnnotationOverrides(fallback=Fallback(replicas=6, failure_threshold=3))),
         ("pod-selection", "selector", AnnotationOverrides()),
         ("pod-selection", "owner", AnnotationOverrides(pod_selection=PodSelection.OWNER)),
+        ("eager", "true", AnnotationOverrides(eager=True)),
+        ("eager", "false", AnnotationOverrides(eager=False)),
     ],
 )
 def test_valid_annotations_are_parsed(annotation: str, text: str, expected: AnnotationOverrides) -> None:
@@ -63,6 +65,7 @@ def test_threshold_is_part_of_the_fallback() -> None:
         ("fallback-replicas", "٣", "write a whole number from 1 to 2147483647"),
         ("fallback-replicas", "2.5", "write a whole number from 1 to 2147483647"),
         ("pod-selection", "owners", "write one of selector, owner"),
+        ("eager", "yes", "write true or false"),
     ],
 )
 def test_invalid_value_is_ignored_and_reported(annotation: str, text: str, hint: str) -> None:

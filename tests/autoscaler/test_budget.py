@@ -68,7 +68,7 @@ class Budgets:
 class Unlimited(TokenBucket):
     """Always has a token."""
 
-    async def take(self, *, first: bool = False) -> None:
+    async def take(self, *, first: bool = False, last: bool = False) -> None:
         pass
 
 

@@ -173,6 +173,20 @@ async def reasons(api: ScriptedApi, recorder: EventRecorder) -> list[str]:
     return [recorded.body["reason"] for recorded in api.named("POST", EVENTS)]
 
 
+async def test_an_early_reconciliation_that_does_not_scale_up_has_no_effect(
+    api: ScriptedApi, reconciler: Reconciler, decisions: DecisionLog
+) -> None:
+    """The metric may have fallen since a look at it."""
+    for depth in (20, 5):  # for two replicas, for one
+        api.on("GET", DEPTH, {"items": [{"value": str(depth)}]})
+        assert not await reconciler.scale_up_early(hpa(), timeout=5)
+    assert api.named("PUT") == []
+    assert decisions.newest_first(max_bytes=10**6) == []
+    api.on("GET", DEPTH, {"items": [{"value": "30"}]})
+    assert await reconciler.scale_up_early(hpa(), timeout=5)
+    assert [each.body["spec"] for each in api.named("PUT", SCALE)] == [{"replicas": 3}]
+
+
 async def test_the_scale_is_written_before_the_status(
     api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
 ) -> None:

@@ -35,22 +35,22 @@ async def test_callers_wait_for_the_rate_after_the_burst(clock: Clock) -> None:
         clock.now += 1 / 64
 
 
-async def test_callers_with_first_go_first_then_the_order_of_arrival(clock: Clock) -> None:
+async def test_callers_with_first_go_first_and_those_with_last_last(clock: Clock) -> None:
     bucket = TokenBucket(qps=64, burst=0, clock=clock)
     order: list[str] = []
 
-    async def take(name: str, *, first: bool) -> None:
-        await bucket.take(first=first)
+    async def take(name: str) -> None:
+        await bucket.take(first=name.startswith("scale"), last=name.startswith("look"))
         order.append(name)
 
     async with asyncio.TaskGroup() as tasks:
-        for name in ("status 0", "status 1", "scale 0", "scale 1"):
-            tasks.create_task(take(name, first=name.startswith("scale")))
+        for name in ("look 0", "status 0", "status 1", "scale 0", "scale 1"):
+            tasks.create_task(take(name))
         await asyncio.sleep(0)
         clock.now += 1
-        bucket.resize(qps=64, burst=4)
+        bucket.resize(qps=64, burst=5)
         clock.now += 1
-    assert order == ["scale 0", "scale 1", "status 0", "status 1"]
+    assert order == ["scale 0", "scale 1", "status 0", "status 1", "look 0"]
 
 
 async def test_waiting_namespaces_are_served_round_robin(clock: Clock) -> None:

@@ -49,6 +49,30 @@ def test_keys_come_in_the_order_of_their_due_times(queue: WorkQueue[str], clock:
     assert [queue.take(), queue.take(), queue.take()] == [B, C, A]
 
 
+def test_a_key_that_is_handed_out_early_is_due_again_at_its_time(queue: WorkQueue[str], clock: Clock) -> None:
+    queue.add_after(A, 15)
+    queue.add_early(A)
+    queue.add_early(B)  # which is not scheduled
+    assert queue.take() == A
+    assert queue.is_early(A)
+    queue.add_early(A)
+    queue.done(A)
+    assert queue.take() is None
+    clock.now += 15
+    assert queue.take() == A
+    assert not queue.is_early(A)
+
+
+def test_a_key_that_is_added_before_it_is_handed_out_early_is_not_early(queue: WorkQueue[str]) -> None:
+    queue.add_after(A, 15)
+    queue.add_early(A)
+    queue.add(A)
+    assert queue.take() == A
+    assert not queue.is_early(A)
+    queue.done(A)
+    assert len(queue) == 0
+
+
 def test_keys_within_a_tick_are_due_together(clock: Clock) -> None:
     queue: WorkQueue[str] = WorkQueue(tick=0.5, clock=clock)
     queue.add_after(A, 15.2)

@@ -1,0 +1,338 @@
+"""Eager mode: what it changes between syncs, and that it changes nothing else."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import looptime
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.core.config import Config
+from autoscaler.core.model import HPA, HPAKey
+from autoscaler.core.observation import Pod, ReadyCondition
+from autoscaler.loop.eager import EagerLooks
+from autoscaler.loop.histories import Histories
+from autoscaler.loop.metrics_client import MetricsClient
+from autoscaler.loop.observe import Observer
+from autoscaler.loop.options import Options
+from autoscaler.loop.pod_owners import PodIndex
+from autoscaler.loop.reconcile import Reconciler
+from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.telemetry import Telemetry
+from autoscaler.objects.hpa import track_hpa
+from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.record import DecisionRecord
+from autoscaler.records.shadow import ShadowComparer
+from autoscaler.settings import EagerSettings
+from kube.api.client import KubeClient
+from kube.api.mapping import RestMapper
+from kube.api.status import StatusError
+from kube.cache.label_index import SelectorIndex
+from kube.controller.events import EventRecorder
+from kube.controller.flowcontrol import ThrottledClient, TokenBucket
+from kube.controller.workqueue import WorkQueue, run_workers
+from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.autoscaler.test_controller import NEVER, autoscaler, until
+
+SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+DEPTH = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/depth"
+SYNC = 15.0
+START = 1_767_323_045.0
+FLAGS = Config(tolerance=0.0, downscale_stabilization_ms=60_000)
+
+Load = Callable[[float], float | None]
+"""The total of the metric at a time; None: it fails."""
+
+
+def hpa(behavior: Any = None, name: str = "web", **annotations: str) -> HPA:
+    """An HPA that wants one replica for each 10 of `depth`."""
+    target = {"type": "AverageValue", "averageValue": "10"}
+    tracked = track_hpa(
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": "u", "annotations": annotations},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "minReplicas": 1,
+                "maxReplicas": 40,
+                "metrics": [{"type": "External", "external": {"metric": {"name": "depth"}, "target": target}}],
+                "behavior": behavior,
+            },
+        }
+    )
+    assert tracked is not None
+    return tracked
+
+
+@dataclass
+class Api:
+    """A Deployment with its scale, and an External metric; time is that of the event loop."""
+
+    load: Load
+    replicas: int = 2
+    refuses_scales: bool = False
+    metric_requests: list[float] = field(default_factory=list)
+    scale_reads: list[float] = field(default_factory=list)
+    scale_writes: list[tuple[float, int]] = field(default_factory=list)
+
+    async def get(self, path: str, query: Any = None, **_: Any) -> dict[str, Any]:
+        now = asyncio.get_running_loop().time()
+        if path == "/apis":
+            return {"groups": [{"name": "apps", "versions": [{"version": "v1"}]}]}
+        if path == "/apis/apps/v1":
+            return {"resources": [{"name": "deployments", "kind": "Deployment", "namespaced": True}]}
+        if path == SCALE:
+            self.scale_reads.append(now)
+            return {
+                "metadata": {"name": "web", "namespace": "default"},
+                "spec": {"replicas": self.replicas},
+                "status": {"replicas": self.replicas, "selector": "app=web"},
+            }
+        assert path == DEPTH
+        self.metric_requests.append(now)
+        value = self.load(now)
+        if value is None:
+            raise StatusError.from_body(503, b"{}")
+        return {"items": [{"value": str(value), "timestamp": "2026-01-02T03:04:05Z"}]}
+
+    async def put(self, path: str, body: Mapping[str, Any], query: Any = None, **_: Any) -> dict[str, Any]:
+        if path == SCALE:
+            if self.refuses_scales:
+                raise StatusError.from_body(403, b"{}")
+            self.replicas = body["spec"]["replicas"]
+            self.scale_writes.append((asyncio.get_running_loop().time(), self.replicas))
+        return {}
+
+
+@dataclass
+class Run:
+    """What an autoscaler did on a load."""
+
+    api: Api
+    syncs: list[float] = field(default_factory=list)
+    records: list[DecisionRecord] = field(default_factory=list)
+    changes_between_syncs: int = 0
+    """Of the history, other than by a scale-up."""
+
+    def replicas_at(self, time: float, first: int = 2) -> int:
+        return next((count for at, count in reversed(self.api.scale_writes) if at <= time), first)
+
+    @property
+    def scale_downs(self) -> list[tuple[float, int, int]]:
+        counts = [2, *(count for _, count in self.api.scale_writes)]
+        steps = zip(self.api.scale_writes, counts, strict=False)
+        return [(round(at, 1), before, after) for (at, after), before in steps if after < before]
+
+
+def simulate(given_hpa: HPA, load: Load, *, eager: bool, seconds: float = 100.0, refuses_scales: bool = False) -> Run:
+    """Let the reconciler and, if `eager`, the looks run for some virtual seconds, with the controller's queue."""
+    loop = looptime.new_event_loop(start=1024)
+    try:
+        return loop.run_until_complete(_simulate(given_hpa, load, eager, seconds, refuses_scales))
+    finally:
+        loop.close()
+
+
+async def _simulate(given_hpa: HPA, load: Load, eager: bool, seconds: float, refuses_scales: bool) -> Run:
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+
+    def clock() -> float:
+        return loop.time() + 1e-6  # looptime rounds to microseconds, so it may never quite reach the end of a tick
+
+    run = Run(Api(lambda now: load(now - start), refuses_scales=refuses_scales))
+    kube = cast("KubeClient", run.api)
+    client = ThrottledClient(kube, TokenBucket(qps=0, burst=1))
+    pods: PodIndex = PodIndex()
+    ready = ReadyCondition(status="True", last_transition_ms=0)
+    pod = Pod(name="web-0", namespace="default", labels={"app": "web"}, phase="Running", ready=ready)
+    pods.apply(("default", "web-0"), None, pod)
+    scales = ScaleClient(client, RestMapper(kube))
+    metrics = MetricsClient(
+        resource=client,
+        custom=client,
+        external=client,
+        mapper=RestMapper(kube),
+        version_seconds=SYNC,
+    )
+    selectors: SelectorIndex[HPAKey] = SelectorIndex()
+    observer = Observer(scales=scales, metrics=metrics, pods=pods, selectors=selectors, config=FLAGS)
+    histories = Histories()
+    queue: WorkQueue[HPAKey] = WorkQueue(tick=0.1, clock=clock)
+    reconciler = Reconciler(
+        observer=observer,
+        scales=scales,
+        client=client,
+        recorder=EventRecorder(client, component="test"),
+        telemetry=Telemetry(),
+        histories=histories,
+        decisions=DecisionLog(1000),
+        shadow=ShadowComparer(sync_period=SYNC, config=FLAGS, on_comparison=lambda *_: None),
+        wall_clock=lambda: START + clock(),
+        clock=clock,
+        on_reconciled=lambda decision, mode, written: looks.decided(decision, mode, written) if eager else None,
+    )
+    looks = EagerLooks(
+        hpa=lambda _: given_hpa,
+        is_eager=lambda _: True,
+        observer=observer,
+        history=histories.of,
+        selectors=selectors,
+        on_scale_up=queue.add_early,
+        on_look=lambda _: None,
+        longest_delay=SYNC,
+        settings=EagerSettings(),
+        now=reconciler.now,
+        clock=clock,
+    )
+
+    async def sync(key: HPAKey) -> None:
+        before, writes = histories.changes, len(run.api.scale_writes)
+        if queue.is_early(key):
+            scaled = await reconciler.scale_up_early(given_hpa, timeout=5)
+            looks.reconciled(key, scaled=scaled)
+            if len(run.api.scale_writes) == writes:
+                run.changes_between_syncs += histories.changes - before
+            return
+        run.syncs.append(round(clock() - start, 1))
+        await reconciler.reconcile(given_hpa)
+        queue.add_after(key, SYNC)
+
+    stop = asyncio.Event()
+    queue.add(given_hpa.key)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(run_workers(queue, sync, stop=stop))
+        if eager:
+            tasks.create_task(looks.run(stop))
+        await asyncio.sleep(seconds)
+        stop.set()
+    run.api.scale_writes = [(at - start, count) for at, count in run.api.scale_writes]
+    run.api.metric_requests = [at - start for at in run.api.metric_requests]
+    return run
+
+
+def steps(levels: Sequence[tuple[float | None, float]]) -> Load:
+    """A load that has each level for so many seconds, and then the last one."""
+
+    def load(now: float) -> float | None:
+        for level, seconds in levels:
+            if now < seconds:
+                return level
+            now -= seconds
+        return levels[-1][0]
+
+    return load
+
+
+def rules(direction: str) -> st.SearchStrategy[Any]:
+    policy = st.fixed_dictionaries(
+        {
+            "type": st.sampled_from(["Pods", "Percent"]),
+            "value": st.integers(1, 120),
+            "periodSeconds": st.sampled_from([1, 10, 15, 40]),
+        }
+    )
+    windows = [0] if direction == "up" else [0, 10, 30, None]
+    return st.fixed_dictionaries(
+        {
+            "policies": st.lists(policy, min_size=1, max_size=2),
+            "selectPolicy": st.sampled_from(["Max", "Min"]),
+            "stabilizationWindowSeconds": st.sampled_from(windows),
+        }
+    )
+
+
+BEHAVIORS = st.none() | st.fixed_dictionaries({"scaleUp": rules("up"), "scaleDown": rules("down")})
+LEVELS = st.lists(st.tuples(st.none() | st.integers(0, 300), st.floats(0.5, 40.0)), min_size=2, max_size=8)
+
+
+@settings(max_examples=8)
+@given(behavior=BEHAVIORS, levels=LEVELS)
+def test_only_scale_ups_are_early_and_there_are_never_fewer_replicas(
+    behavior: Any, levels: list[tuple[float | None, float]]
+) -> None:
+    """For any load and rules: syncs are when they would be without, and only scale-ups happen between them."""
+    off = simulate(hpa(behavior), steps(levels), eager=False)
+    on = simulate(hpa(behavior), steps(levels), eager=True)
+    assert on.syncs == off.syncs
+    assert on.changes_between_syncs == 0
+    assert all(at in on.syncs for at, _, _ in on.scale_downs)
+    for moment in sorted({at for at, _ in (*on.api.scale_writes, *off.api.scale_writes)}):
+        assert on.replicas_at(moment) >= off.replicas_at(moment)
+
+
+@settings(max_examples=4)
+@given(levels=st.lists(st.tuples(st.integers(0, 300), st.floats(SYNC + 1, 60.0)), min_size=2, max_size=5))
+def test_scale_downs_are_the_same_if_syncs_see_every_level(levels: list[tuple[float, float]]) -> None:
+    behavior = {"scaleUp": {"policies": [{"type": "Percent", "value": 2000, "periodSeconds": 15}]}}
+    off = simulate(hpa(behavior), steps(levels), eager=False, seconds=150)
+    on = simulate(hpa(behavior), steps(levels), eager=True, seconds=150)
+    assert on.scale_downs == off.scale_downs
+
+
+def test_a_scale_up_is_written_within_two_seconds_and_a_scale_down_in_its_sync() -> None:
+    run = simulate(hpa(), steps([(20, 17.3), (80, 20), (20, 90)]), eager=True, seconds=120)
+    assert [count for _, count in run.api.scale_writes] == [4, 8, 2]
+    first, second, down = (round(at, 1) for at, _ in run.api.scale_writes)
+    assert 17.3 < first < 18.5
+    assert second < first + 2  # without behavior, a sync at most doubles the replicas
+    assert down in [sync for sync in run.syncs if sync > second + 60]
+
+
+def test_looks_read_only_the_metric() -> None:
+    on = simulate(hpa(), lambda _: 20.0, eager=True, seconds=44)
+    off = simulate(hpa(), lambda _: 20.0, eager=False, seconds=44)
+    assert 40 <= len(on.api.metric_requests) - len(off.api.metric_requests) <= 44
+    assert len(on.api.scale_reads) == len(off.api.scale_reads)
+    assert on.api.scale_writes == off.api.scale_writes == []
+
+
+def test_an_hpa_with_a_window_for_scaling_up_waits_for_its_syncs() -> None:
+    behavior = {"scaleUp": {"stabilizationWindowSeconds": 20}}
+    load = steps([(20, 17.3), (80, 60)])
+    on, off = (simulate(hpa(behavior), load, eager=eager, seconds=60) for eager in (True, False))
+    assert on.api.scale_writes == off.api.scale_writes != []
+
+
+def test_looks_that_fail_wait_up_to_a_sync_period() -> None:
+    run = simulate(hpa(), lambda _: None, eager=True, seconds=120)
+    between = len(run.api.metric_requests) - len(run.syncs)
+    assert 8 <= between <= 12  # 1, 2, 4, 8 and then 15 s apart, with jitter
+
+
+def test_a_scale_up_that_is_refused_is_repeated_up_to_a_sync_period_later() -> None:
+    run = simulate(hpa(), steps([(20, 3.3), (80, 200)]), eager=True, seconds=120, refuses_scales=True)
+    assert 8 <= len(run.api.scale_reads) - len(run.syncs) <= 20  # each early one reads the scale once
+
+
+async def test_an_eager_hpa_is_scaled_up_without_a_sync(tmp_path: Path) -> None:
+    """And as soon as a pod becomes ready, not at the next look."""
+    options = Options(
+        eager=True,
+        sync_period=NEVER,
+        bind_address="127.0.0.1",
+        metrics_port=0,
+        settings=replace(Options().settings, eager=EagerSettings(interval_seconds=0.2)),
+    )
+    async with running_cluster(tmp_path) as cluster:
+        for name in ("web", "plain"):
+            cluster.add_deployment(name, replicas=1)
+            cluster.add_hpa(name)
+        await annotate(cluster, "plain", "false")
+        async with autoscaler(cluster, options):
+            await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
+            await until(lambda: cluster.condition("plain", "ScalingActive") == ("True", "ValidMetricFound"))
+            cluster.metrics.value = "20"
+            await until(lambda: cluster.replicas("web") == 2)
+            await cluster.roll_out("web")
+            await until(lambda: cluster.replicas("web") == 4)  # 20 of each pod, where 10 are wanted
+            assert cluster.replicas("plain") == 1
+            await annotate(cluster, "plain", "true")
+            await until(lambda: cluster.replicas("plain") == 2)
+
+
+async def annotate(cluster: Cluster, name: str, eager: str) -> None:
+    path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name}"
+    await cluster.admin.patch(path, {"metadata": {"annotations": {"milliscale.io/eager": eager}}})
