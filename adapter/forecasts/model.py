@@ -1,9 +1,10 @@
 """The forecast: ridge regression of how much a load grows within the horizon, from its own history.
 
 What is predicted is the logarithm of (highest load within the horizon / load now). The inputs are how the load has
-changed in the last two hours, how it grew at the same time of day yesterday, a week ago and in the last 7 days, and the
-time of day and of the week. The penalty shrinks the prediction to "no growth" where nothing repeats. The expected load
-is never below the load now, and at most `ceiling` times the highest of the last 7 days at that time of day.
+changed in the last two hours, how it grew at the same time of day in the last 7 days and a week ago, and the time of
+day and of the week. The penalty shrinks the prediction to "no growth" where nothing repeats. The expected load is never
+below the load now, and at most `ceiling` times the highest of the last 7 days at that time of day; more only where the
+load has been higher than these days for most of the last hour.
 
 All of it is causal: what is expected at a minute follows from this minute and those before it. So one call can compute
 the expectations of a whole recorded week, as a replay needs.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from adapter.forecasts.options import ForecastOptions
 from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats, Indices, MinuteSeries, days_before, local_minutes
@@ -23,17 +25,21 @@ from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats, Indices, Minut
 LEAST_HISTORY: Final = 3 * DAY_MINUTES
 """Minutes with a value; with fewer there is no forecast."""
 SEASON_DAYS: Final = 7
+_DAYS: Final = range(1, SEASON_DAYS + 1)
 RECENT_MINUTES: Final = (SEASON_DAYS + 1) * DAY_MINUTES + 60
 """How much `ForecastModel.expect` looks at; a day more than a week, and an hour, which a clock change may take."""
 _SYNC_SECONDS: Final = 15
 """An HPA's reading may be so old when it acts."""
 _LAGS: Final = (1, 2, 3, 5, 10, 15, 30, 60, 120)
 _PENALTY: Final = 10.0
-_MAX_GROWTH: Final = 5.0
+_MAX_LOG: Final = math.log(5.0)
+"""No growth counts as more than 5 times."""
 _LEAST_SHARE: Final = 0.01
 """A load below this share of the usual one counts as this share: logarithms have no 0."""
-_MAX_DEVIATION: Final = 4.0
-"""Inputs further from their mean count as so many standard deviations."""
+_MAX_DEVIATION: Final = 10.0
+"""Inputs further from their mean count as so many standard deviations. Steps are that rare, bad samples rarer."""
+_LEVEL_MINUTES: Final = 60
+"""A load above those of the last 7 days for most of this time is a new level, which raises the ceiling."""
 _HOLE_MINUTES: Final = 10
 """A hole that is not longer is bridged by the value before it."""
 
@@ -79,8 +85,6 @@ class ForecastModel:
     """The end of the history that it was fitted on."""
     floor: float
     """Loads below this count as this."""
-    most: float
-    """The highest load of the history."""
     intercept: float
     means: Floats
     deviations: Floats
@@ -104,8 +108,8 @@ class ForecastModel:
         limit = float(inputs.limits(at)[0])
         if math.isnan(limit):
             return NoForecast("nothing is known of this time of day in the last 7 days")
-        if load > self.options.ceiling * max(self.most, limit):
-            return NoForecast("the load is higher than any that the model has seen")
+        if load > limit:
+            return NoForecast("the load is higher than any that the model has seen at this time of day")
         growth = float(self._growth(rows)[0])
         value = max(min(load * growth, limit), load)
         return Expectation(
@@ -124,8 +128,7 @@ class ForecastModel:
         at = np.arange(first, last)
         load, limit = inputs.load[at], inputs.limits(at)
         value = np.maximum(np.minimum(load * self._growth(self._standardised(inputs.rows(at))), limit), load)
-        unknown = np.isnan(limit) | (load > self.options.ceiling * np.maximum(self.most, limit))
-        value[unknown] = np.nan
+        value[~(load <= limit)] = np.nan
         return value
 
     def _standardised(self, rows: Floats) -> Floats:
@@ -133,7 +136,7 @@ class ForecastModel:
         return np.clip(np.nan_to_num(rows, nan=0.0), -_MAX_DEVIATION, _MAX_DEVIATION)
 
     def _growth(self, rows: Floats) -> Floats:
-        growth: Floats = np.exp(np.clip(self.intercept + rows @ self.weights, 0.0, math.log(_MAX_GROWTH)))
+        growth: Floats = np.exp(np.clip(self.intercept + rows @ self.weights, 0.0, _MAX_LOG))
         return growth
 
     def _parts(self, row: Floats) -> tuple[tuple[str, float], ...]:
@@ -146,7 +149,7 @@ class ForecastModel:
     def to_json(self) -> dict[str, Any]:
         """Return the model as JSON has it, without the options, which are the rule's."""
         numbers = {name: [float(f"{each:.7g}") for each in getattr(self, name)] for name in _ARRAYS}
-        return {"fitted": self.fitted, "floor": self.floor, "most": self.most, "intercept": self.intercept, **numbers}
+        return {"fitted": self.fitted, "floor": self.floor, "intercept": self.intercept, **numbers}
 
 
 _ARRAYS: Final = ("means", "deviations", "weights")
@@ -166,7 +169,6 @@ def from_json(document: Any, options: ForecastOptions) -> ForecastModel:
             options=options,
             fitted=int(document["fitted"]),
             floor=float(document["floor"]),
-            most=float(document["most"]),
             intercept=float(document["intercept"]),
             means=means,
             deviations=deviations,
@@ -190,7 +192,7 @@ def fit(history: MinuteSeries, options: ForecastOptions) -> ForecastModel | NoFo
     target = inputs.ahead_of(at)
     rows = inputs.rows(at)
     there = np.isfinite(target)
-    rows, target = rows[there], np.clip(target[there], -1.0, math.log(_MAX_GROWTH))
+    rows, target = rows[there], np.clip(target[there], -1.0, _MAX_LOG)
     if len(rows) < DAY_MINUTES:
         return NoForecast("the history has too many holes")
     counts = np.isfinite(rows).sum(axis=0)
@@ -208,7 +210,6 @@ def fit(history: MinuteSeries, options: ForecastOptions) -> ForecastModel | NoFo
         options=options,
         fitted=history.end,
         floor=usual * _LEAST_SHARE,
-        most=float(known.max()),
         intercept=intercept,
         means=means,
         deviations=deviations,
@@ -219,7 +220,8 @@ def fit(history: MinuteSeries, options: ForecastOptions) -> ForecastModel | NoFo
 _RECENT: Final = "the last two hours"
 _SAME_TIME: Final = "the same time on other days"
 _CALENDAR: Final = "the time of day and of the week"
-_NAMES: Final = (*[_RECENT] * len(_LAGS), *[_SAME_TIME] * 11, *[_CALENDAR] * 11)
+_NAMES: Final = (*[_RECENT] * len(_LAGS), *[_SAME_TIME] * 16, *[_CALENDAR] * 11)
+"""Of the columns of `_Inputs.rows`, for people."""
 
 
 class _Inputs:
@@ -239,18 +241,20 @@ class _Inputs:
         self.load: Floats = series.values.astype(np.float64)
         self._log = np.log(np.maximum(_bridged(self.load), floor))
         self._local = local_minutes(series.start, self.count, options.zone)
-        horizons = dict.fromkeys((1, max(self.ahead // 2, 1), self.ahead, 2 * self.ahead))
-        self._rises = {minutes: _highest_after(self._log, minutes) - self._log for minutes in horizons}
-        highest = np.maximum(_highest_after(self.load, self.ahead), self.load)
-        self._highest = highest
+        self._rises = [
+            np.clip(_highest_after(self._log, minutes) - self._log, -_MAX_LOG, _MAX_LOG)
+            for minutes in (self.ahead, 1, max(self.ahead // 2, 1), 2 * self.ahead)
+        ]
+        self._highest = np.fmax(_highest_after(self.load, self.ahead), self.load)
 
     def rows(self, at: Indices) -> Floats:
         """Return the inputs, one row for each of the minutes."""
         columns = [self._log[at] - _taken(self._log, at - lag) for lag in _LAGS]
-        horizons = (1, max(self.ahead // 2, 1), self.ahead, 2 * self.ahead)
-        for days in (1, SEASON_DAYS):
-            columns += [_taken(self._rises[minutes], days_before(self._local, at, days)) for minutes in horizons]
-        columns += _summaries(self.grown(at))
+        for rises in self._rises:
+            grown = self._grown(at, rises)
+            mean, median, highest = _summaries(grown)
+            week_ago = np.where(np.isfinite(grown[-1]), grown[-1], median)
+            columns += [mean, median, highest, week_ago]
         minute = self._local[at] % DAY_MINUTES * (2 * math.pi / DAY_MINUTES)
         weekday = (self._local[at] // DAY_MINUTES + 3) % 7
         columns += [np.sin(minute), np.cos(minute), np.sin(2 * minute), np.cos(2 * minute)]
@@ -259,18 +263,27 @@ class _Inputs:
 
     def grown(self, at: Indices) -> Floats:
         """Return the logarithm of the growth at this time, a row for each of the last 7 days; NaN: unknown."""
-        rises = self._rises[self.ahead]
-        return np.stack([_taken(rises, days_before(self._local, at, day)) for day in range(1, SEASON_DAYS + 1)])
+        return self._grown(at, self._rises[0])
+
+    def _grown(self, at: Indices, rises: Floats) -> Floats:
+        return np.stack([_taken(rises, days_before(self._local, at, day)) for day in _DAYS])
 
     def limits(self, at: Indices) -> Floats:
         """Return the ceiling; NaN: this time is known of none of the last 7 days."""
-        days = [_taken(self._highest, days_before(self._local, at, day)) for day in range(1, SEASON_DAYS + 1)]
-        limits: Floats = self._options.ceiling * np.fmax.reduce(days)
+        highest = np.fmax.reduce([_taken(self._highest, days_before(self._local, at, day)) for day in _DAYS])
+        hour = np.arange(at[0] - _LEVEL_MINUTES + 1, at[-1] + 1)
+        before = np.fmax.reduce(
+            [_taken(self.load, days_before(self._local, np.maximum(hour, 0), day)) for day in _DAYS]
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.nan_to_num(_taken(self.load, hour) / before, nan=0.0, posinf=0.0)
+        levels = np.median(sliding_window_view(ratios, _LEVEL_MINUTES), axis=1)
+        limits: Floats = self._options.ceiling * highest * np.maximum(levels[at - at[0]], 1.0)
         return limits
 
     def ahead_of(self, at: Indices) -> Floats:
         """Return the logarithm of the growth after each of the minutes; needs the minutes after it."""
-        return self._rises[self.ahead][at]
+        return self._rises[0][at]
 
 
 def _taken(values: Floats, at: Indices) -> Floats:

@@ -118,7 +118,7 @@ async def test_value_is_the_plain_one_at_a_level_that_the_model_has_not_seen() -
     served = Served()
     await served.ready()
     assert served.value(5000.0) == 5000.0
-    assert served.state() == (State.DOUBT, "the load is higher than any that the model has seen")
+    assert served.state() == (State.DOUBT, "the load is higher than any that the model has seen at this time of day")
 
 
 async def test_value_is_the_plain_one_after_a_hole_until_the_history_is_read_again() -> None:
