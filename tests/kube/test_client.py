@@ -333,6 +333,18 @@ async def test_watch_that_is_not_accepted_times_out_like_a_request(tmp_path: Pat
     assert not isinstance(raised.value, WatchSilent)
 
 
+async def test_connection_that_is_not_made_in_time_is_unreachable(tmp_path: Path) -> None:
+    """Here the TLS handshake never ends, and the limits of requests are hours."""
+    settings = ClientSettings(connect_seconds=0.05, request_seconds=3600.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = ScriptedServer()
+        server.url = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        async with await KubeClient.connect(server.kubeconfig(tmp_path), settings=settings) as client:
+            for sent in (client.get("/x"), anext(client.watch("/x"))):
+                with pytest.raises(KubeUnreachable):
+                    await asyncio.wait_for(sent, 60)
+
+
 async def test_watch_may_be_silent_for_75_seconds_by_default(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         assert (client.bookmark_seconds, client.silence_seconds) == (60, 75)
