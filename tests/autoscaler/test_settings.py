@@ -45,7 +45,9 @@ async def test_each_part_of_the_process_has_the_settings(tmp_path: Path) -> None
             metrics_port=0,
             ui_address=UIAddress("127.0.0.1", 0),
             availability=Availability(saved_history=SavedHistoryLocation(namespace="kube-system", name="state")),
-            decision_log=DecisionLogOptions(audit=AuditSettings(path=tmp_path / "audit", max_bytes=2**20, max_backups=1)),
+            decision_log=DecisionLogOptions(
+                audit=AuditSettings(path=tmp_path / "audit", max_bytes=2**20, max_backups=1)
+            ),
             settings=settings,
         )
         process = asyncio.create_task(run(options, what_if=no_what_if))
