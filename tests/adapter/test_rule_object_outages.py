@@ -20,6 +20,7 @@ from adapter.prometheus import PrometheusUnavailable
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.sources import METRIC_RULES
 from adapter.rules.objects import ObjectName, Tenancy
+from adapter.settings import DEFAULTS, RuleObjectSettings
 from kube.api.mapping import FixedResources, ResourceInfo
 from tests.adapter.metrics_env import CannedPrometheus, series
 from tests.eventually import eventually
@@ -67,7 +68,11 @@ class Env:
 
 @contextlib.asynccontextmanager
 async def rule_objects(
-    folder: Path, *, items: list[dict[str, Any]] | None = None, refusal: int = 0
+    folder: Path,
+    *,
+    items: list[dict[str, Any]] | None = None,
+    refusal: int = 0,
+    settings: RuleObjectSettings = DEFAULTS.rule_objects,
 ) -> AsyncIterator[Env]:
     """Read MetricRules; with `refusal` the API server refuses to list them, with this status."""
     collection, prometheus = Collection(), CannedPrometheus()
@@ -89,6 +94,7 @@ async def rule_objects(
             listings,
             FixedResources([PODS]),
             tenancy=Tenancy(),
+            settings=settings,
             forget=env.gone.extend,
             monotonic=lambda: env.now,
         )
@@ -119,12 +125,13 @@ async def test_missing_right_blocks_no_start_and_leaves_unknown_metrics_unknown(
         assert str(env.objects.catalog.problem()).startswith("MetricRules cannot be listed: ")
 
 
-async def test_start_waits_for_the_first_list_for_some_seconds(tmp_path: Path) -> None:
-    async with rule_objects(tmp_path) as env:
+async def test_start_waits_for_the_first_list_for_as_long_as_the_settings_say(tmp_path: Path) -> None:
+    async with rule_objects(tmp_path, settings=RuleObjectSettings(start_seconds=7.0)) as env:
         env.api.handlers[METRIC_RULES.path] = _never
         await env.objects.apply()
+        env.now = 6.9
         assert env.objects.readiness() == "MetricRules are not listed yet"
-        env.now = 31.0
+        env.now = 7.1
         assert env.objects.readiness() is None
         assert env.objects.catalog.problem() == "MetricRules are not listed yet"
 
