@@ -50,6 +50,8 @@ _EXPENSIVE = 0.02
 # How often the times are learned where nothing depends on each sample, and after they were not certain.
 _LEARN_SECONDS = 60.0
 _LATE_SECONDS = 600.0
+# So many objects with samples of the same quarter of a second are of one target, and not each of its own.
+_OF_ONE_TARGET = 3
 # A target that missed this many intervals is down or gone.
 _GONE = 1.5
 # As in refresh_ahead.
@@ -202,7 +204,7 @@ class SampleClock:
     def learn(self, result: Vector | Scalar, *, now: float) -> Vector | Scalar:
         """Read the times of samples from the result of `query`, and return the result without them."""
         values, times = SampleTimes.read(result, now=now)
-        if times is None or self._selectors is None or not self._can_wait(times, self._selectors, result.seconds):
+        if times is None or self._selectors is None or not self._can_wait(times, self._selectors, values):
             self.give_up(now)
             return values
         late = any(one + times.interval + self._lag <= now for one in times.newest)
@@ -218,17 +220,20 @@ class SampleClock:
         self._learn_at = now + _LEARN_SECONDS if times.interval <= self._ttl and not late else now
         return values
 
-    def _can_wait(self, times: SampleTimes, selectors: Selectors, seconds: float) -> bool:
+    def _can_wait(self, times: SampleTimes, selectors: Selectors, values: Vector | Scalar) -> bool:
         """Return whether a result is good until there is the next sample."""
-        if seconds > _EXPENSIVE * times.interval:
+        if values.seconds > _EXPENSIVE * times.interval:
             return False
         if times.interval <= self._ttl:
             return True
-        # The first sample of a new object is a value, where no range needs two. A range of other lengths than whole
-        # intervals loses samples at other times than those of new ones.
+        # A range of other lengths than whole intervals loses samples at other times than those of new ones.
         steps = [one / times.interval for one in selectors.ranges]
-        whole = all(abs(step - round(step)) < 0.01 for step in steps)
-        return whole and not (self._new_objects and selectors.instant)
+        if any(abs(step - round(step)) >= 0.01 for step in steps):
+            return False
+        # The first sample of a new object is a value, where no range needs two, and may come at any time, unless one
+        # target has those of all objects.
+        one_target = len(times.newest) == 1 and isinstance(values, Vector) and len(values.samples) >= _OF_ONE_TARGET
+        return one_target or not (self._new_objects and selectors.instant)
 
     def due(self, now: float) -> tuple[float, float] | None:
         """Return when the result of a query that ended now is refreshed, and when it expires; None: as usual.

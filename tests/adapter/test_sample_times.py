@@ -38,13 +38,14 @@ class ScrapedPrometheus:
     """Targets that are scraped every `interval` seconds, each at its phase; times are the event loop's.
 
     A sample can be queried `scrape_seconds` after its timestamp. `refuses`: it is another server, which does not know
-    the query for the times of samples.
+    the query for the times of samples. A result has `objects` samples.
     """
 
     interval: float
     phases: Sequence[float]
     scrape_seconds: float = 0.05
     refuses: bool = False
+    objects: int = 1
     evaluated: list[float] = field(default_factory=list)
     refused: int = 0
 
@@ -58,7 +59,7 @@ class ScrapedPrometheus:
             raise PrometheusQueryError("unknown function")
         self.evaluated.append(now)
         at = EPOCH + now
-        samples = [Sample({"pod": "web-0"}, at, now)]
+        samples = [Sample({"pod": f"web-{number}"}, at, now) for number in range(self.objects)]
         if timed:
             newest = {math.ceil((EPOCH + one) * 4) for one in self.newest(now)}
             samples += [Sample({"milliscale_newest": str(one)}, at, 1.0) for one in newest]
@@ -169,15 +170,18 @@ async def test_result_without_hits_is_not_refreshed_however_long_it_is_good() ->
 
 
 @pytest.mark.looptime
-async def test_first_value_of_a_new_object_is_not_waited_for() -> None:
+@pytest.mark.parametrize(("objects", "queries"), [(1, 300 / TTL), (3, 300 / 30)])
+async def test_first_value_of_a_new_object_is_not_waited_for_unless_one_target_has_all(
+    objects: int, queries: float
+) -> None:
     """A result for all objects lacks a new one; a gauge has its value with the first sample."""
-    prometheus = ScrapedPrometheus(30.0, phases=[1.3])
+    prometheus = ScrapedPrometheus(30.0, phases=[1.3], objects=objects)
     async with VectorCache(prometheus, ttl=TTL) as cache:
         cache.prefetch_query(DEPTH, DEFAULT_DESTINATION, index=("namespace", "pod"), observe=lambda _: None)
         for _ in range(300):
             await asyncio.sleep(1.0)
             assert cache.cached((DEPTH, DEFAULT_DESTINATION)) is not None
-    assert len(prometheus.evaluated) >= 300 / TTL
+    assert queries <= len(prometheus.evaluated) <= 1.2 * queries + 2
 
 
 @pytest.mark.parametrize(
