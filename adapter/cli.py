@@ -1,4 +1,4 @@
-"""The adapter's command line: `serve`, `check`, `explain` and `schedule`.
+"""The adapter's command line: `serve`, `check`, `explain`, `forecast` and `schedule`.
 
 Everything is validated before anything starts. Invalid flags exit with status 2; an invalid rules file, and any later
 failure, exits with status 1 and one line on stderr.
@@ -69,6 +69,7 @@ class _Commands(LazyGroup):
 _LAZY = {
     "check": "adapter.commands.diagnose:check",
     "explain": "adapter.commands.diagnose:explain",
+    "forecast": "adapter.commands.forecast:forecast",
     "schedule": "adapter.commands.schedule:schedule",
     "migrate-keda": "kubectl_milliscale.keda.command:migrate_keda",  # its first name
 }

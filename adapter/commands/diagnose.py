@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from adapter.commands.printing import print_explanation, print_report
 from adapter.diagnosis.check import check as check_rules
 from adapter.diagnosis.explain import Target
 from adapter.diagnosis.explain import explain as explain_metric
+from adapter.diagnosis.forecasts import ForecastReader
 from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Explanation, Report, Severity
@@ -70,19 +72,19 @@ _FLAGS = (
 )
 
 
-def _common_flags(command: Command) -> Command:
+def common_flags(command: Command) -> Command:
     """Add the flags that both commands have."""
     for option in reversed(_FLAGS):  # --help lists the option that is applied last first
         command = option(command)
     return command
 
 
-def _has_prometheus() -> bool:
+def has_prometheus() -> bool:
     """Return whether --prometheus-url is given to the current command."""
     return click.get_current_context().get_parameter_source("prometheus_url") is not ParameterSource.DEFAULT
 
 
-_SELECTOR = Parsed("selector", LabelSelector.parse)
+SELECTOR = Parsed("selector", LabelSelector.parse)
 _TARGET = Parsed("resource/metric", Target.parse)
 
 
@@ -96,7 +98,7 @@ _TARGET = Parsed("resource/metric", Target.parse)
     help="Number of example values to query for each rule.",
 )
 @click.option("--strict", is_flag=True, help="Exit with status 1 for warnings, too.")
-@_common_flags
+@common_flags
 def check(
     *,
     file: Path | None,
@@ -114,10 +116,10 @@ def check(
     With --prometheus-url also check the series that the rules find and example values of their metrics. Exits with 0 if
     there are no errors, 1 if there are errors (with --strict also for warnings), 2 for invalid flags.
     """
-    online, config = _has_prometheus(), _rules_file(config, file)
+    online, config = has_prometheus(), rules_file(config, file)
 
     async def work(rules: RulesFile) -> Report:
-        async with _session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
+        async with opened_session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
             if online:
                 await opened.catalog.relist()
             return await check_rules(
@@ -129,8 +131,8 @@ def check(
             )
 
     failed = False
-    for found in _load_rules(config):
-        report = msgspec.structs.replace(_run(work(found.rules), verbosity=verbosity), found=found.where)
+    for found in load_rules_files(config):
+        report = msgspec.structs.replace(run_command(work(found.rules), verbosity=verbosity), found=found.where)
         if found.is_object:
             [rule] = found.rules.all_rules
             report = msgspec.structs.replace(report, findings=object_findings(rule, report.findings))
@@ -152,11 +154,11 @@ def check(
 @click.option(
     "-l",
     "--selector",
-    type=_SELECTOR,
+    type=SELECTOR,
     help="Label selector of the objects; requires --lister-kubeconfig and --namespace.",
 )
-@click.option("--metric-selector", type=_SELECTOR, default="", help="Label selector of the metric's series.")
-@_common_flags
+@click.option("--metric-selector", type=SELECTOR, default="", help="Label selector of the metric's series.")
+@common_flags
 def explain(
     *,
     target: Target,
@@ -177,25 +179,31 @@ def explain(
     pods/packets_per_second, deployments.apps/lag or external/queue_depth. Exits with 0 if there is a value, else with
     1; with 2 for invalid flags.
     """
-    if not _has_prometheus():
+    if not has_prometheus():
         raise click.UsageError("--prometheus-url is required")
     if name and selector is not None:
         raise click.UsageError("give --name or --selector, not both")
     selection = Selection(namespace=namespace, name=name, selector=selector, metric_selector=metric_selector)
-    config = _rules_file(config)
-    first, *others = _load_rules(config)
+    config = rules_file(config)
+    first, *others = load_rules_files(config)
     if others:
         places = " and ".join(found.where for found in (first, *others))
         raise click.UsageError(f"{config} has several rules files: {places}; put one into a file of its own")
 
     async def work() -> Explanation:
-        async with _session(first.rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
+        async with opened_session(first.rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
             await opened.catalog.relist()
+            reader = ForecastReader(probe=opened.probe, prometheus=opened.prometheus, clock=time.time)
             return await explain_metric(
-                target, selection, catalog=opened.catalog, lookup=opened.lookup, probe=opened.probe
+                target,
+                selection,
+                catalog=opened.catalog,
+                lookup=opened.lookup,
+                probe=opened.probe,
+                forecasts=reader.sentences,
             )
 
-    explanation = _run(work(), verbosity=verbosity)
+    explanation = run_command(work(), verbosity=verbosity)
     if output == "json":
         _print_json(explanation)
     else:
@@ -204,7 +212,7 @@ def explain(
         raise click.exceptions.Exit(1)
 
 
-def _rules_file(*given: Path | None) -> Path:
+def rules_file(*given: Path | None) -> Path:
     """Return the one rules file that is given."""
     files = [file for file in given if file is not None]
     if len(files) != 1:
@@ -212,7 +220,7 @@ def _rules_file(*given: Path | None) -> Path:
     return files[0]
 
 
-def _load_rules(config: Path) -> list[FoundRules]:
+def load_rules_files(config: Path) -> list[FoundRules]:
     """Return the rules files that a file is or contains.
 
     Raises:
@@ -224,7 +232,7 @@ def _load_rules(config: Path) -> list[FoundRules]:
         raise click.ClickException(str(error)) from error
 
 
-def _run(work: Coroutine[Any, Any, _T], *, verbosity: int) -> _T:
+def run_command(work: Coroutine[Any, Any, _T], *, verbosity: int) -> _T:
     """Run a command's coroutine.
 
     Raises:
@@ -270,6 +278,7 @@ class _Session:
     catalog: Catalog
     lookup: ResourceLookup
     probe: Probe
+    prometheus: PrometheusServers
     knows_cluster: bool
 
 
@@ -283,7 +292,7 @@ class _NoObjects:
 
 
 @contextlib.asynccontextmanager
-async def _session(
+async def opened_session(
     rules: RulesFile, prometheus: PrometheusAccess, options: CatalogOptions, *, kubeconfig: Path | None
 ) -> AsyncIterator[_Session]:
     """Open the connections to Prometheus, and to the API server of a kubeconfig.
@@ -304,4 +313,4 @@ async def _session(
         forwarder = await stack.enter_async_context(Forwarder(rules.forward, relist_interval=options.relist_interval))
         catalog = Catalog(rules, Listings(servers, lookup, max_age=options.max_age), lookup)
         probe = Probe(catalog, servers, objects, lookup, forwarder=forwarder)
-        yield _Session(catalog, lookup, probe, kubeconfig is not None)
+        yield _Session(catalog, lookup, probe, servers, kubeconfig is not None)

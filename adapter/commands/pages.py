@@ -54,6 +54,7 @@ async def pages_served(
         default_server=options.prometheus.options,
         lookup=shared.mapper,
         rule_objects=shared.rule_objects,
+        forecasts=shared.forecasts,
         rule_checker=RuleChecker(shared.prometheus, shared.mapper, shared.objects, max_age=options.catalog.max_age),
         relist_interval=options.catalog.relist_interval,
         freshness=options.catalog.freshness,

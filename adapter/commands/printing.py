@@ -126,6 +126,8 @@ def print_explanation(explanation: Explanation, *, plain: bool) -> None:
             console.print(_text(f"  {explanation.example.note}"), soft_wrap=True)
     for reason in explanation.reasons:
         console.print(_text(f"  {'-' if explanation.example is None else 'no value:'} {reason}"), soft_wrap=True)
+    for forecast in explanation.forecasts:
+        console.print(_text(f"  {forecast}"), soft_wrap=True)
     if explanation.suggestions:
         console.print(_text(f"did you mean {' or '.join(explanation.suggestions)}?"), soft_wrap=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -61,6 +61,13 @@ class Target:
 Problems = Callable[[str], Iterable[str]]
 """Returns why objects with rules that could serve a namespace ("" for any) serve nothing."""
 
+FindForecasts = Callable[[Source, Selection], Awaitable[tuple[str, ...]]]
+"""Returns what is expected of a metric whose rule has `forecast`."""
+
+
+async def _none(_: Source, __: Selection) -> tuple[str, ...]:
+    return ()
+
 
 async def explain(
     target: Target,
@@ -70,6 +77,7 @@ async def explain(
     lookup: ResourceLookup,
     probe: Probe,
     problems: Problems = lambda _: (),
+    forecasts: FindForecasts = _none,
 ) -> Explanation:
     """Explain a metric, with the series that the catalog has listed.
 
@@ -104,6 +112,7 @@ async def explain(
         hidden_objects=tuple(other.rule.key for other in others),
         example=example,
         reasons=example.reasons,
+        forecasts=await forecasts(source, selection) if source.rule.forecast is not None else (),
     )
 
 

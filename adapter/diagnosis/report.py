@@ -197,6 +197,7 @@ class Explanation(_Json, frozen=True):
         hidden: rules that also make the metric but are overridden by a later rule.
         suggestions: metrics with similar names.
         hidden_objects: objects that also make it; rules of the file come first, then the oldest object.
+        forecasts: what is expected, and why, if its rule has `forecast`.
     """
 
     target: str
@@ -208,6 +209,7 @@ class Explanation(_Json, frozen=True):
     reasons: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
     hidden_objects: tuple[str, ...] = ()
+    forecasts: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:

@@ -28,6 +28,7 @@ from prometheus_client.registry import Collector
 
 from adapter.fair_queue import FairQueue
 from adapter.forecasts.options import ForecastOptions
+from adapter.forecasts.sentence import gate_text, sentence
 from adapter.settings import DEFAULTS, ForecastSettings
 from kube.api.retries import Backoff
 
@@ -134,6 +135,12 @@ class Forecast:
     def problem(self) -> tuple[State, str] | None:
         """What makes the value plain until the next background work."""
         return (State.NO_HISTORY, f"its history cannot be read: {self.unread}") if self.unread else self.verdict
+
+    @property
+    def sentence(self) -> str:
+        """What is expected and whether it is served."""
+        expects = f"{sentence(self.expectation, self.options)}; " if self.expectation is not None else ""
+        return f"{expects}{self.state.value}{f': {self.reason}' if self.reason else ''}"
 
     @property
     def judgement(self) -> Judgement | None:
@@ -437,15 +444,3 @@ def outcomes_of(forecast: Forecast) -> dict[str, int]:
         return {}
     outcomes = live.outcomes
     return {"within": outcomes.within, "above": outcomes.above, "below": outcomes.below}
-
-
-def gate_text(judgement: Judgement | None, options: ForecastOptions) -> str:
-    """Return why the gate keeps a forecast from being served."""
-    if judgement is None:
-        return "it has not been judged yet"
-    if judgement.saved is None:
-        return f"whether it saves is not known: {judgement.reason}"
-    return (
-        f"in the last {judgement.days:.0f} days it would have saved {judgement.saved:.1%} of pod-hours,"
-        f" and {options.gate:.1%} is required"
-    )

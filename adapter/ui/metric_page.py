@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from typing import Final
 from adapter.diagnosis.explain import Target, TargetError
 from adapter.diagnosis.probe import Selection
 from adapter.diagnosis.report import Explanation
+from adapter.ui.forecast_picture import picture_of
 from adapter.ui.formatting import metric_target
 from adapter.ui.reports import Reports
-from adapter.ui.sources import ActiveRules
+from adapter.ui.sources import ActiveRules, Sources
 from kube.api.status import StatusError
 from kube.security.request_info import Query
 from kube.values.selectors import LabelSelector, SelectorError
@@ -20,6 +22,7 @@ from kube.web.live import View
 
 _OFFERED: Final = 1000
 """The maximum of metrics in the list of the form's field."""
+_PICTURES: Final = 5
 _FIELDS: Final = ("metric", "namespace", "name", "labelSelector", "metricLabelSelector")
 
 
@@ -69,8 +72,8 @@ class MetricForm:
         return cls(texts, target, selection, errors)
 
 
-async def metric_view(reports: Reports, form: MetricForm) -> View:
-    """Return what `explain` says; without a metric only the form."""
+async def metric_view(sources: Sources, reports: Reports, form: MetricForm) -> View:
+    """Return what `explain` says, and the forecasts of its rule; without a metric only the form."""
     explanation: Explanation | None = None
     problem = ""
     if form.target is not None:
@@ -83,7 +86,12 @@ async def metric_view(reports: Reports, form: MetricForm) -> View:
         (one.prometheus for one in active.rules.all_rules if explanation and one.key == explanation.rule), None
     )
     values = {"form": form, "explanation": explanation, "problem": problem, "on_default_server": server == ""}
-    return View(values={**values, "metrics": _some_metrics(active)})
+    found = sources.forecasts.of_rule(explanation.rule) if explanation is not None and explanation.rule else []
+    found = [one for one in found if form.selection.namespace in ("", one.key.namespace)]
+    now = sources.clock()
+    pictures = [await asyncio.to_thread(picture_of, one, now) for one in found[:_PICTURES]]
+    forecasts = {"forecasts": pictures, "more_forecasts": len(found) - len(pictures)}
+    return View(values={**values, **forecasts, "metrics": _some_metrics(active)})
 
 
 def _some_metrics(active: ActiveRules) -> list[str]:

@@ -26,7 +26,9 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
+from adapter.forecasts.sentence import number_text
 from adapter.rules.objects import ObjectName
+from adapter.ui.forecast_picture import HEIGHT, WIDTH
 from adapter.ui.formatting import age_text, metric_target, object_url, rule_url, time_text, value_text
 from adapter.ui.metric_page import MetricForm, metric_view
 from adapter.ui.object_pages import object_view, objects_view
@@ -119,7 +121,9 @@ class AdapterPages:
             age_text=age_text,
             duration=format_duration,
             metric_target=metric_target,
+            number_text=number_text,
             object_url=object_url,
+            picture_size=(WIDTH, HEIGHT),
             rule_url=rule_url,
             time_text=time_text,
             value_text=value_text,
@@ -182,8 +186,8 @@ class AdapterPages:
                 form = MetricForm.parse(query)
                 return _Page(
                     template="metric.html",
-                    parts=("_explanation.html",) if form.target is not None else (),
-                    read=partial(metric_view, reports, form),
+                    parts=("_explanation.html", "_forecasts.html") if form.target is not None else (),
+                    read=partial(metric_view, sources, reports, form),
                     right=f"/debug/metrics/{form.target}" if form.target is not None else _RULES_RIGHT,
                 )
             case ("try",):

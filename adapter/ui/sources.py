@@ -11,6 +11,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.diagnosis.checker import RuleChecker
 from adapter.diagnosis.probe import Probe
+from adapter.forecasts.registry import Forecasts
 from adapter.metrics.forward import Forwarder
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.vector_cache import VectorCache
@@ -76,6 +77,7 @@ class Sources:
         default_server: the Prometheus of --prometheus-url.
         lookup: the cluster's resources.
         rule_objects: the objects with rules.
+        forecasts: the forecasts of metrics.
         rule_checker: checks rules of objects, and those that are tried.
         prometheus_external_url: the URL of the default server's own pages; None: there are no links to it.
         relist_interval, freshness: see CatalogOptions.
@@ -88,6 +90,7 @@ class Sources:
     default_server: PrometheusOptions
     lookup: ResourceLookup
     rule_objects: RuleObjects
+    forecasts: Forecasts
     rule_checker: RuleChecker
     relist_interval: float
     freshness: float

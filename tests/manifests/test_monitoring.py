@@ -9,6 +9,7 @@ import yaml
 from prometheus_client import generate_latest
 
 from adapter.catalog.rule_telemetry import RuleTelemetry, condition_counts, rule_object_counts
+from adapter.forecasts.registry import Forecasts
 from adapter.serving.telemetry import Telemetry as AdapterTelemetry
 from autoscaler.loop.telemetry import Telemetry as AutoscalerTelemetry
 from kube.serving.connection import Connections
@@ -86,6 +87,7 @@ def served_metrics(process: str) -> set[str]:
     Connections(limit=1, registry=adapter.registry, metrics_prefix="milliscale_adapter")
     adapter.registry.register(rule_object_counts(dict))
     adapter.registry.register(condition_counts(dict))
+    adapter.registry.register(Forecasts())
     texts = {"adapter": generate_latest(adapter.registry), "autoscaler": AutoscalerTelemetry().render()}
     return set(re.findall(r"^# TYPE (\S+)", texts[process].decode(), flags=re.MULTILINE))
 

@@ -167,6 +167,23 @@ def _rules(dashboard: Dashboard) -> None:
             Query(f"sum by (rule) (rate({_P}_samples_left_out_total{{{_RULES}}}[$__rate_interval]))", "{{rule}}"),
             unit="ops",
         ),
+        chart(
+            "Forecasts by state",
+            "Forecasts of metrics whose rules have `forecast`: served, or why the value is the plain one.",
+            Query(f"sum by (state) ({_P}_forecasts{{{_RULES}}})", "{{state}}"),
+            stacked=True,
+        ),
+        chart(
+            "Forecasts that were right",
+            "Share of minutes in which the highest value within the horizon was what was expected, by at most 10 %. An "
+            "alert fires if it is less than half for a day.",
+            Query(
+                f'sum by (rule) (increase({_P}_forecast_minutes_total{{{_RULES},outcome="within"}}[6h]))'
+                f" / sum by (rule) (increase({_P}_forecast_minutes_total{{{_RULES}}}[6h]))",
+                "{{rule}}",
+            ),
+            unit="percentunit",
+        ),
     ):
         dashboard.with_panel(panel)
 

@@ -29,7 +29,7 @@ def _adapter_flags() -> str:
         f"# Flags of the adapter\n\n{_GENERATED}"
         "`milliscale-adapter` in the image, `python -m adapter` in a clone. Arguments that begin with a flag are "
         "those of `serve`. How the flags differ from prometheus-adapter's: [migrating.md](../migrating.md#flags).\n\n"
-        + command_sections(adapter, "milliscale-adapter", ("serve", "check", "explain", "schedule"))
+        + command_sections(adapter, "milliscale-adapter", ("serve", "check", "explain", "forecast", "schedule"))
         + "`migrate-keda` works here, too: [kubectl-flags.md](kubectl-flags.md#kubectl-milliscale-migrate-keda).\n\n"
         + "## Flags without effect\n\n"
         "These flags of prometheus-adapter are accepted, so that its arguments work unchanged. Each that is given is "

@@ -15,6 +15,7 @@ from aiohttp.test_utils import make_mocked_request
 from adapter.catalog.catalog import Catalog
 from adapter.diagnosis.checker import RuleChecker
 from adapter.diagnosis.probe import Probe
+from adapter.forecasts.registry import Forecasts
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ListedObjects
 from adapter.planning.coalescer import MetricsQueryCoalescer
@@ -99,7 +100,12 @@ def element(markup: str, identifier: str) -> str:
 
 @asynccontextmanager
 async def pages_env(
-    folder: Path, rules: str, prometheus: CannedPrometheus, *, rule_objects: RuleObjects | None = None
+    folder: Path,
+    rules: str,
+    prometheus: CannedPrometheus,
+    *,
+    rule_objects: RuleObjects | None = None,
+    forecasts: Forecasts | None = None,
 ) -> AsyncIterator[PagesEnv]:
     """The pages for some rules, which have been listed once, and for rules in objects."""
     parsed = parse_rules(rules, source="rules.yaml")
@@ -123,6 +129,7 @@ async def pages_env(
             default_server=PrometheusOptions(url="http://user:secret@prometheus:9090"),
             lookup=metrics.mapper,
             rule_objects=rule_objects or metrics.rule_objects,
+            forecasts=forecasts or Forecasts(),
             rule_checker=RuleChecker(prometheus, metrics.mapper, objects, max_age=120.0),
             relist_interval=60.0,
             freshness=60.0,

@@ -14,6 +14,7 @@ from adapter.prometheus import PrometheusError, Series
 from adapter.ui.formatting import rule_title, value_text
 from adapter.ui.pages import AdapterPages
 from tests.adapter.diagnosis_env import ALL_FOUND, POD, RULES, SELECTORS
+from tests.adapter.forecasts.daily_load import Served
 from tests.adapter.metrics_env import CannedPrometheus, objects, vector
 from tests.adapter.ui.env import element, pages_env, text_of
 
@@ -135,3 +136,27 @@ async def test_pages_of_one_metric_share_its_queries(tmp_path: Path) -> None:
         queries = len(env.prometheus.queries)
         await env.get(PAGE)
         assert len(env.prometheus.queries) == queries
+
+
+async def test_forecast_has_its_sentence_a_picture_and_the_next_day(tmp_path: Path) -> None:
+    rules = "externalRules: [{name: orders, query: sum(orders), forecast: {horizon: 5m, gate: off}}]"
+    prometheus = CannedPrometheus(result=vector(({}, 101.0)))
+    served = Served()
+    async with pages_env(tmp_path, rules, prometheus, forecasts=served.forecasts) as env:
+        env.now = served.now
+        before = await env.text("/metric?metric=external/orders")
+        await served.ready()
+        served.value()
+        env.monotonic += 60
+        page = await env.get("/metric?metric=external/orders")
+    assert "forecast: not requested: forecasts begin with a request" in before
+    text = text_of(page)
+    assert re.search(r"Forecast of orders in shop expects (2[89]|30)\d within", text)
+    assert "within 5 minutes (now 99): between 07:56 and 08:01 it grew 3 times on 7 of 7 days" in text
+    assert "; served." in text
+    assert page.count("<path") == 5
+    rows = {hour: values.split() for hour, values in re.findall(r"\w{3} (\d\d:00) ((?:\d+ ){4}\d+)", text)}
+    assert len(rows) == 24
+    assert rows["07:00"][:4] == ["101"] * 4
+    assert 280 <= int(rows["07:00"][4]) <= 331
+    assert rows["12:00"][:4] == ["301"] * 4

@@ -1,0 +1,217 @@
+"""The forecast of a metric, made once of its history: for the command `forecast`, and for `explain`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import CustomSource, Source
+from adapter.diagnosis.probe import Probe, Selection
+from adapter.forecasts.registry import ForecastKey, HistoryError
+from adapter.forecasts.sentence import gate_text, sentence
+from adapter.planning.history import HistoryReader, RangeQueries
+from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery
+from kube.api.mapping import GroupResource
+
+if TYPE_CHECKING:
+    from adapter.forecasts.live import LiveForecast
+    from adapter.forecasts.series import MinuteSeries
+
+_PODS = GroupResource("", "pods")
+
+
+class NoForecastError(Exception):
+    """No metric has a forecast; the message says why."""
+
+
+class HourReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """An hour of the next day; see adapter.forecasts.preview.Hour. None: not known."""
+
+    start: datetime
+    days: tuple[float | None, ...]
+    usual: float | None
+    expected: float | None
+
+
+class GateReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What the gate says; see adapter.forecasts.gate.Judgement."""
+
+    holds: bool
+    text: str
+    saved: float | None = None
+    days: float = 0.0
+    overload: float = 0.0
+    overload_with: float = 0.0
+
+
+class AccuracyReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """How the last 7 days were forecast: shares of `minutes` within 10 %, above and below that."""
+
+    minutes: int
+    within: float
+    above: float
+    below: float
+
+
+class ForecastReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The forecast of a metric, as `-o json` prints it.
+
+    Attributes:
+        metric, rule, of: what it is of.
+        timezone: that of the times.
+        sentence: what is expected now, and why; "" if nothing is.
+        reason: why nothing is expected; "" if something is.
+        gate: None: there is no model.
+        accuracy: likewise.
+        hours: the next 24 hours.
+    """
+
+    metric: str
+    rule: str
+    of: str
+    timezone: str
+    sentence: str = ""
+    reason: str = ""
+    gate: GateReport | None = None
+    accuracy: AccuracyReport | None = None
+    hours: tuple[HourReport, ...] = ()
+
+
+def forecast_source(catalog: Catalog, name: str) -> Source:
+    """Return the source of a metric that has a forecast, by its name, or as in `explain`.
+
+    Raises:
+        NoForecastError: there is none.
+    """
+    sources = [source for part in catalog.snapshot.parts for source in part if source.rule.forecast is not None]
+    wanted = name.removeprefix("external/")
+    found = [source for source in sources if wanted in (str(source), source.metric)]
+    if not found:
+        known = ", ".join(sorted({source.metric for source in sources if source.is_forecast})) or "none"
+        raise NoForecastError(f"no rule with `forecast` makes {name}; metrics with a forecast: {known}")
+    return max(found, key=lambda source: isinstance(source, CustomSource) and source.info.resource == _PODS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastReader:
+    """Makes forecasts of the history of metrics.
+
+    Attributes:
+        probe: finds an object that has the metric.
+        prometheus: has the history.
+        clock: returns seconds since the epoch.
+    """
+
+    probe: Probe
+    prometheus: RangeQueries
+    clock: Callable[[], float]
+
+    async def sentences(self, source: Source, selection: Selection) -> tuple[str, ...]:
+        """Return what is expected now, and why; or why nothing is."""
+        report = await self.report(source, selection, judges=False)
+        return (report.sentence or f"no forecast: {report.reason}",)
+
+    async def report(self, source: Source, selection: Selection, *, judges: bool = True) -> ForecastReport:
+        """Return the forecast of a metric; without a name in `selection`, of an object that has a series now.
+
+        `judges`: replay the last days, and preview the next.
+        """
+        rule = source.rule
+        assert rule.forecast is not None, "the rule has one"
+        options = rule.forecast.options
+        report = ForecastReport(metric=source.metric, rule=rule.key, of="", timezone=options.timezone)
+        example = await self.probe.example(source, selection)
+        if not example.values:
+            return msgspec.structs.replace(report, reason="; ".join(example.reasons))
+        query, of_pods = _query_of(source, example.of, [value.of for value in example.values], selection)
+        report = msgspec.structs.replace(report, of=_of(query, of_pods))
+        live: LiveForecast = (await asyncio.to_thread(import_module, "adapter.forecasts.live")).LiveForecast(
+            options, self.clock()
+        )
+        now = self.clock()
+        end = int(now // 60) * 60
+        try:
+            reader = HistoryReader(self.prometheus, query, of_pods, query.namespace)
+            live.extend(await reader.read(live.history_start(now), end), now)
+        except HistoryError as error:
+            return msgspec.structs.replace(report, reason=f"its history cannot be read: {error}")
+        return await asyncio.to_thread(completed, report, live, now, judges=judges)
+
+
+def completed(report: ForecastReport, live: LiveForecast, now: float, *, judges: bool) -> ForecastReport:
+    """Fit a model, and return the report with what it expects. Takes some seconds: call it in a worker thread."""
+    options = live.options
+    history = live.history(now + 60)
+    model = live.fitted(history)
+    if isinstance(model, str):
+        return msgspec.structs.replace(report, reason=model)
+    live.model = model
+    found = live.expect(history.end - 60)
+    if isinstance(found, str):
+        report = msgspec.structs.replace(report, reason=found)
+    else:
+        report = msgspec.structs.replace(report, sentence=sentence(found, options))
+    if not judges:
+        return report
+    judgement = live.judged(history)
+    accuracy = judgement.accuracy
+    return msgspec.structs.replace(
+        report,
+        gate=GateReport(
+            holds=not options.gate or judgement.holds(options),
+            text=gate_text(judgement, options),
+            saved=judgement.saved,
+            days=judgement.days,
+            overload=judgement.overload,
+            overload_with=judgement.overload_with,
+        ),
+        accuracy=AccuracyReport(
+            minutes=accuracy.minutes, within=accuracy.within, above=accuracy.above, below=accuracy.below
+        ),
+        hours=hours_of(live, history),
+    )
+
+
+def hours_of(live: LiveForecast, history: MinuteSeries) -> tuple[HourReport, ...]:
+    """Return the next 24 hours; none without a model. Takes some hundredths of a second."""
+    if live.model is None:
+        return ()
+    next_day = import_module("adapter.forecasts.preview").next_day
+    return tuple(
+        HourReport(
+            start=datetime.fromtimestamp(hour.start, live.options.zone),
+            days=tuple(map(_known, hour.days)),
+            usual=_known(hour.usual),
+            expected=_known(hour.expected),
+        )
+        for hour in next_day(live.model, history)
+    )
+
+
+def _query_of(source: Source, of: str, values: list[str], selection: Selection) -> tuple[MetricQuery, bool]:
+    """Return the request that an example is of, and whether it is for all pods of their workloads."""
+    if not isinstance(source, CustomSource):
+        return ExternalQuery(source, of, selection.metric_selector), False
+    namespace = of.partition("/")[0] if source.info.namespaced else ""
+    names = [value.rpartition("/")[2] for value in values]
+    return ObjectsQuery(source, namespace, names, False, selection.metric_selector), source.info.resource == _PODS
+
+
+def _of(query: MetricQuery, of_pods: bool) -> str:
+    if isinstance(query, ExternalQuery):
+        name = str(query.selector)
+    else:
+        name = f"pods like {query.names[0]}" if of_pods else query.names[0]
+    return str(ForecastKey("", query.source.metric, query.namespace, name))
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
