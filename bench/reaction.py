@@ -19,7 +19,6 @@ import asyncio
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -50,7 +49,6 @@ _KCM: Final = "kube-controller-manager"
 _START_SECONDS: Final = 120.0
 _SETTLED_SYNCS: Final = 2
 _SYNC: Final = 15.0
-_EAGER: Final = "--eager"
 # The range of rates is that of so many scrapes.
 _SCRAPES: Final = {5: 3}
 _USUAL_SCRAPES: Final = 4
@@ -74,7 +72,7 @@ SETUPS: Final = (
     Setup(
         name="milliscale, tuned",
         adapter_flags=("--metrics-freshness=1s",),
-        controller_flags=("--horizontal-pod-autoscaler-sync-period=1s", _EAGER),
+        controller_flags=("--horizontal-pod-autoscaler-sync-period=1s", "--eager=true"),
     ),
 )
 
@@ -280,8 +278,6 @@ class _Bench:
             await apply(self._cluster.client, manifests.registration(port=port))
             await self._until_served(adapter, example)
             flags = [*self._controller_flags, *setup.controller_flags]
-            if _EAGER in flags and not await asyncio.to_thread(_has_eager):
-                flags.remove(_EAGER)
             controller = _controller(setup, kubeconfig, folder, flags)
             log = folder / "controller.log"
             async with await ChildProcess.start("controller", controller, log=log, directory=_ROOT) as child:
@@ -301,11 +297,6 @@ class _Bench:
                         return
                 await asyncio.sleep(0.5)
         raise click.ClickException("\n".join(adapter.last_lines()))
-
-
-def _has_eager() -> bool:
-    command = [sys.executable, "-m", "autoscaler", "run", "--help"]
-    return _EAGER in subprocess.run(command, check=True, capture_output=True, text=True, cwd=_ROOT).stdout
 
 
 def _setups(names: Sequence[str]) -> list[Setup]:
