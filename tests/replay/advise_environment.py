@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import http.server
 import json
 import math
 import re
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +16,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from replay.load import Load
 from replay.simulation import Settings, simulate
+from tests.adapter.upstream.aws_services import ReceivedRequest
 from tests.replay.builders import hpa_document, make_hpa, pods_metric, series_of
+from tests.replay.threaded_server import Response, threaded_server
 
 END = 1_780_272_000  # 2026-06-01T00:00:00Z
 DAY = 86_400
@@ -132,40 +132,22 @@ def running(
             )
         return None
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def respond(request: ReceivedRequest) -> Response:
+        parts = urlsplit(request.target)
+        parameters = {key: found[0] for key, found in parse_qs(f"{parts.query}&{request.body.decode()}").items()}
+        if parts.path.startswith("/api/v1/"):
+            broken = "broken" in parameters.get("query", "")
+            error: object = {"status": "error", "errorType": "bad_data", "error": "no such function \x1b[31m"}
+            status, document = 400, error
+            if not broken:
+                status, document = 200, {"status": "success", "data": prometheus(parts.path, parameters)}
+        else:
+            found = kubernetes(parts.path)
+            status = 404 if found is None else 200
+            document = {"kind": "Status", "code": 404, "reason": "NotFound"} if found is None else found
+        return status, {"Content-Type": "application/json"}, json.dumps(document).encode()
 
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            form = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-            parameters = {key: found[0] for key, found in parse_qs(f"{parts.query}&{form}").items()}
-            if parts.path.startswith("/api/v1/"):
-                broken = "broken" in parameters.get("query", "")
-                error: object = {"status": "error", "errorType": "bad_data", "error": "no such function \x1b[31m"}
-                status, document = 400, error
-                if not broken:
-                    status, document = 200, {"status": "success", "data": prometheus(parts.path, parameters)}
-            else:
-                found = kubernetes(parts.path)
-                status = 404 if found is None else 200
-                document = {"kind": "Status", "code": 404, "reason": "NotFound"} if found is None else found
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_GET  # noqa: N815
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with threaded_server(respond) as url:
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(
             json.dumps(
@@ -177,8 +159,4 @@ def running(
                 }
             )
         )
-        try:
-            yield url, kubeconfig
-        finally:
-            server.shutdown()
-            thread.join()
+        yield url, kubeconfig

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.server
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,8 @@ import yaml
 from adapter.prometheus import PrometheusOptions
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from replay.prometheus.source import PrometheusSettings
+from tests.adapter.upstream.aws_services import ReceivedRequest
+from tests.replay.threaded_server import Response, threaded_server
 
 START = 1_767_571_200  # 2026-01-05T00:00:00Z
 SCRAPE = 15
@@ -166,31 +166,11 @@ def stub_server(
 ) -> Iterator[str]:
     """Serve what `respond` returns for "METHOD PATH": status, content type, body; yield the URL."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            headers(dict(self.headers.items()))
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            status, content_type, body = respond(f"{self.command} {self.path}")
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            if 300 <= status < 400:
-                self.send_header("Location", "https://login.example/")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def responded(request: ReceivedRequest) -> Response:
+        headers(dict(request.headers))
+        status, content_type, body = respond(f"{request.method} {request.target}")
+        moved = {"Location": "https://login.example/"} if 300 <= status < 400 else {}
+        return status, {"Content-Type": content_type, **moved}, body
 
-        do_POST = do_GET  # noqa: N815
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http{'s' if tls is not None else ''}://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with threaded_server(responded, tls=tls) as url:
+        yield url

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,66 +12,41 @@ from adapter.prometheus import DEFAULT_DESTINATION, PrometheusOptions
 from adapter.upstream import Auth, OAuth2Auth, SigV4Auth
 from replay.prometheus.client import RangeClient
 from tests.adapter.upstream.aws_services import Key, ReceivedRequest, RefusedError, SignatureVerifier
+from tests.replay.threaded_server import Response, threaded_server
 
 MATRIX = b'{"status": "success", "data": {"resultType": "matrix", "result": []}}'
 QUERY = 'sum(rate(a{b=~"c d|e+f"}[5m]))'
 
 
-class Server(ThreadingHTTPServer):
+class Server:
     """Prometheus, a token URL and a proxy for http in one: it accepts a signature, or the newest token."""
 
+    url = ""
+
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
         self.verifier = SignatureVerifier("eu-west-1", "aps", {"AKID": Key("secret")})
         self.lines: list[str] = []
         self.tokens = 0
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.lines.append(f"{self.command} {self.path}")
-        if self.path == "/token":
-            self.server.tokens += 1
-            self.respond(200, b'{"access_token": "token-%d"}' % self.server.tokens)
-            return
-        received = ReceivedRequest(self.command, self.path, list(self.headers.items()), body)
+    def respond(self, request: ReceivedRequest) -> Response:
+        self.lines.append(f"{request.method} {request.target}")
+        if request.target == "/token":
+            self.tokens += 1
+            return 200, {}, b'{"access_token": "token-%d"}' % self.tokens
+        authorization = dict(request.headers)["Authorization"]
         try:
-            if self.headers["Authorization"] != f"Bearer token-{self.server.tokens}":
-                self.server.verifier.verify(received)
+            if authorization != f"Bearer token-{self.tokens}":
+                self.verifier.verify(request)
         except RefusedError as error:
-            self.respond(403 if "AWS4" in self.headers["Authorization"] else 401, str(error).encode())
-        else:
-            self.respond(200, MATRIX)
-
-    do_POST = do_GET  # noqa: N815
-
-    def respond(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
+            return 403 if "AWS4" in authorization else 401, {}, str(error).encode()
+        return 200, {}, MATRIX
 
 
 @contextmanager
 def running() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    server = Server()
+    with threaded_server(server.respond) as server.url:
+        yield server
 
 
 @pytest.fixture(autouse=True)
