@@ -99,7 +99,9 @@ async def _hpas(client: KubeClient, api: HPAApi, namespace: str) -> list[dict[st
     except StatusError as error:
         if error.code == _NOT_FOUND and not api.built_in:
             return []
-        raise ReplayError(f"HPAs cannot be listed: {error}; give --kubeconfig of a user who may list them") from error
+        raise ReplayError(
+            f"HPAs cannot be listed: {client.describe(error)}; give --kubeconfig of a user who may list them"
+        ) from error
     except KubeError as error:
         raise ReplayError(f"HPAs cannot be listed: {error}; check --kubeconfig and --context") from error
     return [{**item, "apiVersion": api.api_version, "kind": KIND} for item in found.items]
@@ -112,7 +114,7 @@ async def _hpa(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:
             return {**await client.get(api.path(namespace, name)), "apiVersion": api.api_version}
         except StatusError as error:
             if error.code != _NOT_FOUND:
-                refused = refused or str(error)
+                refused = refused or client.describe(error)
         except KubeError as error:
             raise ReplayError(f"HPA {namespace}/{name}: {error}; check --kubeconfig and --context") from error
     raise ReplayError(

@@ -33,7 +33,7 @@ from replay.flags import HPAReference, InputFlags, LoadFlags, Moment, hpa_option
 from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
 from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
-from replay.output.comparison import Comparison, compare, counter_notes
+from replay.output.comparison import Comparison, compare, notes
 from replay.output.documents import CSVDocument, Document, JSONDocument
 from replay.output.names import named
 from replay.output.table import print_table
@@ -108,7 +108,7 @@ def replay(
         if document is None:
             print_table(comparison, sys.stdout)
         else:
-            for note in counter_notes(comparison.load):
+            for note in notes(comparison):
                 click.echo(f"note: {printable(note)}", err=True)
         if html is not None:
             write_html(comparison, html)

@@ -80,8 +80,8 @@ def _quantity_of(text: str) -> tuple[str, Quantity]:
     name, _, number = text.rpartition("=")
     try:
         quantity = Quantity.parse(number)
-    except QuantityError as error:
-        raise ValueError(f"{number!r} is not a quantity such as 500m or 2Gi: {error}") from None
+    except QuantityError:
+        raise ValueError(f"{number!r} is not a quantity such as 500m or 2Gi") from None
     if quantity.sign <= 0:
         raise ValueError(f"{number} must be greater than 0")
     return name, quantity

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
-from promql_parser import Expr, MatchOp, VectorSelector
+from promql_parser import AggregateExpr, Expr, MatchOp, ParenExpr, VectorSelector
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
 from adapter.diagnosis.report import Finding, error, warning
@@ -26,9 +26,13 @@ from kube.api.mapping import GroupResource
 _NAME = "x"
 _SERIES = "series"
 _MAX_LABELS = 4
+_SAME_KIND = frozenset({"sum", "avg", "min", "max", "topk", "bottomk", "quantile"})
 _NAMESPACE_WORDS = frozenset({"namespace", "namespaces"})
 # Errors of PromQL's parser about an open or a superfluous parenthesis, brace or quote, which no other language allows.
-_UNBALANCED = re.compile(r"^unclosed|^unexpected right|does not end|inside (braces|brackets): '\)'")
+_UNBALANCED = re.compile(
+    r"^unclosed|^unexpected right|does not end|inside (braces|brackets): '\)'|^unexpected end of input inside"
+)
+_NO_RANGE = re.compile(r"^expected type matrix in call to function '(\w+)'")
 # The delimiters of Helm and most other templates.
 _OTHER_DELIMITERS = re.compile(rf"\{{\{{-?\s*\.(?:{'|'.join(QUERY_FIELDS)})\b[^}}]*\}}\}}")
 
@@ -58,6 +62,7 @@ def lint_custom_query(rule: Rule, *, series: str = "") -> Iterator[Finding]:
         trees[label] = tree
     yield from _lint_results(path, rule, namespace_label, trees)
     yield from _lint_nan(path, rule, trees.values())
+    yield from _lint_counter(path, list(trees.values())[:1])
 
 
 def lint_external_query(rule: Rule, *, series: str = "") -> Iterator[Finding]:
@@ -70,6 +75,7 @@ def lint_external_query(rule: Rule, *, series: str = "") -> Iterator[Finding]:
     tree = yield from _parse(path, render, rule.query)
     if tree is not None:
         yield from _lint_nan(path, rule, [tree])
+        yield from _lint_counter(path, [tree])
 
 
 def lint_short_query(rule: QueryRule) -> Iterator[Finding]:
@@ -81,9 +87,12 @@ def lint_short_query(rule: QueryRule) -> Iterator[Finding]:
     labels = result_labels(tree)
     for label, what in ((rule.resource_label, "objects' names"), (rule.namespace_label, "objects' namespace")):
         if label and not labels.can_have(label):
-            yield error("no-object-label", path, f"{_lacks(tree, labels)} `{label}`, the label with the {what}")
+            wanted = ", ".join(filter(None, (rule.namespace_label, rule.resource_label)))
+            lacks = f"{_lacks(tree, labels)} `{label}`, the label with the {what}"
+            yield error("no-object-label", path, f"{lacks}; aggregate with by ({wanted})")
             break
     yield from _lint_nan(path, rule, [tree])
+    yield from _lint_counter(path, [tree])
 
 
 def lint_resource_queries(rules: ResourceRules) -> Iterator[Finding]:
@@ -116,6 +125,9 @@ def _parse(
         if _UNBALANCED.search(str(failure)):
             yield error("unbalanced", path, on_one_line(f"this is no query: {failure}"))
             return None
+        if no_range := _NO_RANGE.match(str(failure)):
+            # MetricsQL chooses a range itself.
+            failure = PromqlError(f"{failure}; write a range, such as {no_range[1]}(...[2m])")
         message = f"this is no PromQL, unless the server has a language of its own, such as MetricsQL: {failure}"
         yield warning("not-promql", path, on_one_line(message))
         return None
@@ -169,6 +181,22 @@ def _lint_nan(path: str, rule: AnyRule, trees: Iterable[Expr]) -> Iterator[Findi
             "a division by zero or a quantile of nothing is NaN, which counts as zero, and so scales down to the"
             " minimum; set `nan: missing`, `nan: error` or `nan: zero`",
         )
+
+
+def _lint_counter(path: str, trees: Iterable[Expr]) -> Iterator[Finding]:
+    """Yield a finding if a result is a counter: on a value that only grows, an HPA scales up to the maximum."""
+    for tree in trees:
+        while isinstance(tree, ParenExpr) or (isinstance(tree, AggregateExpr) and str(tree.op) in _SAME_KIND):
+            tree = tree.expr
+        name = _name_of(tree) if isinstance(tree, VectorSelector) else ""
+        if name.endswith("_total"):
+            message = f"{name} is a counter, which only grows, and so do the replicas: take its rate"
+            yield warning("counter", path, f"{message}, such as rate({name}[2m])")
+
+
+def _name_of(selector: VectorSelector) -> str:
+    named = [one.value for one in selector.matchers.matchers if one.name == "__name__" and one.op == MatchOp.Equal]
+    return selector.name or next(iter(named), "")
 
 
 def _labels(rule: Rule) -> Sequence[str]:

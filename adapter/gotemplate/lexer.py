@@ -109,8 +109,11 @@ def _tokens(source: str, left: int, at: int) -> tuple[list[Token], int, bool]:
     while at < len(source):
         found = _TOKEN.match(source, at)
         if found is None:
+            end, another = source.find(">>", at), source.find("<<", at)
+            if end < 0 or 0 <= another < end:
+                raise Action(source[left : another if another >= 0 else None], []).error("there is no >> for it")
             why = f"there is no such string, number or sign as {source[at : at + _SHOWN].splitlines()[0]}"
-            raise Action(source[left : source.find(">>", at) + 2 or None], []).error(why)
+            raise Action(source[left : end + 2], []).error(why)
         at = found.end()
         if found.lastgroup == "right":
             return tokens, at, found[0] != ">>"

@@ -26,7 +26,7 @@ from adapter.rules import AnyRule, Policy, QueryRule, Rule
 from adapter.rules.naming import NAMESPACES
 from kube.api.client import KubeError
 from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
-from kube.api.status import StatusError, internal_error, not_found, service_unavailable
+from kube.api.status import StatusError, not_found, service_unavailable
 
 _PODS = GroupResource("", "pods")
 
@@ -162,8 +162,7 @@ class CustomMetrics:
         """Return the objects' values; of several values of one object, the first in the order of labels."""
         rule, samples = query.source.rule, by_name(query.source, query.namespace, result)
         if samples is None:
-            self._queries.warn_once(rule, "the query must make a vector, with a value for each object")
-            raise internal_error("unable to fetch metrics")
+            raise self._queries.failure(rule, "the query must make a vector, with a value for each object")
         if any(isinstance(sample, list) for sample in samples.values()):
             self._queries.warn_once(
                 rule,

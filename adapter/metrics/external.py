@@ -29,7 +29,7 @@ from adapter.rules import AnyRule, Policy, Rule, ScheduleRule
 from adapter.rules.schedule_spec import Activation
 from kube.aio.pace import Pace
 from kube.aio.single_flight import SingleFlight
-from kube.api.status import StatusError, internal_error, not_found, service_unavailable
+from kube.api.status import StatusError, not_found, service_unavailable
 
 
 class ExternalMetrics:
@@ -85,11 +85,10 @@ class ExternalMetrics:
         if isinstance(rule, ScheduleRule):
             return await self._scheduled(rule, request)
         if isinstance(rule, Rule) and rule.resources.namespaced and not source.namespace_label:
-            self._queries.warn_once(
+            raise self._queries.failure(
                 rule,
                 "no label maps to namespaces: add one to resources.overrides, or set resources.namespaced to false",
             )
-            raise internal_error("unable to fetch metrics")
         query = ExternalQuery(source, request.namespace, request.selector)
         try:
             values = await self._queried(query, request.deadline)
@@ -98,8 +97,7 @@ class ExternalMetrics:
             if source.is_forecast and values and self._forecasts is not None:
                 values = self._forecasts.apply(query, values, of=str(request.selector))
         except QueryError as error:
-            self._queries.warn_once(rule, str(error))
-            raise internal_error("unable to fetch metrics") from error
+            raise self._queries.failure(rule, str(error)) from error
         return values
 
     async def _queried(self, query: ExternalQuery, deadline: Deadline) -> list[ExternalMetricValue]:

@@ -31,7 +31,6 @@ from adapter.rules.naming import ResourceNaming
 from kube.aio.tasks import all_of
 from kube.api import status
 from kube.api.mapping import GroupResource, ResourceInfo
-from kube.api.status import internal_error
 from kube.values.selectors import EVERYTHING, LabelSelector
 
 _PODS = ResourceInfo(group="", version="v1", kind="Pod", plural="pods", singular="pod", namespaced=True)
@@ -195,8 +194,7 @@ class ResourceMetrics:
                 samples, problem = None, str(error)
             if samples is not None:
                 return samples
-        self._queries.warn_once(rule, problem)
-        raise internal_error("unable to fetch metrics")
+        raise self._queries.failure(rule, problem)
 
 
 def resource_sources(rules: ResourceRules) -> list[CustomSource]:

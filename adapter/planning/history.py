@@ -35,8 +35,9 @@ from kube.values.selectors import EVERYTHING, LabelSelector
 STEP_SECONDS: Final = 60
 RANDOM_SUFFIX: Final = "-[bcdfghjklmnpqrstvwxz2456789]{5}"
 """Upstream: names.SimpleNameGenerator, with the alphabet of rand.String."""
-HASH_SUFFIX: Final = "-[456789bcdf]{1,10}"
-"""The decimal digits of a 32-bit hash in that alphabet. Upstream: rand.SafeEncodeString."""
+HASH_SUFFIX: Final = "-[456789bcdf]{6,10}"
+"""The decimal digits of a 32-bit hash in that alphabet. Upstream: rand.SafeEncodeString. One of 40,000 hashes has fewer
+than six digits; the name of another workload that goes on so, as `web-db` does after `web`, mostly has."""
 _SUFFIXES: Final = (f"{HASH_SUFFIX}{RANDOM_SUFFIX}", "-[0-9]+", RANDOM_SUFFIX)
 _MAX_WORKLOADS: Final = 8
 _CHUNK_POINTS: Final = 1440

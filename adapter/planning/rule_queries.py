@@ -138,7 +138,7 @@ class RuleQueries:
         queries = tuple(recently_active_query(text, activation) for text in plan.queries)
         result = await self._execute_plan(query.source.rule, replace(plan, queries=queries), deadline)
         if not isinstance(result, Vector):
-            raise status.internal_error("unable to fetch metrics")
+            raise self.failure(query.source.rule, "the query must make a vector")
         return result
 
     async def _execute_plan(self, rule: AnyRule, plan: Plan, deadline: Deadline) -> Vector | Scalar | None:
@@ -223,6 +223,11 @@ class RuleQueries:
         """Observe the ages of the values in a response, in seconds."""
         self._telemetry.observe_freshness(group, ages)
 
+    def failure(self, rule: AnyRule, problem: str) -> StatusError:
+        """Return the error of a request whose rule is wrong, and log the problem once."""
+        self.warn_once(rule, problem)
+        return status.internal_error(f"unable to fetch metrics: {rule}: {problem}")
+
     def warn_once(self, rule: AnyRule, warning: str) -> None:
         """Log a warning once, and at most a few per rule."""
         if len(self._warned) > _MAX_RULES:
@@ -277,7 +282,8 @@ def _status(rule: AnyRule, error: PrometheusError) -> StatusError:
         case PrometheusTimeout():
             return status.timeout(f"Timeout: Prometheus did not answer in time for {rule}")
         case PrometheusQueryError():
-            return status.internal_error("unable to fetch metrics")
+            why = f": {error}" if rule.namespace else ""  # the team's own query
+            return status.internal_error(f"unable to fetch metrics: the query of {rule} is refused{why}")
         case PrometheusPartialResponse():
             return status.service_unavailable(f"Prometheus could read only a part of the series for {rule}")
         case PrometheusBadResponse():

@@ -61,7 +61,12 @@ class PrometheusConfigError(UpstreamConfigError):
     """The options cannot be used."""
 
 
-_NO_API: Final = "there is no Prometheus API at this address; is a path prefix missing?"
+_HINTS: Final = {
+    401: "the credentials are missing or wrong",
+    403: "the credentials lack a right",
+    404: "there is no Prometheus API at this address; is a path prefix missing?",
+}
+"""Of responses without a text."""
 
 
 class _ErrorObject(msgspec.Struct):
@@ -100,7 +105,7 @@ def refusal(status: int, body: bytes) -> PrometheusError:
         refused = _Refusal()
     if 300 <= status < 400:
         return PrometheusUnavailable(f"Prometheus answered with a redirect, status {status}; give the address itself")
-    text = server_text(refused.text) or (_NO_API if status == 404 else "")
+    text = server_text(refused.text) or _HINTS.get(status, "")
     message = f"Prometheus answered with status {status}" + (f": {text}" if text else "")
     if refused.error_type in ("timeout", "canceled"):
         return PrometheusTimeout(message)

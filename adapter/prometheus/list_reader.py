@@ -20,7 +20,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 def unreadable(why: object) -> PrometheusBadResponse:
     """Return the error for a response that cannot be decoded."""
-    return PrometheusBadResponse(f"Prometheus' response cannot be read: {why}")
+    return PrometheusBadResponse(f"Prometheus' response cannot be read: {why}; is this the address of a Prometheus?")
 
 
 class ListReader(abc.ABC, Generic[T]):

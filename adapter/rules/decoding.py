@@ -15,7 +15,7 @@ from msgspec import structs
 
 from adapter.gotemplate import Template
 from adapter.rules import field_types
-from adapter.rules.goregex import GoRegex
+from adapter.rules.goregex import GoRegex, GoRegexError
 from adapter.rules.model import Merge, Policy
 from adapter.rules.naming import LabelTemplate
 from adapter.rules.strictyaml import RulesError
@@ -84,9 +84,16 @@ def _query_template(text: str) -> Template:
     return Template(text, fields=field_types.QUERY_FIELDS)
 
 
+def _regex(text: str) -> GoRegex:
+    try:
+        return GoRegex(text)
+    except GoRegexError as error:
+        raise ValueError(f"{text!r} is not a regular expression: {str(error).removesuffix(f': {text}')}") from error
+
+
 # Types that msgspec cannot decode: the type in YAML, and the parser. msgspec adds the path to its ValueError.
 _PARSERS: Mapping[type, tuple[type, Callable[[Any], object]]] = {
-    GoRegex: (str, GoRegex),
+    GoRegex: (str, _regex),
     LabelTemplate: (str, LabelTemplate),
     Path: (str, Path),
     Template: (str, _query_template),

@@ -8,6 +8,7 @@ ClusterMetricRules in a manifest are rules, too; they can name servers of a rule
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -78,7 +79,10 @@ def manifest_rules(text: str, *, source: str, directory: Path | None = None) -> 
     if not found:
         names = [_name(one) for one in documents[:_SHOWN_OBJECTS]]
         more = ", ..." if len(documents) > _SHOWN_OBJECTS else ""
-        raise RulesError(f"{source}: there are no rules in it, but {', '.join(names)}{more}")
+        kinds = [str(one.get("kind")) for one in documents if isinstance(one, dict)]
+        close = [each for kind in kinds for each in difflib.get_close_matches(kind, (METRIC_RULE, CLUSTER_METRIC_RULE))]
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise RulesError(f"{source}: there are no rules in it, but {', '.join(names)}{more}{hint}")
     return found
 
 

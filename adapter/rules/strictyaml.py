@@ -19,6 +19,7 @@ _MAX_NODES = 50_000
 _MAX_DEPTH = 30
 # Without libyaml, tabs after a value or before a comment are errors.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_OPEN_QUOTE = ("while scanning a quoted scalar", "found unexpected end of stream")
 _TAG = "tag:yaml.org,2002:"
 _SCALAR_TAGS = frozenset(f"{_TAG}{kind}" for kind in ("str", "int", "float", "bool", "timestamp", "value"))
 
@@ -40,11 +41,14 @@ def parse(text: str, *, source: str) -> list[Tree]:
         reader = _Reader()
         roots = [reader.read(root, depth=1) for root in yaml.compose_all(text, Loader=_Loader) if root is not None]
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        is_quote = (error.context, error.problem) == _OPEN_QUOTE
+        mark = error.context_mark if is_quote else error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         what = ", ".join(filter(None, (error.context, error.problem))) or "this is not YAML"
         if mark and text[mark.index : mark.index + 1] == "\t":
             what = "a tab, which YAML does not take as indentation: write spaces"
+        if is_quote:
+            what = "the quote that begins here does not end"
         raise RulesError(f"{source}: {where}{what}") from error
     except (yaml.YAMLError, UnicodeError) as error:
         raise RulesError(f"{source}: this is not YAML: {' '.join(str(error).split())}") from error

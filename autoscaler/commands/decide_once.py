@@ -79,8 +79,8 @@ async def decide_once(
     """
     reading = ThrottledClient(client, TokenBucket(qps=_QPS, burst=_BURST), may_write=lambda: False)
     mapper = RestMapper(client)
-    served = [api for api in apis if await _is_served(mapper, api)]
-    hpa = await _find(reading, namespace, name, served, scale_to_zero=config.scale_to_zero)
+    served = [api for api in apis if await _is_served(client, mapper, api)]
+    hpa = await _find(client, namespace, name, served, scale_to_zero=config.scale_to_zero)
     controllers = await _controllers(client, hpa)
     observer = Observer(
         scales=ScaleClient(reading, mapper),
@@ -103,7 +103,7 @@ async def decide_once(
     return with_sentence(build_record(decision, mode=_MODE)), notes
 
 
-async def _is_served(mapper: RestMapper, api: HPAApi) -> bool:
+async def _is_served(client: KubeClient, mapper: RestMapper, api: HPAApi) -> bool:
     """True if the cluster serves this API. Checked first, because requests for unknown APIs may be forbidden."""
     if api.built_in:
         return True
@@ -112,20 +112,18 @@ async def _is_served(mapper: RestMapper, api: HPAApi) -> bool:
     except NoMatchError:
         return False
     except (StatusError, KubeError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(client.describe(error)) from error
     return True
 
 
-async def _find(
-    client: ThrottledClient, namespace: str, name: str, apis: Iterable[HPAApi], *, scale_to_zero: bool
-) -> HPA:
-    refused: list[str] = []
+async def _find(client: KubeClient, namespace: str, name: str, apis: Iterable[HPAApi], *, scale_to_zero: bool) -> HPA:
+    refused: dict[HPAApi, str] = {}
     for api in apis:
         try:
             raw = await client.get(api.path(namespace, name))
         except StatusError as error:
             if error.code != _NOT_FOUND:
-                refused.append(str(error))
+                refused[api] = client.describe(error)
             continue
         except KubeError as error:
             raise click.ClickException(str(error)) from error
@@ -135,7 +133,13 @@ async def _find(
         if hpa.problem:
             raise click.ClickException(f"{hpa.key} is not reconciled, because its spec is invalid: {hpa.problem}")
         return hpa
-    raise click.ClickException("; ".join(refused) or f"there is no HorizontalPodAutoscaler {namespace}/{name}")
+    # Those of another API may be forbidden; a user who has none there should read that the HPA does not exist.
+    if refused and (any(api.built_in for api in refused) or not any(api.built_in for api in apis)):
+        raise click.ClickException("; ".join(dict.fromkeys(refused.values())))
+    unread = "".join(f" ({api.group} may not be read)" for api in refused)
+    raise click.ClickException(
+        f"there is no HorizontalPodAutoscaler {namespace}/{name}{unread}; kubectl get hpa -A lists those that are there"
+    )
 
 
 async def _controllers(client: KubeClient, hpa: HPA) -> Mapping[str, str] | None:
@@ -146,15 +150,19 @@ async def _controllers(client: KubeClient, hpa: HPA) -> Mapping[str, str] | None
     try:
         listed = await list_objects(client, path, parse_owned)
     except (StatusError, KubeError, ParseError) as error:
-        raise click.ClickException(f"the ReplicaSets cannot be listed: {error}") from error
+        raise click.ClickException(f"the ReplicaSets cannot be listed: {_text(client, error)}") from error
     return {each.uid: each.owner.uid if each.owner else "" for each in listed.items}
+
+
+def _text(client: KubeClient, error: StatusError | KubeError | ParseError) -> str:
+    return str(error) if isinstance(error, ParseError) else client.describe(error)
 
 
 async def _pods(client: KubeClient, namespace: str) -> PodIndex:
     try:
         listed = await list_objects(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", track_pod)
     except (StatusError, KubeError, ParseError) as error:
-        raise click.ClickException(f"the pods cannot be listed: {error}") from error
+        raise click.ClickException(f"the pods cannot be listed: {_text(client, error)}") from error
     pods = PodIndex()
     for pod in listed.items:
         pods.apply((pod.namespace, pod.name), None, pod)

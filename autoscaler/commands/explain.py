@@ -30,7 +30,7 @@ from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import VERSION, DecisionRecord
 from kube.api.client import KubeClient, KubeConfigError
 from kube.api.config import default_kubeconfig
-from kube.process.flags import NAMESPACED_NAME, kubeconfig_options
+from kube.process.flags import NAMESPACED_NAME, Parsed, kubeconfig_options
 from kube.process.runtime import run
 
 _T = TypeVar("_T")
@@ -47,8 +47,14 @@ class _Output(click.Choice[str]):
         return super().convert(value.removeprefix("="), param, ctx)
 
 
+def _hpa_name(text: str) -> tuple[str, str]:
+    """Parse NAMESPACE/NAME, or NAME with an empty namespace."""
+    namespaced: tuple[str, str] = NAMESPACED_NAME.convert(text, None, None) if "/" in text else ("", text)
+    return namespaced
+
+
 @click.command()
-@click.argument("hpa", type=NAMESPACED_NAME, metavar="NAMESPACE/NAME")
+@click.argument("hpa", type=Parsed("name", _hpa_name), metavar="[NAMESPACE/]NAME")
 @click.option(
     "--server",
     type=SERVER_URL,
@@ -92,10 +98,13 @@ def explain(
 ) -> None:
     """Show why an HPA was scaled, or was not, with the numbers behind the decision.
 
-    Without --server, give the --horizontal-pod-autoscaler-* flags and --feature-gates of the running autoscaler.
+    The namespace is that of the kubeconfig's context, unless it is given. Without --server, give the
+    --horizontal-pod-autoscaler-* flags and --feature-gates of the running autoscaler.
     """
     hints: list[str] = []
     if server is not None:
+        if not hpa[0]:
+            raise click.UsageError(f"with --server, give NAMESPACE/{hpa[1]}")
         page = _fetch(server, hpa, last=last, api=api)
         if kubeconfig is not None:
             with contextlib.suppress(KubeConfigError):  # the decisions are what was asked for
@@ -137,7 +146,7 @@ def _compute(
     async def compute(client: KubeClient) -> tuple[DecisionRecord, list[str], list[str]]:
         record, notes = await decide_once(
             client,
-            namespace=namespace,
+            namespace=namespace or client.namespace,
             name=name,
             config=config,
             apis=HPA_APIS if api is None else (_APIS[api],),
@@ -151,7 +160,7 @@ def _compute(
         raise click.ClickException(str(error)) from error
     for note in notes:
         click.echo(f"Note: {note}", err=True)
-    return DecisionsPage(version=VERSION, namespace=namespace, name=name, decisions=[record]), hints
+    return DecisionsPage(version=VERSION, namespace=record.namespace, name=name, decisions=[record]), hints
 
 
 async def _with_client(path: Path | None, context: str | None, work: Callable[[KubeClient], Awaitable[_T]]) -> _T:

@@ -43,6 +43,8 @@ def _feature_gates(text: str) -> dict[str, bool]:
         name, _, enabled = part.partition("=")
         if name not in _FEATURE_GATES:
             raise ValueError(f"unknown feature gate {name!r}; known: {', '.join(_FEATURE_GATES)}")
+        if not enabled:
+            raise ValueError(f"{name} has no value, and is neither true nor false: write {name}=true")
         gates[name] = parse_bool(enabled)
     return gates
 

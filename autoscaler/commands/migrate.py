@@ -51,11 +51,14 @@ def migrate(
         path = kubeconfig or default_kubeconfig()
         async with await KubeClient.connect(path, context=context, user_agent="milliscale-migrate") as client:
             where = "" if all_namespaces else namespace
-            return await _list(client, source, where), await _list(client, target, where)
+            try:
+                return await _list(client, source, where), await _list(client, target, where)
+            except (KubeError, StatusError) as error:
+                raise click.ClickException(client.describe(error)) from error
 
     try:
         hpas, existing = run(read())
-    except (KubeConfigError, KubeError, StatusError) as error:
+    except KubeConfigError as error:
         raise click.ClickException(str(error)) from error
     if hpas is None:
         raise click.ClickException(f"this cluster does not serve {source.api_version}")

@@ -73,7 +73,7 @@ def debug_page(
     async def decisions(namespace: str, name: str, query: Query) -> web.Response:
         page = await log.page(namespace, name, last=_last(query))
         if page is None:
-            why = "an invalid HPA has none, and an autoscaler that is not leader, or has another shard, has none"
+            why = "the HPA does not exist or is invalid, or this autoscaler is not leader, or has another shard"
             return _problem(404, f"there are no decisions on {namespace}/{name} here: {why}")
         return _json(page)
 

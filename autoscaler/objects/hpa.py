@@ -10,6 +10,7 @@ its conditions report; other HPAs are not affected.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -30,7 +31,7 @@ from autoscaler.core.model import (
     Status,
 )
 from kube.api.objects import ParseError, intern, object_name, time_ms
-from kube.values.quantity import CanonicalQuantity, canonical_quantity
+from kube.values.quantity import CanonicalQuantity, QuantityError, canonical_quantity
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -44,6 +45,17 @@ _MAX_DEPTH: Final = 16  # HPAs are nested less deeply
 _MAX_METRICS: Final = 100
 _MAX_POLICIES: Final = 100
 _MAX_SPEC_BYTES: Final = 64 * 1024
+_SHOWN: Final = 40
+"""Characters of a text in an error."""
+_TYPE: Final = re.compile(r"`(\w+)(?: \| null)?`")
+_WORDS: Final = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "a mapping",
+    "str": "text",
+}
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", kw_only=True):
@@ -139,14 +151,22 @@ def _decode(raw: object, form: type[_T]) -> _T:
             return msgspec.convert(_without_nulls(raw), form, dec_hook=_decode_quantity)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
-        raise ParseError(f"{path.strip('.`') or KIND}: {problem}") from None
+        raise ParseError(f"{path.strip('.`') or KIND}: {_in_words(problem)}") from None
+
+
+def _in_words(problem: str) -> str:
+    """Return an error of msgspec with the words of YAML: "expected a whole number, got text"."""
+    return _TYPE.sub(lambda found: _WORDS.get(found[1], found[0]), problem.replace("Expected", "expected"))
 
 
 def _decode_quantity(type_: type, value: object) -> CanonicalQuantity:
     """Read a quantity from a JSON string or number; surrounding blanks are allowed."""
     if type_ is not CanonicalQuantity or isinstance(value, bool | Mapping | list):
         raise ValueError(f"Expected a quantity, got `{value!r}`")
-    return canonical_quantity(str(value).strip(" "))
+    try:
+        return canonical_quantity(str(value).strip(" "))
+    except QuantityError:
+        raise ValueError(f"{str(value)[:_SHOWN]!r} is not a quantity such as 100, 0.5, 500m or 2Gi") from None
 
 
 def _without_nulls(value: Any, depth: int = _MAX_DEPTH) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 import yaml
@@ -19,6 +20,9 @@ _MAX_DEPTH: Final = 5
 """Of a behavior: itself, a direction, its policies, one policy."""
 _MAX_INTEGER: Final = 2**31 - 1
 _INTEGER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
+_NUMBER: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
+_SHOWN: Final = 40
+"""Characters of a text in an error."""
 _UNITS: Final = {"cpu": "cores", "memory": "bytes"}
 
 
@@ -130,13 +134,16 @@ def parse_quantity(text: str) -> str:
     """Check a quantity, and return it."""
     try:
         Quantity.parse(text)
-    except QuantityError as error:
-        raise ValueError(f"write a quantity such as 100 or 500m: {error}") from None
+    except QuantityError:
+        raise ValueError(f"write a quantity such as 100 or 500m, not {text[:_SHOWN]!r}") from None
     return text
 
 
 def parse_behavior(text: str) -> dict[str, Any]:
-    """Parse a mapping in YAML. Aliases could stand for more than memory has, and deep texts end the stack."""
+    """Parse a mapping in YAML. Aliases could stand for more than memory has, and deep texts end the stack.
+
+    A tolerance may be 10%, and seconds may be 5m: the result has what Kubernetes takes.
+    """
     depth = 0
     try:
         for event in yaml.parse(text, yaml.CSafeLoader):
@@ -153,7 +160,38 @@ def parse_behavior(text: str) -> dict[str, Any]:
         raise ValueError(f"this is not YAML of a behavior: a value cannot be read: {why}") from None
     if not isinstance(tree, dict | None):
         raise ValueError("write scaleUp or scaleDown with their fields, such as scaleDown: {selectPolicy: Disabled}")
+    for rules in (tree or {}).values():
+        if isinstance(rules, dict):
+            policies = rules.get("policies")
+            for part in (rules, *(policies if isinstance(policies, list) else ())):
+                if isinstance(part, dict):
+                    _rewrite(part)
     return tree or {}
+
+
+def _rewrite(rules: dict[str, Any]) -> None:
+    """Replace a percentage and durations in scaling rules, or in one of their policies."""
+    for key, parse in (
+        ("tolerance", _parse_tolerance),
+        ("stabilizationWindowSeconds", parse_seconds),
+        ("periodSeconds", parse_seconds),
+    ):
+        if isinstance(text := rules.get(key), str):
+            try:
+                rules[key] = parse(text.strip())
+            except ValueError as error:
+                raise ValueError(f"{key}: {error}") from None
+
+
+def _parse_tolerance(text: str) -> str:
+    """Parse a quantity such as 0.1, or a percentage."""
+    number, percent, rest = text.partition("%")
+    if percent and not rest and _NUMBER.fullmatch(number.strip()):
+        return str(Decimal(number.strip()) / 100)
+    try:
+        return parse_quantity(text)
+    except ValueError:
+        raise ValueError(f"write a number such as 0.1, or 10%, not {text[:_SHOWN]!r}") from None
 
 
 def parse_startup(text: str) -> float:

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +128,8 @@ class KubeClient:
 
     Attributes:
         host: the API server's host and port.
+        identity: whose credentials it sends, in words.
+        namespace: of the kubeconfig's context, or of the pod.
         retries: retries requests; its counts are for metrics.
         settings: see ClientSettings.
         bookmark_seconds: how often the API server sends a bookmark to a watch.
@@ -141,6 +145,8 @@ class KubeClient:
         retries: Retries,
     ) -> None:
         self.host = str(urlsplit(config.configuration.host).netloc)
+        self.identity = config.identity
+        self.namespace = config.namespace
         self.retries = retries
         self.settings = settings
         self.bookmark_seconds = bookmark_seconds
@@ -198,6 +204,14 @@ class KubeClient:
     async def close(self) -> None:
         """Close every connection."""
         await self._session.close()
+
+    def describe(self, error: StatusError | KubeError) -> str:
+        """Return an error of this client for the user of a command, with what to change."""
+        if isinstance(error, StatusError) and error.code == 401:
+            return f"the API server {self.host} refuses the credentials of {self.identity}: {error}; log in again"
+        if isinstance(error, KubeUnreachable):
+            return f"{error}; check --kubeconfig and --context"
+        return str(error)
 
     @property
     def silence_seconds(self) -> float:
@@ -432,12 +446,26 @@ def _as_unreachable(content: bytes | bytearray = b"") -> Iterator[None]:
             message = f"the API server's response is too large to be read in time: {len(content)} bytes were"
             raise ResponseTooLarge(message, bytes(content[:_START_BYTES])) from error
         raise KubeUnreachable("the API server did not respond in time") from error
+    except aiohttp.ClientConnectorError as error:
+        raise KubeUnreachable(f"the API server cannot be reached: {_connect_text(error)}") from error
     except (aiohttp.ClientError, OSError, RestConfigError) as error:
         raise KubeUnreachable(f"the API server cannot be reached: {str(error) or type(error).__name__}") from error
     except (StatusError, KubeError):
         raise
     except Exception as error:  # aiohttp's errors of malformed responses have no common class
         raise KubeUnreachable(f"the API server's response cannot be read: {error}") from error
+
+
+def _connect_text(error: aiohttp.ClientConnectorError) -> str:
+    """Return an error of a new connection, without aiohttp's settings: `10.0.0.1:6443: Connection refused`."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        refused = error.certificate_error
+        why = f"its certificate cannot be verified: {getattr(refused, 'verify_message', refused)}"
+    elif (cause := error.os_error).errno and cause.errno > 0 and not isinstance(cause, ssl.SSLError):
+        why = os.strerror(cause.errno)  # asyncio's own text repeats the address
+    else:
+        why = cause.strerror or str(cause) or type(cause).__name__
+    return f"{error.host}:{error.port}: {why}"
 
 
 def _event_error(status: object) -> StatusError:

@@ -13,6 +13,7 @@ import base64
 import gc
 import logging
 import os
+import shutil
 import socket
 import ssl
 import sys
@@ -42,6 +43,7 @@ _KEEPALIVE = {
     "TCP_USER_TIMEOUT": 45_000,
 }
 _RECEIVED_AT_ONCE = 2**17
+_DEFAULT_NAMESPACE = "default"
 _FILES = ("certificate-authority", "client-certificate", "client-key")
 
 
@@ -59,6 +61,10 @@ class RestConfig:
     """The URL of a proxy, from the kubeconfig or the environment."""
     refresh: _Refresh
     """Re-reads credentials that may have changed."""
+    identity: str
+    """Whose credentials these are: `user NAME of kubeconfig FILE`, or `the service account`."""
+    namespace: str
+    """Of the context, or of the pod; "default" if it has none."""
 
     @property
     def tls(self) -> ssl.SSLContext | Literal[True]:
@@ -98,15 +104,16 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
     """
     try:
         with tempfile.TemporaryDirectory() as directory:
-            configuration = await _load(kubeconfig, context, Path(directory))
+            configuration, user, namespace = await _load(kubeconfig, context, Path(directory))
             refresh = _Refresh(kubeconfig, context, configuration)
         proxy = configuration.proxy or await asyncio.to_thread(_environment_proxy, configuration.host)
     except _invalid() as error:
         if kubeconfig is not None:
-            raise RestConfigError(f"kubeconfig {os.fspath(kubeconfig)}: {error}") from error
+            raise RestConfigError(f"kubeconfig {os.fspath(kubeconfig)}: {_text(error)}") from error
         message = f"not running in a pod with a service account ({error}); give --kubeconfig"
         raise RestConfigError(message) from error
-    return RestConfig(configuration, proxy, refresh)
+    whose = "the service account" if kubeconfig is None else f"user {user or 'none'} of kubeconfig {kubeconfig}"
+    return RestConfig(configuration, proxy, refresh, whose, namespace)
 
 
 def client_socket(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -153,6 +160,15 @@ def _invalid() -> tuple[type[Exception], ...]:
     return library.ConfigException, OSError, ValueError, YAMLError, AttributeError, LookupError, TypeError
 
 
+def _text(error: Exception) -> str:
+    """Return an error on one line; of a file, without its number."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if mark := getattr(error, "problem_mark", None):
+        return f"this is not YAML: line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', '')}"
+    return " ".join(str(error).split())
+
+
 class _ServiceAccount:
     """The service account of the pod that this runs in, as the parts of a Configuration that this module uses.
 
@@ -180,18 +196,50 @@ class _ServiceAccount:
         return {"BearerToken": {"key": "authorization", "value": self.api_key["BearerToken"]}}
 
 
-async def _load(path: Path | None, context: str | None, directory: Path) -> Any:
-    """Load a kubeconfig, or without one the service account; `directory` as for _read_kubeconfig."""
+async def _load(path: Path | None, context: str | None, directory: Path) -> tuple[Any, str, str]:
+    """Load a kubeconfig, or without one the service account; `directory` as for _read_kubeconfig.
+
+    Return the configuration, the name of the user, and the namespace.
+    """
     if path is None:
-        return await asyncio.to_thread(_ServiceAccount)
+        return await asyncio.to_thread(_ServiceAccount), "", own_namespace(default=_DEFAULT_NAMESPACE)
     from kubernetes_asyncio.client import Configuration
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
     gc.freeze()  # `kube.process.runtime.run` does the same for earlier imports.
     loaded = Configuration()
     config = await asyncio.to_thread(_read_kubeconfig, path, directory)
+    user, namespace = _check(config, context)
     await KubeConfigLoader(config, context, config_base_path=str(path.parent)).load_and_set(loaded)
-    return loaded
+    return loaded, user, namespace
+
+
+def _check(config: Any, context: str | None) -> tuple[str, str]:
+    """Return user and namespace of the context. kubernetes-asyncio says little of what is missing.
+
+    Raises:
+        ValueError: there is no such context, cluster, user or exec plugin.
+    """
+    if not isinstance(config, dict):
+        raise ValueError("it is no mapping in YAML")  # as for the rest of the file
+    contexts, clusters, users = (
+        {each["name"]: each.get(kind) or {} for each in config.get(f"{kind}s") or ()}
+        for kind in ("context", "cluster", "user")
+    )
+    name = context or config.get("current-context")
+    if not name:
+        raise ValueError("it has no current-context: choose one with kubectl config use-context")
+    if name not in contexts:
+        raise ValueError(f"there is no context {name}, but {', '.join(map(str, contexts)) or 'none'}")
+    cluster, user = contexts[name].get("cluster"), contexts[name].get("user")
+    if cluster not in clusters:
+        raise ValueError(f"there is no cluster {cluster}, which context {name} names")
+    if user and user not in users:
+        raise ValueError(f"there is no user {user}, which context {name} names")
+    plugin = (users.get(user, {}).get("exec") or {}).get("command")
+    if plugin and os.sep not in plugin and shutil.which(plugin) is None:
+        raise ValueError(f"the command {plugin}, which logs in user {user}, is not on PATH: install it")
+    return str(user or ""), str(contexts[name].get("namespace") or _DEFAULT_NAMESPACE)
 
 
 def _read_kubeconfig(path: Path, directory: Path) -> Any:
@@ -271,7 +319,7 @@ class _Refresh:
         self._read_at, self._refused = self._clock(), False
         try:
             with tempfile.TemporaryDirectory() as directory:
-                fresh = await _load(self._path, self._context, Path(directory))
+                fresh, _, _ = await _load(self._path, self._context, Path(directory))
                 files = _tls_files(fresh)
                 if files != self._files:
                     self.tls, self._files = _tls_context(fresh), files

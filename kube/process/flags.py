@@ -107,7 +107,7 @@ class _Finite(click.ParamType[float]):
         try:
             number = float(value)
         except ValueError:
-            self.fail(f"{value!r} is not a number", param, ctx)
+            self.fail(f"{value!r} is not a number such as 0.1", param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
         if number < 0 and not self._negative_allowed:

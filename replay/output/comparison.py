@@ -88,7 +88,7 @@ def compare(
         document.end(replays[-1])
     reality = replay_reality(load, settings)
     found = Comparison(load=load, settings=settings, hpas=list(hpas.values()), replays=replays, reality=reality)
-    document.close(reality, verdict=" ".join(verdicts(found)))
+    document.close(reality, verdict=" ".join(verdicts(found)), notes=notes(found))
     return found
 
 

@@ -35,8 +35,8 @@ class Document:
     def end(self, replayed: Replayed) -> None:
         """End the steps of an HPA."""
 
-    def close(self, reality: Replayed | None, *, verdict: str) -> None:
-        """End the document, with the summary of reality, and the verdict on all."""
+    def close(self, reality: Replayed | None, *, verdict: str, notes: Sequence[str]) -> None:
+        """End the document, with the summary of reality, the verdict on all, and the assumptions."""
 
 
 class _Metric(msgspec.Struct):
@@ -105,9 +105,9 @@ class JSONDocument(Document):
         ]
         self._file.write(f'\n],"summary":{self._text(replayed.summary)},"worst":{self._text(worst)}}}')
 
-    def close(self, reality: Replayed | None, *, verdict: str) -> None:
+    def close(self, reality: Replayed | None, *, verdict: str, notes: Sequence[str]) -> None:
         """End the document."""
-        self._file.write(f'\n],"verdict":{self._text(verdict)}')
+        self._file.write(f'\n],"verdict":{self._text(verdict)},"notes":{self._text(notes)}')
         if reality is not None:
             self._file.write(f',"reality":{{"summary":{self._text(reality.summary)}}}')
         self._file.write("}\n")

@@ -97,7 +97,13 @@ def verdict(tuned: Tuned) -> list[str]:
             what = "overload" if goal.objective is Objective.OVERLOAD else "pods"
             return [f"{none}: the given spec has no {what}, so there is nothing to gain."]
         worth = f"by {LEAST_GAIN:.0%} or more, within the limits"
-        return [f"{none}: none of {tuned.replays - 1} candidates was better {worth}."]
+        found = [f"{none}: none of {tuned.replays - 1} candidates was better {worth}."]
+        if tuned.given_target > tuned.options.max_target:
+            found.append(
+                f"Its target is {tuned.given_target:.3g} % of the capacity, above --max-target, which is "
+                f"{tuned.options.max_target:g}%: no higher one was tried."
+            )
+        return found
     pairs = tuned.pairs()
     effect = changes_of(tuned, total([each for each, _ in pairs]), total([each for _, each in pairs]))
     change, unseen = describe(winner.candidate), tuned.days.count(len(pairs))

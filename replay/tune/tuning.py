@@ -18,7 +18,7 @@ from replay.load import Load, ReplayError
 from replay.simulation import Settings, sync_period_ms
 from replay.tune.days import LEAST_DAYS, Days, days_of
 from replay.tune.evaluation import Figures, Problem, Run, total
-from replay.tune.fields import FIELDS, TARGET, Candidate, Field, other_fields, target_field
+from replay.tune.fields import FIELDS, TARGET, Candidate, Field, other_fields, target_field, target_percents
 from replay.tune.goal import Goal
 from replay.tune.search import Search, Trial, choose
 from replay.tune.specs import candidate_object
@@ -92,6 +92,8 @@ class Tuned:
     """The given one, the winner if there is one, and the given one with other targets."""
     replays: int
     is_interrupted: bool
+    given_target: float = 0.0
+    """The highest target of the given spec, in percent of the capacity; 0 if it has none that can be searched."""
 
     @property
     def given(self) -> TunedSpec:
@@ -227,6 +229,7 @@ def result(
         specs=specs,
         replays=search.replays,
         is_interrupted=is_interrupted,
+        given_target=max(target_percents(file.hpa, problem.load, problem.settings).values(), default=0.0),
     )
 
 

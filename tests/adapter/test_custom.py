@@ -196,15 +196,18 @@ async def test_objects_without_values_make_an_empty_list(env: MetricsEnv) -> Non
     assert await selected(env) == []
 
 
+UNABLE = "Internal error occurred: unable to fetch metrics"
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
         (PrometheusUnavailable("secret.host"), 503, "Prometheus is not available for rules[0] ("),
         (PrometheusBadResponse("secret.host"), 503, "Prometheus sent an unusable response for rules[0] ("),
         (PrometheusTimeout("secret.host"), 504, "Timeout: Prometheus did not answer in time for rules[0] ("),
-        (PrometheusQueryError("secret.host"), 500, "Internal error occurred: unable to fetch metrics"),
-        (PrometheusResultError("secret.host"), 500, "Internal error occurred: unable to fetch metrics"),
-        (Scalar(1.0, 5.0), 500, "Internal error occurred: unable to fetch metrics"),
+        (PrometheusQueryError("secret.host"), 500, f"{UNABLE}: the query of rules[0] ("),
+        (PrometheusResultError("secret.host"), 500, f"{UNABLE}: rules[0] ("),
+        (Scalar(1.0, 5.0), 500, f"{UNABLE}: rules[0] ("),
     ],
 )
 async def test_prometheus_failure_is_reported_without_its_address(

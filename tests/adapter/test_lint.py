@@ -32,7 +32,7 @@ PODS = "{overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}"
 def rule(**changes: str) -> str:
     """Return a good rule with some keys replaced, as YAML."""
     keys = {
-        "seriesQuery": "packets_total",
+        "seriesQuery": "packets_now",
         "resources": "{template: <<.Resource>>}",
         "metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'",
         **changes,
@@ -51,7 +51,7 @@ async def found(text: str, *, knows_cluster: bool = False) -> list[tuple[str, st
     [
         ("sum(up)", ("error", "bad-query")),
         ("1", ("error", "bad-query")),
-        ("conn_open{namespace!=", ("warning", "not-promql")),
+        ("conn_open{namespace!=", ("error", "unbalanced")),
         ('up{pod="a}', ("error", "unbalanced")),
         ("up{pod}", ("warning", "not-promql")),
         ('{__name__=~".*"}', ("warning", "not-promql")),
@@ -85,7 +85,7 @@ async def test_good_rules_have_no_errors(file: str) -> None:
     [
         pytest.param(
             rule(seriesQuery="'conn_open{namespace!='"),
-            ("warning", "not-promql", "rules[0].seriesQuery"),
+            ("error", "unbalanced", "rules[0].seriesQuery"),
             id="a selector that ends early",
         ),
         pytest.param(
@@ -192,7 +192,7 @@ async def test_good_rules_have_no_errors(file: str) -> None:
             id="a short rule whose result lacks the label",
         ),
         pytest.param(
-            rule(name="{matches: ^(.*)_total$, as: $1_per_second}"),
+            rule(name="{matches: ^(.*)_now$, as: $1_per_second}"),
             ("error", "unknown-group", "rules[0].name.as"),
             id="a group with letters stuck to it",
         ),
@@ -243,7 +243,7 @@ async def test_external_rules_require_a_namespace_label(resources: str, findings
 
 
 async def test_findings_are_in_the_order_of_the_file() -> None:
-    last = rule(seriesQuery="bytes_total", metricsQuery="avg_over_time(<<.Series>>[1m])")
+    last = rule(seriesQuery="bytes_now", metricsQuery="avg_over_time(<<.Series>>[1m])")
     assert await found(f"rules:\n{rule()}{rule()}{last}") == [
         ("warning", "overlap", "rules[1]"),
         ("warning", "no-label-matchers", "rules[2].metricsQuery"),
@@ -261,13 +261,13 @@ async def test_unknown_resource_is_an_error_if_the_cluster_is_known() -> None:
     ("second", "code"),
     [
         (rule(), "overlap"),
-        (rule(seriesQuery="'packets_total{pod!=\"\"}'"), "may-overlap"),
+        (rule(seriesQuery="'packets_now{pod!=\"\"}'"), "may-overlap"),
         (rule(seriesQuery="'{__name__=~\"packets_.*\"}'"), "may-overlap"),
         (rule(resources="{overrides: {ns: {resource: namespace}, pod: {resource: pod}}}"), "overlap"),
         (rule(name="{as: other}"), None),
-        (rule(seriesQuery="bytes_total"), None),
-        (rule(seriesQuery="'{__name__=~\"packets_.*\"}'", seriesFilters="[{isNot: _total$}]"), None),
-        ("- {name: packets_total, query: up, resources: {namespace: namespace, pod: pod}}\n", "overlap"),
+        (rule(seriesQuery="bytes_now"), None),
+        (rule(seriesQuery="'{__name__=~\"packets_.*\"}'", seriesFilters="[{isNot: _now$}]"), None),
+        ("- {name: packets_now, query: up, resources: {namespace: namespace, pod: pod}}\n", "overlap"),
     ],
 )
 async def test_overlaps(second: str, code: str | None) -> None:
@@ -293,10 +293,10 @@ async def test_same_series_query_and_naming_overlap_even_if_names_are_unknown() 
 
 
 async def test_every_overlapping_pair_is_reported() -> None:
-    text = f"rules:\n{rule()}{rule(seriesQuery='bytes_total')}{rule()}{rule()}"
+    text = f"rules:\n{rule()}{rule(seriesQuery='bytes_now')}{rule()}{rule()}"
     findings = await lint(parse_rules(text, source="rules.yaml"), builtin_resources(), knows_cluster=False)
     assert [(one.where, one.message) for one in findings] == [
-        (second, f"{first} also makes packets_total; the later one wins")
+        (second, f"{first} also makes packets_now; the later one wins")
         for first, second in (("rules[0]", "rules[2]"), ("rules[0]", "rules[3]"), ("rules[2]", "rules[3]"))
     ]
 
@@ -320,7 +320,7 @@ async def test_overlaps_take_linear_time_in_a_worker_thread(monkeypatch: pytest.
     steps = []
     for count in (50, 100):
         asked.clear()
-        assert await found("rules:\n" + "".join(rule(seriesQuery=f"packets_{n}_total") for n in range(count))) == []
+        assert await found("rules:\n" + "".join(rule(seriesQuery=f"packets_{n}_now") for n in range(count))) == []
         steps.append(len(asked))
     assert steps[1] == 2 * steps[0]
     assert threading.get_ident() not in threads, "a running adapter serves requests meanwhile"

@@ -1,19 +1,16 @@
-"""What the adapter's commands say of usual mistakes: one sentence each, which says what to change."""
+"""What the adapter's commands say once of a mistake that all rules have; tests/mistakes has the others."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
-import pytest
 from aiohttp import web
 from click.testing import CliRunner
 
 from adapter.cli import main
 from tests.adapter.diagnosis_env import CLI_RULES
 from tests.web_servers import served
-
-TAB = "rules:\n\t- seriesQuery: hits_total\n"
 
 
 def said(*arguments: str) -> tuple[int, list[str]]:
@@ -22,36 +19,6 @@ def said(*arguments: str) -> tuple[int, list[str]]:
     assert result.exception is None or isinstance(result.exception, SystemExit)
     lines = [line.strip() for line in result.output.splitlines()]
     return result.exit_code, [line for line in lines if "rror: " in line or line.startswith("--prometheus-url")]
-
-
-@pytest.mark.parametrize(
-    ("rules", "sentence"),
-    [
-        (TAB, "Error: rules.yaml: line 2, column 1: a tab, which YAML does not take as indentation: write spaces"),
-        (
-            CLI_RULES.replace("[5m])) by", "[5m]) by"),
-            "error: metricsQuery: this is no query: unclosed left parenthesis [unbalanced]",
-        ),
-        (
-            CLI_RULES.replace(" by (<<", ") by (<<"),
-            "error: metricsQuery: this is no query: unexpected right parenthesis ')' [unbalanced]",
-        ),
-        (
-            CLI_RULES.replace("[5m]", "[5m"),
-            "error: metricsQuery: this is no query: unexpected character inside brackets: ')' [unbalanced]",
-        ),
-    ],
-)
-def test_mistake_in_the_rules_file_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: str, sentence: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("rules.yaml").write_text(rules)
-    assert said("check", "rules.yaml") == (1, [sentence])
-
-
-def test_rules_file_is_given_once() -> None:
-    assert said("check") == (2, ["Error: give one rules file: --config=FILE"])
 
 
 async def test_address_without_prometheus_api_is_one_error_for_all_rules(tmp_path: Path) -> None:

@@ -197,11 +197,11 @@ def test_anchors_and_merge_keys_are_expanded() -> None:
         ),
         (
             f"{RULE}  seriesFilters: [{{isNot: '[z-a]'}}]",
-            "rules.yaml: rules[0].seriesFilters[0].isNot: invalid character class range: z-a",
+            "rules.yaml: rules[0].seriesFilters[0].isNot: '[z-a]' is not a regular expression: invalid character",
         ),
         (
             f"{RULE}  name: {{matches: '(?=a)'}}",
-            "rules.yaml: rules[0].name.matches: invalid perl operator: (?=",
+            "rules.yaml: rules[0].name.matches: '(?=a)' is not a regular expression: invalid perl operator: (?=",
         ),
         (
             f"{RULE}  name: {{matches: '(a)(b)'}}",

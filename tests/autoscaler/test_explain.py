@@ -22,6 +22,7 @@ from tests.eventually import eventually
 
 SOON = 60.0
 READER = "reader"
+ABSENT = "there is no HorizontalPodAutoscaler default/absent; kubectl get hpa -A lists those that are there"
 SCALED_UP = (
     "2 -> 4: packets_per_second is 20 against a target of 10 per pod (ratio 2, outside tolerance 0.1) on 2 ready pods, "
     "so it proposes 4"
@@ -303,13 +304,22 @@ async def test_missing_rights_are_named(cluster: Cluster) -> None:
 
 async def test_absent_hpa_is_an_error(reader: str) -> None:
     result = await explain_in_process("default/absent", reader)
-    assert (result.status, result.stderr) == (1, "Error: there is no HorizontalPodAutoscaler default/absent\n")
+    assert (result.status, result.stderr) == (1, f"Error: {ABSENT}\n")
+
+
+async def test_name_alone_is_in_the_namespace_of_the_context(cluster: Cluster, tmp_path: Path) -> None:
+    named = await explain_in_process("web", f"--kubeconfig={cluster.kubeconfig}")
+    assert named.stdout.startswith("default/web (autoscaling/v2)")
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["contexts"][0]["context"]["namespace"] = "shop"
+    (tmp_path / "of-shop").write_text(yaml.safe_dump(config))
+    other = await explain_in_process("web", f"--kubeconfig={tmp_path / 'of-shop'}")
+    assert "there is no HorizontalPodAutoscaler shop/web" in other.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["web"], "'web' must be NAMESPACE/NAME, such as default/web"),
         (["a/b/c"], "'a/b/c' must be NAMESPACE/NAME"),
         (["default/web", "--last=3"], "only a running autoscaler has earlier decisions; give --server"),
         (["default/web", "--server=localhost:8080"], "must be the autoscaler's URL, such as http://127.0.0.1:8080"),

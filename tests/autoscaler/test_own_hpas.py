@@ -162,7 +162,7 @@ async def test_hpa_that_cannot_be_decoded_gets_a_condition_and_is_not_scaled(clu
         (message,) = [each["message"] for each in conditions]
         assert message.startswith(
             "the HPA is left alone, because its spec is not valid: "
-            "spec.metrics[0].pods.target.averageValue: quantities must match the regular expression"
+            "spec.metrics[0].pods.target.averageValue: 'many' is not a quantity such as"
         )
         assert cluster.replicas("web") == 2
         valid = [{"type": "Pods", "pods": {"metric": metric, "target": {**target, "averageValue": "10"}}}]

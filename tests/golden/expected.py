@@ -199,13 +199,17 @@ def _objects_not_listed(result: Expected, case: Case) -> Expected:
 def _prometheus_fails(result: Expected, case: Case) -> Expected:
     """Every failure of Prometheus is 500 there. Expected: 503 if it is unavailable or broken, 504 if it is slow.
 
-    The message names the rule. Invalid queries are still 500. A response with the warning of a store is used there.
+    The message names the rule. Invalid queries are still 500, with the rule. A response with the warning of a store is
+    used there.
     """
     fails = "unable to fetch metrics" in str(result.document) or case.fault in _PARTIAL
-    if case.fault is None or case.fault in _QUERY_IS_WRONG or not fails:
+    if case.fault is None or not fails:
         return result
+    says = ("externalRules[" if case.is_external else "rules[",)
+    if case.fault in _QUERY_IS_WRONG:
+        return replace(result.error(500, "InternalError", says=says), part=True)  # the details repeat the message
     code, reason = (504, "Timeout") if case.fault in _SLOW else (503, "ServiceUnavailable")
-    return result.error(code, reason, says=("externalRules[" if case.is_external else "rules[",))
+    return result.error(code, reason, says=says)
 
 
 def _complete_timeout(result: Expected, case: Case) -> Expected:

@@ -142,7 +142,7 @@ def test_discovery_comes_in_any_order_but_complete() -> None:
         ("metricLabelSelector verb!%3DPOST", 200, ["10"]),
         ("prometheus: 503json, *", 504, ""),
         ("prometheus: reset, external", 503, ""),
-        ("prometheus: 422json, external", 500, "Internal error occurred: unable to fetch metrics"),
+        ("prometheus: 422json, external", 500, ""),
     ],
 )
 def test_where_we_want_better(title: str, status: int, document: list[str] | str) -> None:

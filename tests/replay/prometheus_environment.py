@@ -23,8 +23,9 @@ SECONDS = 2 * 3600
 NAMESPACE = "shop"
 PODS = ("web-6f7c9d8b5-bcdfg", "web-6f7c9d8b5-ghjkl", "web-85d9fcb67d-lmnpq")
 """Of the Deployment `web`; the third one is there in the second hour, in the place of the second."""
-OTHERS = ("web-api-5b9f5c4d6-bcdfg", "web-0", "db-0", "web-agent-x2k9p", "web-29876545-x2k9p", "web-migrate-x2k9p")
-"""The last three are of a DaemonSet, a CronJob and a Job."""
+_OTHER_KINDS = ("web-agent-x2k9p", "web-db-x2k9p", "web-29876545-x2k9p", "web-migrate-x2k9p")
+"""Of two DaemonSets, a CronJob and a Job. The name web-db could be a short hash after that of `web`."""
+OTHERS = ("web-api-5b9f5c4d6-bcdfg", "web-0", "db-0", *_OTHER_KINDS)
 GAP = range(START + 3600, START + 4200)
 """When the queue's exporter was down."""
 

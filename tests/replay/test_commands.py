@@ -266,13 +266,16 @@ def test_output_that_cannot_be_written_is_one_sentence(hpa: Path, load: Path, ou
     assert ended.stderr == "Error: standard output cannot be used: No space left on device\n"
 
 
-@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize("output", ["table", "json", "csv"])
 def test_metric_that_only_grows_is_noted(hpa: Path, tmp_path: Path, output: str) -> None:
     path = tmp_path / "grows.csv"
     path.write_text("timestamp,packets_per_second\n" + "".join(f"{START + 60 * n},{n}\n" for n in range(120)))
     note = "packets_per_second only grows: if it is a counter, record its rate instead"
     result = replay("--hpa", hpa, "--csv", path, "-o", output)
-    assert note in (result.stdout if output == "table" else result.stderr)
+    notes = result.stdout if output == "table" else result.stderr
+    assert note in notes
+    assert "Assumed: a new pod is ready after 30s" in notes, "what a replay assumes is beside each output"
+    assert output != "json" or note in " ".join(json.loads(result.stdout)["notes"])
     path.write_text(path.read_text().replace(f"{START},0", f"{START},1"))
     result = replay("--hpa", hpa, "--csv", path, "-o", output)
     assert result.exit_code == 0

@@ -75,6 +75,7 @@ class Whole(_Strict):
     version: int
     replays: list[Replay]
     verdict: str
+    notes: list[str]
     reality: Reality | None = None
 
 
@@ -126,7 +127,7 @@ def test_names_are_encoded(name: str) -> None:
     document = JSONDocument(file)
     document.begin(name, make_hpa())
     document.end(replay_hpa(make_hpa(), peak_load(), Settings()))
-    document.close(None, verdict="")
+    document.close(None, verdict="", notes=[])
     assert msgspec.json.decode(file.getvalue(), type=Whole).replays[0].hpa == name
 
 

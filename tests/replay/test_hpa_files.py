@@ -183,7 +183,7 @@ def test_names_of_further_specs_are_their_changes() -> None:
         ),
         (
             [hpa_document(pods_metric(average="many"))],
-            "web: spec.metrics[0].pods.target.averageValue: quantities must match the regular expression ...",
+            "web: spec.metrics[0].pods.target.averageValue: 'many' is not a quantity such as 100, 0.5, 500m or 2Gi",
         ),
         (
             [hpa_document(min_replicas=30)],

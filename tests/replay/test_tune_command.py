@@ -294,6 +294,16 @@ def test_command_prints_json(files: tuple[Path, Path]) -> None:
     assert {"overloadRatio", "overloadRequests", "scaleEvents", "flaps"} < tuned["unseen"].keys()
 
 
+def test_given_target_above_the_highest_one_is_said() -> None:
+    """Its pods are fewer than those of all candidates, so that none is better."""
+    tuned = tuned_on(waves(5), max_target=40.0)
+    assert tuned.verdict is Verdict.NONE
+    assert report.verdict(tuned)[1] == (
+        "Its target is 50 % of the capacity, above --max-target, which is 40%: no higher one was tried."
+    )
+    assert len(report.verdict(tuned_on(waves(5), max_target=50.0))) == 1
+
+
 def test_limits_of_churn_are_flags(files: tuple[Path, Path]) -> None:
     for flag in ("--max-scale-events", "--max-flaps"):
         result = run(files, "--max-overload", "2%", flag, "0%", "-o", "json")

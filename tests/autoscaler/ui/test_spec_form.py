@@ -125,6 +125,11 @@ def test_percent_signs_and_durations_are_understood() -> None:
     assert written.errors == []
     assert written.changed is not None
     assert written.changed.spec == submitted(hpa, target__0="70", down__window="300").changed.spec  # type: ignore[union-attr]
+    policies = "policies: [{type: Pods, value: 4, periodSeconds: %s}]"
+    rules = "scaleUp: {tolerance: %s, stabilizationWindowSeconds: %s, %s}"
+    friendly = submitted(hpa, behavior=rules % ("12.5%", "1m", policies % "90s"))
+    assert friendly.changed is not None
+    assert friendly.document == submitted(hpa, behavior=rules % ("'0.125'", "60", policies % "90")).document
 
 
 def test_one_field_of_behavior_leaves_the_others_to_the_defaults() -> None:
@@ -191,7 +196,7 @@ def test_assumptions_are_read() -> None:
         ("maxReplicas", "", "spec.maxReplicas: Required value: must be set and greater than 0"),
         ("maxReplicas", "99999999999", "write a whole number up to 2147483647"),
         ("target.0", "-5", 'spec.metrics[0].pods.target.averageValue: Invalid value: "-5": must be positive'),
-        ("target.0", "lots", "write a quantity such as 100 or 500m: quantities must match the regular expression"),
+        ("target.0", "lots", "write a quantity such as 100 or 500m, not 'lots'"),
         ("target.1", "0", "must be greater than 0"),
         ("target.1", "half%", "write a whole number"),
         ("down.window", "1.5s", "write whole seconds, such as 300 or 5m"),
