@@ -24,6 +24,12 @@ class ReconciliationSettings:
     metrics_in_flight: int = 20
     """Requests in flight to each metrics API, for each worker. kube-controller-manager has one, but an HPA's metrics
     are read side by side here."""
+    metrics_seconds: float = 22.0
+    """Limit of a request for metrics with all its retries. A hanging one delays its HPA by that and a sync period; the
+    adapter has at most 20 s for a query, and its error must arrive."""
+    version_lookup_seconds: float = 2.0
+    """How long a reconciliation waits until the version of the custom metrics API is looked up again, which it is every
+    sync period and while its server is away. Then the last version is used."""
     watched_from: int = 50
     """Deployments, or StatefulSets, that HPAs scale are watched from this number on. For few, requests cost less than a
     watch on all of the cluster."""

@@ -32,6 +32,7 @@ class ThrottledClients:
         rate_limit: returns (qps, burst) of each bucket for a number of HPAs.
         in_flight: returns how many requests to each metrics API may be in flight for a number of HPAs. A namespace that
             has none in flight need not wait.
+        metrics_seconds: limit of a request for metrics, with all its retries.
         may_write, on_error: as of ThrottledClient.
     """
 
@@ -41,6 +42,7 @@ class ThrottledClients:
         *,
         rate_limit: Callable[[int], tuple[float, int]],
         in_flight: Callable[[int], int],
+        metrics_seconds: float,
         may_write: Callable[[], bool],
         on_error: Callable[[str, int | None], None],
     ) -> None:
@@ -53,10 +55,11 @@ class ThrottledClients:
         throttled = partial(ThrottledClient, client, may_write=may_write, on_error=on_error)
         self.objects = throttled(self._buckets[0])
         self.resource_metrics, self.custom_metrics, self.external_metrics = (
-            throttled(bucket, slots=slots) for bucket, slots in zip(self._buckets[1:], self._slots[:3], strict=True)
+            throttled(bucket, slots=slots, get_seconds=metrics_seconds)
+            for bucket, slots in zip(self._buckets[1:], self._slots[:3], strict=True)
         )
         self.looks = [
-            throttled(bucket, slots=slots, last=True)
+            throttled(bucket, slots=slots, get_seconds=metrics_seconds, last=True)
             for bucket, slots in zip(self._buckets[1:], self._slots[3:], strict=True)
         ]
         self.scales = throttled(self._buckets[0], writes_first=True)

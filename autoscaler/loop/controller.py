@@ -108,6 +108,7 @@ class Controller:
             client,
             rate_limit=lambda hpas: options.rate_limit_for(hpas, self._eager_hpas),
             in_flight=options.metrics_in_flight_for,
+            metrics_seconds=settings.reconciliation.metrics_seconds,
             may_write=self._is_leader,
             on_error=self._request_failed,
         )
@@ -124,6 +125,7 @@ class Controller:
                     mapper=mapper,
                     pods=self._pod_index,
                     version_seconds=options.sync_period,
+                    lookup_seconds=settings.reconciliation.version_lookup_seconds,
                     coalescing=settings.coalescing,
                 ),
                 pods=self._pod_index,

@@ -11,6 +11,7 @@ missing timestamp counts as the zero time, as in Go.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -104,6 +105,7 @@ class MetricsClient:
         mapper: maps a described object's kind to its resource.
         pods: the pods of the cluster, to split coalesced responses; None: queries for different pods are not coalesced.
         version_seconds: how long the preferred version of the custom metrics API is cached.
+        lookup_seconds: how long a query waits for that version to be looked up again.
         coalescing: see CoalescingSettings.
         clock: the current time in seconds; only differences matter.
     """
@@ -117,6 +119,7 @@ class MetricsClient:
         mapper: RestMapper,
         pods: PodIndex | None = None,
         version_seconds: float,
+        lookup_seconds: float = DEFAULTS.reconciliation.version_lookup_seconds,
         coalescing: CoalescingSettings = DEFAULTS.coalescing,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -125,6 +128,7 @@ class MetricsClient:
         self._external = external
         self._mapper = mapper
         self._version_seconds = version_seconds
+        self._lookup_seconds = lookup_seconds
         self._clock = clock
         self._version = ""
         self._version_until = float("-inf")
@@ -219,10 +223,18 @@ class MetricsClient:
         return await self._coalescer.fetch(query, pods, fetch_or_error)
 
     async def _custom_api(self) -> str:
-        """Return the path of the custom metrics API in the preferred version."""
+        """Return the path of the custom metrics API in the preferred version.
+
+        A reconciliation waits for the lookup for a short time only, if an earlier version is known: the server of the
+        metrics, which may hang, has a part in it.
+        """
         if self._may_be_away or self._clock() >= self._version_until:
-            with for_all_namespaces():  # those of all wait for it
-                self._version = await self._version_flight.do("", self._find_version)
+            try:
+                async with asyncio.timeout(self._lookup_seconds if self._version else None):
+                    with for_all_namespaces():  # those of all wait for it
+                        self._version = await self._version_flight.do("", self._find_version)
+            except TimeoutError:
+                self._may_be_away = False  # it counts as served, until the next request fails
             self._version_until = self._clock() + self._version_seconds
         return f"/apis/{_CUSTOM}/{self._version}"
 

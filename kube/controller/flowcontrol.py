@@ -120,6 +120,7 @@ class ThrottledClient:
         slots: limits the requests in flight; None: no limit.
         writes_first: let writes go before all other requests of the bucket.
         last: let all other requests of the bucket go first.
+        get_seconds: limit of a GET with all its retries; None: that of the connection.
         may_write: returns True while this process holds the Lease; otherwise writes raise NotLeaderError.
         on_error: called for each request that fails, with the API group ("" is the core group) and the HTTP status
             code, which is None if there was no response.
@@ -133,6 +134,7 @@ class ThrottledClient:
         slots: FairSemaphore | None = None,
         writes_first: bool = False,
         last: bool = False,
+        get_seconds: float | None = None,
         may_write: Callable[[], bool] = lambda: True,
         on_error: Callable[[str, int | None], None] = lambda _group, _code: None,
     ) -> None:
@@ -140,13 +142,14 @@ class ThrottledClient:
         self._bucket = bucket
         self._slots = slots
         self._writes_first = writes_first
+        self._get = client.get if get_seconds is None else partial(client.get, timeout=get_seconds)
         self._wait_to_read = partial(bucket.take, last=True) if last else bucket.take
         self._may_write = may_write
         self._on_error = on_error
 
     async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         """As KubeClient.get."""
-        return await self._send(path, self._wait_to_read, partial(self._client.get, path, query))
+        return await self._send(path, self._wait_to_read, partial(self._get, path, query))
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.post."""

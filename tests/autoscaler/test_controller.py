@@ -28,7 +28,7 @@ from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStor
 from autoscaler.loop.sharding import Shard
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.objects.hpa import track_hpa
-from autoscaler.settings import Settings, ShutdownSettings
+from autoscaler.settings import ReconciliationSettings, Settings, ShutdownSettings
 from kube.api.client import KubeClient
 from kube.controller.election import ElectionSettings
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
@@ -363,6 +363,19 @@ async def test_with_more_hpas_there_are_more_workers(cluster: Cluster, monkeypat
             cluster.add_hpa(f"app-{number}")
         await until(lambda: cluster.syncs() == 8)  # none of which ends
         cluster.metrics.held.set()
+
+
+async def test_a_request_for_metrics_that_hangs_ends_before_others_do(cluster: Cluster) -> None:
+    reconciliation = ReconciliationSettings(metrics_seconds=0.2)
+    cluster.metrics.held = asyncio.Event()
+    cluster.metrics.value = "20"
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    async with autoscaler(cluster, replace(QUICK, settings=Settings(reconciliation=reconciliation))):
+        await until(lambda: cluster.condition("web", "ScalingActive") == ("False", "FailedGetPodsMetric"))
+        assert "the API server did not respond in time" in str(await cluster.events("web"))
+        cluster.metrics.held.set()
+        await until(lambda: cluster.replicas("web") == 2)
 
 
 async def test_a_slow_metric_of_a_namespace_holds_no_worker_of_another(cluster: Cluster) -> None:

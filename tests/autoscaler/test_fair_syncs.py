@@ -161,6 +161,7 @@ async def test_clients_of_each_metrics_api_have_a_limit_that_grows_with_the_hpas
         cast(KubeClient, server),
         rate_limit=lambda _: (0, 1),
         in_flight=lambda hpas: 2 + hpas,
+        metrics_seconds=30,
         may_write=lambda: True,
         on_error=lambda _group, _code: None,
     )

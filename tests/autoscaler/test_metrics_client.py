@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -173,6 +173,37 @@ async def test_custom_metrics_api_whose_server_is_away_has_no_available_version(
     assert len(api.named("GET", f"{GROUP}/v1beta2")) == 5
     await query()
     assert len(api.named("GET", f"{GROUP}/v1beta2")) == 5, "lists of metrics are read only while it is away"
+
+
+class Hanging:
+    """A client that never gets a response from some paths."""
+
+    def __init__(self) -> None:
+        self.hangs: set[str] = set()
+
+    async def get(self, path: str, query: object = None) -> dict[str, Any]:
+        if path in self.hangs:
+            await asyncio.Event().wait()
+        return group("v1beta2") if path == GROUP else listed(value_of("web-0", "3"))
+
+
+@pytest.mark.looptime
+async def test_a_hanging_lookup_of_the_version_delays_a_query_by_two_seconds_at_most(kube: KubeClient) -> None:
+    """The server that hangs has a part in the lookup, and the values may be served all the same."""
+    hanging, clock = Hanging(), asyncio.get_running_loop().time
+    client = cast("ThrottledClient", hanging)
+    metrics = MetricsClient(
+        resource=client, custom=client, external=client, mapper=RestMapper(kube), version_seconds=15, clock=clock
+    )
+    lasted = []
+    for _ in range(3):
+        started = clock()
+        response = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
+        assert response == PodsResponse({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=60_000)})
+        lasted.append(round(clock() - started, 1))
+        hanging.hangs.add(GROUP)
+        await asyncio.sleep(10)
+    assert lasted == [0, 0, 2]
 
 
 async def test_status_message_is_the_error(api: ScriptedApi, metrics: MetricsClient) -> None:
