@@ -29,3 +29,12 @@ async def eventually(check: Callable[[], Awaitable[T]], *, within: float = PATIE
             await asyncio.sleep(every)
         else:
             return result
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds; see `eventually`."""
+
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, every=0.01)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from kube.api.client import KubeClient
 from kube.api.status import StatusError, conflict, forbidden
 from kube.controller.election import ElectionSettings, LeaderElector
 from playground.apiserver.server import PlaygroundApiServer
-from tests.eventually import eventually
+from tests.eventually import eventually, until
 
 NOW = 1_800_000_000.0
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -128,13 +128,6 @@ class Env:
                 yield writer
             finally:
                 stop.set()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, every=0.01)
 
 
 @pytest.fixture

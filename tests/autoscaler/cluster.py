@@ -12,6 +12,9 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from autoscaler.core.model import KIND, KUBERNETES, HPAApi
+from autoscaler.loop.controller import Controller
+from autoscaler.loop.options import Options
+from autoscaler.loop.telemetry import Telemetry
 from kube.api.client import KubeClient
 from kube.api.mapping import GroupResource
 from kube.security.certs import CertificateAuthority
@@ -232,3 +235,17 @@ async def _metrics_api(server: PlaygroundApiServer, folder: Path) -> AsyncIterat
             }
         )
         yield metrics
+
+
+@asynccontextmanager
+async def running_controller(
+    kubeconfig: Path, options: Options, *, telemetry: Telemetry | None = None
+) -> AsyncIterator[None]:
+    """Run a controller in this process until the end of the context."""
+    stop = asyncio.Event()
+    async with await KubeClient.connect(kubeconfig) as client, asyncio.TaskGroup() as tasks:
+        tasks.create_task(Controller(client, options, telemetry=telemetry).run(stop))
+        try:
+            yield
+        finally:
+            stop.set()

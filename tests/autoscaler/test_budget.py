@@ -3,9 +3,8 @@
 Time for the buckets stands still until a test lets it pass, so each request is there because there was a token for it.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,18 @@ from typing import Any
 import pytest
 
 from autoscaler.loop import clients
-from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from autoscaler.settings import Settings, ShutdownSettings
-from kube.api.client import KubeClient
 from kube.controller.events import EventRecorder
 from kube.controller.flowcontrol import TokenBucket
 from playground.apiserver.identity import User
 from playground.apiserver.requests import RequestInfo
-from tests.autoscaler.cluster import METRIC, Cluster, running_cluster
-from tests.eventually import eventually
+from tests.autoscaler.cluster import METRIC, Cluster, running_cluster, running_controller
+from tests.eventually import until
 
 USER = "autoscaler"
 QPS = 64.0
 NEVER = 3600.0
-SOON = 20.0
 
 
 @pytest.fixture
@@ -97,24 +93,9 @@ def requests(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return log
 
 
-@asynccontextmanager
-async def autoscaler(cluster: Cluster, **options: Any) -> AsyncIterator[None]:
-    stop = asyncio.Event()
+def autoscaler(cluster: Cluster, **options: Any) -> AbstractAsyncContextManager[None]:
     given = Options(**{"qps": QPS, "sync_period": NEVER, "bind_address": "127.0.0.1", "metrics_port": 0, **options})
-    kubeconfig = cluster.server.kubeconfig(USER)
-    async with await KubeClient.connect(kubeconfig) as client, asyncio.TaskGroup() as tasks:
-        tasks.create_task(Controller(client, given).run(stop))
-        try:
-            yield
-        finally:
-            stop.set()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, within=SOON, every=0.01)
+    return running_controller(cluster.server.kubeconfig(USER), given)
 
 
 def add_idle(cluster: Cluster, name: str) -> None:

@@ -5,7 +5,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from autoscaler.core.history import History, Recommendation
 from autoscaler.core.model import KUBERNETES, MILLISCALE, HPAKey
 from autoscaler.core.observation import Observation
 from autoscaler.loop import controller
-from autoscaler.loop.controller import Controller
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
@@ -29,13 +28,12 @@ from autoscaler.loop.sharding import Shard
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.settings import ReconciliationSettings, Settings, ShutdownSettings
-from kube.api.client import KubeClient
 from kube.controller.election import ElectionSettings
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from kube.controller.workqueue import WorkQueue
-from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
+from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster, running_controller
 from tests.autoscaler.test_modes import STANDBY, hold_lease, release_lease
-from tests.eventually import eventually
+from tests.eventually import eventually, until
 
 SOON = 10.0
 NEVER = 3600.0
@@ -51,25 +49,11 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-@asynccontextmanager
-async def autoscaler(
+def autoscaler(
     cluster: Cluster, options: Options = QUICK, *, kubeconfig: Path | None = None, telemetry: Telemetry | None = None
-) -> AsyncIterator[None]:
+) -> AbstractAsyncContextManager[None]:
     """A running autoscaler, with the rights of Kubernetes' own HPA controller where no `kubeconfig` has others."""
-    stop = asyncio.Event()
-    async with await KubeClient.connect(kubeconfig or cluster.kubeconfig) as client, asyncio.TaskGroup() as tasks:
-        tasks.create_task(Controller(client, options, telemetry=telemetry).run(stop))
-        try:
-            yield
-        finally:
-            stop.set()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, within=SOON, every=0.01)
+    return running_controller(kubeconfig or cluster.kubeconfig, options, telemetry=telemetry)
 
 
 def at_least(counter: Counter[float], number: int) -> bool:

@@ -35,7 +35,8 @@ from kube.controller.events import EventRecorder
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from kube.controller.workqueue import WorkQueue, run_workers
 from tests.autoscaler.cluster import Cluster, running_cluster
-from tests.autoscaler.test_controller import NEVER, autoscaler, until
+from tests.autoscaler.test_controller import NEVER, autoscaler
+from tests.eventually import until
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
 DEPTH = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/depth"

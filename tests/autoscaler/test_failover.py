@@ -16,9 +16,8 @@ import pytest
 from kube.api.mapping import GroupResource
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.process import SAVES_OFTEN, Autoscaler, autoscaler
-from tests.eventually import eventually
+from tests.eventually import until
 
-SOON = 60.0
 LEASE = 2.0
 RENEW = 1.2
 QUICK = (
@@ -78,13 +77,6 @@ def has_replicas(cluster: Cluster, number: int) -> bool:
 async def decisions(process: Autoscaler) -> list[dict[str, Any]]:
     page = json.loads(await process.get("/debug/decisions/default/web"))
     return list(page["decisions"])
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, within=SOON, every=0.01)
 
 
 def logged(process: Autoscaler, text: str) -> Callable[[], bool]:

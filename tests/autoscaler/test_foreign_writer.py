@@ -22,9 +22,8 @@ from tests.autoscaler.test_modes import (
     autoscaler,
     hold_lease,
     release_lease,
-    until,
 )
-from tests.eventually import eventually
+from tests.eventually import eventually, until
 
 WEB = HPAKey("default", "web")
 RESOURCE = GroupResource("autoscaling", "horizontalpodautoscalers")

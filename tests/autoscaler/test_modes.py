@@ -1,7 +1,6 @@
 """The whole loop in the modes that do not act, and with the settings of single HPAs, against a real API."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,12 +11,10 @@ import aiohttp
 import pytest
 
 from autoscaler.core.config import Config, Mode
-from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Availability, Options
-from kube.api.client import KubeClient
 from kube.controller.election import ElectionSettings
-from tests.autoscaler.cluster import AUTOSCALER, METRIC, Cluster, running_cluster
-from tests.eventually import eventually
+from tests.autoscaler.cluster import AUTOSCALER, METRIC, Cluster, running_cluster, running_controller
+from tests.eventually import eventually, until
 
 SOON = 20.0
 HPA = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
@@ -71,26 +68,10 @@ class Running:
 async def autoscaler(kubeconfig: Path, options: Options, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Running]:
     caplog.set_level("INFO")
     caplog.clear()
-    stop = asyncio.Event()
-    async with (
-        aiohttp.ClientSession() as http,
-        await KubeClient.connect(kubeconfig) as client,
-        asyncio.TaskGroup() as tasks,
-    ):
-        tasks.create_task(Controller(client, options).run(stop))
-        try:
-            await until(lambda: "health and metrics on" in caplog.text)
-            port = int(caplog.text.partition("health and metrics on 127.0.0.1 port ")[2].split()[0])
-            yield Running(http, port)
-        finally:
-            stop.set()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, within=SOON, every=0.01)
+    async with aiohttp.ClientSession() as http, running_controller(kubeconfig, options):
+        await until(lambda: "health and metrics on" in caplog.text)
+        port = int(caplog.text.partition("health and metrics on 127.0.0.1 port ")[2].split()[0])
+        yield Running(http, port)
 
 
 async def hold_lease(cluster: Cluster) -> None:
@@ -202,20 +183,16 @@ async def test_shadow_agrees_with_equal_decisions(cluster: Cluster, caplog: pyte
     """Up and down, a pod every two seconds: without the other's scales in its memory the shadow would go on at once."""
     rules = {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 1, "periodSeconds": 2}]}
     await cluster.patch_hpa("web", behavior={"scaleUp": rules, "scaleDown": rules})
-    stop = asyncio.Event()
     async with (
-        await KubeClient.connect(cluster.kubeconfig) as client,
         autoscaler(cluster.kubeconfig, replace(SHADOW, sync_period=0.4), caplog) as running,
-        asyncio.TaskGroup() as tasks,
+        running_controller(cluster.kubeconfig, replace(ACTING, sync_period=0.13)),
     ):
-        tasks.create_task(Controller(client, replace(ACTING, sync_period=0.13)).run(stop))
         for value, goal in (("100", 5), ("0", 3)):
             cluster.metrics.value = value
             while cluster.replicas("web") != goal:
                 now = cluster.replicas("web")
                 await until(lambda now=now: cluster.replicas("web") != now)  # type: ignore[misc]
                 await cluster.roll_out("web")
-        stop.set()
         counts = (await running.shadow())["comparisons"]
     warm = sum(counts.values()) - counts["warming_up"]
     assert warm > 5

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,14 @@ import pytest
 
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, KUBERNETES, MILLISCALE, HPAKey
-from autoscaler.loop.controller import Controller
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.options import Options
 from kube.api.client import KubeClient
 from kube.api.mapping import GroupResource
-from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster
-from tests.eventually import eventually
+from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster, running_controller
+from tests.eventually import until
 from tests.kube.scripted_api import ScriptedApi
 
-SOON = 20.0
 QUICK = Options(
     sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
 )
@@ -53,22 +51,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-@asynccontextmanager
-async def autoscaler(cluster: Cluster, options: Options = QUICK) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    async with await KubeClient.connect(cluster.kubeconfig) as client, asyncio.TaskGroup() as tasks:
-        tasks.create_task(Controller(client, options).run(stop))
-        try:
-            yield
-        finally:
-            stop.set()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, within=SOON, every=0.01)
+def autoscaler(cluster: Cluster, options: Options = QUICK) -> AbstractAsyncContextManager[None]:
+    return running_controller(cluster.kubeconfig, options)
 
 
 async def test_scale_and_observed_generation_are_written(cluster: Cluster) -> None:

@@ -1,16 +1,13 @@
 """How many requests many HPAs cost, counted."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from autoscaler.core.model import KUBERNETES
-from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
-from kube.api.client import KubeClient
-from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.autoscaler.cluster import Cluster, running_cluster, running_controller
 from tests.autoscaler.stepped_queue import SteppedQueue
 
 HPAS = 60
@@ -38,32 +35,24 @@ async def test_steady_hpas_cost_only_coalesced_metric_requests(
         hpa_apis=(KUBERNETES,), sync_period=PERIOD, qps=0, workers=HPAS, bind_address="127.0.0.1", metrics_port=0
     )
     queue = SteppedQueue(monkeypatch)
-    stop = asyncio.Event()
     requests, metrics = cluster.server.requests, cluster.metrics
 
     def reconciled(times: int) -> Callable[[], bool]:
         return lambda: metrics.values == times * HPAS
 
-    async with (
-        await KubeClient.connect(cluster.server.kubeconfig("autoscaler")) as client,
-        asyncio.TaskGroup() as tasks,
-    ):
-        tasks.create_task(Controller(client, options).run(stop))
-        try:
-            await queue.started(HPAS)
-            # The first reconciliations read the scales, and the first statuses are written. How soon the watches
-            # bring them depends on the machine.
-            for times in range(1, PERIODS):
-                requests.clear()
-                metrics.requests = 0
-                await queue.advance(PERIOD + 1, until=reconciled(times))
-                if set(requests.by_user("autoscaler")) == {VALUES}:
-                    break
+    async with running_controller(cluster.server.kubeconfig("autoscaler"), options):
+        await queue.started(HPAS)
+        # The first reconciliations read the scales, and the first statuses are written. How soon the watches bring them
+        # depends on the machine.
+        for times in range(1, PERIODS):
             requests.clear()
-            metrics.requests = metrics.values = 0
-            for times in (1, 2, 3):
-                await queue.advance(PERIOD + 1, until=reconciled(times))
-        finally:
-            stop.set()
+            metrics.requests = 0
+            await queue.advance(PERIOD + 1, until=reconciled(times))
+            if set(requests.by_user("autoscaler")) == {VALUES}:
+                break
+        requests.clear()
+        metrics.requests = metrics.values = 0
+        for times in (1, 2, 3):
+            await queue.advance(PERIOD + 1, until=reconciled(times))
     assert metrics.requests == 3 * REQUESTS
     assert set(requests.by_user("autoscaler")) == {VALUES}

@@ -1,10 +1,9 @@
 """Several autoscalers that divide the HPAs: each has its own, and none overlooks the others'."""
 
-import asyncio
 import functools
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,19 +11,16 @@ import aiohttp
 import pytest
 
 from autoscaler.core.config import Config
-from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard, shard_number
 from autoscaler.settings import ReconciliationSettings, Settings
-from kube.api.client import KubeClient
 from kube.api.mapping import GroupResource
 from kube.controller.election import ElectionSettings
-from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.autoscaler.cluster import Cluster, running_cluster, running_controller
 from tests.autoscaler.stepped_queue import SteppedQueue
-from tests.eventually import eventually
+from tests.eventually import until
 
-SOON = 10.0
 QUICK = Options(
     sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
 )
@@ -37,10 +33,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-@asynccontextmanager
-async def shard(cluster: Cluster, index: int, options: Options = QUICK) -> AsyncIterator[None]:
+def shard(cluster: Cluster, index: int, options: Options = QUICK) -> AbstractAsyncContextManager[None]:
     """The autoscaler of one of two shards, as the user shard-0 or shard-1."""
-    stop = asyncio.Event()
     part = Shard(index=index, count=2)
     availability = Availability(
         election=ElectionSettings(namespace="default", name=part.name("lock"), retry_period=0.05),
@@ -48,12 +42,7 @@ async def shard(cluster: Cluster, index: int, options: Options = QUICK) -> Async
         shard=part,
     )
     kubeconfig = cluster.server.kubeconfig(f"shard-{index}", ("system:masters",))
-    async with await KubeClient.connect(kubeconfig) as client, asyncio.TaskGroup() as tasks:
-        tasks.create_task(Controller(client, replace(options, availability=availability)).run(stop))
-        try:
-            yield
-        finally:
-            stop.set()
+    return running_controller(kubeconfig, replace(options, availability=availability))
 
 
 async def test_a_process_with_another_number_of_shards_waits_and_reports_it(
@@ -77,13 +66,6 @@ async def test_a_process_with_another_number_of_shards_waits_and_reports_it(
     problem = "lease default/lock-2 is held by one-of-three with --shards=3, and this process has --shards=2"
     assert f"[!]shards: {problem}\n" in ready
     assert written(cluster, 0) == 0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, within=SOON, every=0.01)
 
 
 def written(cluster: Cluster, index: int) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from aiohttp import web
 from kube.api.config import load_config
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.process import ALONE, Autoscaler, autoscaler
-from tests.eventually import PATIENCE, eventually
+from tests.eventually import PATIENCE, eventually, until
 from tests.kube.scripted import ScriptedServer
 
 # Of 60 s and 15 s.
@@ -111,13 +111,6 @@ async def environment(folder: Path) -> AsyncIterator[tuple[Cluster, Proxy, Autos
         await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
         assert await process.get("/readyz") == "ok"
         yield cluster, proxy, process
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, within=PATIENCE, every=0.01)
 
 
 async def readyz_says(process: Autoscaler, *texts: str, whole: bool = False) -> None:

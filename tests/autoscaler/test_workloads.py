@@ -1,22 +1,20 @@
 """Scales from a watch: when a kind is watched, and which scales are read all the same."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from autoscaler.core.model import KUBERNETES, CrossVersionObjectReference
-from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from autoscaler.loop.scales import ScaleClient, TargetScale, Workloads
-from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
 from kube.cache.store import Store
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
-from tests.autoscaler.cluster import Cluster, running_cluster
-from tests.eventually import eventually
+from tests.autoscaler.cluster import Cluster, running_cluster, running_controller
+from tests.eventually import eventually, until
 
 DEPLOYMENTS = "deployments"
 
@@ -49,13 +47,6 @@ async def watched(scales: ScaleClient, name: str) -> TargetScale:
 
     await eventually(known, within=5, every=0.01)
     return await look(scales, name)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, within=20, every=0.01)
 
 
 async def test_few_scales_are_read_without_a_watch(cluster: Cluster) -> None:
@@ -145,23 +136,18 @@ async def test_only_an_hpa_that_scales_reads_its_scale(cluster: Cluster, monkeyp
     options = Options(
         hpa_apis=(KUBERNETES,), sync_period=0.2, qps=0, workers=5, bind_address="127.0.0.1", metrics_port=0
     )
-    stop = asyncio.Event()
     requests = cluster.server.requests
 
     def reconciliations() -> int:
         return cluster.metrics.requests
 
-    async with await KubeClient.connect(kubeconfig) as client, asyncio.TaskGroup() as tasks:
-        tasks.create_task(Controller(client, options).run(stop))
-        try:
-            await until(lambda: requests.of("watch", DEPLOYMENTS) == 1)
-            await until(lambda: bool(cluster.hpa(names[-1]).get("status")))
-            read, seen = requests.of("get", "deployments/scale"), reconciliations()
-            await until(lambda: reconciliations() > seen + 10)
-            assert requests.of("get", "deployments/scale") == read
-            await cluster.patch_hpa(names[0], minReplicas=2)
-            await until(lambda: cluster.replicas(names[0]) == 2)
-            assert requests.of("get", "deployments/scale") == read + 1
-            assert requests.of("update", "deployments/scale") == 1
-        finally:
-            stop.set()
+    async with running_controller(kubeconfig, options):
+        await until(lambda: requests.of("watch", DEPLOYMENTS) == 1)
+        await until(lambda: bool(cluster.hpa(names[-1]).get("status")))
+        read, seen = requests.of("get", "deployments/scale"), reconciliations()
+        await until(lambda: reconciliations() > seen + 10)
+        assert requests.of("get", "deployments/scale") == read
+        await cluster.patch_hpa(names[0], minReplicas=2)
+        await until(lambda: cluster.replicas(names[0]) == 2)
+        assert requests.of("get", "deployments/scale") == read + 1
+        assert requests.of("update", "deployments/scale") == 1

@@ -20,7 +20,7 @@ from kube.api.client import KubeClient
 from kube.api.mapping import GroupResource
 from kube.controller.election import ElectionSettings, LeaderElector, unique_identity
 from playground.apiserver import PlaygroundApiServer
-from tests.eventually import eventually
+from tests.eventually import until
 from tests.kube.scripted import connected, respond, scripted_server
 
 # The event loop's time moves on by itself when there is nothing else to do, and the candidates' clocks with it.
@@ -97,13 +97,6 @@ async def running(*candidates: Candidate) -> AsyncIterator[None]:
         finally:
             for candidate in candidates:
                 candidate.stop.set()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, every=0.005)
 
 
 # --- taking, renewing, giving back ---------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from kube.api.client import ClientSettings
 from kube.api.retries import Backoff
 from kube.cache import store as store_module
 from kube.cache.store import Key, Store
-from tests.eventually import eventually
+from tests.eventually import until
 from tests.kube.scripted import Collection, LoopIterations, ScriptedServer, Watch, connected, scripted_server, thing
 
 PATH = "/api/v1/things"
@@ -340,13 +340,6 @@ async def followed_by(
                 yield followed
             finally:
                 running.cancel()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, within=10, every=0.001)
 
 
 def condition(followed: Followed) -> tuple[bool, str | None]:

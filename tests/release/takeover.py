@@ -19,7 +19,7 @@ from kube.api.mapping import GroupResource
 from tests.adapter.test_process import running_adapter
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.process import SAVES_OFTEN, Autoscaler, autoscaler
-from tests.eventually import eventually
+from tests.eventually import eventually, until
 from tests.kube.access_api import Authorities
 from tests.kube.scripted import scripted_server
 
@@ -43,13 +43,6 @@ ONE_POD_IN_HALF_AN_HOUR = {
 }
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, every=0.01)
 
 
 def logged(process: Autoscaler, text: str) -> Callable[[], bool]:

@@ -19,6 +19,7 @@ import pytest
 
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.process import Autoscaler, autoscaler
+from tests.eventually import until
 from tests.release.takeover import (
     FLAGS,
     LEASES,
@@ -33,7 +34,6 @@ from tests.release.takeover import (
     scale_up_and_lower_the_load,
     scale_writes,
     some_reconciliations,
-    until,
 )
 
 pytestmark = pytest.mark.e2e
