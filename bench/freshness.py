@@ -39,7 +39,7 @@ from playground.ports import LOOPBACK
 from playground.prometheus import PrometheusServer, Target
 
 _INTERVALS: Final = (2, 5, 15, 30, 60)
-_LEARN_SECONDS: Final = 135.0
+_LEARN_SECONDS: Final = 200.0
 """Intervals are learned from two minutes of samples."""
 
 

@@ -47,8 +47,9 @@ _MIN_INTERVAL = 1.0
 _LAG, _MAX_LAG = 0.25, 1.0
 # A query that takes longer than this part of the time between two is not sent more often, and gets no more work.
 _EXPENSIVE = 0.02
-# How often the times are learned where nothing depends on each sample, and after they were not certain.
-_LEARN_SECONDS = 60.0
+# How often the times are learned: where nothing depends on each sample, after they were not certain, and after
+# Prometheus has refused the query.
+_LEARN_SECONDS, _RETRY_SECONDS, _REFUSED_SECONDS = 60.0, 20.0, 600.0
 _LATE_SECONDS = 600.0
 # So many objects with samples of the same quarter of a second are of one target, and not each of its own.
 _OF_ONE_TARGET = 3
@@ -193,23 +194,26 @@ class SampleClock:
         if not self._is_read:
             self._selectors, self._is_read = await asyncio.to_thread(Selectors.of, query), True
         if self._selectors is None or seconds > _EXPENSIVE * self._ttl:
-            self.give_up(now)
+            self._give_up(now)
             return query
         return f"({query}\n)\nor {self._selectors.query}"
 
-    def give_up(self, now: float) -> None:
-        """Learn nothing for a while: Prometheus refuses the query, or nothing is certain."""
-        self._times, self._learn_at = None, now + _LEARN_SECONDS
+    def refused(self, now: float) -> None:
+        """Learn nothing for a while: Prometheus refuses the query."""
+        self._times, self._learn_at = None, now + _REFUSED_SECONDS
+
+    def _give_up(self, now: float) -> None:
+        self._times, self._learn_at = None, now + _RETRY_SECONDS
 
     def learn(self, result: Vector | Scalar, *, now: float) -> Vector | Scalar:
         """Read the times of samples from the result of `query`, and return the result without them."""
         values, times = SampleTimes.read(result, now=now)
         if times is None or self._selectors is None or not self._can_wait(times, self._selectors, values):
-            self.give_up(now)
+            self._give_up(now)
             return values
         late = any(one + times.interval + self._lag <= now for one in times.newest)
         if late and self._lag >= _MAX_LAG:
-            self.give_up(now)
+            self._give_up(now)
             return values
         # A late sample is looked for at the usual time, and then with more lag.
         if late:

@@ -149,7 +149,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
                 except PrometheusQueryError:
                     if text is query:
                         raise
-                    clock.give_up(now())
+                    clock.refused(now())
                     text = query
                     result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
                 self._responded_at[destination.server] = now()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playground.load import Backlog, Load, Traffic, Wave
+from playground.load import Backlog, Load, Step, Traffic, Wave
 
 WAVE = Wave(low=10, high=50, period=60, offset=5)
 STEADY = Wave(low=100, high=100, period=60)
@@ -33,6 +33,12 @@ def test_amount_is_the_integral_of_the_rate(start: float, length: float) -> None
     width = length / steps
     middle_sum = sum(WAVE.rate(start + (step + 0.5) * width) for step in range(steps)) * width
     assert WAVE.amount(start, start + length) == pytest.approx(middle_sum, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(("start", "end", "amount"), [(0, 10, 100), (8, 12, 120), (10, 20, 500)])
+def test_step_raises_the_rate_at_its_time(start: float, end: float, amount: float) -> None:
+    assert Step(low=10, high=50, at=10).amount(start, end) == amount
+    assert Step(low=10, high=50).amount(start, end) == 10 * (end - start)
 
 
 @given(times=st.lists(st.floats(0, 1000), min_size=1).map(sorted))
