@@ -204,10 +204,19 @@ _adapter_ui_url = click.option(
 )
 
 
+_prometheus_url = click.option(
+    "--prometheus-url",
+    type=Parsed("url", external_url),
+    show_default="no history",
+    help="URL of a Prometheus with kube-state-metrics, from which the pages of HPAs draw the last hour, 6 hours, day "
+    "and week. It is queried without credentials, unless the URL has a user and a password.",
+)
+
+
 def ui_options(command: _F) -> _F:
-    """Add the flags about web pages; passed on as `ui_address`, `adapter_ui_url` and `ui_auth`."""
+    """Add the flags about web pages: `ui_address`, `adapter_ui_url`, `prometheus_url` and `ui_auth`."""
     auth = tls_flags(trust_flags(token_ttl_flag(review_flags(option_group("ui_auth", AuthOptions)(command)))))
-    return _ui_address(_adapter_ui_url(auth))
+    return _ui_address(_adapter_ui_url(_prometheus_url(auth)))
 
 
 # --- records of decisions ------------------------------------------------------------------------------------------

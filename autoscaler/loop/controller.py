@@ -47,6 +47,7 @@ from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.shadow import ShadowComparer
 from autoscaler.ui.changes import Changes
+from autoscaler.ui.history import History
 from autoscaler.ui.sources import Sources, WhatIf
 from kube.aio.fairness import enter_namespace
 from kube.aio.tasks import done_before
@@ -249,6 +250,7 @@ class Controller:
             problem=lambda: self._hpas.problem,
             metric_names=MetricNames(self._client.get),
             adapter_ui_url=self._options.adapter_ui_url,
+            history=None if self._options.prometheus_url is None else History(self._options.prometheus_url),
         )
         return pages_served(
             sources,

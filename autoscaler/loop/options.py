@@ -82,6 +82,8 @@ class Options:
     """The address of the web pages; None: there are none."""
     adapter_ui_url: str | None = None
     """Of the adapter's pages, without a slash at its end; None: there are no links to them."""
+    prometheus_url: str | None = None
+    """Of a Prometheus with kube-state-metrics, without a slash at its end; None: pages have no history."""
     ui_auth: AuthOptions = field(default_factory=AuthOptions)
     """TLS, authentication and authorization of web pages on an address that is not a loopback one."""
     availability: Availability = field(default_factory=Availability)

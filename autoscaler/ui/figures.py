@@ -61,7 +61,7 @@ class Point:
     Attributes:
         time_ms: since the Unix epoch.
         current, desired: replicas; None: no count was found.
-        minimum, maximum: the HPA's bounds.
+        minimum, maximum: the HPA's bounds; None: not known.
         tolerance: how far a ratio may be (below, above) 1; None: the metrics were not evaluated.
         metrics: the values.
         sentence: empty unless the decision scales.
@@ -70,8 +70,8 @@ class Point:
     time_ms: int
     current: int | None
     desired: int | None
-    minimum: int
-    maximum: int
+    minimum: int | None
+    maximum: int | None
     tolerance: tuple[float, float] | None
     metrics: Mapping[MetricKey, MetricPoint]
     sentence: str

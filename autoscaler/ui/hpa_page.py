@@ -1,4 +1,4 @@
-"""The page of one HPA: its status, charts of its kept decisions, and the decisions with their explanations."""
+"""The page of one HPA: its status, charts of its kept decisions or by Prometheus, and the decisions explained."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.decisions import PAGE_SIZE, Decisions, Selection
 from autoscaler.ui.figures import scales
+from autoscaler.ui.history import RANGES, HistoryError
 from autoscaler.ui.links import adapter_metric_path, hpa_url
 from autoscaler.ui.page_context import HPAsPage, LastDecision, PageContext
 from autoscaler.ui.settings import settings
@@ -53,7 +54,9 @@ class HPAPage(HPAsPage):
         self._selection = Selection.parse(request.query)
         self._show = "scaling" if self._selection.scaling_only else ""
         self._with_list = request.query.get("list") != "no"
+        self._range = request.query.get("range") if request.query.get("range") in RANGES else ""
         options = {"show": self._show} if self._selection.is_newest else {"list": "no"}
+        options["range"] = self._range
         self.events_url = hpa_url(key, "events", **options)
         self._last = 0
         """The number of the newest decision that the page has."""
@@ -73,6 +76,7 @@ class HPAPage(HPAsPage):
         new = [ServerEvent("decisions", "".join(items))] if items else []
         last = self.context.last_decision(decisions.newest)
         shown = {"last": last, "suggestions": await self._suggestions(last)}
+        shown |= await self._history(decisions)
         return View(values={**self._values(hpa, decisions, items), **shown}, events=new)
 
     async def _suggestions(self, last: LastDecision | None) -> list[Suggestion]:
@@ -88,6 +92,27 @@ class HPAPage(HPAsPage):
                 found.append(Suggestion(metric.name, [SimilarMetric(*each) for each in zip(like, paths, strict=True)]))
         return found
 
+    async def _history(self, decisions: Decisions) -> dict[str, Any]:
+        """Return the charts by Prometheus, if a range was chosen or there are no decisions, and the ranges."""
+        history, problem = self.sources.history, ""
+        chosen = self._range or ("" if decisions.charts.points else next(iter(RANGES)))
+        figure = decisions.charts.figure
+        if history is None:
+            chosen = ""
+        elif chosen:
+            try:
+                figure = await history.charts(self._key, chosen)
+            except HistoryError as error:
+                figure, problem = "", str(error)
+        links = {name: (label, hpa_url(self._key, range=name)) for name, (label, _) in RANGES.items()}
+        return {
+            # No `<` may end the script element.
+            "figure": Markup(figure.replace("<", "\\u003c")),  # noqa: S704
+            "range": chosen,
+            "ranges": links if history is not None else {},
+            "history_problem": problem,
+        }
+
     def _values(self, hpa: HPA, decisions: Decisions, items: Sequence[Markup]) -> dict[str, Any]:
         sources, key, selection = self.sources, self._key, self._selection
         older = decisions.shown[-1].time if decisions.has_older else ""
@@ -100,8 +125,6 @@ class HPAPage(HPAsPage):
             "is_leader": sources.is_leader(),
             "number": len(points),
             "no_decisions": "" if points else self._why_none(hpa),
-            # No `<` may end the script element.
-            "figure": Markup(decisions.charts.figure.replace("<", "\\u003c")),  # noqa: S704
             "selection": selection,
             "page_size": PAGE_SIZE,
             "decisions": items,

@@ -13,6 +13,7 @@ from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.settings import DEFAULTS, WhatIfSettings
 from autoscaler.ui.changes import Changes
+from autoscaler.ui.history import History
 
 
 class WhatIfError(Exception):
@@ -88,6 +89,7 @@ class Sources:
         what_if_settings: see WhatIfSettings.
         metric_names: the metrics of the cluster.
         adapter_ui_url: see RunOptions.
+        history: the charts by Prometheus, if its URL is known.
         problem: returns why the HPAs may be out of date, such as "no contact to the API server", or None.
     """
 
@@ -105,4 +107,5 @@ class Sources:
     what_if_settings: WhatIfSettings = DEFAULTS.what_if
     metric_names: MetricNames | None = None
     adapter_ui_url: str | None = None
+    history: History | None = None
     problem: Callable[[], str | None] = lambda: None

@@ -94,6 +94,31 @@ def test_message_says_what_is_wrong(values: dict[str, Any], message: str) -> Non
     assert message in str(raised.value)
 
 
+def test_addresses_and_debug_endpoints_are_flags() -> None:
+    pages = {"adapterURL": "https://adapter.example", "prometheusURL": "http://prometheus:9090", **ON}
+    values = {
+        "ui": {"prometheusExternalURL": "https://prometheus.example", **ON},
+        "debugEndpoints": "off",
+        "autoscaler": {"debugEndpoints": "all", "ui": pages, **ON},
+    }
+
+    def flags(values: dict[str, Any]) -> set[str]:
+        workloads = [each for (kind, _), each in rendered(values).items() if kind == "Deployment"]
+        arguments = [each["spec"]["template"]["spec"]["containers"][0]["args"] for each in workloads]
+        given = {argument for each in arguments for argument in each}
+        return {each for each in given if each.partition("=")[0] in names}
+
+    names = ("--debug-endpoints", "--adapter-ui-url", "--prometheus-external-url")
+    assert flags(values) == {
+        "--debug-endpoints=off",
+        "--debug-endpoints=all",
+        "--adapter-ui-url=https://adapter.example",
+        "--prometheus-external-url=https://prometheus.example",
+    }
+    assert "--prometheus-url=http://prometheus:9090" in str(rendered(values)["Deployment", "milliscale-autoscaler"])
+    assert flags({"ui": ON, "autoscaler": {"ui": ON, **ON}}) == set()
+
+
 def test_autoscaler_is_not_installed_by_default() -> None:
     components = {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in rendered({}).values()}
     assert components == {"adapter"}

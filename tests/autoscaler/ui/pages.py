@@ -18,6 +18,7 @@ from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.changes import Changes
+from autoscaler.ui.history import History
 from autoscaler.ui.pages import UIPages
 from autoscaler.ui.sources import Sources, WhatIf, WhatIfError
 from kube.security.authentication import User
@@ -44,6 +45,7 @@ class Controller:
     problem: str | None = None
     metric_names: MetricNames | None = None
     adapter_ui_url: str = ""
+    history: History | None = None
     what_if: Callable[..., object] = no_what_if
     access: NamespaceAccess = field(default_factory=lambda: NamespaceAccess("horizontalpodautoscalers", None))
 
@@ -70,6 +72,7 @@ class Controller:
             problem=lambda: self.problem,
             metric_names=self.metric_names,
             adapter_ui_url=self.adapter_ui_url,
+            history=self.history,
         )
 
     def add(self, hpa: HPA) -> HPA:
