@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import zlib
@@ -120,9 +121,17 @@ def endless(first: bytes, repeated: bytes) -> Reply:
 
 def bomb(encoding: str, first: bytes, repeated: bytes, *, times: int) -> Reply:
     """A compressed body: `repeated` as often as that."""
-    compressor = zlib.compressobj(9, wbits=31) if encoding == "gzip" else zlib.compressobj(9)
-    parts = [compressor.compress(first), *(compressor.compress(repeated) for _ in range(times)), compressor.flush()]
-    return responds(b"".join(parts), Content_Encoding=encoding)
+
+    @functools.cache
+    def body() -> bytes:  # when it is sent: a second
+        compressor = zlib.compressobj(9, wbits=31) if encoding == "gzip" else zlib.compressobj(9)
+        parts = [compressor.compress(first), *(compressor.compress(repeated) for _ in range(times))]
+        return b"".join(parts) + compressor.flush()
+
+    async def reply(writer: asyncio.StreamWriter) -> None:
+        await responds(body(), Content_Encoding=encoding)(writer)
+
+    return reply
 
 
 def drips(first: bytes, repeated: bytes) -> Reply:

@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kubernetes_asyncio.client import models
-
 PLAIN = {"str": str, "int": int, "bool": bool, "float": (int, float), "datetime": str, "object": object}
 
 QUANTITIES = {"averageValue", "value"}
@@ -14,10 +12,17 @@ QUANTITIES = {"averageValue", "value"}
 def problems(obj: dict[str, Any]) -> list[str]:
     """Return what is wrong with an object of a built-in kind: unknown fields, wrong types, missing required fields."""
     version = obj["apiVersion"].rpartition("/")[2]
-    model = getattr(models, f"{version.capitalize()}{obj['kind']}", None)
+    model = _model(f"{version.capitalize()}{obj['kind']}")
     if model is None:
         return [f"no kind {obj['apiVersion']} {obj['kind']}"]
     return list(_value(obj, model.__name__, obj["kind"]))
+
+
+def _model(name: str) -> Any:
+    """Return a type of the client; None if it has no such one. The import takes a second: only when it is needed."""
+    from kubernetes_asyncio.client import models
+
+    return getattr(models, name, None)
 
 
 def _value(value: Any, type_name: str, place: str) -> Iterator[str]:
@@ -38,7 +43,7 @@ def _value(value: Any, type_name: str, place: str) -> Iterator[str]:
         if not isinstance(value, expected) or (isinstance(value, bool) and type_name not in ("bool", "object")):
             yield f"{place}: must be {type_name}"
     else:
-        yield from _fields(value, getattr(models, type_name), place)
+        yield from _fields(value, _model(type_name), place)
 
 
 def _fields(value: Any, model: Any, place: str) -> Iterator[str]:

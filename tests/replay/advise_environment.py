@@ -61,12 +61,16 @@ def daily(low: float, high: float, *, bursts: float = 1.0) -> Callable[[int], fl
 
 def scaled(load: Callable[[int], float], *, most: int = 40) -> Callable[[int], float]:
     """Return the replicas that a controller would have for a load, with the HPA of a `Workload`."""
-    times = range(END - 8 * DAY, END, 240)
-    series = series_of([load(at) for at in times], step_ms=240_000, start_ms=times.start * 1000)
-    recording = Load(start_ms=times.start * 1000, end_ms=END * 1000, series={"rps": series})
-    steps = simulate(make_hpa(max_replicas=most), recording, Settings(step_ms=60_000), merge=True)
-    found = [(step.end_ms, step.desired_replicas) for step in steps]
-    return lambda at: float(found[min(bisect_right(found, (at * 1000, most)), len(found) - 1)][1])
+
+    @functools.cache
+    def found() -> list[tuple[int, int]]:  # when it is asked for: a second
+        times = range(END - 8 * DAY, END, 240)
+        series = series_of([load(at) for at in times], step_ms=240_000, start_ms=times.start * 1000)
+        recording = Load(start_ms=times.start * 1000, end_ms=END * 1000, series={"rps": series})
+        steps = simulate(make_hpa(max_replicas=most), recording, Settings(step_ms=60_000), merge=True)
+        return [(step.end_ms, step.desired_replicas) for step in steps]
+
+    return lambda at: float(found()[min(bisect_right(found(), (at * 1000, most)), len(found()) - 1)][1])
 
 
 @contextlib.contextmanager

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
-
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, Final
 
 from replay.output import charts
 from replay.output.charts import Line
 from replay.output.comparison import Comparison
+
+if TYPE_CHECKING:  # importing it takes a second, in each process that lists the tests
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _MAX_POINTS: Final = 1000
 _WIDTH: Final = 10.0
@@ -41,13 +41,17 @@ _STYLE: Final[dict[Any, Any]] = {
 
 def write_image(comparison: Comparison, path: Path) -> None:
     """Write an SVG."""
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_STYLE}):
+    import matplotlib as mpl
+
+    with mpl.rc_context({**mpl.rcParamsDefault, **_STYLE}):
         # Without the date, and the version of matplotlib.
         figure(comparison).savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
 def figure(comparison: Comparison) -> Figure:
     """Return the picture: load, replicas, and a row of overload and gaps for each column of the table."""
+    from matplotlib.figure import Figure
+
     load_charts = charts.load_charts(comparison, max_points=_MAX_POINTS)
     columns = comparison.columns
     heights = [*([_LOAD_HEIGHT] * len(load_charts)), _REPLICAS_HEIGHT, _ROW_HEIGHT * len(columns) + 0.1]

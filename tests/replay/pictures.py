@@ -9,9 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib
 import yaml
-from matplotlib.figure import Figure
 
 from replay.csv_source import read_csv
 from replay.hpa_files import parse_hpa_document
@@ -72,13 +70,16 @@ def trade_off() -> dict[str, list[tuple[int, Summary]]]:
 
 def write_trade_off(path: Path) -> None:
     """Draw pod-hours against overload, with the target of each point."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     style: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": "milliscale",
         "font.size": 9.0,
         "legend.frameon": False,
     }
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **style, "backend": "agg"}):
+    with mpl.rc_context({**mpl.rcParamsDefault, **style, "backend": "agg"}):
         picture = Figure(figsize=(7, 3.6))
         picture.subplots_adjust(left=0.1, right=0.97, bottom=0.14, top=0.95)
         axes = picture.add_subplot()
