@@ -30,6 +30,7 @@ from replay.cluster import connected, read_cluster_hpa
 from replay.csv_source import read_csv
 from replay.fit import fit
 from replay.flags import HPAReference, InputFlags, LoadFlags, Moment, hpa_option, input_flags
+from replay.forecast import forecast_keys, with_forecasts
 from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
 from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
@@ -62,6 +63,7 @@ class Inputs:
     default="table",
     help="Output format; json and csv have every reconciliation.",
 )
+@click.option("--summary-only", is_flag=True, help="With -o json: leave the reconciliations out.")
 @click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
@@ -73,6 +75,7 @@ def replay(
     hpas: tuple[HPAReference, ...],
     inputs: InputFlags,
     output: str,
+    summary_only: bool,
     html: Path | None,
 ) -> None:
     """Show what HPAs would have done on recorded load.
@@ -95,9 +98,11 @@ def replay(
       # The decisions that a running autoscaler keeps
       python -m autoscaler replay --hpa new.yaml --server http://127.0.0.1:8080
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    if summary_only and output != "json":
+        raise click.UsageError("--summary-only needs -o json: only that has reconciliations and summaries")
     with errors_of_users():
         found = read_inputs(hpas, inputs)
-        document = _document(output, found.files)
+        document = _document(output, found.files, has_steps=not summary_only)
         comparison = compare(
             named([file.hpa for file in found.files]),
             found.load,
@@ -135,6 +140,7 @@ def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
         pod_cost=model.pod_cost,
         capacity=capacity_of([file.hpa for file in files], capacity),
     )
+    wanted = forecast_keys([file.hpa for file in files], flags.source.forecasts)
     given = {name for name in (*FIELDS, "step") if _is_given(name)}
     note = ""
 
@@ -163,6 +169,7 @@ def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
             load, _ = completed(read(fitted))
         settings = fitted
     load = dataclasses.replace(load, notes=[*load.notes, *filter(None, [note])])
+    load = with_forecasts(load, wanted)
     return Inputs(files=files, load=load, settings=settings)
 
 
@@ -232,10 +239,10 @@ def write_page(text: str, path: Path) -> None:
     click.echo(f"wrote {path}", err=True)
 
 
-def _document(output: str, files: Sequence[HPAFile]) -> Document | None:
+def _document(output: str, files: Sequence[HPAFile], *, has_steps: bool) -> Document | None:
     match output:
         case "json":
-            return JSONDocument(sys.stdout)
+            return JSONDocument(sys.stdout, has_steps=has_steps)
         case "csv":
             return CSVDocument(sys.stdout, [file.hpa for file in files])
     return None
@@ -244,6 +251,8 @@ def _document(output: str, files: Sequence[HPAFile]) -> Document | None:
 def _check_sources(source: LoadFlags) -> None:
     if [source.csv is not None, source.server is not None, _is_given("prometheus_url")].count(True) != 1:
         raise click.UsageError("give the load: one of --prometheus-url, --csv and --server")
+    if source.server is not None and source.forecasts:
+        raise click.UsageError("--forecast needs days of history: give --csv or --prometheus-url in place of --server")
     if source.csv is not None and source.config_file is not None:
         raise click.UsageError("--config has no effect with --csv; leave one out")
     for name in ("config_file", "step", "offset"):
@@ -300,10 +309,11 @@ def _prometheus_load(
     source = flags.source
     end_ms = source.end.resolve(now_ms())
     start_ms = (source.start or _DEFAULT_FROM).resolve(end_ms)
+    history_ms = max((round(options.history * 1000) for _, options in source.forecasts), default=0)
     settings = PrometheusSettings(
         options=run(flags.prometheus.authorized()),
         rules=read_rules(source.config_file),
-        start_ms=start_ms,
+        start_ms=start_ms - history_ms // assumed.step_ms * assumed.step_ms,
         end_ms=end_ms,
         step_ms=assumed.step_ms,
         offset_ms=assumed.offset_ms,
@@ -313,7 +323,8 @@ def _prometheus_load(
         connect=connect,
         show_progress=sys.stderr.isatty(),
     )
-    return read_prometheus([file.hpa for file in files], settings)
+    load = read_prometheus([file.hpa for file in files], settings)
+    return dataclasses.replace(load, start_ms=max(load.start_ms, start_ms)) if history_ms else load
 
 
 def read_rules(config: Path | None) -> RulesFile | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from adapter.commands.flags import PrometheusAccess, prometheus_flags
+from adapter.forecasts.options import ForecastOptions
 from adapter.rules.goregex import GoRegex, GoRegexError
 from autoscaler.commands.debug_client import SERVER_URL
 from autoscaler.commands.flags import config_options
@@ -20,6 +21,7 @@ from autoscaler.core.config import Config
 from kube.process.flags import Parsed, flag_section, kubeconfig_options, option_group
 from kube.values.durations import DURATION, POSITIVE_DURATION, DurationError, parse_duration
 from kube.values.quantity import Quantity, QuantityError
+from replay.forecast import parse_forecast
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -143,6 +145,8 @@ class LoadFlags:
     start: Moment | None
     end: Moment
     pods: str | None
+    forecasts: tuple[tuple[str, ForecastOptions], ...]
+    """(metric, or "" for the first one; what HPAs see of it instead)."""
     cache_dir: Path | None
 
 
@@ -219,6 +223,16 @@ _load_flags = option_group(
         type=Parsed("regex", _pattern),
         show_default="by the kind and name of the scale target",
         help="Regular expression of the names that the target's pods have had.",
+    ),
+    click.option(
+        "--forecast",
+        "forecasts",
+        type=Parsed("[metric=]horizon[,option=value...]", parse_forecast),
+        multiple=True,
+        help="HPAs see the highest value expected within the horizon, if that is more than the present one: what the "
+        "adapter serves for a rule with this forecast, such as 5m or packets_per_second=5m,history=2w,"
+        "timezone=Europe/Berlin. What the source has before --from is its history.",
+        show_default=False,
     ),
     cache_dir_option,
 )

@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -22,6 +22,9 @@ from autoscaler.core.model import InvalidMetric, MetricSource, ObjectMetric, Res
 from autoscaler.core.status import rfc3339
 from autoscaler.records.record import DecisionRecord, MetricRecord
 from kube.values.selectors import SelectorError
+
+if TYPE_CHECKING:
+    from replay.forecast import Forecast
 
 _HOLD: Final = 1.5
 _MIN_HOLD_MS: Final = 30_000
@@ -122,6 +125,10 @@ class Load:
     """The real decisions, if recorded; then these are replayed, at their times."""
     history: History = field(default_factory=History)
     """Of the HPA, at the first of the decisions."""
+    seen: Mapping[str, Series] = field(default_factory=dict)
+    """{`metric_key`: what HPAs see of a metric}, where that is not its load but a forecast of it."""
+    forecasts: Sequence[Forecast] = ()
+    """Of what is in `seen`."""
     notes: Sequence[str] = ()
     """What the source of the load assumes, one sentence each."""
 

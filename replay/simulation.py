@@ -115,6 +115,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
     start_ms = load.start_ms + settings.offset_ms
     sources = [(metric_key(spec.source), spec.source) for spec in hpa.spec.metrics]
     series = [_series(load, key) for key, _ in sources]
+    seen = [load.seen.get(key, _series(load, key)) for key, _ in sources]
     with_capacity = _with_capacity(load, settings)
     replicas = _initial_replicas(hpa, load, settings, start_ms)
     _check_pods(replicas, settings)
@@ -143,7 +144,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
         if recorded is not None:
             observation = recording.observe(observation, recorded)
         if observation.responses is None:
-            pairs = zip(sources, series, strict=True)
+            pairs = zip(sources, seen, strict=True)
             responses = tuple([response(source, values.at(now_ms), workload, now_ms) for (_, source), values in pairs])
             observation = replace(observation, responses=responses)
         decision = decide(observation, history, now_ms)
@@ -158,7 +159,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
             _check_pods(desired, settings)
             workload.scale(desired, now_ms)
         if calm is not None:
-            end_ms = resume_ms = calm.until(decision, series, now_ms, next_ms, load.end_ms)
+            end_ms = resume_ms = calm.until(decision, [*series, *seen], now_ms, next_ms, load.end_ms)
             history = calm.repeated(history, now_ms, end_ms - (next_ms - now_ms))
         ready_over = workload.ready_over(now_ms, end_ms) if real_ready is None else [(now_ms, end_ms, real_ready)]
         overload = integrate_overload(with_capacity, ready_over)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,11 +36,13 @@ class Comparison:
     replays: Sequence[Replayed]
     """One per HPA, in the same order."""
     reality: Replayed | None = None
+    plain: Replayed | None = None
+    """The first HPA without the forecasts that the others see."""
 
     @property
     def columns(self) -> list[Replayed]:
-        """Reality, if there is one, and the specs; the others are compared with the first."""
-        return [*([self.reality] if self.reality is not None else []), *self.replays]
+        """The HPA without forecasts and reality, if there are any, and the specs; all are compared with the first."""
+        return [*(each for each in (self.plain, self.reality) if each is not None), *self.replays]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +87,46 @@ def compare(
     document, replays = document or Document(), []
     for name, hpa in hpas.items():
         document.begin(name, hpa)
-        replays.append(replay_hpa(hpa, load, settings, name=name, on_step=document.step, sentences=sentences))
+        replays.append(
+            replay_hpa(
+                hpa,
+                load,
+                settings,
+                name=name,
+                on_step=document.step if document.has_steps else None,
+                sentences=sentences,
+            )
+        )
         document.end(replays[-1])
-    reality = replay_reality(load, settings)
-    found = Comparison(load=load, settings=settings, hpas=list(hpas.values()), replays=replays, reality=reality)
-    document.close(reality, verdict=" ".join(verdicts(found)), notes=notes(found))
+    found = Comparison(
+        load=load,
+        settings=settings,
+        hpas=list(hpas.values()),
+        replays=replays,
+        reality=replay_reality(load, settings),
+        plain=_without_forecasts(hpas, load, settings),
+    )
+    document.close(found.reality, plain=found.plain, verdict=" ".join(verdicts(found)), notes=notes(found))
     return found
 
 
+def _without_forecasts(hpas: Mapping[str, HPA], load: Load, settings: Settings) -> Replayed | None:
+    """Replay the first HPA without forecasts; None if there are none."""
+    if not load.seen:
+        return None
+    name, hpa = next(iter(hpas.items()))
+    plain = dataclasses.replace(load, seen={}, forecasts=())
+    return replay_hpa(hpa, plain, settings, name=f"{name} without forecast", sentences=False)
+
+
 def verdicts(comparison: Comparison) -> list[str]:
-    """Return a sentence for each spec but the first, about the difference; of the only one about reality."""
+    """Return a sentence for each spec but the first, about the difference; of the only one about reality.
+
+    With forecasts, each spec is compared with the first one without them.
+    """
     first, *others = comparison.replays
+    if comparison.plain is not None:
+        return [_verdict(each, comparison.plain) for each in comparison.replays]
     if others:
         return [_verdict(each, first) for each in others]
     summary = first.summary

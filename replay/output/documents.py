@@ -26,6 +26,9 @@ VERSION: Final = 1
 class Document:
     """A document with all steps. This one ignores them: others override what they write."""
 
+    has_steps = True
+    """False: `step` need not be called."""
+
     def begin(self, name: str, hpa: HPA) -> None:
         """Begin the steps of an HPA."""
 
@@ -35,8 +38,10 @@ class Document:
     def end(self, replayed: Replayed) -> None:
         """End the steps of an HPA."""
 
-    def close(self, reality: Replayed | None, *, verdict: str, notes: Sequence[str]) -> None:
-        """End the document, with the summary of reality, the verdict on all, and the assumptions."""
+    def close(
+        self, reality: Replayed | None, *, verdict: str, notes: Sequence[str], plain: Replayed | None = None
+    ) -> None:
+        """End the document, with the summaries of reality and without forecasts, the verdict, and the assumptions."""
 
 
 class _Metric(msgspec.Struct):
@@ -62,10 +67,15 @@ class _Worst(msgspec.Struct, rename="camel"):
 
 
 class JSONDocument(Document):
-    """One JSON object. The summary of an HPA follows its steps, because it is known only then."""
+    """One JSON object. The summary of an HPA follows its steps, because it is known only then.
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    Args:
+        file: where it is written.
+        has_steps: whether it has the steps.
+    """
+
+    def __init__(self, file: TextIO, *, has_steps: bool = True) -> None:
+        self._file, self.has_steps = file, has_steps
         self._encode = msgspec.json.Encoder().encode
         self._metrics: list[str] = []
         self._before_replay, self._before_step = "\n", "\n"
@@ -74,7 +84,9 @@ class JSONDocument(Document):
     def begin(self, name: str, hpa: HPA) -> None:
         """Begin the steps of an HPA."""
         self._metrics = [metric_key(spec.source) for spec in hpa.spec.metrics]
-        self._file.write(f'{self._before_replay}{{"hpa":{self._text(name)},"steps":[')
+        self._file.write(f'{self._before_replay}{{"hpa":{self._text(name)},')
+        if self.has_steps:
+            self._file.write('"steps":[')
         self._before_replay, self._before_step = ",\n", "\n"
 
     def step(self, step: Step) -> None:
@@ -103,13 +115,18 @@ class JSONDocument(Document):
             )
             for each in replayed.worst
         ]
-        self._file.write(f'\n],"summary":{self._text(replayed.summary)},"worst":{self._text(worst)}}}')
+        closing = "\n]," if self.has_steps else ""
+        self._file.write(f'{closing}"summary":{self._text(replayed.summary)},"worst":{self._text(worst)}}}')
 
-    def close(self, reality: Replayed | None, *, verdict: str, notes: Sequence[str]) -> None:
+    def close(
+        self, reality: Replayed | None, *, verdict: str, notes: Sequence[str], plain: Replayed | None = None
+    ) -> None:
         """End the document."""
         self._file.write(f'\n],"verdict":{self._text(verdict)},"notes":{self._text(notes)}')
         if reality is not None:
             self._file.write(f',"reality":{{"summary":{self._text(reality.summary)}}}')
+        if plain is not None:
+            self._file.write(f',"withoutForecast":{{"summary":{self._text(plain.summary)}}}')
         self._file.write("}\n")
 
     def _text(self, value: object) -> str:
