@@ -39,7 +39,7 @@ from adapter.rules.manifests import FoundRules, load_manifest_rules
 from kube.api.client import KubeClient, KubeConfigError, KubeError
 from kube.api.mapping import ResourceInfo, ResourceLookup, RestMapper
 from kube.api.status import StatusError, bad_request
-from kube.process.flags import FILE, Parsed, verbosity_option
+from kube.process.flags import FILE, Parsed, option_group, verbosity_option
 from kube.process.runtime import run, setup_logging
 from kube.values.selectors import LabelSelector
 
@@ -84,8 +84,31 @@ def has_prometheus() -> bool:
     return click.get_current_context().get_parameter_source("prometheus_url") is not ParameterSource.DEFAULT
 
 
-SELECTOR = Parsed("selector", LabelSelector.parse)
+_SELECTOR = Parsed("selector", LabelSelector.parse)
 _TARGET = Parsed("resource/metric", Target.parse)
+
+
+def _selection(
+    *, namespace: str, name: str, selector: LabelSelector | None, metric_selector: LabelSelector
+) -> Selection:
+    if name and selector is not None:
+        raise click.UsageError("give --name or --selector, not both")
+    return Selection(namespace=namespace, name=name, selector=selector, metric_selector=metric_selector)
+
+
+selection_flags = option_group(
+    "selection",
+    _selection,
+    click.option("-n", "--namespace", default="", help="Namespace of the objects.  [default: any that has series]"),
+    click.option("--name", default="", help="Name of the object.  [default: any that has series]"),
+    click.option(
+        "-l",
+        "--selector",
+        type=_SELECTOR,
+        help="Label selector of the objects; requires --lister-kubeconfig and --namespace.",
+    ),
+    click.option("--metric-selector", type=_SELECTOR, default="", help="Label selector of the metric's series."),
+)
 
 
 @click.command()
@@ -116,7 +139,7 @@ def check(
     With --prometheus-url also check the series that the rules find and example values of their metrics. Exits with 0 if
     there are no errors, 1 if there are errors (with --strict also for warnings), 2 for invalid flags.
     """
-    online, config = has_prometheus(), rules_file(config, file)
+    online = has_prometheus()
 
     async def work(rules: RulesFile) -> Report:
         async with opened_session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
@@ -131,7 +154,7 @@ def check(
             )
 
     failed = False
-    for found in load_rules_files(config):
+    for found in _load_rules_files(_given_file(config, file)):
         report = msgspec.structs.replace(run_command(work(found.rules), verbosity=verbosity), found=found.where)
         if found.is_object:
             [rule] = found.rules.all_rules
@@ -149,23 +172,12 @@ def check(
 
 @click.command()
 @click.argument("target", type=_TARGET, metavar="RESOURCE/METRIC")
-@click.option("-n", "--namespace", default="", help="Namespace of the objects.  [default: any that has series]")
-@click.option("--name", default="", help="Name of the object.  [default: any that has series]")
-@click.option(
-    "-l",
-    "--selector",
-    type=SELECTOR,
-    help="Label selector of the objects; requires --lister-kubeconfig and --namespace.",
-)
-@click.option("--metric-selector", type=SELECTOR, default="", help="Label selector of the metric's series.")
+@selection_flags
 @common_flags
 def explain(
     *,
     target: Target,
-    namespace: str,
-    name: str,
-    selector: LabelSelector | None,
-    metric_selector: LabelSelector,
+    selection: Selection,
     config: Path | None,
     prometheus: PrometheusAccess,
     catalog: CatalogOptions,
@@ -181,17 +193,10 @@ def explain(
     """
     if not has_prometheus():
         raise click.UsageError("--prometheus-url is required")
-    if name and selector is not None:
-        raise click.UsageError("give --name or --selector, not both")
-    selection = Selection(namespace=namespace, name=name, selector=selector, metric_selector=metric_selector)
-    config = rules_file(config)
-    first, *others = load_rules_files(config)
-    if others:
-        places = " and ".join(found.where for found in (first, *others))
-        raise click.UsageError(f"{config} has several rules files: {places}; put one into a file of its own")
+    rules = load_one_rules_file(config)
 
     async def work() -> Explanation:
-        async with opened_session(first.rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
+        async with opened_session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
             await opened.catalog.relist()
             reader = ForecastReader(probe=opened.probe, prometheus=opened.prometheus, clock=time.time)
             return await explain_metric(
@@ -212,7 +217,7 @@ def explain(
         raise click.exceptions.Exit(1)
 
 
-def rules_file(*given: Path | None) -> Path:
+def _given_file(*given: Path | None) -> Path:
     """Return the one rules file that is given."""
     files = [file for file in given if file is not None]
     if len(files) != 1:
@@ -220,7 +225,17 @@ def rules_file(*given: Path | None) -> Path:
     return files[0]
 
 
-def load_rules_files(config: Path) -> list[FoundRules]:
+def load_one_rules_file(config: Path | None) -> RulesFile:
+    """Return the rules of --config, which must have one rules file. Raises ClickException."""
+    path = _given_file(config)
+    first, *others = _load_rules_files(path)
+    if others:
+        places = " and ".join(found.where for found in (first, *others))
+        raise click.UsageError(f"{path} has several rules files: {places}; put one into a file of its own")
+    return first.rules
+
+
+def _load_rules_files(config: Path) -> list[FoundRules]:
     """Return the rules files that a file is or contains.
 
     Raises:

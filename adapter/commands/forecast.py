@@ -13,42 +13,29 @@ from rich.console import Console
 from rich.text import Text
 
 from adapter.commands.diagnose import (
-    SELECTOR,
     common_flags,
     has_prometheus,
-    load_rules_files,
+    load_one_rules_file,
     opened_session,
-    rules_file,
     run_command,
+    selection_flags,
 )
 from adapter.commands.flags import CatalogOptions, PrometheusAccess
 from adapter.diagnosis.forecasts import ForecastReader, ForecastReport, NoForecastError, forecast_source
 from adapter.diagnosis.probe import Selection
 from adapter.forecasts.sentence import number_text
-from kube.values.selectors import LabelSelector
 
 _PLAIN_WIDTH = 1000
 
 
 @click.command()
 @click.option("--metric", required=True, help="The metric: NAME, RESOURCE/NAME or external/NAME.")
-@click.option("-n", "--namespace", default="", help="Namespace of the objects.  [default: any that has series]")
-@click.option("--name", default="", help="Name of the object.  [default: any that has series; of pods, their workload]")
-@click.option(
-    "-l",
-    "--selector",
-    type=SELECTOR,
-    help="Label selector of the pods; requires --lister-kubeconfig and --namespace.",
-)
-@click.option("--metric-selector", type=SELECTOR, default="", help="Label selector of the metric's series.")
+@selection_flags
 @common_flags
 def forecast(
     *,
     metric: str,
-    namespace: str,
-    name: str,
-    selector: LabelSelector | None,
-    metric_selector: LabelSelector,
+    selection: Selection,
     config: Path | None,
     prometheus: PrometheusAccess,
     catalog: CatalogOptions,
@@ -59,16 +46,15 @@ def forecast(
     """Show the forecast of a metric whose rule has `forecast`.
 
     Reads the metric's history in Prometheus, and prints what is expected now and why, how well the last 7 days were
-    forecast, whether the gate lets the forecast be served, and the next 24 hours beside the last days. Exits with 1 if
-    there is no forecast; with 2 for invalid flags.
+    forecast, whether the gate lets the forecast be served, and the next 24 hours beside the last days. Of pods it is
+    the forecast of their workload. Exits with 1 if there is no forecast; with 2 for invalid flags.
     """
     if not has_prometheus():
         raise click.UsageError("--prometheus-url is required")
-    selection = Selection(namespace=namespace, name=name, selector=selector, metric_selector=metric_selector)
-    [first, *_] = load_rules_files(rules_file(config))
+    rules = load_one_rules_file(config)
 
     async def work() -> ForecastReport:
-        async with opened_session(first.rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
+        async with opened_session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
             await opened.catalog.relist()
             source = forecast_source(opened.catalog, metric)
             reader = ForecastReader(probe=opened.probe, prometheus=opened.prometheus, clock=time.time)
