@@ -18,7 +18,7 @@ import msgspec
 import yaml
 from rich.console import Console
 
-from autoscaler.commands.debug_client import SERVER_URL, fetch_decisions
+from autoscaler.commands.debug_client import SERVER_URL, fetch_config, fetch_decisions
 from autoscaler.commands.decide_once import decide_once
 from autoscaler.commands.explain_text import print_records
 from autoscaler.commands.flags import config_options
@@ -28,10 +28,12 @@ from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.decision_log import DecisionsPage
 from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import VERSION, DecisionRecord
+from autoscaler.ui.links import adapter_metric_path
 from kube.api.client import KubeClient, KubeConfigError
 from kube.api.config import default_kubeconfig
 from kube.process.flags import NAMESPACED_NAME, Parsed, kubeconfig_options
 from kube.process.runtime import run
+from kube.web.options import external_url
 
 _T = TypeVar("_T")
 
@@ -83,6 +85,13 @@ def _hpa_name(text: str) -> tuple[str, str]:
     help="NAMESPACE/NAME of the ConfigMap in which the running autoscaler saves its history, to be used without "
     "--server.",
 )
+@click.option(
+    "--adapter-ui-url",
+    type=Parsed("url", external_url),
+    show_default="that of the autoscaler at --server",
+    help="URL at which you open the pages of the adapter: after the metrics there is a link for each, to its rule, its "
+    "PromQL, and Prometheus' graph.",
+)
 @config_options
 def explain(
     *,
@@ -94,6 +103,7 @@ def explain(
     context: str | None,
     api: str | None,
     state: tuple[str, str] | None,
+    adapter_ui_url: str | None,
     config: Config,
 ) -> None:
     """Show why an HPA was scaled, or was not, with the numbers behind the decision.
@@ -106,6 +116,9 @@ def explain(
         if not hpa[0]:
             raise click.UsageError(f"with --server, give NAMESPACE/{hpa[1]}")
         page = _fetch(server, hpa, last=last, api=api)
+        if adapter_ui_url is None:
+            with contextlib.suppress(click.ClickException):  # releases before 0.2 do not show their flags
+                adapter_ui_url = _text(run(fetch_config(server)).flags.get("adapter-ui-url"))
         if kubeconfig is not None:
             with contextlib.suppress(KubeConfigError):  # the decisions are what was asked for
                 hints = run(_with_client(kubeconfig, context, lambda client: _hints(client, page.decisions[-1])))
@@ -118,7 +131,17 @@ def explain(
         page, hints = _compute(
             hpa, kubeconfig=kubeconfig, context=context, api=api, saved_history=location, config=config
         )
-    _print(page, output, hints)
+    _print(page, output, hints, _links(adapter_ui_url, page.decisions[-1]) if adapter_ui_url else ())
+
+
+def _text(flag: str | list[str] | None) -> str | None:
+    return flag.rstrip("/") if isinstance(flag, str) else None
+
+
+def _links(adapter_ui_url: str, record: DecisionRecord) -> list[str]:
+    """Return a line for each metric that the adapter may serve, with the URL of the page that explains it."""
+    paths = [(metric.name, adapter_metric_path(metric, record.namespace)) for metric in record.metrics]
+    return [f"rule, PromQL and graph of {name}: {adapter_ui_url}{path}" for name, path in paths if path]
 
 
 def _fetch(server: str, hpa: tuple[str, str], *, last: int, api: str | None) -> DecisionsPage:
@@ -175,16 +198,16 @@ async def _hints(client: KubeClient, record: DecisionRecord) -> list[str]:
     return [f"the cluster has no metric {name}; did you mean {' or '.join(like)}?" for name, like in failed if like]
 
 
-def _print(page: DecisionsPage, output: str, hints: Sequence[str]) -> None:
+def _print(page: DecisionsPage, output: str, hints: Sequence[str], links: Sequence[str]) -> None:
     match output:
         case "json":
             click.echo(msgspec.json.format(msgspec.json.encode(page), indent=2).decode())
         case "yaml":
             click.echo(yaml.safe_dump(msgspec.to_builtins(page), sort_keys=False, allow_unicode=True), nl=False)
         case _ if sys.stdout.isatty():
-            print_records(Console(), page.decisions, hints)
+            print_records(Console(), page.decisions, hints, links)
         case _:
             console = Console(width=_PIPE_WIDTH, color_system=None, legacy_windows=False)
             with console.capture() as capture:
-                print_records(console, page.decisions, hints)
+                print_records(console, page.decisions, hints, links)
             click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))

@@ -13,8 +13,13 @@ from autoscaler.records.record import DecisionRecord
 from kube.values.printable import printable
 
 
-def print_records(console: Console, records: Sequence[DecisionRecord], hints: Sequence[str] = ()) -> None:
-    """Print the sentences of all records, oldest first, and the details of the last, with hints after its sentence."""
+def print_records(
+    console: Console, records: Sequence[DecisionRecord], hints: Sequence[str] = (), links: Sequence[str] = ()
+) -> None:
+    """Print the sentences of all records, oldest first, and the details of the last.
+
+    Hints follow its sentence, and links its metrics.
+    """
     *earlier, latest = records
     for record in earlier:
         console.print(_text(f"{record.time}  {record.sentence}"), soft_wrap=True)
@@ -27,6 +32,8 @@ def print_records(console: Console, records: Sequence[DecisionRecord], hints: Se
     if explanation.metrics:
         console.print()
         console.print(_metrics_table(explanation.metrics))
+    for link in links:
+        console.print(_text(link), soft_wrap=True)
     console.print()
     details = Table(box=None, pad_edge=False, show_header=False)
     details.add_column(style="bold")

@@ -235,21 +235,29 @@ async def test_unavailable_metrics_are_shown(cluster: Cluster, reader: str) -> N
     assert result.stdout.splitlines()[1].startswith("stays at 2: packets_per_second failed (unable to get metric")
 
 
-async def test_metric_with_a_typo_is_followed_by_the_one_that_exists(cluster: Cluster, reader: str) -> None:
+async def test_metric_with_a_typo_is_followed_by_the_one_that_exists_and_its_rule(
+    cluster: Cluster, reader: str
+) -> None:
     hint = "the cluster has no metric packets_per_secnd; did you mean packets_per_second?"
     cluster.add_deployment("api", replicas=2)
     cluster.add_hpa("api", metric_name="packets_per_secnd")
     computed = await explain_in_process("default/api", reader)
     assert computed.stdout.splitlines()[2] == hint
     assert computed.stdout.count("there is no such metric") == 1
-    async with autoscaler(cluster.server.kubeconfig(), *ALONE) as process:
+    adapter = "--adapter-ui-url=https://adapter.example/pages/"
+    path = "metric?metric=pods%2Fpackets_per_secnd&namespace=default"
+    link = f"rule, PromQL and graph of packets_per_secnd: https://adapter.example/pages/{path}"
+    assert "rule, PromQL" not in computed.stdout
+    assert (await explain_in_process("default/api", reader, adapter)).stdout.splitlines()[6] == link
+    async with autoscaler(cluster.server.kubeconfig(), *ALONE, adapter) as process:
 
         async def decided() -> bool:
             return cluster.condition("api", "ScalingActive") is not None
 
         await eventually(decided, within=SOON)
         server = f"--server=http://127.0.0.1:{process.port}"
-        assert (await explain_in_process("default/api", server, reader)).stdout.splitlines()[2] == hint
+        shown = (await explain_in_process("default/api", server, reader)).stdout.splitlines()
+        assert (shown[2], shown[6]) == (hint, link), "its address is among the autoscaler's flags"
         assert hint not in (await explain_in_process("default/api", server)).stdout
         elsewhere = await explain_in_process("default/api", server, "--kubeconfig=/nowhere")
         assert (elsewhere.status, hint in elsewhere.stdout) == (0, False)
