@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,14 @@ from unittest.mock import AsyncMock
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from msgspec.structs import replace
 from playwright.async_api import Page, ViewportSize, expect
 
 from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.decisions import PAGE_SIZE
+from autoscaler.ui.history import History
 from tests.adapter.diagnosis_env import POD, RULES
 from tests.adapter.metrics_env import CannedPrometheus, vector
 from tests.adapter.ui.env import pages_env
@@ -25,6 +27,7 @@ from tests.autoscaler.ui.pages import Controller
 from tests.browser.checks import focus_order, serious_faults, wider_than_window
 from tests.browser.serving import serve
 from tests.browser.tabs import PHONE, Tab
+from tests.web_servers import served as prometheus_served
 
 pytestmark = [
     pytest.mark.e2e,
@@ -152,6 +155,37 @@ async def test_promql_behind_a_misspelled_metric_is_two_clicks_from_the_list(tab
             await tab.page.locator(".suggestion").get_by_role("link", name="hits_per_second").click()
             await expect(tab.page.locator("#explanation pre").first).to_contain_text("sum(rate(hits_total{")
     assert tab.problems == []
+
+
+async def test_charts_of_a_day_come_from_prometheus_and_stay_with_a_new_decision(tab: Tab) -> None:
+    async with prometheus_served(query_range([2.0] * 200 + [6.0] * 41)) as prometheus:
+        controller = Controller(history=History(prometheus, clock=lambda: 1_767_571_200.0))
+        cluster = SimulatedCluster(hpa(pods_metric(100)), replicas=3)
+        controller.reconcile(cluster, 100)
+        async with serve(controller.pages) as url:
+            await tab.page.goto(f"{url}hpas/default/web")
+            await tab.page.get_by_role("link", name="1 d").click()
+            await expect(tab.page.locator(DRAWN)).to_be_visible()
+            await expect(tab.page.locator("figcaption")).to_contain_text("By kube-state-metrics in Prometheus")
+            await expect(tab.page.get_by_text("Live", exact=True)).to_be_visible()
+            controller.reconcile(cluster, 100)
+            await expect(tab.page.locator("#decisions > li")).to_have_count(2)
+            drawn = await tab.page.locator(".chart").evaluate("each => each.data.find(one => one.name == 'current').y")
+    assert (len(drawn), drawn[0], drawn[-1]) == (241, 2, 6)
+    assert tab.problems == []
+
+
+def query_range(values: list[float]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """A Prometheus with one series of replicas."""
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        asked = await request.post()
+        start, step = int(str(asked["start"])), int(str(asked["step"]))
+        points = [[start + step * number, str(value)] for number, value in enumerate(values)]
+        series = {"metric": {"__name__": "kube_horizontalpodautoscaler_status_current_replicas"}, "values": points}
+        return web.json_response({"status": "success", "data": {"resultType": "matrix", "result": [series]}})
+
+    return respond
 
 
 async def test_run_of_decisions_that_change_nothing_is_one_line_until_it_is_opened(tab: Tab, served: Served) -> None:
