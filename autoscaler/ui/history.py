@@ -11,7 +11,7 @@ from typing import Final
 
 import aiohttp
 import msgspec
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from autoscaler.core.model import KUBERNETES, HPAKey
 from autoscaler.ui.figures import MetricKey, MetricPoint, Point, figure
@@ -27,8 +27,10 @@ RANGES: Final[Mapping[str, tuple[str, int]]] = {
 """{value of the parameter `range`: (its name, its length in seconds)}"""
 _POINTS: Final = 240
 _TIMEOUT_SECONDS: Final = 10.0
-_MAX_BYTES: Final = 8 * 2**20
-_CACHED: Final = 100
+_MAX_BYTES: Final = 2 * 2**20
+"""A series of 240 points has 5 KiB."""
+_CACHED: Final = 16
+_FAILED_SECONDS: Final = 15.0
 _CONCURRENT: Final = 2
 _MAX_ERROR: Final = 300
 _PREFIX: Final = "kube_horizontalpodautoscaler_"
@@ -72,7 +74,8 @@ class History:
     def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
         self._url = f"{url}/api/v1/query_range"
         self._clock = clock
-        self._cached: LRUCache[_Range, str | HistoryError] = LRUCache(_CACHED)
+        self._cached: LRUCache[_Range, str] = LRUCache(_CACHED)
+        self._failed: TTLCache[_Range, str] = TTLCache(_CACHED, _FAILED_SECONDS)
         self._flights: SingleFlight[_Range, str] = SingleFlight()
         self._running = asyncio.Semaphore(_CONCURRENT)
 
@@ -85,15 +88,14 @@ class History:
         step = RANGES[name][1] // _POINTS
         end = int(self._clock()) // step * step
         of = (key, name, end)
-        drawn = self._cached.get(of)
-        if drawn is None:
+        if (problem := self._failed.get(of)) is not None:
+            raise HistoryError(problem)
+        if (drawn := self._cached.get(of)) is None:
             try:
-                drawn = await self._flights.do(of, lambda: self._drawn(key, end, step))
+                drawn = self._cached[of] = await self._flights.do(of, lambda: self._drawn(key, end, step))
             except HistoryError as error:
-                drawn = error
-            self._cached[of] = drawn
-        if isinstance(drawn, HistoryError):
-            raise HistoryError(*drawn.args)
+                self._failed[of] = str(error)
+                raise
         return drawn
 
     async def _drawn(self, key: HPAKey, end: int, step: int) -> str:
@@ -102,16 +104,21 @@ class History:
         selected = f"namespace={quote(key.namespace)},horizontalpodautoscaler={quote(key.name)}"
         query = f'{{__name__=~"{_PREFIX}({"|".join((*_REPLICAS, *_METRICS))})",{selected}}}'
         asked = {"query": query, "start": str(end - _POINTS * step), "end": str(end), "step": str(step)}
-        async with self._running:
-            found = await self._result(asked)
-        if not found:
-            raise HistoryError(f"Prometheus has no series of kube-state-metrics about it: {query}")
-        return await asyncio.to_thread(_figure_json, found, range(end - _POINTS * step, end + 1, step))
+        try:
+            async with asyncio.timeout(_TIMEOUT_SECONDS), self._running:
+                found = await self._result(asked)
+                if not found:
+                    raise HistoryError(f"Prometheus has no series of kube-state-metrics about it: {query}")
+                return await asyncio.to_thread(_figure_json, found, range(end - _POINTS * step, end + 1, step))
+        except TimeoutError:
+            raise HistoryError(f"Prometheus did not answer within {_TIMEOUT_SECONDS:g} s") from None
+        except (ValueError, OverflowError) as error:
+            raise HistoryError(f"the response has a value that is no number: {str(error)[:_MAX_ERROR]}") from error
 
     async def _result(self, asked: Mapping[str, str]) -> list[_Series]:
         try:
             async with (
-                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)) as http,
+                aiohttp.ClientSession() as http,
                 http.post(self._url, data=asked, allow_redirects=False) as response,
             ):
                 content = bytearray()
@@ -121,7 +128,7 @@ class History:
                         raise HistoryError(f"Prometheus' response is larger than {_MAX_BYTES >> 20} MiB")
             decoded = msgspec.json.decode(content, type=_Response)
         except TimeoutError:
-            raise HistoryError(f"Prometheus did not answer within {_TIMEOUT_SECONDS:g} s") from None
+            raise
         except (aiohttp.ClientError, OSError) as error:
             number = error.errno if isinstance(error, OSError) else None
             reason = os.strerror(number) if number and number > 0 else type(error).__name__

@@ -112,6 +112,10 @@ def notice(page: Document) -> str:
     [
         (web.json_response({"status": "success", "data": {"result": []}}), "has no series of kube-state-metrics about"),
         (web.json_response({"error": "too many samples"}, status=422), "answered with status 422: too many samples."),
+        (
+            web.json_response({"data": {"result": [{"metric": {}, "values": [[NOW, "many"]]}]}}),
+            "the response has a value that is no number: could not convert string to float: 'many'.",
+        ),
         (web.Response(text="<html>", status=404), "the response, status 404, is not Prometheus'; check --prometheus-"),
     ],
 )
