@@ -118,7 +118,7 @@ def explain(
         page = _fetch(server, hpa, last=last, api=api)
         if adapter_ui_url is None:
             with contextlib.suppress(click.ClickException):  # releases before 0.2 do not show their flags
-                adapter_ui_url = _text(run(fetch_config(server)).flags.get("adapter-ui-url"))
+                adapter_ui_url = str(run(fetch_config(server)).flags.get("adapter-ui-url", "")).rstrip("/")
         if kubeconfig is not None:
             with contextlib.suppress(KubeConfigError):  # the decisions are what was asked for
                 hints = run(_with_client(kubeconfig, context, lambda client: _hints(client, page.decisions[-1])))
@@ -132,10 +132,6 @@ def explain(
             hpa, kubeconfig=kubeconfig, context=context, api=api, saved_history=location, config=config
         )
     _print(page, output, hints, _links(adapter_ui_url, page.decisions[-1]) if adapter_ui_url else ())
-
-
-def _text(flag: str | list[str] | None) -> str | None:
-    return flag.rstrip("/") if isinstance(flag, str) else None
 
 
 def _links(adapter_ui_url: str, record: DecisionRecord) -> list[str]:

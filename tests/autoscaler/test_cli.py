@@ -153,8 +153,6 @@ def test_feature_gate_can_be_false(text: str, controller: Controller) -> None:
         ("--ui-address=pod.example:8081", "must be an IP address or localhost"),
         ("--hpa-apis=keda", "unknown API 'keda'; known: kubernetes, milliscale"),
         ("--hpa-apis=", "unknown API ''; known: kubernetes, milliscale"),
-        ("--feature-gates=Scale=true", "unknown feature gate 'Scale'; known: HPAScaleToZero"),
-        ("--feature-gates=HPAScaleToZero", "neither true nor false"),
         ("--setting=history.save_second=1m", "did you mean 'history.save_seconds'?"),
         ("--v=loud", "not a number of zero or more"),
         ("--no-such-flag", "No such option"),

@@ -313,7 +313,6 @@ def test_limits_of_churn_are_flags(files: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--max-overload", "0.1"], 2, "'0.1' is not a percentage such as 0.1%"),
         (["--max-overload", "101%"], 2, "101% is not between 0% and 100%"),
         (["--objective", "flaps"], 2, "'flaps' is not one of 'pod-hours', 'overload'"),
         (["--fields", "target,maxReplicas"], 2, "'maxReplicas' is none of target, scaleUp.tolerance"),
