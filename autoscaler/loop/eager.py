@@ -189,6 +189,8 @@ class EagerLooks:
                 _log.exception("%s: internal error", key)
                 result = Look.FAILED
             self._on_look(result)
+            if self._watched.get(key) is not watched:
+                return  # deleted meanwhile, or not eager any more
             if result is Look.SCALE_UP:
                 watched.reconciling = True  # and failing as before, until it is scaled
                 self._on_scale_up(key)

@@ -334,6 +334,25 @@ async def test_an_eager_hpa_is_scaled_up_without_a_sync(tmp_path: Path) -> None:
             await until(lambda: cluster.replicas("plain") == 2)
 
 
+async def test_an_hpa_that_is_deleted_during_a_look_ends_nothing_else(tmp_path: Path) -> None:
+    options = Options(eager=True, sync_period=NEVER, bind_address="127.0.0.1", metrics_port=0)
+    async with running_cluster(tmp_path) as cluster:
+        for name in ("web", "next"):
+            cluster.add_deployment(name, replicas=1)
+        cluster.add_hpa("web")
+        async with autoscaler(cluster, options):
+            await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
+            cluster.metrics.held, before = asyncio.Event(), cluster.metrics.requests
+            await until(lambda: cluster.metrics.requests > before)
+            await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web")
+            cluster.add_hpa("next")
+            await until(lambda: cluster.metrics.requests > before + 1)  # so the deletion has been seen
+            cluster.metrics.held.set()
+            await until(lambda: cluster.condition("next", "ScalingActive") == ("True", "ValidMetricFound"))
+            cluster.metrics.value = "20"
+            await until(lambda: cluster.replicas("next") == 2)
+
+
 async def annotate(cluster: Cluster, name: str, eager: str) -> None:
     path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name}"
     await cluster.admin.patch(path, {"metadata": {"annotations": {"milliscale.io/eager": eager}}})
