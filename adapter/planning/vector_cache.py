@@ -22,7 +22,6 @@ from adapter.prometheus import (
     PrometheusBusy,
     PrometheusError,
     PrometheusOptions,
-    PrometheusQueryError,
     PrometheusTimeout,
     QueryProgress,
     Scalar,
@@ -146,7 +145,10 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             try:
                 try:
                     result = await self._prometheus.instant(text, deadline=deadline, destination=destination)
-                except PrometheusQueryError:
+                except PrometheusBusy:
+                    raise
+                except PrometheusError:
+                    # Whatever the longer query fails with, a proxy's rights or limits, the metric has a value.
                     if text is query:
                         raise
                     clock.refused(now())

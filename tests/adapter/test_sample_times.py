@@ -15,9 +15,13 @@ from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
+    PrometheusAccessError,
+    PrometheusError,
     PrometheusOptions,
     PrometheusQueryError,
     PrometheusServers,
+    PrometheusTimeout,
+    PrometheusUnavailable,
     Sample,
     Scalar,
     Vector,
@@ -37,14 +41,14 @@ DEPTH = "max(queue_depth) by (queue)"
 class ScrapedPrometheus:
     """Targets that are scraped every `interval` seconds, each at its phase; times are the event loop's.
 
-    A sample can be queried `scrape_seconds` after its timestamp. `refuses`: it is another server, which does not know
-    the query for the times of samples. A result has `objects` samples.
+    A sample can be queried `scrape_seconds` after its timestamp. `refuses`: the error for the query with the times of
+    samples, of another server or a proxy before it. A result has `objects` samples.
     """
 
     interval: float
     phases: Sequence[float]
     scrape_seconds: float = 0.05
-    refuses: bool = False
+    refuses: PrometheusError | None = None
     objects: int = 1
     evaluated: list[float] = field(default_factory=list)
     refused: int = 0
@@ -54,9 +58,9 @@ class ScrapedPrometheus:
     ) -> Vector | Scalar:
         now = asyncio.get_running_loop().time()
         timed = "timestamp" in query
-        if timed and self.refuses:
+        if timed and self.refuses is not None:
             self.refused += 1
-            raise PrometheusQueryError("unknown function")
+            raise self.refuses
         self.evaluated.append(now)
         at = EPOCH + now
         samples = [Sample({"pod": f"web-{number}"}, at, now) for number in range(self.objects)]
@@ -121,12 +125,21 @@ async def test_samples_are_never_later_than_the_freshness_nor_queries_more(
     interval: float, phases: list[float]
 ) -> None:
     prometheus = ScrapedPrometheus(interval, phases)
-    usual = ScrapedPrometheus(interval, phases, refuses=True)
+    usual = ScrapedPrometheus(interval, phases, refuses=PrometheusQueryError("unknown function"))
     late, late_usually = await eager_client(prometheus), await eager_client(usual)
     assert len(prometheus.evaluated) <= len(usual.evaluated)
     assert max(late) <= TTL
     assert max(late_usually) <= TTL
     assert usual.refused == 1
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("error", [PrometheusAccessError("no POST"), PrometheusUnavailable("502"), PrometheusTimeout()])
+async def test_longer_query_that_fails_is_no_error_of_the_metric(error: PrometheusError) -> None:
+    """Such as at a proxy that has a right for GET and none for POST, which long queries are sent with."""
+    prometheus = ScrapedPrometheus(15.0, phases=[1.3], refuses=error)
+    assert max(await eager_client(prometheus)) <= TTL
+    assert prometheus.refused == 1
 
 
 @pytest.mark.looptime
