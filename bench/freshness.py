@@ -39,8 +39,8 @@ from playground.ports import LOOPBACK
 from playground.prometheus import PrometheusServer, Target
 
 _INTERVALS: Final = (2, 5, 15, 30, 60)
-_LEARN_SECONDS: Final = 200.0
-"""Intervals are learned from two minutes of samples."""
+_LEARN_SECONDS: Final = 320.0
+"""Intervals are learned from two minutes of samples, and must have been the same for two minutes."""
 
 
 class Row(msgspec.Struct):

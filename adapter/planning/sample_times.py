@@ -33,7 +33,7 @@ from kube.values.fields import quote
 _NEWEST, _INTERVAL = "milliscale_newest", "milliscale_interval"
 _PARTS_OF_SECOND = 4
 # Within it there are two samples at the longest interval that is learned.
-_WINDOW = "2m"
+_WINDOW, _WINDOW_SECONDS = "2m", 120.0
 # The interval that most series have; the others may have missed a scrape.
 _MOST = 0.75
 _MAX_SELECTORS = 4
@@ -42,7 +42,11 @@ _OF_TIME = (
     *("absent", "absent_over_time", "day_of_month", "day_of_week", "day_of_year", "days_in_month", "hour", "minute"),
     *("month", "predict_linear", "time", "timestamp", "year"),
 )
-_MIN_INTERVAL = 1.0
+# They have a value from the second sample on.
+_OF_TWO_SAMPLES = frozenset({"delta", "deriv", "idelta", "increase", "irate", "rate"})
+_MIN_INTERVAL, _MAX_INTERVAL = 1.0, 60.0
+# Scrapes are not exact, so neither are intervals.
+_SAME_INTERVAL = 0.1
 # How long after its timestamp a sample can be queried, which is the time of its scrape, at first and at most.
 _LAG, _MAX_LAG = 0.25, 1.0
 # A query that takes longer than this part of the time between two is not sent more often, and gets no more work.
@@ -61,7 +65,10 @@ _REFRESH_AFTER = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Selectors:
-    """What a query reads: its selectors, the ranges of those that have one, in seconds, and whether some have none."""
+    """What a query reads: its selectors, and the ranges of those that have one, in seconds.
+
+    `instant`: a series may have a value with its first sample.
+    """
 
     texts: tuple[str, ...]
     ranges: tuple[float, ...]
@@ -74,13 +81,15 @@ class Selectors:
             tree = parse(query)
             texts: list[str] = []
             ranges: list[float] = []
-            found = 0
+            found = of_two = 0
             for expr in walk(tree):
                 match expr:
                     case SubqueryExpr():
                         return None
                     case Call() if expr.func.name in _OF_TIME:
                         return None
+                    case Call() if expr.func.name in _OF_TWO_SAMPLES:
+                        of_two += 1
                     case MatrixSelector():
                         ranges.append(expr.range.total_seconds())
                     case VectorSelector():
@@ -95,7 +104,7 @@ class Selectors:
         distinct = tuple(dict.fromkeys(texts))
         if is_scalar(tree) or not 0 < len(distinct) <= _MAX_SELECTORS:
             return None
-        return cls(distinct, tuple(ranges), instant=found > len(ranges))
+        return cls(distinct, tuple(ranges), instant=found > of_two)
 
     @property
     def query(self) -> str:
@@ -130,7 +139,7 @@ class SampleTimes:
             return result, None
         values, ages, interval = read_ages(result)
         recent = tuple(sorted(now - age for age in ages if age < _GONE * interval))
-        if not recent or interval < _MIN_INTERVAL:
+        if not recent or not _MIN_INTERVAL <= interval <= _MAX_INTERVAL:
             return values, None
         return values, cls(interval, recent)
 
@@ -180,6 +189,7 @@ class SampleClock:
         self._selectors: Selectors | None = None
         self._is_read = False
         self._times: SampleTimes | None = None
+        self._interval, self._interval_since = 0.0, -math.inf
         self._lag = _LAG
         self._late_at = -math.inf
         self._learn_at = -math.inf
@@ -208,7 +218,8 @@ class SampleClock:
     def learn(self, result: Vector | Scalar, *, now: float) -> Vector | Scalar:
         """Read the times of samples from the result of `query`, and return the result without them."""
         values, times = SampleTimes.read(result, now=now)
-        if times is None or self._selectors is None or not self._can_wait(times, self._selectors, values):
+        is_steady = self._is_steady(0.0 if times is None else times.interval, now)
+        if times is None or self._selectors is None or not self._can_wait(times, self._selectors, values, is_steady):
             self._give_up(now)
             return values
         late = any(one + times.interval + self._lag <= now for one in times.newest)
@@ -224,17 +235,25 @@ class SampleClock:
         self._learn_at = now + _LEARN_SECONDS if times.interval <= self._ttl and not late else now
         return values
 
-    def _can_wait(self, times: SampleTimes, selectors: Selectors, values: Vector | Scalar) -> bool:
+    def _is_steady(self, interval: float, now: float) -> bool:
+        """Return whether the interval is the same as two minutes ago: an outage of Prometheus makes it seem longer."""
+        if abs(interval - self._interval) > _SAME_INTERVAL:
+            self._interval, self._interval_since = interval, now
+        return now - self._interval_since >= _WINDOW_SECONDS
+
+    def _can_wait(self, times: SampleTimes, selectors: Selectors, values: Vector | Scalar, is_steady: bool) -> bool:
         """Return whether a result is good until there is the next sample."""
         if values.seconds > _EXPENSIVE * times.interval:
             return False
         if times.interval <= self._ttl:
             return True
+        if not is_steady:
+            return False
         # A range of other lengths than whole intervals loses samples at other times than those of new ones.
         steps = [one / times.interval for one in selectors.ranges]
         if any(abs(step - round(step)) >= 0.01 for step in steps):
             return False
-        # The first sample of a new object is a value, where no range needs two, and may come at any time, unless one
+        # The first sample of a new object is a value, where no rate needs two, and may come at any time, unless one
         # target has those of all objects.
         one_target = len(times.newest) == 1 and isinstance(values, Vector) and len(values.samples) >= _OF_ONE_TARGET
         return one_target or not (self._new_objects and selectors.instant)
