@@ -9,7 +9,7 @@ Requests in flight to a metrics API are limited, too: kube-apiserver holds a sea
 each, so one namespace with many slow metrics could delay all requests of the controller there.
 
 Looks at the metrics of eager HPAs (`autoscaler.loop.eager`) have slots of their own, and let all other requests of the
-bucket go first, so they delay no sync.
+bucket go first. They can use up its burst, so then a sync waits for the next token.
 """
 
 from __future__ import annotations

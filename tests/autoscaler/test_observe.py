@@ -1,5 +1,6 @@
 """Observation: the requests of each case, and the resulting observation."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -181,6 +182,23 @@ async def test_observation_has_scale_pods_and_a_response_for_each_metric(api: Sc
     assert observed.target is not None
     assert observed.target.path == SCALE
     assert len(observed.seconds) == 6
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_hpas_with_one_metric_and_with_several_share_requests(
+    api: ScriptedApi, observer: Observer, selectors: SelectorIndex[HPAKey], order: int
+) -> None:
+    api.on("GET", DEPTH, {"items": [{"value": "7"}]})
+    api.on("GET", USAGE, {"items": [{"metadata": {"name": "web-0"}}]})
+    depth, cpu = metric(ExternalMetric(MetricIdentifier("depth"))), metric(ResourceMetric("cpu"))
+    hpas = [hpa(depth, name="one"), hpa(depth, cpu, name="two"), hpa(cpu, name="three")][::order]
+    before = []
+    for each in hpas:
+        before.append((await observer.observe(each)).observation)
+        selectors.clear()  # they need not have different pods
+    api.requests.clear()
+    await asyncio.gather(*(observer.look(each, earlier) for each, earlier in zip(hpas, before, strict=True)))
+    assert sorted(each.path for each in api.requests) == sorted([DEPTH, USAGE])
 
 
 async def test_failed_metric_is_an_error_among_the_responses(api: ScriptedApi, observer: Observer) -> None:
