@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 
 from promql_parser import Call, MatrixSelector
 
@@ -62,7 +62,7 @@ async def sample_age(
 
 
 def _advice(query: str, interval: float) -> str:
-    enough = _ENOUGH_SCRAPES * interval
+    enough = math.ceil(_ENOUGH_SCRAPES * interval)  # PromQL has no fractions of a second
     try:
         ranges = dict.fromkeys((name, seconds) for name, seconds in _rates(query) if seconds >= _LONG * enough)
     except PromqlError:
@@ -90,5 +90,5 @@ def _range(seconds: float) -> str:
 
 
 def _words(seconds: float) -> str:
-    minutes, rest = divmod(timedelta(seconds=round(seconds)).seconds, 60)
+    minutes, rest = divmod(round(seconds), 60)
     return f"{seconds:.0f} s" if rest or not minutes else f"{minutes} minute{'s'[: minutes > 1]}"

@@ -262,7 +262,7 @@ class SampleClock:
         """Return when the result of a query that ended now is refreshed, and when it expires; None: as usual.
 
         With an interval up to the TTL there is one refresh in each, when the samples are youngest on average. Otherwise
-        a refresh has all samples of nine tenths of a TTL, so there are not more than without this.
+        a refresh has all samples of nine tenths of a TTL, so there are hardly more than without this.
         """
         if self._times is None:
             return None

@@ -82,6 +82,12 @@ async def test_range_of_a_rate_is_compared_with_the_scrape_interval(tmp_path: Pa
     [
         ("sum(increase(hits_total[2m]))", {"15": 1}, "increase[2m] needs 96 s to show 80 %"),
         ("sum(rate(hits_total[5m])) / sum(rate(tries_total[10m]))", {"30": 1}, "rate[5m] needs 4 minutes"),
+        (
+            "sum(rate(hits_total[5m]))",
+            {"17.15": 1},
+            "rate[5m] needs 4 minutes to show 80 % of a step; the scrape interval is 17.15 s: [69s] is enough",
+        ),
+        ("sum(rate(hits_total[45h]))", {"15": 1}, "rate[45h] needs 2160 minutes"),
         ("sum(rate(hits_total[1m]))", {"15": 1}, ""),
         ("sum(rate(hits_total[5m]))", {"60": 1}, ""),
         ("avg_over_time(load[1h])", {"15": 1}, ""),
