@@ -16,6 +16,7 @@ from typing import Final
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import replace
 
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, RulesFile
@@ -43,6 +44,8 @@ from replay.running import FIELDS, running_config
 from replay.simulation import Settings, capacity_of
 
 _DEFAULT_FROM: Final = Moment(ago_ms=24 * 3_600_000)
+_EAGER_STEP_MS: Final = 5000
+"""A short scrape interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +72,16 @@ class Inputs:
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     help="Write a page with load, replicas and decisions to this file.",
 )
+@click.option(
+    "--eager",
+    is_flag=True,
+    help="Also replay the first HPA in eager mode: it is looked at every second, and scaled up at once.",
+)
 @input_flags
 def replay(
     *,
     hpas: tuple[HPAReference, ...],
+    eager: bool,
     inputs: InputFlags,
     output: str,
     summary_only: bool,
@@ -101,7 +110,7 @@ def replay(
     if summary_only and output != "json":
         raise click.UsageError("--summary-only needs -o json: only that has reconciliations and summaries")
     with errors_of_users():
-        found = read_inputs(hpas, inputs)
+        found = read_inputs(hpas, inputs, eager=eager)
         document = _document(output, found.files, has_steps=not summary_only)
         comparison = compare(
             named([file.hpa for file in found.files]),
@@ -119,8 +128,8 @@ def replay(
             write_html(comparison, html)
 
 
-def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
-    """Read the HPAs and the load that the flags name.
+def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags, *, eager: bool = False) -> Inputs:
+    """Read the HPAs and the load that the flags name; with `eager` also the first HPA with that annotation.
 
     Raises:
         click.UsageError: flags contradict each other.
@@ -129,6 +138,10 @@ def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags) -> Inputs:
     model = flags.model
     _check_sources(flags.source)
     files = [file for reference in hpas for file in _read_hpas(reference, flags)]
+    if eager:
+        first = files[0].hpa
+        overrides = dataclasses.replace(first.overrides, eager=True)
+        files.append(dataclasses.replace(files[0], hpa=replace(first, overrides=overrides)))
     check_together(files)
     requests = {**_requests(files), **{name: quantity.milli_value() for name, quantity in model.request}}
     capacity = {name: quantity.as_float() for name, quantity in model.capacity}
@@ -315,7 +328,7 @@ def _prometheus_load(
         rules=read_rules(source.config_file),
         start_ms=start_ms - history_ms // assumed.step_ms * assumed.step_ms,
         end_ms=end_ms,
-        step_ms=assumed.step_ms,
+        step_ms=_query_step_ms(assumed.step_ms, files),
         offset_ms=assumed.offset_ms,
         pods=source.pods,
         requests=requests,
@@ -325,6 +338,12 @@ def _prometheus_load(
     )
     load = read_prometheus([file.hpa for file in files], settings)
     return dataclasses.replace(load, start_ms=max(load.start_ms, start_ms)) if history_ms else load
+
+
+def _query_step_ms(step_ms: int, files: Sequence[HPAFile]) -> int:
+    """Return the time between two values: a part of the sync period if an HPA is looked at between its syncs."""
+    parts = -(-step_ms // _EAGER_STEP_MS)
+    return step_ms // parts if any(file.hpa.overrides.eager for file in files) and step_ms % parts == 0 else step_ms
 
 
 def read_rules(config: Path | None) -> RulesFile | None:

@@ -178,8 +178,22 @@ def _series(decisions: Sequence[RecordedDecision], held: int) -> dict[str, Serie
     for key in dict.fromkeys(key for each in decisions for key in each.metrics):
         known = [each for each in decisions if key in each.metrics or each.record.desired_replicas is None]
         values = array("d", [each.totals.get(key, math.nan) / _MILLI for each in known])
-        series[key] = Series(times_ms=_times(known), values=values, hold_ms=held)
+        series[key] = Series(times_ms=_sample_times(key, known), values=values, hold_ms=held)
     return series
+
+
+def _sample_times(key: str, decisions: Sequence[RecordedDecision]) -> array[int]:
+    """Return when the newest value of each decision was measured, as far as it is recorded, and else its time.
+
+    It was after the decision before, which did not have it.
+    """
+    times, before_ms = array("q"), decisions[0].time_ms
+    for index, each in enumerate(decisions):
+        age = each.metrics[key].age_seconds if key in each.metrics and index else None
+        sampled_ms = each.time_ms - round((age or 0.0) * _MILLI)
+        times.append(min(max(sampled_ms, before_ms + 1), each.time_ms))
+        before_ms = each.time_ms
+    return times
 
 
 def _times(decisions: Iterable[RecordedDecision]) -> array[int]:
@@ -247,6 +261,12 @@ def _notes(used: Sequence[tuple[int, DecisionRecord]], requests: Mapping[str, in
         if _spec_of(record, latest) != latest:
             yield f"The HPA was changed after {record.time}: the real decisions until then are those of another spec."
             break
+    ages = sorted(each.age_seconds for _, record in used for each in record.metrics if each.age_seconds is not None)
+    if ages and ages[-1] > 0:
+        yield (
+            f"Values were {statistics.median(ages):.1f}s old (median; at most {ages[-1]:.1f}s) when a decision used "
+            "them; here they count from the time of their samples, but not from before the decision before."
+        )
 
 
 def _spec_of(record: DecisionRecord, latest: Mapping[str, object] | None) -> dict[str, object]:

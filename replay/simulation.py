@@ -24,7 +24,8 @@ from autoscaler.core.history import History
 from autoscaler.core.model import HPA, MetricSpec, ResourceMetric, Status
 from autoscaler.core.observation import Observation, Scale
 from autoscaler.core.outcome import conclude
-from replay.load import Load, ReplayError, Series, check_length, metric_key, metric_name
+from replay.eager import early_scale_up
+from replay.load import Load, RecordedDecision, ReplayError, Series, check_length, metric_key, metric_name
 from replay.recorded import Recording
 from replay.responses import response
 from replay.results import Moments, Replayed, Step, Totals
@@ -129,16 +130,11 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
     )
     recording = Recording(load.decisions, sources, workload.template)
     hpa, history = replace(hpa, status=_initial_status(hpa, config, replicas, start_ms)), load.history
-    calm = _Calm(hpa, config, settings, start_ms) if merge and not load.decisions else None
+    is_eager = hpa.overrides.eager is True
+    calm = _Calm(hpa, config, settings, start_ms) if merge and not load.decisions and not is_eager else None
     resume_ms = start_ms
-    for now_ms, next_ms in _times(hpa, load, settings):
-        if now_ms < resume_ms:
-            continue
-        end_ms = next_ms
-        workload.advance(now_ms)
-        recorded = recording.at(now_ms, replicas)
-        real_ready = None if recorded is None else recorded.ready
-        ready = workload.ready if real_ready is None else real_ready
+
+    def decide_at(now_ms: int, recorded: RecordedDecision | None = None) -> Decision:
         scale = Scale(spec_replicas=replicas, status_replicas=replicas, selector=_SELECTOR)
         observation = Observation(hpa=hpa, config=config, scale=scale, pods=workload.pods)
         if recorded is not None:
@@ -147,34 +143,55 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
             pairs = zip(sources, seen, strict=True)
             responses = tuple([response(source, values.at(now_ms), workload, now_ms) for (_, source), values in pairs])
             observation = replace(observation, responses=responses)
-        decision = decide(observation, history, now_ms)
-        failed = recorded is not None and recorded.record.desired_replicas == decision.scale_to and recorded.scale_error
-        outcome = conclude(decision, scale_error=failed or None)
-        history = outcome.history
-        if outcome.status is not None:
-            hpa = replace(hpa, status=outcome.status)
-        desired = replicas
-        if decision.scale_to is not None and not failed:
-            desired = decision.scale_to
-            _check_pods(desired, settings)
-            workload.scale(desired, now_ms)
-        if calm is not None:
-            end_ms = resume_ms = calm.until(decision, [*series, *seen], now_ms, next_ms, load.end_ms)
-            history = calm.repeated(history, now_ms, end_ms - (next_ms - now_ms))
-        ready_over = workload.ready_over(now_ms, end_ms) if real_ready is None else [(now_ms, end_ms, real_ready)]
-        overload = integrate_overload(with_capacity, ready_over)
-        yield Step(
-            time_ms=now_ms,
-            end_ms=end_ms,
-            replicas=replicas,
-            ready=ready,
-            desired_replicas=desired,
-            values=tuple([each.at(now_ms) for each in series]),
-            overloads=overload.times,
-            loads=overload.loads,
-            decision=decision,
-        )
-        replicas = desired
+        return decide(observation, history, now_ms)
+
+    for now_ms, next_ms in _times(hpa, load, settings):
+        if now_ms < resume_ms:
+            continue
+        end_ms = next_ms
+        workload.advance(now_ms)
+        recorded = recording.at(now_ms, replicas)
+        decision: Decision | None = decide_at(now_ms, recorded)
+        while decision is not None:
+            real_ready = None if recorded is None else recorded.ready
+            ready = workload.ready if real_ready is None else real_ready
+            failed = (
+                recorded is not None and recorded.record.desired_replicas == decision.scale_to and recorded.scale_error
+            )
+            outcome = conclude(decision, scale_error=failed or None)
+            history = outcome.history
+            if outcome.status is not None:
+                hpa = replace(hpa, status=outcome.status)
+            before = replicas
+            if decision.scale_to is not None and not failed:
+                replicas = decision.scale_to
+                _check_pods(replicas, settings)
+                workload.scale(replicas, now_ms)
+            if calm is not None:
+                end_ms = resume_ms = calm.until(decision, [*series, *seen], now_ms, next_ms, load.end_ms)
+                history = calm.repeated(history, now_ms, end_ms - (next_ms - now_ms))
+            early: Decision | None = None
+            if is_eager:
+                end_ms, early, ready_over = early_scale_up(
+                    decision, decide_at, [*series, *seen], workload, now_ms=now_ms, next_ms=next_ms
+                )
+            else:
+                ready_over = workload.ready_over(now_ms, end_ms)
+            if real_ready is not None:
+                ready_over = [(now_ms, end_ms, real_ready)]
+            overload = integrate_overload(with_capacity, ready_over)
+            yield Step(
+                time_ms=now_ms,
+                end_ms=end_ms,
+                replicas=before,
+                ready=ready,
+                desired_replicas=replicas,
+                values=tuple([each.at(now_ms) for each in series]),
+                overloads=overload.times,
+                loads=overload.loads,
+                decision=decision,
+            )
+            now_ms, decision, recorded = end_ms, early, None  # a step of its own
 
 
 def replay_hpa(

@@ -114,7 +114,7 @@ class MetricError(Exception):
 
 
 class PodSample(Struct, frozen=True, kw_only=True):
-    """One pod's value of one metric, averaged over `window_ms` before `timestamp_ms`."""
+    """One pod's value of one metric, averaged over `window_ms` before `timestamp_ms`; 0: not given."""
 
     value: int
     timestamp_ms: int
@@ -148,6 +148,9 @@ class ValuesResponse(Struct, frozen=True, kw_only=True):
 
     values: tuple[int, ...]
     timestamp_ms: int = 0
+    """Of the newest value; 0: not given."""
+    window_ms: int = 0
+    """The longest window of the values; 0: not given."""
 
 
 MetricResponse: TypeAlias = ResourceResponse | PodsResponse | ValuesResponse | MetricError

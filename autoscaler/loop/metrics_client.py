@@ -50,8 +50,6 @@ _CUSTOM = "custom.metrics.k8s.io"
 _EXTERNAL = "external.metrics.k8s.io"
 _CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 _NOT_FOUND, _UNAVAILABLE = 404, 503
-# The window of a pod's value if custom.metrics.k8s.io gives none: metrics-server's default.
-_DEFAULT_WINDOW_MS = 60_000
 
 _ALL_PODS = LabelSelector()
 
@@ -328,7 +326,8 @@ def _convert(response: Any, form: type[_T]) -> _T:
 def _values(items: list[_MetricValue]) -> ValuesResponse:
     return ValuesResponse(
         values=tuple(_milli(item.value) for item in items),
-        timestamp_ms=_timestamp_ms(items[0].timestamp) if items else 0,
+        timestamp_ms=max(map(_timestamp_ms, {item.timestamp for item in items}), default=0),
+        window_ms=max(map(_window_ms, items), default=0),
     )
 
 
@@ -351,12 +350,16 @@ def _pod_usage(item: _PodMetrics) -> PodUsage:
 def _sample(item: _MetricValue) -> tuple[str, PodSample]:
     if item.described_object is None:
         raise MetricError("the response is not of the expected form: a value of a pod has no `describedObject`")
-    seconds = item.window if item.window_seconds is None else item.window_seconds
     return item.described_object.name, PodSample(
         value=_milli(item.value),
         timestamp_ms=_timestamp_ms(item.timestamp),
-        window_ms=_DEFAULT_WINDOW_MS if seconds is None else seconds * 1000,
+        window_ms=_window_ms(item),
     )
+
+
+def _window_ms(item: _MetricValue) -> int:
+    """Return a value's window; 0: not given. Upstream assumes a minute then, but only windows of cpu matter there."""
+    return 1000 * (item.window_seconds or item.window or 0)
 
 
 def _milli(value: str | float) -> int:

@@ -31,6 +31,7 @@ from autoscaler.loop.scales import ScaleClient, ScaleWriteError
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.reaction import Reactions
 from autoscaler.records.sentence import with_sentence
 from autoscaler.records.shadow import ShadowComparer
 from kube.api.client import KubeError
@@ -88,6 +89,7 @@ class Reconciler:
         self._wall_clock = wall_clock
         self._clock = clock
         self._reported: dict[HPAKey, tuple[str, ...]] = {}
+        self._reactions = Reactions()
 
     async def reconcile(self, hpa: HPA) -> str | None:
         """Reconcile an HPA once.
@@ -130,6 +132,8 @@ class Reconciler:
 
         status_error = None
         scale_error = await self._write_scale(observed, decision) if mode is Mode.ACT else None
+        written = mode is Mode.ACT and decision.scale_to is not None and scale_error is None
+        reaction = self._reactions.decided(decision, written_ms=self._now_ms() if written else None)
         outcome = conclude(decision, act=mode is Mode.ACT, scale_error=scale_error)
         # First, before anything can fail or be cancelled, since the scale may have been written.
         self._histories.replace(hpa, outcome.history)
@@ -151,6 +155,7 @@ class Reconciler:
                 status_error=status_error,
                 mode=mode,
                 is_early=is_early,
+                reaction=reaction,
             )
             self._decisions.add(record)
             if debug:
@@ -162,7 +167,7 @@ class Reconciler:
             metric_seconds=observed.seconds,
             seconds=self._clock() - started,
         )
-        self._on_reconciled(decision, mode, None if scale_error is not None else decision.scale_to)
+        self._on_reconciled(decision, mode, decision.scale_to if written else None)
         return outcome.error
 
     async def refuse(self, hpa: HPA) -> str:
@@ -220,6 +225,7 @@ class Reconciler:
         self._histories.forget(key)
         self._shadow.remove(key)
         self._reported.pop(key, None)
+        self._reactions.forget(key)
         self._telemetry.forget(key)
         self._decisions.remove(key)
 

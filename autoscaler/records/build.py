@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from functools import partial
 from typing import Final, Literal, TypeVar
 
 from msgspec.structs import asdict, replace
@@ -35,6 +35,7 @@ from autoscaler.core.observation import (
 )
 from autoscaler.core.outcome import Outcome
 from autoscaler.core.stabilization import Normalized
+from autoscaler.records.reaction import sample_times
 from autoscaler.records.record import (
     VERSION,
     BoundsRecord,
@@ -45,6 +46,7 @@ from autoscaler.records.record import (
     MetricRecord,
     PodGroupsRecord,
     PodNames,
+    ReactionRecord,
     RecommendationRecord,
     ScaleEventRecord,
     StabilizationRecord,
@@ -52,6 +54,7 @@ from autoscaler.records.record import (
     Values,
     Written,
 )
+from autoscaler.records.times import time_text
 from kube.values.quantity import CanonicalQuantity
 
 _MAX_SHOWN: Final = 10
@@ -70,6 +73,7 @@ def build_record(
     status_error: str | None = None,
     mode: str = "act",
     is_early: bool = False,
+    reaction: ReactionRecord | None = None,
     with_values: bool = True,
 ) -> DecisionRecord:
     """Build the record of a reconciliation, without its sentence.
@@ -80,6 +84,7 @@ def build_record(
         scale_error: why the scale could not be written.
         status_error: why the status could not be stored.
         mode: the mode of the HPA.
+        reaction: how soon it followed the load, if it scaled up.
         is_early: eager mode reconciled it before its sync was due.
         with_values: whether the record has the values that the metrics API returned; the sentence needs none.
     """
@@ -105,7 +110,7 @@ def build_record(
         bounds=BoundsRecord(min_replicas=hpa.spec.min_replicas, max_replicas=hpa.spec.max_replicas),
         tolerance=decision.tolerance,
         foreign_pods=_names(observation.foreign_pods) if observation.foreign_pods else None,
-        metrics=tuple(map(_metric, decision.evaluations, responses)),
+        metrics=tuple(map(partial(_metric, now_ms=decision.now_ms), decision.evaluations, responses)),
         winner=next((index for index, each in enumerate(decision.evaluations) if each is decision.winner), None),
         fallback=decision.fallback,
         stabilization=None if normalized is None else _stabilization(decision, normalized),
@@ -116,6 +121,7 @@ def build_record(
         limit="" if normalized is None else normalized.limit,
         blocked=decision.blocked,
         written=None if outcome is None else _written(decision, outcome, scale_error, status_error, mode),
+        reaction=reaction,
         events=tuple(replace(each, message=_shorten(each.message)) for each in end.events + end.late_events),
         error=_shorten(end.error),
     )
@@ -176,11 +182,14 @@ def metric_record(spec: MetricSpec, current: MetricTarget | None = None) -> Metr
     )
 
 
-def _metric(evaluation: Evaluation, response: MetricResponse | None) -> MetricRecord:
+def _metric(evaluation: Evaluation, response: MetricResponse | None, *, now_ms: int) -> MetricRecord:
     spec, proposal, failure = evaluation.spec, evaluation.proposal, evaluation.failure
+    sampled_ms, window_ms = sample_times(response)
     record = replace(
         metric_record(spec, None if proposal is None else evaluation.current.target),
         values=_values(spec, response),
+        age_seconds=None if sampled_ms is None else (now_ms - sampled_ms) / 1000,
+        window_seconds=None if window_ms is None else window_ms / 1000,
         failure=None if failure is None else FailureRecord(reason=failure.reason, message=_shorten(failure.message)),
     )
     if proposal is None:
@@ -296,11 +305,6 @@ def _scale_events(decision: Decision) -> tuple[ScaleEventRecord, ...]:
 def _history_time(decision: Decision, time_ms: int) -> str:
     """Return a time of the history's clock as text."""
     return time_text(time_ms + decision.now_ms - decision.monotonic_ms)
-
-
-def time_text(time_ms: int) -> str:
-    """Return a time since the Unix epoch as RFC 3339 text, UTC, with milliseconds."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _shorten(text: _Text) -> _Text:

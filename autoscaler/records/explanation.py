@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.core.stabilization import RateLimit
+from autoscaler.records.reaction import reaction_text
 from autoscaler.records.record import DecisionRecord, MetricRecord
 from autoscaler.records.sentence import limit_text, measure_text, metric_name, pods_text, target_text
+from kube.values.durations import format_duration
 
-METRIC_HEADINGS: Final = ("METRIC", "VALUE", "TARGET", "RATIO", "TOLERANCE", "PODS", "PROPOSED")
+METRIC_HEADINGS: Final = ("METRIC", "VALUE", "TARGET", "RATIO", "TOLERANCE", "PODS", "AGE", "PROPOSED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +68,20 @@ def _cells(metric: MetricRecord, *, is_winner: bool) -> Iterator[str]:
     yield "-" if metric.current is None else measure_text(metric.current)
     yield target_text(metric)
     if metric.failure is not None:
-        yield from ("-", "-", "-", metric.failure.reason)
+        yield from ("-", "-", "-", _age(metric), metric.failure.reason)
         return
     ratios = [each for each in (metric.ratio, metric.rebalanced_ratio) if each is not None]
     yield " -> ".join(f"{each:.4g}" for each in ratios) or "-"
     yield "within" if metric.within_tolerance else "outside"
     yield "-" if metric.pods is None else pods_text(metric.pods)
+    yield _age(metric)
     yield str(metric.proposed_replicas)
+
+
+def _age(metric: MetricRecord) -> str:
+    """Return how old the newest value was, and its window: `3.4s of 1m0s`."""
+    age = "-" if metric.age_seconds is None else f"{metric.age_seconds:.1f}s"
+    return age if metric.window_seconds is None else f"{age} of {format_duration(metric.window_seconds)}"
 
 
 def _details(record: DecisionRecord) -> Iterator[tuple[str, str]]:
@@ -96,6 +105,8 @@ def _details(record: DecisionRecord) -> Iterator[tuple[str, str]]:
     if record.reason:
         yield "reason", record.reason
     yield "written", _written(record)
+    if record.reaction is not None:
+        yield "reaction", reaction_text(record.reaction)
     for event in record.events:
         yield "event", f"{event.type} {event.reason}: {_without_repeated(event.message, record)}"
     if record.error is not None:
@@ -120,4 +131,5 @@ def _written(record: DecisionRecord) -> str:
         return "nothing: only computed"
     parts = [f"scale to {written.replicas}"] if written.replicas is not None else []
     parts += ["status"] if written.status else []
-    return f"{', '.join(parts) or 'nothing'} (mode {record.mode})"
+    early = ", eager: before its sync" if record.eager else ""
+    return f"{', '.join(parts) or 'nothing'} (mode {record.mode}{early})"

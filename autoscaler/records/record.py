@@ -93,6 +93,10 @@ class MetricRecord(_Record, frozen=True, kw_only=True):
     target: Measure
     current: Measure | None = None
     """As in the HPA's status."""
+    age_seconds: float | None = None
+    """Of the newest value when it was used, by the timestamp that the metrics API gave; absent if it gave none."""
+    window_seconds: float | None = None
+    """The time over which the values are averages, as the metrics API says; absent if it does not."""
     total: str | None = None
     """The total, if the metric is not one of pods."""
     pods_total: str | None = None
@@ -163,6 +167,25 @@ class Written(_Record, frozen=True, kw_only=True):
     """Why the status could not be stored."""
 
 
+class ReactionRecord(_Record, frozen=True, kw_only=True):
+    """How soon a scale-up followed the metric that called for it; `autoscaler.records.reaction` says what is known."""
+
+    sufficed: str | None = None
+    """The time of the last sample for which the replicas sufficed; absent if it is not known."""
+    sampled: str | None = None
+    """The time of the first sample that called for more; absent if it has no timestamp."""
+    served_seconds: float | None = None
+    """From then to the last reconciliation that had no such sample yet; absent if that was before."""
+    sync_seconds: float | None = None
+    """From the sample, or that reconciliation if it is later, to the first one that used the sample."""
+    held_seconds: float = 0.0
+    """From that to the decision to scale: stabilization, policies, earlier steps."""
+    write_seconds: float = 0.0
+    """From the decision until the scale was written."""
+    written: str
+    """The time when the scale was written."""
+
+
 class DecisionRecord(_Record, frozen=True, kw_only=True):
     """One reconciliation of one HPA."""
 
@@ -210,6 +233,8 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     blocked: BlockedScale | None = msgspec.field(default=None, name="heldBack")
     written: Written | None = None
     """Absent if the decision was only computed (`explain` without --server)."""
+    reaction: ReactionRecord | None = None
+    """Only of a scale-up for a metric."""
     events: tuple[Event, ...] = ()
     error: str | None = None
     """The error of the reconciliation, even if it scales."""

@@ -41,7 +41,10 @@ def changes(first: HPA, second: HPA) -> str:
     texts = [
         f"{name} {after.get(name, 'removed')}" for name in {**before, **after} if before.get(name) != after.get(name)
     ]
-    if first.overrides != second.overrides:
+    eager = second.overrides.eager
+    if eager is not None and first.overrides.eager is not eager:
+        texts.append("eager" if eager else "not eager")
+    elif first.overrides != second.overrides:
         texts.append("other annotations")
     if not texts and first.spec != second.spec:
         texts.append("another spec")

@@ -110,8 +110,9 @@ async def test_decision_of_a_running_autoscaler_is_shown_in_every_format(cluster
     lines = plain.stdout.splitlines()
     assert lines[0] == f"default/web (autoscaling/v2), Deployment/default/web, {record['time']}"
     assert lines[1] == SCALED_UP
-    assert lines[3].split() == ["METRIC", "VALUE", "TARGET", "RATIO", "TOLERANCE", "PODS", "PROPOSED"]
-    assert lines[4].split() == [METRIC, "*", "20", "10", "per", "pod", "2", "outside", "2", "ready", "pods", "4"]
+    assert lines[3].split() == ["METRIC", "VALUE", "TARGET", "RATIO", "TOLERANCE", "PODS", "AGE", "PROPOSED"]
+    age = f"{record['metrics'][0]['ageSeconds']:.1f}s"
+    assert lines[4].split() == [METRIC, "*", "20", "10", "per", "pod", "2", "outside", "2", "ready", "pods", age, "4"]
     assert "written           scale to 4, status (mode act)" in lines
     assert "\x1b" not in plain.stdout, "no colours in a pipe"
     assert (plain.status, plain.stderr) == (0, "")
@@ -211,7 +212,9 @@ async def test_computed_decision_is_that_of_the_running_autoscaler(cluster: Clus
     computed = json.loads((await explain_in_process("default/web", reader, "-o=json")).stdout)["decisions"][0]
     async with scaled_autoscaler(cluster) as process:
         (taken,) = await decisions(process)
-    apart = {"time", "mode", "written", "events"}
+    apart = {"time", "mode", "written", "events", "reaction"}
+    for metric in (*computed["metrics"], *taken["metrics"]):
+        assert metric.pop("ageSeconds") > 0
     assert {key: each for key, each in computed.items() if key not in apart} == {
         key: each for key, each in taken.items() if key not in apart
     }

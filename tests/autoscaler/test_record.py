@@ -245,6 +245,8 @@ def test_pods_metric_has_values_and_pod_groups() -> None:
         name="packets",
         target=Measure(average_value="100m"),
         current=Measure(average_value="300m"),
+        age_seconds=15.0,
+        window_seconds=60.0,
         pods_total="600m",
         values=Values(count=2, shown=(Value(pod="web-1", value="400m"), Value(pod="web-0", value="200m"))),
         pods=PodGroupsRecord(

@@ -1,0 +1,51 @@
+"""The looks at an eager HPA between its reconciliations (`autoscaler.loop.eager`), every second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from autoscaler.core.decision import Decision
+from replay.load import Series
+from replay.workload import Workload
+
+LOOK_MS: Final = 1000
+
+
+def early_scale_up(
+    last: Decision,
+    decide_at: Callable[[int], Decision],
+    series: Sequence[Series],
+    workload: Workload,
+    *,
+    now_ms: int,
+    next_ms: int,
+) -> tuple[int, Decision | None, list[tuple[int, int, int]]]:
+    """Find the first scale-up before the next reconciliation. Looks at which nothing has changed are left out.
+
+    Args:
+        last: the decision of `now_ms`.
+        decide_at: returns the decision at a time, without any effect.
+        series: the metrics of the HPA.
+        workload: its pods, which are advanced to the time that is returned.
+        now_ms: the time of the last reconciliation.
+        next_ms: the time of the next one.
+
+    Returns:
+        The time of the scale-up, or `next_ms`; the decision, or None; and (start, end, ready pods) until that time.
+    """
+    time_ms, ready = now_ms, list[tuple[int, int, int]]()
+    while True:
+        normalized = last.normalized
+        is_limited = normalized is not None and normalized.proposed_replicas > normalized.desired_replicas
+        ahead = workload.ready_over(time_ms, next_ms)
+        changes = [time_ms + 1] if is_limited else [each.next_ms(time_ms) for each in series]
+        change_ms = max(min([*changes, *(start_ms for start_ms, _, _ in ahead[1:])]), time_ms + 1)
+        look_ms = now_ms + -(-(change_ms - now_ms) // LOOK_MS) * LOOK_MS
+        if look_ms >= next_ms:
+            return next_ms, None, ready + ahead
+        ready += workload.ready_over(time_ms, look_ms)
+        workload.advance(look_ms)
+        time_ms, last = look_ms, decide_at(look_ms)
+        if last.is_early_scale_up:
+            return time_ms, last, ready
