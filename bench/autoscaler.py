@@ -39,6 +39,8 @@ _PROBE_SECONDS = 0.05
 _STALL_MS = 100.0
 _KCM = "kube-controller-manager"
 _AUTOSCALER = "milliscale"
+_EAGER = "milliscale --eager"
+_OURS = (_AUTOSCALER, _EAGER)
 _LIFTED = ("--kube-api-qps=100000", "--kube-api-burst=100000")
 _PREFIX = "horizontal_pod_autoscaler_controller"
 
@@ -181,7 +183,7 @@ class _Bench:
             _check(child)
             probe = None
             late = (0.0, 0.0)
-            if controller == _AUTOSCALER:
+            if controller in _OURS:
                 probe = _Probe(f"http://{LOOPBACK}:{port}/healthz")
                 await stack.enter_async_context(background(probe.run()))
                 late = await _late(port)
@@ -198,7 +200,7 @@ class _Bench:
         cores, syncs = cpu / ended.seconds, ended.syncs / ended.seconds
         stalls = None if probe is None else [each for each in probe.milliseconds if each > _STALL_MS]
         kib = None
-        if controller == _AUTOSCALER and self._empty_mib is not None:
+        if controller in _OURS and self._empty_mib is not None:
             kib = (rss - self._empty_mib) * 1024 / grown.hpas
         return Figures(
             controller=controller,
@@ -230,15 +232,16 @@ class _Bench:
         )
 
     def _command(self, controller: str, kubeconfig: str, port: int) -> list[str | Path]:
-        if controller == _AUTOSCALER:
-            return _autoscaler(kubeconfig, port, self._workers, self._sync_period, self._flags)
+        if controller in _OURS:
+            flags = [*self._flags, *(["--eager"] if controller == _EAGER else [])]
+            return _autoscaler(kubeconfig, port, self._workers, self._sync_period, flags)
         return _controller_manager(kubeconfig, port, self._workers, self._sync_period, self._folder)
 
     @asynccontextmanager
     async def _started(self, controller: str, command: list[str | Path]) -> AsyncIterator[ChildProcess]:
-        log = self._folder / f"{controller}.log"
+        log = self._folder / f"{controller.replace(' ', '')}.log"
         async with await ChildProcess.start(controller, command, log=log, directory=ROOT) as child:
-            if controller == _AUTOSCALER:
+            if controller in _OURS:
                 os.sched_setaffinity(child.pid, {self._cpu})
             yield child
 
@@ -342,6 +345,7 @@ async def _run(
 @click.option("--seconds", type=click.FloatRange(1), default=45, show_default=True, help="Seconds to measure.")
 @click.option("--cpu", type=int, default=max(os.sched_getaffinity(0)), show_default=True, help="The processor to use.")
 @click.option("--peer/--no-peer", default=True, show_default=True, help="Measure kube-controller-manager, if present.")
+@click.option("--eager/--no-eager", default=False, show_default=True, help="Measure the autoscaler with --eager, too.")
 @click.option("--tenant", type=(int, int, float), help="HPAs of another namespace, metrics of each, seconds of each.")
 @click.option("--flag", "flags", multiple=True, help="Another flag for the autoscaler.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("bench-autoscaler.jsonl"), show_default=True)
@@ -355,12 +359,13 @@ def main(
     seconds: float,
     cpu: int,
     peer: bool,
+    eager: bool,
     flags: tuple[str, ...],
     tenant: tuple[int, int, float] | None,
     output: Path,
 ) -> None:
     """Measure and print."""
-    controllers = _controllers() if peer else [_AUTOSCALER]
+    controllers = [*([_EAGER] if eager else []), *(_controllers() if peer else [_AUTOSCALER])]
     with tempfile.TemporaryDirectory() as folder:
         run(
             _run(

@@ -7,7 +7,8 @@ scale-up is one that a sync at that moment would have made, and only syncs scale
 
 The HPAs of a namespace are looked at together, so that their queries are coalesced. A look that fails, and a scale-up
 that cannot be written, are repeated after a second, then two, and so on up to a sync period. While there are more HPAs
-than `looks_per_second`, each namespace has an equal share of these, and its HPAs are looked at less often.
+than `looks_per_second`, each namespace has an equal share of these, and its HPAs are looked at less often. So are all
+HPAs while reconciliations or looks start late, because the process has too little CPU.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ _TICKS: Final = 10
 """The looks of an interval are spread over so many times."""
 _TOGETHER: Final = 50
 """HPAs of a namespace that are looked at together: about as many as one request can have selectors."""
+_SECONDS_PER_LATE_SECOND: Final = 10.0
+"""How much longer the interval of looks is for each second by which reconciliations and looks are late."""
+_LATENESS_WEIGHT: Final = 0.05
+"""Of the last one in their mean."""
+_MOST_LATE_SECONDS: Final = 1.0
+"""One that was later counts as so late, for example after the machine was suspended."""
 
 
 class Look(StrEnum):
@@ -120,8 +127,13 @@ class EagerLooks:
         self._watched: dict[HPAKey, _Watched] = {}
         self._weights: Counter[str] = Counter()  # by namespace
         self._weight = 0
+        self._lateness = 0.0
         self._queue: WorkQueue[HPAKey] = WorkQueue(
-            tick=self._tick, namespace=lambda key: key.namespace, limit=lambda: len(self._watched), clock=clock
+            tick=self._tick,
+            namespace=lambda key: key.namespace,
+            limit=lambda: len(self._watched),
+            clock=clock,
+            on_lag=self.was_late,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -155,6 +167,10 @@ class EagerLooks:
         if watched is not None:
             watched.reconciling, watched.failing = False, not scaled
             self._queue.move(key, self._delay(key, watched))
+
+    def was_late(self, seconds: float) -> None:
+        """Note by how much a reconciliation or a look started later than it was due."""
+        self._lateness += _LATENESS_WEIGHT * (min(seconds, _MOST_LATE_SECONDS) - self._lateness)
 
     def pod_became_ready(self, pod: Pod) -> None:
         """Look at the HPAs of a pod soon, unless looks at them fail; at most twice as often, if its readiness flaps."""
@@ -236,7 +252,7 @@ class EagerLooks:
         seconds = settings.interval_seconds * watched.weight
         if self._weight > settings.looks_per_second:
             seconds = max(seconds, self._weights[key.namespace] * len(self._weights) / settings.looks_per_second)
-        return seconds
+        return seconds + _SECONDS_PER_LATE_SECOND * self._lateness
 
     def _weigh(self, key: HPAKey, watched: _Watched, weight: int) -> None:
         change, watched.weight = weight - watched.weight, weight

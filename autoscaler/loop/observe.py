@@ -182,7 +182,7 @@ class Observer:
             response = await self._response(namespace, source, pods)
             return response, self._clock() - started
 
-        if len(sources) == 1:  # without a task, which takes a third of a look
+        if len(sources) == 1:  # most HPAs: without a task of its own
             await asyncio.sleep(0)  # a task would begin then, too: to be coalesced with those of other HPAs
             results = [await timed(sources[0])]
         else:

@@ -127,21 +127,36 @@ class Run:
         return [(round(at, 1), before, after) for (at, after), before in steps if after < before]
 
 
-def simulate(given_hpa: HPA, load: Load, *, eager: bool, seconds: float = 100.0, refuses_scales: bool = False) -> Run:
-    """Let the reconciler and, if `eager`, the looks run for some virtual seconds, with the controller's queue."""
+def simulate(
+    given_hpa: HPA,
+    load: Load,
+    *,
+    eager: bool,
+    seconds: float = 100.0,
+    refuses_scales: bool = False,
+    slowness: float = 1.0,
+) -> Run:
+    """Let the reconciler and, if `eager`, the looks run for some virtual seconds, with the controller's queue.
+
+    `slowness`: the time in which the process does what takes a second otherwise.
+    """
     loop = looptime.new_event_loop(start=1024)
     try:
-        return loop.run_until_complete(_simulate(given_hpa, load, eager, seconds, refuses_scales))
+        return loop.run_until_complete(_simulate(given_hpa, load, eager, seconds, refuses_scales, slowness))
     finally:
         loop.close()
 
 
-async def _simulate(given_hpa: HPA, load: Load, eager: bool, seconds: float, refuses_scales: bool) -> Run:
+async def _simulate(
+    given_hpa: HPA, load: Load, eager: bool, seconds: float, refuses_scales: bool, slowness: float
+) -> Run:
     loop = asyncio.get_running_loop()
     start = loop.time()
 
     def clock() -> float:
-        return loop.time() + 1e-6  # looptime rounds to microseconds, so it may never quite reach the end of a tick
+        return (
+            start + slowness * (loop.time() - start) + 1e-6
+        )  # looptime rounds to microseconds, so it may never quite reach the end of a tick
 
     run = Run(Api(lambda now: load(now - start), refuses_scales=refuses_scales))
     kube = cast("KubeClient", run.api)
@@ -306,6 +321,14 @@ def test_looks_that_fail_wait_up_to_a_sync_period() -> None:
 def test_a_scale_up_that_is_refused_is_repeated_up_to_a_sync_period_later() -> None:
     run = simulate(hpa(), steps([(20, 3.3), (80, 200)]), eager=True, seconds=120, refuses_scales=True)
     assert 8 <= len(run.api.scale_reads) - len(run.syncs) <= 20  # each early one reads the scale once
+
+
+def test_looks_are_rare_while_the_process_is_late() -> None:
+    """It has too little CPU, which syncs need first."""
+    quick, slow = (simulate(hpa(), lambda _: 20.0, eager=True, seconds=100, slowness=each) for each in (1.0, 1.5))
+    looks = [len(run.api.metric_requests) - len(run.syncs) for run in (quick, slow)]
+    assert 90 <= looks[0] <= 100
+    assert 5 <= looks[1] <= 40
 
 
 async def test_an_eager_hpa_is_scaled_up_without_a_sync(tmp_path: Path) -> None:
