@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from kubectl_milliscale.cli import main
@@ -85,6 +86,11 @@ def test_list_is_sorted_and_has_the_wanted_names(commands: Path) -> None:
     for arguments, shown in (([], ["api", "batch", "web"]), (["web", "api"], ["api", "web"])):
         result = invoke("status", "-n=shop", "-o", "name", *arguments)
         assert result.output.split() == [f"horizontalpodautoscaler.autoscaling/{name}" for name in shown]
+        as_yaml = yaml.safe_load(invoke("status", "-n=shop", "-o=yaml", *arguments).stdout)
+        assert [one["name"] for one in as_yaml["hpas"]] == shown
+        heading, *rows = invoke("status", "-A", "-o=wide", *arguments).stdout.splitlines()
+        assert (heading.split()[0], heading.split()[-2:]) == ("NAMESPACE", ["MODE", "MESSAGE"])
+        assert [row.split()[:2] for row in rows] == [["shop", name] for name in shown]
 
 
 @pytest.fixture
@@ -132,13 +138,15 @@ def test_cluster_without_the_milliscale_api_is_no_error(commands: Path) -> None:
     assert (result.exit_code, result.output) == (0, "No resources found\n")
 
 
-def test_name_that_no_hpa_has_is_not_found(commands: Path) -> None:
-    install_kubectl(commands, f"{CONFIG}echo '{EMPTY_LIST}'")
-    result = invoke("status", "web")
+@pytest.mark.parametrize("command", ["status", "explain", "replay", "tune"])
+def test_name_that_no_hpa_has_is_not_found(command: str, commands: Path) -> None:
+    absent = "echo 'Error from server (NotFound): the server could not find the requested resource' >&2; exit 1"
+    install_kubectl(commands, f"{CONFIG}case \"$*\" in */web) {absent};; esac; echo '{EMPTY_LIST}'")
+    result = invoke(command, "web")
     assert result.exit_code == 1
     missing = 'Error from server (NotFound): horizontalpodautoscalers.autoscaling "web" not found in namespace'
     assert result.output == f"{missing} shop\n"
-    assert invoke("status", "mail/web").output == f"{missing} mail\n"
+    assert invoke(command, "mail/web").output == f"{missing} mail\n"
 
 
 @pytest.mark.parametrize("command", ["status", "explain", "replay", "tune"])

@@ -189,16 +189,6 @@ async def test_status_as_json_has_the_decisions_of_the_autoscaler(environment: E
     assert status["metrics"][0]["name"] == "packets_per_second"
 
 
-async def test_status_in_other_formats(environment: Environment) -> None:
-    names = await environment.milliscale("status", "-o", "name")
-    assert names.output.split() == [f"horizontalpodautoscaler.autoscaling/{name}" for name in HPAS]
-    as_yaml = await environment.milliscale("status", "-o", "yaml")
-    assert [one["name"] for one in yaml.safe_load(as_yaml.output)["hpas"]] == list(HPAS)
-    wide = await environment.milliscale("status", "-A", "-o", "wide")
-    assert wide.output.startswith("NAMESPACE  NAME ")
-    assert wide.output.splitlines()[0].endswith("MODE  MESSAGE")
-
-
 async def test_status_without_a_pod_of_the_autoscaler_shows_the_hpas_with_a_note(environment: Environment) -> None:
     result = await environment.milliscale("status", "--autoscaler-namespace", "elsewhere")
     assert len(result.output.splitlines()) == 1 + len(HPAS)
@@ -221,21 +211,10 @@ async def test_errors_are_in_the_words_of_kubectl(environment: Environment) -> N
     missing = (
         'Error from server (NotFound): horizontalpodautoscalers.autoscaling "absent" not found in namespace default\n'
     )
-    for command in ("status", "explain", "replay", "tune"):
-        assert (await environment.milliscale(command, "absent", fails=True)).errors == missing
     assert (await environment.milliscale("explain", "default/absent", "-ndefault", fails=True)).errors == missing
-    none = await environment.milliscale("status", "-n", "empty")
-    assert (none.output, none.errors) == ("", "No resources found in empty namespace.\n")
     context = await environment.milliscale("status", "--context", "absent", fails=True)
     assert "absent" in context.errors
     assert context.errors.startswith("error: ")
-
-
-async def test_kubeconfig_flag_is_passed_on(environment: Environment, tmp_path: Path) -> None:
-    absent = tmp_path / "absent"
-    result = await environment.milliscale("status", f"--kubeconfig={absent}", fails=True)
-    assert str(absent) in result.errors
-    assert (await environment.milliscale("status", f"--kubeconfig={environment.bundle.kubeconfig}")).output
 
 
 async def test_explain_prints_a_decision_of_the_leader(environment: Environment) -> None:
@@ -282,7 +261,7 @@ async def test_documented_roles_are_enough_for_all_commands(environment: Environ
     assert status.errors == ""
     assert (await environment.milliscale("explain", "worker", *flags)).output
     assert (await environment.milliscale("replay", "worker", "--pod-startup=1s", *flags)).errors == ""
-    assert (await environment.milliscale("replay", "worker", "--from=10s", "--pod-startup=1s", *flags)).errors == ""
+    assert (await environment.milliscale("replay", "worker", "--from=1m", "--pod-startup=1s", *flags)).errors == ""
     assert (await environment.milliscale("check", flags[0])).errors == ""
     kubectl = Kubectl(program=str(environment.commands / "kubectl"), flags=(flags[0],))
     url = "http://prometheus-k8s.monitoring.svc:9090/"
@@ -342,7 +321,7 @@ async def test_replay_of_prometheus_with_the_rules_of_the_adapter(environment: E
     )
     changed = tmp_path / "changed.yaml"
     changed.write_text(yaml.safe_dump({**hpa, "spec": {**hpa["spec"], "minReplicas": 6, "maxReplicas": 6}}))
-    arguments = ("-f", str(changed), "--from", "10s", "--initial-replicas", "6", "--pod-startup", "1s")
+    arguments = ("-f", str(changed), "--from", "1m", "--initial-replicas", "6", "--pod-startup", "1s")
     result = await environment.milliscale("replay", "router", *arguments)
     rows = {line[:15].strip(): line.split() for line in result.output.splitlines()}
     assert rows["replicas: min"][-1] == rows["replicas: max"][-1] == "6", result.output
