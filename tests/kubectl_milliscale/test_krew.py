@@ -87,6 +87,7 @@ def small_wheel(folder: Path, name: str, *, requires: str = "", script: str = ""
     return path
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("is_locked", [True, False])
 def test_plugin_is_installed_with_the_hashes_of_the_lock_file_only(tmp_path: Path, is_locked: bool) -> None:
     index, store = tmp_path / "index", tmp_path / "store"
