@@ -2,14 +2,14 @@
 
     python kubectl_shim.py SETTINGS ARGUMENT...
 
-SETTINGS is a file with the JSON of `Settings`. As with the real kubectl, the user of a --kubeconfig or --context must
-have the rights to read the object and to create pods/portforward; without these flags it is an admin, who has them.
+SETTINGS is a file with the JSON of `Settings`; the arguments are those of `port-forward`. As with the real kubectl, the
+user of a --kubeconfig or --context must have the rights to read the object and to create pods/portforward; without
+these flags it is an admin, who has them.
 """
 
 import asyncio
 import contextlib
 import json
-import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -29,13 +29,14 @@ def install(folder: Path, settings: Settings) -> Path:
     folder.mkdir()
     file = folder / "settings.json"
     file.write_text(json.dumps(asdict(settings)))
+    forward = f'exec {sys.executable} -IS {Path(__file__).resolve()} {file} "$@"'
     commands = {
-        "kubectl": f"exec {sys.executable} {Path(__file__).resolve()} {file}",
-        "kubectl-milliscale": f"exec {sys.executable} -m kubectl_milliscale",
+        "kubectl": f'case " $* " in *" port-forward "*) {forward};; esac\nexec {settings.kubectl} "$@"',
+        "kubectl-milliscale": f'exec {sys.executable} -m kubectl_milliscale "$@"',
     }
     for name, command in commands.items():
         path = folder / name
-        path.write_text(f'#!/bin/sh\n{command} "$@"\n')
+        path.write_text(f"#!/bin/sh\n{command}\n")
         path.chmod(0o755)
     return folder
 
@@ -43,8 +44,6 @@ def install(folder: Path, settings: Settings) -> Path:
 def main() -> None:
     settings = Settings(**json.loads(Path(sys.argv[1]).read_text()))
     arguments = sys.argv[2:]
-    if "port-forward" not in arguments:
-        os.execv(settings.kubectl, [settings.kubectl, *arguments])
     target, port = arguments[-2:]
     namespace = next(one.partition("=")[2] for one in arguments if one.startswith("--namespace="))
     own_flags = [one for one in arguments if one.startswith(("--kubeconfig=", "--context="))]
