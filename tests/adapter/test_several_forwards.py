@@ -21,7 +21,7 @@ from adapter.metrics.forward import Forwarder
 from adapter.rules import ForwardOptions, parse_rules
 from kube.api.status import StatusError
 from tests.adapter.test_forward import API, VALUES, fetch, forwarding, other_adapter
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.kube.scripted import Held, ScriptedServer, respond
 
 NONE = parse_rules("externalRules: []", source="x")
@@ -135,12 +135,12 @@ async def test_each_adapter_has_its_own_deadline_and_is_named_in_errors(tmp_path
         for server in (keda, datadog):
             for metric in ("s0-slow", "datadog-slow"):
                 server.handlers[f"{API}/namespaces/shop/{metric}"] = Held(respond(VALUES))
-        hurried = dataclasses.replace(first, timeout=0.05)
-        async with forwarding(tmp_path, hurried, second, rules=NONE) as (external, _, _, _):
-            patient = asyncio.create_task(fetch(external, "datadog-slow", timeout=60))
+        hurried, slow = dataclasses.replace(first, timeout=0.05), dataclasses.replace(second, timeout=2 * PATIENCE)
+        async with forwarding(tmp_path, hurried, slow, rules=NONE) as (external, _, _, _):
+            patient = asyncio.create_task(fetch(external, "datadog-slow", timeout=2 * PATIENCE))
             with pytest.raises(StatusError) as late:
-                async with asyncio.timeout(4):
-                    await fetch(external, "s0-slow", timeout=60)
+                async with asyncio.timeout(PATIENCE):
+                    await fetch(external, "s0-slow", timeout=2 * PATIENCE)
             assert late.value.code == 504
             assert late.value.message == "Timeout: the adapter keda of forwardExternal did not answer in time"
             assert not patient.done()

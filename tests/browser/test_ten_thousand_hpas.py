@@ -43,25 +43,25 @@ def number_of_rows(tab: Tab) -> Locator:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def url(hpas: ChangingHPAs) -> AsyncIterator[str]:
-    async with background(hpas.run(CHANGES_PER_SECOND)), serve(pages_of(hpas)) as url:
+    async with serve(pages_of(hpas)) as url:
         yield url
 
 
-async def test_page_has_a_hundred_rows_that_stay_current(url: str, tab: Tab) -> None:
-    await tab.page.goto(url)
-    await expect(number_of_rows(tab)).to_have_text(re.compile("Rows 1 to 100 of 10,?000"))
-    rows = tab.page.get_by_role("row").filter(has=tab.page.get_by_role("rowheader"))
-    await expect(rows).to_have_count(100)
-    await expect(rows).not_to_have_text(await rows.all_inner_texts())
+async def test_page_has_a_hundred_rows_that_stay_current(hpas: ChangingHPAs, url: str, tab: Tab) -> None:
+    async with background(hpas.run(CHANGES_PER_SECOND)):
+        await tab.page.goto(url)
+        await expect(number_of_rows(tab)).to_have_text(re.compile("Rows 1 to 100 of 10,?000"))
+        rows = tab.page.get_by_role("row").filter(has=tab.page.get_by_role("rowheader"))
+        await expect(rows).to_have_count(100)
+        await expect(rows).not_to_have_text(await rows.all_inner_texts())
     assert tab.problems == []
 
 
-async def test_colors_of_all_states_have_enough_contrast(hpas: ChangingHPAs, tab: Tab) -> None:
-    async with serve(pages_of(hpas)) as url:
-        await tab.page.goto(f"{url}?q=app-0000&sort=-conditions")
-        for text in ("FailedGetPodsMetric", "TooManyReplicas", "paused"):
-            await expect(tab.page.get_by_role("rowgroup").last).to_contain_text(text)
-        assert await serious_faults(tab.page) == []
+async def test_colors_of_all_states_have_enough_contrast(url: str, tab: Tab) -> None:
+    await tab.page.goto(f"{url}?q=app-0000&sort=-conditions")
+    for text in ("FailedGetPodsMetric", "TooManyReplicas", "paused"):
+        await expect(tab.page.get_by_role("rowgroup").last).to_contain_text(text)
+    assert await serious_faults(tab.page) == []
 
 
 async def test_states_filter_and_columns_sort_all_of_them(url: str, tab: Tab) -> None:

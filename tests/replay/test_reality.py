@@ -1,10 +1,13 @@
 """A live run, recorded and replayed: the same replicas at every sync, apart from one sync's phase.
 
-Syncs are 1.2 seconds and a reconciliation's duration apart, which is measured; on a machine where that is much longer,
-nothing is compared. No window or policy period is a
-multiple of that: whether a sync exactly one period ago counts would depend on its jitter. The load changes between
-syncs, so that both controllers see the same values although they do not sync at the same moments. Pods become ready a
-while after their creation, and only ready ones have values.
+It protects the model of what is around a decision: when pods are ready, what a sync reads, which scales policies
+count. That the decisions are the same is tested on simulated time, in test_kept_decisions.py, on every machine.
+
+A replay's syncs are regular, so that those of the live run must be. They are 1.2 seconds and a reconciliation's
+duration apart, which is measured; on a machine where that is much longer, nothing is compared. No window or policy
+period is a multiple of that: whether a sync exactly one period ago counts would depend on its jitter. The load changes
+between syncs, by their count, so that both controllers see the same values although they do not sync at the same
+moments. Pods become ready a while after their creation, and only ready ones have values.
 """
 
 from __future__ import annotations
