@@ -1,9 +1,9 @@
 """The address of the API server and our credentials, from a kubeconfig or a service account.
 
-kubernetes-asyncio reads kubeconfigs and runs exec plugins. This module adds one error type, and leaves no copies of a
+kubernetes-asyncio runs exec plugins, logs in with OIDC and so on. It is imported only for a kubeconfig that may need
+it: that takes as much CPU as all other imports of a process. This module adds one error type, and leaves no copies of a
 kubeconfig's keys in the temporary directory. It re-reads credentials every minute, whatever the wall clock says, and
-after a 401. kubernetes-asyncio is imported only for a kubeconfig: that takes as much CPU as all other imports of a
-process.
+after a 401.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RestConfig:
     """How to connect to an API server. Upstream: rest.Config."""
 
     configuration: Any
-    """A Configuration of kubernetes-asyncio, or a _ServiceAccount."""
+    """A Configuration of kubernetes-asyncio, or a _Plain one."""
     proxy: str | None
     """The URL of a proxy, from the kubeconfig or the environment."""
     refresh: _Refresh
@@ -152,12 +152,12 @@ def own_namespace(*, default: str, file: Path = _SERVICE_ACCOUNT / "namespace") 
 
 
 def _invalid() -> tuple[type[Exception], ...]:
-    """Return the errors of an invalid configuration. kubernetes-asyncio raises the last three for other YAML."""
-    if (library := sys.modules.get("kubernetes_asyncio.config")) is None:
-        return OSError, ValueError
+    """Return the errors of an invalid configuration; the last ones are those of YAML that is no kubeconfig."""
     from yaml import YAMLError
 
-    return library.ConfigException, OSError, ValueError, YAMLError, AttributeError, LookupError, TypeError
+    found = OSError, ValueError, YAMLError, AttributeError, LookupError, TypeError
+    library = sys.modules.get("kubernetes_asyncio.config")
+    return found if library is None else (library.ConfigException, *found)
 
 
 def _text(error: Exception) -> str:
@@ -169,31 +169,78 @@ def _text(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-class _ServiceAccount:
-    """The service account of the pod that this runs in, as the parts of a Configuration that this module uses.
+@dataclass(slots=True, kw_only=True)
+class _Plain:
+    """The parts of a Configuration that this module uses: an address, files and a token."""
+
+    host: str
+    api_key: dict[str, str]
+    ssl_ca_cert: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify_ssl: bool = True
+    tls_server_name: str | None = None
+    proxy: None = None
+    proxy_headers: None = None
+
+    async def auth_settings(self) -> dict[str, dict[str, str]]:
+        """Return the token, if there is one."""
+        return {name: {"key": "authorization", "value": value} for name, value in self.api_key.items()}
+
+
+def _service_account() -> _Plain:
+    """Return the service account of the pod that this runs in.
 
     Raises OSError, ValueError: there is none.
 
     Upstream: rest.InClusterConfig.
     """
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{each}") for each in ("HOST", "PORT"))
+    if not host or not port:
+        raise ValueError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+    token = (_SERVICE_ACCOUNT / "token").read_text("utf-8").strip()
+    if not token:
+        raise ValueError("the file of its token is empty")
+    return _Plain(
+        host=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        api_key=_bearer(token),
+        ssl_ca_cert=str(_SERVICE_ACCOUNT / "ca.crt"),
+    )
 
-    proxy = proxy_headers = tls_server_name = cert_file = key_file = None
-    verify_ssl = True
 
-    def __init__(self) -> None:
-        host, port = (os.environ.get(f"KUBERNETES_SERVICE_{each}") for each in ("HOST", "PORT"))
-        if not host or not port:
-            raise ValueError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
-        self.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-        self.ssl_ca_cert = str(_SERVICE_ACCOUNT / "ca.crt")
-        token = (_SERVICE_ACCOUNT / "token").read_text("utf-8").strip()
-        if not token:
-            raise ValueError("the file of its token is empty")
-        self.api_key = {"BearerToken": f"Bearer {token}"}
+def _plain(cluster: Any, user: Any) -> _Plain | None:
+    """Return the configuration of a cluster and a user of a kubeconfig; None if kubernetes-asyncio must read them."""
+    if not isinstance(cluster, dict) or not isinstance(user, dict):
+        return None
+    texts = {key: value for key, value in (*cluster.items(), *user.items()) if key != "insecure-skip-tls-verify"}
+    skips_verification = cluster.get("insecure-skip-tls-verify", False)
+    files = [texts[name] for name in _FILES if name in texts]
+    is_plain = (
+        cluster.keys() <= {"server", "certificate-authority", "insecure-skip-tls-verify", "tls-server-name"}
+        and user.keys() <= {"client-certificate", "client-key", "token"}
+        and ("client-certificate" in user) is ("client-key" in user)
+        and isinstance(skips_verification, bool)
+        and all(isinstance(value, str) and value for value in texts.values())
+        and texts.get("server", "").startswith(("https://", "http://"))
+        and all(map(os.path.isfile, files))
+    )
+    if not is_plain:
+        return None
+    host = texts["server"].rstrip("/")
+    ca, certificate, key = (texts.get(name) if host.startswith("https") else None for name in _FILES)
+    return _Plain(
+        host=host,
+        api_key=_bearer(texts["token"]) if "token" in texts else {},
+        ssl_ca_cert=ca,
+        cert_file=certificate,
+        key_file=key,
+        verify_ssl=not skips_verification,
+        tls_server_name=texts.get("tls-server-name"),
+    )
 
-    async def auth_settings(self) -> dict[str, dict[str, str]]:
-        """Return the token."""
-        return {"BearerToken": {"key": "authorization", "value": self.api_key["BearerToken"]}}
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"BearerToken": f"Bearer {token}"}
 
 
 async def _load(path: Path | None, context: str | None, directory: Path) -> tuple[Any, str, str]:
@@ -202,20 +249,24 @@ async def _load(path: Path | None, context: str | None, directory: Path) -> tupl
     Return the configuration, the name of the user, and the namespace.
     """
     if path is None:
-        return await asyncio.to_thread(_ServiceAccount), "", own_namespace(default=_DEFAULT_NAMESPACE)
+        return await asyncio.to_thread(_service_account), "", own_namespace(default=_DEFAULT_NAMESPACE)
+    config = await asyncio.to_thread(_read_kubeconfig, path, directory)
+    cluster, user, names = _check(config, context)
+    if (plain := _plain(cluster, user)) is not None:
+        return plain, *names
     from kubernetes_asyncio.client import Configuration
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
     gc.freeze()  # `kube.process.runtime.run` does the same for earlier imports.
     loaded = Configuration()
-    config = await asyncio.to_thread(_read_kubeconfig, path, directory)
-    user, namespace = _check(config, context)
     await KubeConfigLoader(config, context, config_base_path=str(path.parent)).load_and_set(loaded)
-    return loaded, user, namespace
+    return loaded, *names
 
 
-def _check(config: Any, context: str | None) -> tuple[str, str]:
-    """Return user and namespace of the context. kubernetes-asyncio says little of what is missing.
+def _check(config: Any, context: str | None) -> tuple[Any, Any, tuple[str, str]]:
+    """Return cluster, user, and (name of the user, namespace) of the context.
+
+    kubernetes-asyncio says little of what is missing.
 
     Raises:
         ValueError: there is no such context, cluster, user or exec plugin.
@@ -239,7 +290,8 @@ def _check(config: Any, context: str | None) -> tuple[str, str]:
     plugin = (users.get(user, {}).get("exec") or {}).get("command")
     if plugin and os.sep not in plugin and shutil.which(plugin) is None:
         raise ValueError(f"the command {plugin}, which logs in user {user}, is not on PATH: install it")
-    return str(user or ""), str(contexts[name].get("namespace") or _DEFAULT_NAMESPACE)
+    namespace = str(contexts[name].get("namespace") or _DEFAULT_NAMESPACE)
+    return clusters[cluster], users.get(user, {}), (str(user or ""), namespace)
 
 
 def _read_kubeconfig(path: Path, directory: Path) -> Any:

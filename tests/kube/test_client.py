@@ -7,6 +7,7 @@ import base64
 import os
 import socket
 import ssl
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,60 @@ async def test_service_account_token_is_reloaded_whatever_the_wall_clock_says(
     for content, expected in (("second", "second"), ("", "second"), ("third", "third")):
         token.write_text(content)
         assert await config.authorization() == {"authorization": f"Bearer {expected}"}
+
+
+HTTPS = {"server": "https://k:6443/", "certificate-authority": "ca.crt"}
+PAIR = {"client-certificate": "client.crt", "client-key": "client.key"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "plain"),
+    [
+        (HTTPS, PAIR, True),
+        (HTTPS, {"token": "secret"}, True),
+        ({**HTTPS, "tls-server-name": "other"}, {**PAIR, "token": "secret"}, True),
+        ({"server": "https://k", "insecure-skip-tls-verify": True}, {}, True),
+        ({"server": "http://k:8080/", "certificate-authority": "ca.crt"}, PAIR, True),
+        ({**HTTPS, "proxy-url": "http://proxy:1"}, PAIR, False),
+        (HTTPS, {"tokenFile": "token"}, False),
+        (HTTPS, {"username": "jane", "password": "secret"}, False),
+        (HTTPS, {"client-certificate": "client.crt"}, False),
+        (HTTPS, {"token": ""}, False),
+        ({}, {}, False),
+    ],
+)
+async def test_plain_kubeconfigs_are_read_as_the_library_does_but_without_it(
+    cluster: dict[str, Any], user: dict[str, Any], plain: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = CertificateAuthority.create("ca")
+    pair = authority.issue("jane", client=True)
+    files = {"ca.crt": authority.cert_pem, "client.crt": pair.cert_pem + pair.key_pem, "client.key": pair.key_pem}
+    for name, content in {**files, "token": b"secret"}.items():
+        (tmp_path / name).write_bytes(content)
+    kubeconfig = {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "n"}}],
+        "current-context": "x",
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
+
+    async def load() -> tuple[object, ...]:
+        found = await config_module.load_config(tmp_path / "config")
+        known = "host", "ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tls_server_name", "proxy_headers"
+        fields = [getattr(found.configuration, name) for name in known]
+        return *fields, found.proxy, await found.authorization(), found.identity, found.namespace
+
+    library = "kubernetes_asyncio.config.kube_config"
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, library, None)
+        if not plain:
+            with pytest.raises(ImportError):
+                await load()
+            return
+        alone = await load()
+    monkeypatch.setattr(config_module, "_plain", lambda *_: None)
+    assert await load() == alone
 
 
 async def test_client_certificate_and_ca_of_a_kubeconfig_are_reloaded(

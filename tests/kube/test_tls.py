@@ -72,10 +72,10 @@ async def test_kubeconfig_certificates_are_used_and_verified(tmp_path: Path) -> 
         assert await who(tmp_path, port, {}, **trusted, **{"tls-server-name": NAME}) == ""
         assert await who(tmp_path, port, user, **{"insecure-skip-tls-verify": True}) == "alice"
         assert await who(tmp_path, port, {}, **{"insecure-skip-tls-verify": True}) == ""
-        with pytest.raises(KubeUnreachable, match="certificate verify failed"):
+        with pytest.raises(KubeUnreachable, match="its certificate cannot be verified"):
             await who(tmp_path, port, {})
         with pytest.raises(KubeUnreachable, match="IP address mismatch"):
             await who(tmp_path, port, user, **trusted)
         others = {"certificate-authority-data": data(clients.cert_pem)}
-        with pytest.raises(KubeUnreachable, match="certificate verify failed"):
+        with pytest.raises(KubeUnreachable, match="its certificate cannot be verified"):
             await who(tmp_path, port, user, **others, **{"tls-server-name": NAME})
