@@ -55,14 +55,14 @@ class CoalescingSettings:
     """Queries of metrics that differ only in their pod selectors, in one request."""
 
     min_selectors: int = 4
-    """Fewer selectors have requests of their own, which cost less than to split a response."""
+    """Fewer selectors are not coalesced, since separate requests cost less than splitting a response."""
     max_selectors: int = 50
     """Selectors in one request, whose URL has all of them."""
     max_pods: int = 500
     """Pods in one response. Servers put the pods' names into a query to Prometheus, and many proxies limit that to 8
     KiB."""
     backoff_seconds: float = 60.0
-    """For so long after a failed attempt, each query is sent by itself."""
+    """Time after a failed attempt in which queries are not coalesced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,8 @@ class HistorySettings:
     """Time between saves: the default sync period, in which each HPA gets one recommendation. A process that is killed
     loses what came after the last save."""
     load_seconds: float = 30.0
-    """How long a new leader tries to load it. Without it, it would scale down early; until then, nothing is scaled."""
+    """How long a new leader tries to load it. It does not scale before; without the history, it would scale down too
+    early."""
     retry_seconds: float = 5.0
     """The longest time between two tries to load it; the first is a tenth of it."""
 
@@ -102,7 +103,7 @@ class AuditLimits:
 class ShutdownSettings:
     """The end after SIGTERM.
 
-    With the release of the Lease, less than 5 s, after which impatient operators kill the process.
+    With the release of the Lease, less than 5 s: some tools kill the process then.
     """
 
     reconcile_seconds: float = 2.5

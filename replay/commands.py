@@ -219,7 +219,7 @@ def errors_of_users() -> Iterator[None]:
 
 @contextlib.contextmanager
 def prometheus_library() -> Iterator[None]:
-    """Raise ReplayError if the imports here fail for want of prometheus-api-client."""
+    """Raise ReplayError if the imports in the context fail because prometheus-api-client is not installed."""
     try:
         yield
     except ImportError as error:

@@ -1,9 +1,9 @@
-"""Which settings of a controller explain the real replicas, where its flags cannot be read.
+"""Find the settings of a controller that explain the real replicas, where its flags cannot be read.
 
-kube-controller-manager serves its flags to nobody whom a cluster's users could ask. So the spec that was in force is
-replayed over the first hours with usual values of each setting, and the settings whose replicas are the nearest to the
-real ones are taken for the whole load, if they are near enough. A default is left only for a clear gain, since several
-sync periods may explain the same replicas.
+kube-controller-manager does not serve its flags to users. So the spec that was in force is replayed over the first
+hours with usual values of each setting. The settings whose replicas are nearest to the real ones are used for the whole
+load, if they are near enough. A default is changed only for a clear gain, since several sync periods may explain the
+same replicas.
 """
 
 from __future__ import annotations

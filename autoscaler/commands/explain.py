@@ -120,7 +120,7 @@ def explain(
             with contextlib.suppress(click.ClickException):  # releases before 0.2 do not show their flags
                 adapter_ui_url = str(run(fetch_config(server)).flags.get("adapter-ui-url", "")).rstrip("/")
         if kubeconfig is not None:
-            with contextlib.suppress(KubeConfigError):  # the decisions are what was asked for
+            with contextlib.suppress(KubeConfigError):  # only the hints need it
                 hints = run(_with_client(kubeconfig, context, lambda client: _hints(client, page.decisions[-1])))
     elif last > 1:
         raise click.UsageError("--last: only a running autoscaler has earlier decisions; give --server")
@@ -188,7 +188,7 @@ async def _with_client(path: Path | None, context: str | None, work: Callable[[K
 
 
 async def _hints(client: KubeClient, record: DecisionRecord) -> list[str]:
-    """Return a sentence for each metric that does not exist, and whose name is like that of one that does."""
+    """Return a sentence for each metric that does not exist, if existing ones have similar names."""
     names = MetricNames(client.get)
     failed = [(each.name, await names.like(each)) for each in record.metrics if each.failure is not None]
     return [f"the cluster has no metric {name}; did you mean {' or '.join(like)}?" for name, like in failed if like]

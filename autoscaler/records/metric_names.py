@@ -1,4 +1,4 @@
-"""The metrics that the metrics APIs have, by discovery: what an HPA with a typo in a metric's name may mean.
+"""Suggestions for misspelled names of metrics: similar names in the discovery of the metrics APIs.
 
 It works beside any adapter and any controller, because discovery is part of the API and readable for all users.
 """

@@ -36,7 +36,7 @@ class SimilarMetric:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A metric that does not exist, and those that its name may mean."""
+    """A metric that does not exist, and existing ones with similar names."""
 
     name: str
     names: Sequence[SimilarMetric]
@@ -80,7 +80,7 @@ class HPAPage(HPAsPage):
         return View(values={**self._values(hpa, decisions, items), **shown}, events=new)
 
     async def _suggestions(self, last: LastDecision | None) -> list[Suggestion]:
-        """Return the existing metrics that those may mean that failed at the last decision."""
+        """Return existing metrics with similar names for those that failed at the last decision."""
         names = self.sources.metric_names
         if last is None or names is None:
             return []

@@ -88,7 +88,7 @@ class Sources:
         what_if: replays kept decisions.
         what_if_settings: see WhatIfSettings.
         metric_names: the metrics of the cluster.
-        adapter_ui_url: see RunOptions.
+        adapter_ui_url: see Options.
         history: the charts by Prometheus, if its URL is known.
         problem: returns why the HPAs may be out of date, such as "no contact to the API server", or None.
     """

@@ -155,7 +155,7 @@ def parse_behavior(text: str) -> dict[str, Any]:
     try:
         tree = json.loads(json.dumps(yaml.load(text, yaml.CSafeLoader), allow_nan=False))  # safe
     except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # The constructors of tags, such as that of `!!bool foo`, raise what they come upon.
+        # The constructors of tags, such as that of `!!bool foo`, raise errors of many types.
         why = " ".join(str(error).split())
         raise ValueError(f"this is not YAML of a behavior: a value cannot be read: {why}") from None
     if not isinstance(tree, dict | None):

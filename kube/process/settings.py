@@ -1,9 +1,9 @@
 """Settings of a process: a tree of frozen dataclasses, of which `--setting GROUP.NAME=VALUE` replaces single numbers.
 
 What operators choose has a flag. Settings are limits, timeouts and periods whose defaults suit nearly every cluster.
-The name of a setting ends with its unit: `_seconds` takes durations (1m30s), `_bytes` quantities (64Mi), all
-others plain numbers; all are greater than zero. Its docstring has the reason for its
-default, and `make reference` makes the page of docs/reference from it.
+The name of a setting ends with its unit: `_seconds` takes durations (1m30s), `_bytes` quantities (64Mi), all others
+plain numbers; all are greater than zero. Its docstring has the reason for its default, and `make reference` makes the
+page of docs/reference from it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from aiohttp import hdrs, web
 
 _OWN: Final = frozenset({IPv4Address("127.0.0.1"), IPv6Address("::1")})
-"""What the kernel gives a client that connects to a loopback address and chose none itself."""
+"""The kernel gives one of these to a client that connects to a loopback address without an address of its own."""
 
 
 def is_local(request: web.BaseRequest) -> bool:

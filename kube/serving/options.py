@@ -13,7 +13,7 @@ from kube.security.trust import TrustOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What a client's connection may take."""
+    """Limits of a client's connection."""
 
     handshake_seconds: float = 10.0
     """Limit of the TLS handshake, and of the closing one, each of which takes few round trips."""

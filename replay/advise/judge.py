@@ -63,7 +63,7 @@ class TargetAdvice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is known about an HPA, as JSON has it. Shares are between 0 and 1; None: not known."""
+    """The advice on an HPA, as JSON has it. Shares are between 0 and 1; None: not known."""
 
     namespace: str
     name: str
@@ -71,9 +71,9 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str = ""
     """Why it cannot be judged; "" if it can."""
     days: int = 0
-    """With load."""
+    """The number of days with load."""
     pod_hours: float | None = None
-    """Real ones."""
+    """The real ones."""
     overload: float | None = None
     """Share of the load above what reality carried."""
     at_max: float | None = None

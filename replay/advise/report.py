@@ -36,7 +36,7 @@ class Document(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def ordered(advice: Sequence[Advice]) -> list[Advice]:
-    """Return the advice with the most pod-hours to save first, then what is at its maximum or overloaded."""
+    """Return the advice with the most pod-hours to save first, then HPAs at maxReplicas or with overload."""
 
     def key(each: Advice) -> tuple[object, ...]:
         troubled = max(each.at_max or 0.0, each.overload or 0.0)
@@ -46,7 +46,7 @@ def ordered(advice: Sequence[Advice]) -> list[Advice]:
 
 
 def summary(advice: Sequence[Advice]) -> str:
-    """Return all in one sentence."""
+    """Return the summary in one sentence."""
     judged, better = [each for each in advice if not each.reason], [each for each in advice if each.targets]
     hours = sum(each.pod_hours or 0.0 for each in judged)
     saved = sum(each.saved_pod_hours or 0.0 for each in better)
@@ -104,7 +104,7 @@ def _cells(each: Advice, with_namespace: bool) -> list[tuple[str, str]]:
 
 
 def _phrase(reason: str) -> str:
-    """Return what is wrong in short; JSON has it in full, with what to do about it."""
+    """Return a reason in short, without what to do about it, which JSON has."""
     text = _TIMES.sub("", reason).partition(";")[0]
     return text if len(text) <= _LONGEST_PHRASE else f"{text[:_LONGEST_PHRASE]}..."
 

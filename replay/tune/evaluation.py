@@ -1,7 +1,7 @@
 """Evaluate candidates: replay them over the whole history, and count pod-hours, overload and scale events of each day.
 
-The days are cut out of one replay, so their replicas and history are as they would be. Whatever is asked later about
-some of the days needs no further replay.
+The days are cut out of one replay, so their replicas and history are as they would be. Figures of any of the days need
+no further replay.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ async def test_list_that_ends_after_a_user_is_gone_does_not_change_its_rules() -
         assert found.states["b", gone.key].problem is NOT_LISTED
 
 
-async def test_lists_are_made_again_when_a_user_asks_for_it() -> None:
+async def test_lists_are_made_again_on_request() -> None:
     async with lists() as found:
         found.use("a", rule("jobs"))
         found.use("b", rule("other"))

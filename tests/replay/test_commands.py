@@ -473,7 +473,7 @@ async def test_response_in_drops_ends_at_the_deadline(
     assert cluster.stderr.count("\n") == 1
 
 
-def test_time_until_ready_is_asked_for_or_measured(hpa: Path, load: Path, tmp_path: Path) -> None:
+def test_time_until_ready_is_required_or_measured(hpa: Path, load: Path, tmp_path: Path) -> None:
     result = replay("--hpa", hpa, "--csv", load, startup=None)
     assert result.exit_code == 1
     assert result.stderr.startswith(

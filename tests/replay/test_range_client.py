@@ -262,7 +262,7 @@ def test_message_of_a_server_is_printable_and_has_its_end() -> None:
     assert str(raised.value).endswith('x"\N{REPLACEMENT CHARACTER}[2J: the reason; try again later')
 
 
-def test_response_that_is_too_long_asks_for_a_shorter_range() -> None:
+def test_response_that_is_too_long_suggests_a_shorter_range() -> None:
     with (
         stub_server(lambda _: (200, JSON, MATRIX + b" " * 2**20)) as url,
         pytest.raises(TooLargeError, match="is longer than 1 MiB"),
