@@ -8,7 +8,7 @@ import click
 
 from autoscaler.commands.explain import explain as explain_decisions
 from kubectl_milliscale.flags import autoscaler_namespace_option, borrow_flags, namespaced_kubectl_options
-from kubectl_milliscale.hpas import find_apis, split_names
+from kubectl_milliscale.hpas import named_hpa
 from kubectl_milliscale.kubectl import Kubectl
 from kubectl_milliscale.pods import NoPodError, pod_with_decisions
 
@@ -31,9 +31,7 @@ def explain(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, last: int
       kubectl milliscale explain web -n shop
       kubectl milliscale explain web -n shop --last 5
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
-    kubectl, (name,) = split_names(kubectl, [name])
-    namespace = kubectl.namespace()
-    find_apis(kubectl, namespace, name)
+    kubectl, namespace, name = named_hpa(kubectl, name)
     arguments = [f"--last={last}", f"--output={output}", f"{namespace}/{name}"]
     if api is not None:
         arguments.append(f"--api={api}")

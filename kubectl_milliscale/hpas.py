@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import click
 
-from autoscaler.core.model import HPA, HPA_APIS, HPAApi
+from autoscaler.core.model import HPA, HPA_APIS
 from autoscaler.objects.hpa import track_hpa
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 
@@ -44,6 +44,25 @@ def split_names(kubectl: Kubectl, names: Iterable[str]) -> tuple[Kubectl, list[s
     return kubectl, [name for _, _, name in pairs]
 
 
+def named_hpa(kubectl: Kubectl, name: str) -> tuple[Kubectl, str, str]:
+    """Return kubectl with the namespace of an HPA, that namespace, and the name without it.
+
+    Raises:
+        KubectlError: there is no such HPA, or it cannot be read.
+    """
+    kubectl, (name,) = split_names(kubectl, [name])
+    namespace = kubectl.namespace()
+    for api in HPA_APIS:
+        try:
+            kubectl.get(api.path(namespace, name))
+        except KubectlError as error:
+            if not error.is_not_found:
+                raise
+        else:
+            return kubectl, namespace, name
+    raise not_found(namespace, name)
+
+
 def not_found(namespace: str, name: str) -> KubectlError:
     """Return the error about an HPA that does not exist, in the words of kubectl."""
     missing = f'horizontalpodautoscalers.autoscaling "{name}" not found in namespace {namespace}'
@@ -64,23 +83,3 @@ def list_hpas(kubectl: Kubectl, wanted: Selection) -> list[HPA]:
         hpas = (track_hpa(raw, api=api) for raw in page.get("items") or ())
         found += [hpa for hpa in hpas if hpa is not None and (not wanted.names or hpa.name in wanted.names)]
     return sorted(found, key=lambda hpa: (hpa.namespace, hpa.name, hpa.api_version))
-
-
-def find_apis(kubectl: Kubectl, namespace: str, name: str) -> list[HPAApi]:
-    """Return the APIs that have an HPA of this name; one or two.
-
-    Raises:
-        KubectlError: none has, or they cannot be read.
-    """
-    found: list[HPAApi] = []
-    for api in HPA_APIS:
-        try:
-            kubectl.get(api.path(namespace, name))
-        except KubectlError as error:
-            if not error.is_not_found:
-                raise
-        else:
-            found.append(api)
-    if not found:
-        raise not_found(namespace, name)
-    return found

@@ -15,7 +15,7 @@ from kubectl_milliscale.flags import (
     borrow_flags,
     namespaced_kubectl_options,
 )
-from kubectl_milliscale.hpas import find_apis, split_names
+from kubectl_milliscale.hpas import named_hpa
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 from kubectl_milliscale.pods import pod_with_decisions
 from kubectl_milliscale.running_config import fill_in_autoscaler, fill_in_prometheus, is_given
@@ -63,10 +63,8 @@ def replay(
       kubectl milliscale replay web -n shop -f changed.yaml
       kubectl milliscale replay web -n shop -f changed.yaml --from 2w --html replay.html
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
-    kubectl, (name,) = split_names(kubectl, [name])
-    namespace = kubectl.namespace()
-    find_apis(kubectl, namespace, name)
-    values = {**flags, "hpas": (_reference(namespace, name), *(HPAReference(path=file) for file in files))}
+    kubectl, namespace, name = named_hpa(kubectl, name)
+    values = {**flags, "hpas": (HPAReference(cluster=(namespace, name)), *(HPAReference(path=file) for file in files))}
     with ExitStack() as stack:
         if any(map(is_given, _OF_PROMETHEUS)):
             fill_in_autoscaler(values, kubectl, autoscaler_namespace)
@@ -100,18 +98,12 @@ def tune(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, adapter_name
     Examples:
       kubectl milliscale tune web -n shop --capacity 100 --from 4w --html tune.html
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
-    kubectl, (name,) = split_names(kubectl, [name])
-    namespace = kubectl.namespace()
-    find_apis(kubectl, namespace, name)
-    values = {**flags, "hpas": (_reference(namespace, name),)}
+    kubectl, namespace, name = named_hpa(kubectl, name)
+    values = {**flags, "hpas": (HPAReference(cluster=(namespace, name)),)}
     with ExitStack() as stack:
         fill_in_autoscaler(values, kubectl, autoscaler_namespace)
         fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
         call(tune_hpa, values, stack, kubectl)
-
-
-def _reference(namespace: str, name: str) -> HPAReference:
-    return HPAReference(cluster=(namespace, name))
 
 
 def call(command: click.Command, values: dict[str, Any], stack: ExitStack, kubectl: Kubectl) -> None:

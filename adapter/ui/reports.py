@@ -36,7 +36,7 @@ _Version: TypeAlias = tuple[str, Hashable]
 _EXAMPLES: Final = 3  # of each rule
 _AT_ONCE: Final = 2
 _VALID_SECONDS: Final = 10.0
-_KEPT: Final = 16
+_CACHED: Final = 16
 
 
 class Reports:
@@ -44,7 +44,7 @@ class Reports:
 
     def __init__(self, sources: Sources, *, clock: Callable[[], float]) -> None:
         self._sources = sources
-        self._kept: TTLCache[Hashable, object] = TTLCache(_KEPT, _VALID_SECONDS, timer=clock)
+        self._cached: TTLCache[Hashable, object] = TTLCache(_CACHED, _VALID_SECONDS, timer=clock)
         self._flights: SingleFlight[Hashable, object] = SingleFlight()
         self._slots = asyncio.Semaphore(_AT_ONCE)
         # The findings of the last version, with the version.
@@ -158,11 +158,11 @@ class Reports:
 
     async def _valid(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Return a report that was made in the last seconds."""
-        found = self._kept.get(key)
+        found = self._cached.get(key)
         if found is None:
-            found = self._kept[key] = await self._shared(key, make)
+            found = self._cached[key] = await self._shared(key, make)
             # Reports can be large, and nobody may look at a page again.
-            asyncio.get_running_loop().call_later(2 * _VALID_SECONDS, self._kept.expire)
+            asyncio.get_running_loop().call_later(2 * _VALID_SECONDS, self._cached.expire)
         return cast("_T", found)
 
     async def _shared(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:

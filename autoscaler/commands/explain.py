@@ -189,9 +189,8 @@ async def _with_client(path: Path | None, context: str | None, work: Callable[[K
 
 async def _hints(client: KubeClient, record: DecisionRecord) -> list[str]:
     """Return a sentence for each metric that does not exist, if existing ones have similar names."""
-    names = MetricNames(client.get)
-    failed = [(each.name, await names.like(each)) for each in record.metrics if each.failure is not None]
-    return [f"the cluster has no metric {name}; did you mean {' or '.join(like)}?" for name, like in failed if like]
+    found = await MetricNames(client.get).suggestions(record)
+    return [f"the cluster has no metric {each.name}; did you mean {' or '.join(names)}?" for each, names in found]
 
 
 def _print(page: DecisionsPage, output: str, hints: Sequence[str], links: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from cachetools import TTLCache
 
-from autoscaler.records.record import MetricRecord
+from autoscaler.records.record import DecisionRecord, MetricRecord
 from kube.aio.single_flight import SingleFlight
 from kube.api.client import KubeError
 from kube.api.status import StatusError
@@ -42,6 +42,11 @@ class MetricNames:
         self._lists: TTLCache[tuple[str, ...], tuple[str, ...]] = TTLCache(2, _VALID_SECONDS, timer=clock)
         self._found: TTLCache[Hashable, tuple[str, ...]] = TTLCache(_MAX_FOUND, _VALID_SECONDS, timer=clock)
         self._flights: SingleFlight[Hashable, tuple[str, ...]] = SingleFlight()
+
+    async def suggestions(self, record: DecisionRecord) -> list[tuple[MetricRecord, tuple[str, ...]]]:
+        """Return the metrics of a decision that failed, each with similar names, if there are any."""
+        found = [(metric, await self.like(metric)) for metric in record.metrics if metric.failure is not None]
+        return [(metric, names) for metric, names in found if names]
 
     async def like(self, metric: MetricRecord) -> tuple[str, ...]:
         """Return the names most like that of a metric, best first; none if it exists, or if discovery fails."""

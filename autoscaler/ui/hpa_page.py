@@ -81,16 +81,17 @@ class HPAPage(HPAsPage):
 
     async def _suggestions(self, last: LastDecision | None) -> list[Suggestion]:
         """Return existing metrics with similar names for those that failed at the last decision."""
-        names = self.sources.metric_names
-        if last is None or names is None:
+        metric_names = self.sources.metric_names
+        if last is None or metric_names is None:
             return []
-        found = []
-        for metric in last.record.metrics:
-            if metric.failure is not None and (like := await names.like(metric)):
-                similar = [replace(metric, name=name) for name in like]
-                paths = [adapter_metric_path(each, last.record.namespace) for each in similar]
-                found.append(Suggestion(metric.name, [SimilarMetric(*each) for each in zip(like, paths, strict=True)]))
-        return found
+        namespace = last.record.namespace
+        return [
+            Suggestion(
+                metric.name,
+                [SimilarMetric(name, adapter_metric_path(replace(metric, name=name), namespace)) for name in names],
+            )
+            for metric, names in await metric_names.suggestions(last.record)
+        ]
 
     async def _history(self, decisions: Decisions) -> dict[str, Any]:
         """Return the charts by Prometheus, if a range was chosen or there are no decisions, and the ranges."""
