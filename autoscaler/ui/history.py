@@ -68,7 +68,7 @@ class _Response(msgspec.Struct):
 class History:
     """Draws the history of HPAs; `url` is that of a Prometheus, `clock` in seconds since the epoch.
 
-    A range of an HPA is queried at most once per point of its charts, whoever looks at it.
+    A range of an HPA is queried at most once per point of its charts, for all users together.
     """
 
     def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
@@ -103,10 +103,10 @@ class History:
             raise HistoryError(f"kube-state-metrics has no series of HPAs of {key.group}")
         selected = f"namespace={quote(key.namespace)},horizontalpodautoscaler={quote(key.name)}"
         query = f'{{__name__=~"{_PREFIX}({"|".join((*_REPLICAS, *_METRICS))})",{selected}}}'
-        asked = {"query": query, "start": str(end - _POINTS * step), "end": str(end), "step": str(step)}
+        parameters = {"query": query, "start": str(end - _POINTS * step), "end": str(end), "step": str(step)}
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS), self._running:
-                found = await self._result(asked)
+                found = await self._result(parameters)
                 if not found:
                     raise HistoryError(f"Prometheus has no series of kube-state-metrics about it: {query}")
                 return await asyncio.to_thread(_figure_json, found, range(end - _POINTS * step, end + 1, step))
@@ -115,11 +115,11 @@ class History:
         except (ValueError, OverflowError) as error:
             raise HistoryError(f"the response has a value that is no number: {str(error)[:_MAX_ERROR]}") from error
 
-    async def _result(self, asked: Mapping[str, str]) -> list[_Series]:
+    async def _result(self, parameters: Mapping[str, str]) -> list[_Series]:
         try:
             async with (
                 aiohttp.ClientSession() as http,
-                http.post(self._url, data=asked, allow_redirects=False) as response,
+                http.post(self._url, data=parameters, allow_redirects=False) as response,
             ):
                 content = bytearray()
                 async for piece in response.content.iter_any():
@@ -147,14 +147,14 @@ def _figure_json(series: Iterable[_Series], times: Iterable[int]) -> str:
     for each in series:
         of = each.metric
         name = of.get("__name__", "").removeprefix(_PREFIX)
-        # Several replicas of kube-state-metrics say the same.
+        # Several replicas of kube-state-metrics have the same values.
         known = values.setdefault((name, of.get("metric_name", ""), of.get("metric_target_type", "")), {})
         known.update((round(at), number) for at, text in each.values if math.isfinite(number := float(text)))
     return msgspec.json.encode(figure([_point(values, at) for at in times])).decode()
 
 
 def _point(values: _Values, at: int) -> Point:
-    """Return what is known at a time; None: nothing is, or the HPA did not exist."""
+    """Return the values of a time; None where there are none."""
 
     def value(name: str, metric: str = "", unit: str = "") -> float | None:
         return values.get((name, metric, unit), {}).get(at)

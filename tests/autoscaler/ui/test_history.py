@@ -119,7 +119,7 @@ def notice(page: Document) -> str:
         (web.Response(text="<html>", status=404), "the response, status 404, is not Prometheus'; check --prometheus-"),
     ],
 )
-async def test_page_says_why_there_is_no_history_and_asks_once(response: web.Response, why: str) -> None:
+async def test_page_says_why_there_is_no_history_and_requests_it_once(response: web.Response, why: str) -> None:
     requests = []
 
     async def respond(request: web.Request) -> web.StreamResponse:
