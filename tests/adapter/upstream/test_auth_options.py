@@ -198,8 +198,8 @@ def test_refusals_of_clouds_say_why(body: str) -> None:
 
 
 @pytest.mark.parametrize("body", ["", "[]", '{"error": 5}', '{"error": {"message": []}}', "{" * 9, "<html>"])
-def test_malformed_refusals_have_no_text(body: str) -> None:
-    assert str(refusal(403, body.encode())) == "Prometheus answered with status 403"
+def test_malformed_refusals_say_what_the_status_means(body: str) -> None:
+    assert str(refusal(403, body.encode())) == "Prometheus answered with status 403: the credentials lack a right"
 
 
 async def test_messages_name_the_server() -> None:
