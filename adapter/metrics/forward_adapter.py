@@ -32,8 +32,9 @@ from adapter.planning.refresh_ahead import RefreshAheadCache
 from adapter.rules import ForwardOptions
 from adapter.rules.naming import is_metric_name
 from adapter.settings import ForwardSettings
-from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
+from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, without_credentials
 from kube.aio.fairness import QueueFullError
+from kube.aio.http import read_up_to
 from kube.api.status import StatusError, service_unavailable, too_many_requests
 from kube.api.status import timeout as timed_out
 from kube.values.quantity import Quantity, QuantityError

@@ -48,8 +48,9 @@ from adapter.prometheus.ranges import MAX_BYTES, RangeSeries, decode_range
 from adapter.prometheus.results import Notices, Result, Scalar, Vector, VectorReader, decode
 from adapter.prometheus.series import Series, SeriesReader, decode_names, with_label
 from adapter.settings import DEFAULTS, PrometheusSettings
-from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to, without_credentials
+from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, without_credentials
 from kube.aio.fairness import QueueFullError, current_namespace
+from kube.aio.http import read_up_to
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from adapter.upstream.access import CredentialsError, ServerAccess, UpstreamConfigError, header
 from adapter.upstream.auth import Auth, AzureAuth, GoogleAuth, OAuth2Auth, SigV4Auth
-from adapter.upstream.client import UpstreamClient, read_up_to
+from adapter.upstream.client import UpstreamClient
 from adapter.upstream.credentials import Credentials
 from adapter.upstream.redaction import without_credentials
 
@@ -33,6 +33,5 @@ __all__ = [
     "UpstreamClient",
     "UpstreamConfigError",
     "header",
-    "read_up_to",
     "without_credentials",
 ]

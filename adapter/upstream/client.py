@@ -116,13 +116,3 @@ async def _following(flow: AsyncGenerator[OutgoingRequest, int], status: int) ->
         return await flow.asend(status)
     except StopAsyncIteration:
         return None
-
-
-async def read_up_to(response: aiohttp.ClientResponse, size: int) -> bytes:
-    """Read a body to its end, or until more than `size` bytes have arrived."""
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > size:
-            break
-    return bytes(body)

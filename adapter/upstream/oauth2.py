@@ -15,6 +15,7 @@ import msgspec
 from adapter.upstream.access import CredentialsError, UpstreamConfigError
 from adapter.upstream.auth import OAuth2Auth
 from adapter.upstream.credential_cache import Issued
+from kube.aio.http import read_up_to
 
 _SECONDS: Final = 10.0
 _MAX_RESPONSE: Final = 64 * 1024
@@ -103,12 +104,10 @@ class OAuth2Tokens:
             proxy=auth.proxy_url or None,
             allow_redirects=False,
         ) as response:
-            body = bytearray()
-            async for chunk in response.content.iter_any():
-                body += chunk
-                if len(body) > _MAX_RESPONSE:
-                    raise self._error(f"its response is longer than {_MAX_RESPONSE} bytes")
-            return response.status, bytes(body)
+            body = await read_up_to(response, _MAX_RESPONSE)
+            if len(body) > _MAX_RESPONSE:
+                raise self._error(f"its response is longer than {_MAX_RESPONSE} bytes")
+            return response.status, body
 
     def _read(self, status: int, body: bytes, secret: str) -> Issued[tuple[tuple[str, str], ...]]:
         try:

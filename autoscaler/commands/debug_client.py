@@ -17,6 +17,7 @@ import msgspec
 from autoscaler.records.decision_log import INDEX_PATH, DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import SHADOW_PATH, ShadowPage
+from kube.aio.http import read_up_to
 from kube.process.config_page import CONFIG_PATH, ConfigPage
 from kube.process.flags import Parsed
 
@@ -137,15 +138,13 @@ async def get_page(url: str, query: Mapping[str, str] | None = None, *, verified
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)) as http,
             http.get(url, params=query, allow_redirects=False, ssl=verified) as response,
         ):
-            content = bytearray()
-            async for chunk in response.content.iter_any():
-                content += chunk
-                if len(content) > _MAX_BYTES:
-                    raise click.ClickException(f"{url}: the response is larger than {_MAX_BYTES} bytes")
+            content = await read_up_to(response, _MAX_BYTES)
+            if len(content) > _MAX_BYTES:
+                raise click.ClickException(f"{url}: the response is larger than {_MAX_BYTES} bytes")
             if response.status != 200:
-                text = _error_text(bytes(content))
+                text = _error_text(content)
                 raise click.ClickException(f"{url}: {text or response.reason} ({response.status})")
-            return bytes(content)
+            return content
     except TimeoutError as error:
         raise click.ClickException(f"{url}: no response within {_TIMEOUT_SECONDS:g}s") from error
     except aiohttp.ClientSSLError as error:

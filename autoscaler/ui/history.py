@@ -15,6 +15,7 @@ from cachetools import LRUCache, TTLCache
 
 from autoscaler.core.model import KUBERNETES, HPAKey
 from autoscaler.ui.figures import MetricKey, MetricPoint, Point, figure
+from kube.aio.http import read_up_to
 from kube.aio.single_flight import SingleFlight
 from kube.values.fields import quote
 
@@ -121,11 +122,9 @@ class History:
                 aiohttp.ClientSession() as http,
                 http.post(self._url, data=parameters, allow_redirects=False) as response,
             ):
-                content = bytearray()
-                async for piece in response.content.iter_any():
-                    content += piece
-                    if len(content) > _MAX_BYTES:
-                        raise HistoryError(f"Prometheus' response is larger than {_MAX_BYTES >> 20} MiB")
+                content = await read_up_to(response, _MAX_BYTES)
+            if len(content) > _MAX_BYTES:
+                raise HistoryError(f"Prometheus' response is larger than {_MAX_BYTES >> 20} MiB")
             decoded = msgspec.json.decode(content, type=_Response)
         except TimeoutError:
             raise

@@ -22,7 +22,8 @@ from yarl import URL
 
 from adapter.prometheus import Destination, PrometheusOptions
 from adapter.prometheus.results import HISTOGRAMS, MAX_TIMESTAMP
-from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, read_up_to
+from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError
+from kube.aio.http import read_up_to
 from kube.api.retries import Backoff
 from replay.load import ReplayError
 from replay.prometheus.errors import RetriableError, ServerErrors, TooLargeError
