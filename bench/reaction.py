@@ -44,7 +44,6 @@ from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
-_PEER: Final = "prometheus-adapter"
 _KCM: Final = "kube-controller-manager"
 _START_SECONDS: Final = 120.0
 _SETTLED_SYNCS: Final = 2

@@ -36,7 +36,6 @@ from replay.simulation import Settings
 from replay.tune.command import share_of
 from replay.tune.workers import Pool
 
-_WEEK_MS: Final = 7 * 24 * 3_600_000
 _POINTS: Final = 2_520
 """Of a metric: of a week, one every four minutes."""
 _SYNC_MS: Final = 60_000

@@ -16,7 +16,6 @@ from tests.playground.apiserver.objects import deployment
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/web"
 PODS = "/api/v1/namespaces/default/pods"
-_SELF_REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
 
 @pytest.fixture(
