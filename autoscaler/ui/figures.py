@@ -132,7 +132,7 @@ def figure(points: Sequence[Point]) -> dict[str, Any]:
         "xaxis": {"type": "date", "anchor": f"y{len(titles)}" if keys else "y", "title": {"text": "time (UTC)"}},
         "annotations": [
             {
-                "text": "<br>".join(map(_escaped, title)),
+                "text": "<br>".join(map(escaped, title)),
                 "align": "left",
                 "font": {"size": 13},
                 "showarrow": False,
@@ -231,7 +231,7 @@ def _replicas_traces(points: Sequence[Point], times: Sequence[int]) -> list[dict
                 "size": 9,
                 "symbol": ["triangle-up" if _is_up(point) else "triangle-down" for point in scaling],
             },
-            "text": ["<br>".join(map(_escaped, textwrap.wrap(point.sentence, _SENTENCE_WIDTH))) for point in scaling],
+            "text": ["<br>".join(map(escaped, textwrap.wrap(point.sentence, _SENTENCE_WIDTH))) for point in scaling],
             "hoverinfo": "text",
         },
     ]
@@ -285,5 +285,6 @@ def _level(times: Sequence[int], values: Iterable[float | None], *, name: str) -
     return {**line, "hoverinfo": "skip"}
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Return a text for plotly.js, which knows a few tags and entities."""
     return html.escape(text, quote=False)

@@ -5,12 +5,12 @@ Plotly shows texts as a small part of HTML, so names are escaped.
 
 from __future__ import annotations
 
-import html
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from autoscaler.ui.figures import escaped
 from replay.output import charts
 from replay.output.charts import Line, LoadChart
 from replay.output.comparison import Comparison, time_text
@@ -212,8 +212,3 @@ def _steps(line: Line, *, axis: str, name: str, color: str, width: float, legend
 def _hover(name: str, time_ms: int, sentence: str) -> str:
     lines = textwrap.wrap(sentence, _SENTENCE_WIDTH)
     return "<br>".join([f"<b>{escaped(name)}</b> {time_text(time_ms)} UTC", *map(escaped, lines)])
-
-
-def escaped(text: str) -> str:
-    """Return a text for plotly.js, which knows a few tags and entities."""
-    return html.escape(text, quote=False)

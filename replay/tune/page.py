@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from autoscaler.ui.figures import escaped
 from replay.hpa_files import HPAFile, parse_hpa_document
 from replay.output.charts import COLORS, OVERLOAD_COLOR
 from replay.output.comparison import compare
-from replay.output.figure import escaped
 from replay.output.names import named
 from replay.output.page import Section, comparison_page
 from replay.tune.evaluation import total

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.ui.figures import escaped
 from replay.output.comparison import Comparison, time_text
-from replay.output.figure import escaped
 from replay.output.page import Section, comparison_page
 from tests.browser.tabs import Scheme, Tab
 from tests.replay.comparisons import compare
