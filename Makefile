@@ -26,7 +26,7 @@ SNAPSHOT ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-setup demo-programs test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas mutants audit chaos bench bench-adapter bench-autoscaler bench-listing bench-metric-rules bench-overload bench-page bench-reaction bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
+.PHONY: help setup demo demo-setup demo-programs test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas mutants audit chaos bench bench-adapter bench-autoscaler bench-forecasts bench-listing bench-metric-rules bench-overload bench-page bench-reaction bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -90,6 +90,9 @@ node: setup ## test the image, the chart and the manifests on a real node, ten m
 
 bench-autoscaler: setup ## measure how many HPAs the autoscaler handles; BENCH_ARGS="--hpas 1000" narrows it
 	@$(PY) -m bench.autoscaler $(BENCH_ARGS)
+
+bench-forecasts: setup ## measure 200 forecasts: CPU, memory, event loop, some minutes; BENCH_ARGS="--forecasts 20" narrows it
+	@$(PY) -m bench.forecasts $(BENCH_ARGS)
 
 bench-listing: setup ## measure time and memory for listing 20,000 pods; BENCH_ARGS="--pods 1000" narrows it
 	@$(PY) -m bench.hpa_listing $(BENCH_ARGS)

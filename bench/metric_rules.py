@@ -14,7 +14,7 @@ import ssl
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +69,11 @@ class Row(msgspec.Struct, kw_only=True):
     discovery_kib: float
 
 
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
 @dataclass(frozen=True, slots=True)
-class _Bench:
+class Bench:
     """What a run has: the API server, the certificates, Prometheus, and a folder."""
 
     client: KubeClient
@@ -82,7 +85,9 @@ class _Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class _Adapter:
+class Adapter:
+    """A running adapter, and a session of the front proxy."""
+
     session: aiohttp.ClientSession
     process: ChildProcess
     port: int
@@ -165,7 +170,8 @@ async def _prometheus(request: web.Request) -> web.Response:
 
 
 @asynccontextmanager
-async def _opened(folder: Path, *, real_time: bool) -> AsyncIterator[_Bench]:
+async def opened(folder: Path, *, real_time: bool, prometheus: Handler = _prometheus) -> AsyncIterator[Bench]:
+    """Run an API server, and a server that responds as Prometheus."""
     async with AsyncExitStack() as stack:
         assets = find_assets(os.environ)
         if assets is None:
@@ -180,20 +186,20 @@ async def _opened(folder: Path, *, real_time: bool) -> AsyncIterator[_Bench]:
             for path in sorted((_ROOT / "manifests/crds/metric-rules").glob("*rules.yaml")):
                 await apply(client, await read_objects(path))
         app = web.Application()
-        app.router.add_route("*", "/api/v1/{kind}", _prometheus)
+        app.router.add_route("*", "/api/v1/{kind}", prometheus)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         port = free_port()
         await web.TCPSite(runner, LOOPBACK, port).start()
-        yield _Bench(client, pki, kubeconfig, f"http://{LOOPBACK}:{port}", folder, real_time)
+        yield Bench(client, pki, kubeconfig, f"http://{LOOPBACK}:{port}", folder, real_time)
 
 
 @asynccontextmanager
-async def _adapter(bench: _Bench, name: str) -> AsyncIterator[_Adapter]:
-    """Run an adapter until the end of the context; it is ready."""
+async def running_adapter(bench: Bench, name: str, text: str = "{}") -> AsyncIterator[Adapter]:
+    """Run an adapter with the text of a rules file until the end of the context; it is ready."""
     port, rules = free_port(), bench.folder / "rules.yaml"
-    rules.write_text("{}")
+    rules.write_text(text)
     flags = {
         "config": rules,
         "prometheus-url": bench.prometheus_url,
@@ -212,7 +218,7 @@ async def _adapter(bench: _Bench, name: str) -> AsyncIterator[_Adapter]:
     async with process, aiohttp.ClientSession(connector=connector) as session:
         if bench.real_time:
             os.sched_setscheduler(process.pid, os.SCHED_FIFO, os.sched_param(_PRIORITY))
-        adapter = _Adapter(session, process, port)
+        adapter = Adapter(session, process, port)
         async with asyncio.timeout(_START_SECONDS):
             while True:
                 if process.exit_status is not None:
@@ -238,7 +244,7 @@ async def _for_all(count: int, work: Callable[[int], Any]) -> None:
             tasks.create_task(each())
 
 
-async def _measure(bench: _Bench, form: str, count: int) -> Row:
+async def _measure(bench: Bench, form: str, count: int) -> Row:
     spec = _FORMS[form]
 
     async def create(number: int) -> None:
@@ -253,7 +259,7 @@ async def _measure(bench: _Bench, form: str, count: int) -> Row:
     async def delete(number: int) -> None:
         await bench.client.delete(_path(number))
 
-    async with _adapter(bench, f"{form}-live") as adapter:
+    async with running_adapter(bench, f"{form}-live") as adapter:
         rss_without = await adapter.rss()
         begun = time.monotonic()
         await _for_all(count, create)
@@ -261,7 +267,7 @@ async def _measure(bench: _Bench, form: str, count: int) -> Row:
         await adapter.wait_served(count)
         served, lag_ms_while_created = time.monotonic(), await adapter.lag()
     starting = time.monotonic()
-    async with _adapter(bench, f"{form}-start") as adapter:
+    async with running_adapter(bench, f"{form}-start") as adapter:
         await adapter.wait_served(count)
         started, lag_ms_at_start, rss_with = time.monotonic(), await adapter.lag(), await adapter.rss()
         changes = [await _change(bench, adapter, number * count // _CHANGES, spec) for number in range(_CHANGES)]
@@ -284,7 +290,7 @@ async def _measure(bench: _Bench, form: str, count: int) -> Row:
     )
 
 
-async def _change(bench: _Bench, adapter: _Adapter, number: int, spec: Callable[[int], dict[str, Any]]) -> float:
+async def _change(bench: Bench, adapter: Adapter, number: int, spec: Callable[[int], dict[str, Any]]) -> float:
     """Make a rule's query longer, which changes its value; return the seconds until it is effective."""
     before = await adapter.value(number)
     key = "query" if "query" in spec(number) else "metricsQuery"
@@ -299,7 +305,7 @@ async def _change(bench: _Bench, adapter: _Adapter, number: int, spec: Callable[
 
 
 async def _measured(folder: Path, count: int, *, real_time: bool) -> list[Row]:
-    async with _opened(folder, real_time=real_time) as bench:
+    async with opened(folder, real_time=real_time) as bench:
         # The Lease of the replica that writes statuses is in the adapter's namespace.
         for name in ("milliscale", *(_namespace(number) for number in range(0, count, _OF_NAMESPACE))):
             await bench.client.post("/api/v1/namespaces", {"metadata": {"name": name}})
