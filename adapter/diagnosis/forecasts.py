@@ -15,9 +15,9 @@ import msgspec
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, Source
 from adapter.diagnosis.probe import Probe, Selection
-from adapter.forecasts.registry import ForecastKey, HistoryError
+from adapter.forecasts.registry import ForecastKey, HistoryError, live_module
 from adapter.forecasts.sentence import gate_text, sentence
-from adapter.planning.history import HistoryReader, RangeQueries
+from adapter.planning.history import HistoryReader, RangeQueries, namespace_of
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery
 from kube.api.mapping import GroupResource
 
@@ -133,13 +133,11 @@ class ForecastReader:
             return msgspec.structs.replace(report, reason="; ".join(example.reasons))
         query, of_pods = _query_of(source, example.of, [value.of for value in example.values], selection)
         report = msgspec.structs.replace(report, of=_of(query, of_pods))
-        live: LiveForecast = (await asyncio.to_thread(import_module, "adapter.forecasts.live")).LiveForecast(
-            options, self.clock()
-        )
+        live: LiveForecast = (await asyncio.to_thread(live_module)).LiveForecast(options, self.clock())
         now = self.clock()
         end = int(now // 60) * 60
         try:
-            reader = HistoryReader(self.prometheus, query, of_pods, query.namespace)
+            reader = HistoryReader(self.prometheus, query, of_pods, namespace_of(query))
             live.extend(await reader.read(live.history_start(now), end), now)
         except HistoryError as error:
             return msgspec.structs.replace(report, reason=f"its history cannot be read: {error}")
@@ -210,7 +208,7 @@ def _of(query: MetricQuery, of_pods: bool) -> str:
         name = str(query.selector)
     else:
         name = f"pods like {query.names[0]}" if of_pods else query.names[0]
-    return str(ForecastKey("", query.source.metric, query.namespace, name))
+    return str(ForecastKey("", query.source.metric, namespace_of(query), name))
 
 
 def _known(value: float) -> float | None:

@@ -163,11 +163,9 @@ def _replayed(load: Floats, metrics: Floats, startup: int) -> tuple[Floats, Floa
     known = np.flatnonzero(np.isfinite(load))
     replicas = np.maximum(np.ceil(metrics[:, known[0], None] / _TARGETS), 1.0)
     proposals = np.repeat(replicas[None], _STABILIZATION_MINUTES, axis=0)
-    running = np.repeat(
-        replicas[None], startup + 1, axis=0
-    )  # the youngest pods go first: those of all minutes are ready
+    running = np.repeat(replicas[None], startup + 1, axis=0)  # the youngest go first: those of all minutes are ready
     pods, above = np.zeros(shape), np.zeros(shape)
-    for minute in releasing_gil(range(len(load))):
+    for minute in releasing_gil(range(len(load)), every=50):
         if math.isfinite(load[minute]):
             wanted = metrics[:, minute, None] / _TARGETS
             is_near = np.abs(wanted - replicas) <= _TOLERANCE * replicas

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,6 @@ _SPARE_MINUTES: Final = 60
 _RECENT_MINUTES: Final = 120
 _MISSING_MINUTES: Final = 10
 """So many of the recent minutes may be missing."""
-_DIFFERENCE: Final = 1.25
 _TOLERANCE: Final = 0.1
 
 
@@ -58,23 +57,22 @@ class LiveForecast:
         """Return where the history begins, a multiple of 60."""
         return int(now // MINUTE) * MINUTE - math.ceil(self.options.history / MINUTE) * MINUTE
 
-    def extend(self, points: Iterable[tuple[float, float]], now: float) -> float | None:
+    def extend(self, points: Sequence[tuple[float, float]], now: float) -> float | None:
         """Add points of the history: (time, value). They replace values that were observed.
 
         Returns:
             How many times the history was what was observed at the same minutes, in the median; None: nothing was.
         """
         self._shift(int(now // MINUTE))
-        ratios = []
-        for time, value in points:
-            index = int(time // MINUTE) - self._first
-            if not 0 <= index < len(self._values):
-                continue
-            observed = float(self._values[index])
-            if observed > 0 and value > 0:
-                ratios.append(value / observed)
-            self._values[index] = value
-        return sorted(ratios)[len(ratios) // 2] if ratios else None
+        found = np.array(points, dtype=np.float64).reshape(-1, 2)
+        index = (found[:, 0] // MINUTE).astype(np.int64) - self._first
+        inside = (index >= 0) & (index < len(self._values))
+        index, values = index[inside], found[inside, 1]
+        observed = self._values[index]
+        both = (observed > 0) & (values > 0)
+        ratio = float(np.median(values[both] / observed[both])) if both.any() else None
+        self._values[index] = values
+        return ratio
 
     def observe(self, now: float, value: float) -> None:
         """Add the present value."""
@@ -152,8 +150,3 @@ class LiveForecast:
         self._values[:-by] = self._values[by:].copy()
         self._values[-by:] = np.nan
         self._first += beyond + _SPARE_MINUTES // 2
-
-
-def differs(ratio: float | None) -> bool:
-    """Return whether a history is not that of what is observed, by the result of `LiveForecast.extend`."""
-    return ratio is not None and not 1 / _DIFFERENCE <= ratio <= _DIFFERENCE

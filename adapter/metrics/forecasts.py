@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from adapter.catalog.values import ExternalMetricValue, MetricValue
 from adapter.forecasts.registry import ForecastKey, Forecasts
-from adapter.planning.history import HistoryReader, RangeQueries
-from adapter.planning.metric_queries import ExternalQuery, MetricQuery
-from adapter.rules import Rule
+from adapter.planning.history import HistoryReader, RangeQueries, namespace_of
+from adapter.planning.metric_queries import MetricQuery
 
 _V = TypeVar("_V", MetricValue, ExternalMetricValue)
 
@@ -45,9 +44,7 @@ class ForecastValues:
             return values
         source, rule = query.source, query.source.rule
         assert rule.forecast is not None, "the source is a forecast"
-        namespace = query.namespace
-        if isinstance(query, ExternalQuery) and not rule.namespace and not _is_namespaced(query):
-            namespace = ""
+        namespace = namespace_of(query)
         served = self.forecasts.serve(
             ForecastKey(rule.key, source.metric, namespace, of),
             total / 1000,
@@ -59,9 +56,3 @@ class ForecastValues:
         if factor <= 1:
             return values
         return [replace(value, milli=max(round(value.milli * factor), value.milli), encoded=b"") for value in values]
-
-
-def _is_namespaced(query: ExternalQuery) -> bool:
-    """Return whether a metric's values depend on the namespace of the request."""
-    rule, label = query.source.rule, query.source.namespace_label
-    return bool(label) and (not isinstance(rule, Rule) or bool(rule.resources.namespaced))

@@ -112,6 +112,15 @@ class HistoryReader:
         return found
 
 
+def namespace_of(query: MetricQuery) -> str:
+    """Return the namespace whose values a request gets; "" if all have the same, or the object is in none."""
+    source, rule = query.source, query.source.rule
+    if isinstance(query, ExternalQuery) and not rule.namespace:
+        has_label = not isinstance(rule, Rule) or bool(rule.resources.namespaced)
+        return query.namespace if source.namespace_label and has_label else ""
+    return query.namespace
+
+
 def history_query(query: MetricQuery, *, of_pods: bool) -> HistoryQuery:
     """Return the query for the history of a request. Long queries take some milliseconds to parse.
 

@@ -41,7 +41,7 @@ async def test_deployment_is_scaled_before_the_load_rises(tmp_path: Path) -> Non
             "type": "External",
             "metric": "orders",
             "query": "max(orders)",  # the series that is scraped continues the one of the days before
-            "forecast": {"horizon": "5m", "history": "7d", "gate": "off", "as": "orders-expected"},
+            "forecast": {"horizon": "5m", "history": "7d", "as": "orders-expected"},
         },
     }
     async with stage(tmp_path, "metric-rules", samples=recorded(step)) as running:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,11 +14,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.cli import main
 from adapter.forecasts.registry import Forecasts, State
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
@@ -38,7 +43,7 @@ pytestmark = [
 ]
 
 DAY = 86_400
-DAYS = 5
+DAYS = 6
 LOW, HIGH = 100.0, 300.0
 STEP_AFTER = 150.0
 """Seconds from the start of the test until the load rises, as it did at this time on each day before."""
@@ -208,3 +213,45 @@ async def test_history_of_a_namespaces_rule_is_restricted_to_the_namespace(data:
         yesterday = int(data.step // 60) * 60 - DAY
         [(at, past)] = await one.history.read(yesterday, yesterday)
         assert past == pytest.approx(6 * data.load(at), rel=0.001)
+
+
+async def test_command_shows_what_is_expected_and_the_next_day_beside_the_last_ones(data: Data, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES.replace("history: 4d, gate: off", "timezone: Asia/Tokyo"))
+
+    async def shown(*arguments: str) -> Result:
+        given = ["forecast", "--config", str(rules), "--prometheus-url", data.url, *arguments]
+        return await asyncio.to_thread(CliRunner().invoke, main, given)
+
+    text = await shown("--metric", "all_load")
+    assert text.exit_code == 0, text.output
+    first, sentence, gate, accuracy, _, header, *hours = text.output.splitlines()
+    assert (first, len(hours)) == ("all_load (externalRules[0]), times in Asia/Tokyo", 24)
+    assert re.fullmatch(
+        r"expects 4,\d{3} within 5 minutes \(now 1,\d{3}\): between .* on [56] of [56] days; by .*", sentence
+    )
+    assert re.fullmatch(
+        r"gate: in the last 6 days it would have saved \d+\.\d% of pod-hours, and 3\.0% is required", gate
+    )
+    assert re.fullmatch(r"last 7 days: (9.|100)% of 4,[23].. minutes within 10 %, .*% above, .*% below", accuracy)
+    assert header.split("  ")[-1].strip() == "forecast"
+    highest = [line.split()[-1] for line in hours]
+    assert sum(each.startswith("4,") for each in highest) in (5, 6)
+
+    pod = NEW + "z4z4z"
+    found = json.loads(
+        (await shown("--metric", "pods/load_forecast", "-n", "shop", "--name", pod, "-o", "json")).output
+    )
+    assert found["of"] == f"load_forecast in shop (pods like {pod})"
+    assert found["sentence"].startswith("expects 3")
+    assert found["hours"][0]["start"].endswith("+09:00")
+    assert found["hours"][0]["days"][-1] is not None
+
+    unknown = await shown("--metric", "nothing")
+    assert unknown.exit_code == 1
+    known = "all_load, by_pod, load_forecast, load_short, service_load"
+    assert f"no rule with `forecast` makes nothing; metrics with a forecast: {known}" in unknown.output
+
+    given = ["explain", "external/all_load", "--config", str(rules), "--prometheus-url", data.url]
+    explained = await asyncio.to_thread(CliRunner().invoke, main, given)
+    assert re.search(r"^  expects 4,\d{3} within 5 minutes", explained.output, re.MULTILINE), explained.output
