@@ -134,8 +134,8 @@ async def _measure(bench: Bench, count: int, seconds: float, *, forecast: bool) 
         )
 
 
-async def _measured(folder: Path, count: int, seconds: float, *, real_time: bool) -> list[Row]:
-    async with opened(folder, real_time=real_time, prometheus=_prometheus) as bench:
+async def _measured(folder: Path, count: int, seconds: float) -> list[Row]:
+    async with opened(folder, real_time=False, prometheus=_prometheus) as bench:
         return [await _measure(bench, count, seconds, forecast=forecast) for forecast in (False, True)]
 
 
@@ -143,13 +143,10 @@ async def _measured(folder: Path, count: int, seconds: float, *, real_time: bool
 @click.option("--forecasts", type=click.IntRange(1, 200), default=200, show_default=True)
 @click.option("--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="Of the measurement.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("bench-forecasts.jsonl"), show_default=True)
-@click.option(
-    "--real-time", is_flag=True, help="Run the adapter with real-time priority, on a busy machine; needs root."
-)
-def main(*, forecasts: int, seconds: float, output: Path, real_time: bool) -> None:
+def main(*, forecasts: int, seconds: float, output: Path) -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
-        rows = run(_measured(Path(folder), forecasts, seconds, real_time=real_time))
+        rows = run(_measured(Path(folder), forecasts, seconds))
     show(f"{forecasts} metrics without and with forecasts", rows)
     write_lines(output, rows)
 

@@ -20,6 +20,7 @@ import random as _random
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
@@ -129,7 +130,6 @@ class Forecast:
     read_until: int = 0
     failures: int = 0
     is_waiting: bool = False
-    ended: bool = False
     unread: str = ""  # why the history could not be read the last time
     verdict: tuple[State, str] | None = (State.LOADING, "its history is being read")  # of the last fit; None: serve
     backoff: Backoff = field(default_factory=lambda: Backoff(_MINUTE, 3600.0))
@@ -172,7 +172,8 @@ class Forecasts(Collector):
         self._size = 0
         self._queue: FairQueue[ForecastKey] = FairQueue()
         self._has_some = asyncio.Event()
-        self._computing = asyncio.Lock()
+        # One thread: each has its own part of the heap, in which some megabytes of freed matrices stay.
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="forecasts")
         self._outcomes: Counter[tuple[str, str]] = Counter()
         self._failures: Counter[str] = Counter()
 
@@ -299,7 +300,6 @@ class Forecasts(Collector):
         del self._forecasts[forecast.key]
         self._of_namespaces[forecast.key.namespace] -= 1
         self._size -= forecast.size
-        forecast.ended = True
         self._count(forecast)
 
     def _add_due(self) -> None:
@@ -360,17 +360,14 @@ class Forecasts(Collector):
         forecast.unread = ""
 
     async def _fit(self, forecast: Forecast, live: LiveForecast) -> None:
-        """Fit a model and judge it. One at a time, so that it delays nothing else much."""
-        async with self._computing:
-            now = self._clock()
-            history = live.history(now)
-            model = await asyncio.to_thread(live.fitted, history)
-            if not isinstance(model, str) and forecast.options.gate:
-                before = live.judgement.holds(forecast.options) if live.judgement is not None else None
-                live.judgement = await asyncio.to_thread(live.judged, history)
-                holds = live.judgement.holds(forecast.options, before=before)
-            else:
-                holds = True
+        """Fit a model and judge it."""
+        now, run = self._clock(), asyncio.get_running_loop().run_in_executor
+        history, holds = live.history(now), True
+        model = await run(self._worker, live.fitted, history)
+        if not isinstance(model, str) and forecast.options.gate:
+            before = live.judgement.holds(forecast.options) if live.judgement is not None else None
+            live.judgement = await run(self._worker, live.judged, history)
+            holds = live.judgement.holds(forecast.options, before=before)
         forecast.fit_due = now + _DAY_SECONDS * (1 - _JITTER * self._random())
         if isinstance(model, str):
             live.model = None

@@ -36,7 +36,6 @@ from adapter.prometheus.errors import (
     PrometheusError,
     PrometheusPartialResponse,
     PrometheusQueryError,
-    PrometheusResultError,
     PrometheusTimeout,
     PrometheusUnavailable,
     refusal,
@@ -178,18 +177,18 @@ class PrometheusClient:
         step: int,
         headers: _Headers = (),
         max_seconds: float | None = None,
-        max_series: int | None = None,
+        max_samples: int | None = None,
     ) -> list[RangeSeries]:
         """Evaluate a query at times from `start` to `end`, both included, in seconds.
 
-        `headers`, `max_seconds` and partial responses are those of `instant`.
+        `headers`, `max_seconds`, `max_samples` and partial responses are those of `instant`.
 
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
         seconds = min(self._query_seconds, max_seconds or math.inf)
         times = {"start": str(start), "end": str(end), "step": str(step), "timeout": f"{seconds:.3f}"}
-        receive = functools.partial(self._receive_range, (end - start) // step + 1)
+        receive = functools.partial(self._receive_range, max_samples)
         started = time.monotonic()
         try:
             async with self._upstream.slot():
@@ -199,8 +198,6 @@ class PrometheusClient:
             raise PrometheusBusy(current_namespace()) from error
         finally:
             self._took("/api/v1/query_range", started)
-        if max_series is not None and len(found) > max_series:
-            raise PrometheusResultError(f"the result has more than {max_series} series")
         self._check(notices)
         return found
 
@@ -322,12 +319,12 @@ class PrometheusClient:
         return await self._read_list(reader, response, body, limit=limit)
 
     async def _receive_range(
-        self, max_points: int, response: aiohttp.ClientResponse
+        self, max_samples: int | None, response: aiohttp.ClientResponse
     ) -> tuple[list[RangeSeries], Notices]:
         body = await read_up_to(response, MAX_BYTES)
         if len(body) > MAX_BYTES:
             raise PrometheusBadResponse(f"Prometheus' response is longer than {MAX_BYTES} bytes")
-        decoded = functools.partial(decode_range, response.status, body, max_points=max_points)
+        decoded = functools.partial(decode_range, response.status, body, max_samples=max_samples)
         return decoded() if len(body) <= _SHORT else await asyncio.to_thread(decoded)
 
     async def _receive_series(self, max_series: int | None, response: aiohttp.ClientResponse) -> tuple[Series, ...]:

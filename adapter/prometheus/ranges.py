@@ -9,7 +9,7 @@ import msgspec
 
 from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError, refusal
 from adapter.prometheus.list_reader import UNREADABLE, unreadable
-from adapter.prometheus.results import HISTOGRAMS, MAX_TIMESTAMP, Notices
+from adapter.prometheus.results import HISTOGRAMS, MAX_TIMESTAMP, Notices, check_number
 
 MAX_BYTES = 4 * 1024 * 1024
 """The longest response that is read: a day of minutes of a hundred series."""
@@ -42,11 +42,11 @@ _body = msgspec.json.Decoder(_Body)
 _series = msgspec.json.Decoder(list[_Series])
 
 
-def decode_range(status: int, body: bytes, *, max_points: int | None = None) -> tuple[list[RangeSeries], Notices]:
+def decode_range(status: int, body: bytes, *, max_samples: int | None = None) -> tuple[list[RangeSeries], Notices]:
     """Decode the response to a range query, by its HTTP status and whole body.
 
     Raises:
-        PrometheusError: it is an error or malformed, or a series has more than `max_points`.
+        PrometheusError: it is an error or malformed, or has more than `max_samples` of all series together.
     """
     try:
         response = _body.decode(body)
@@ -54,17 +54,17 @@ def decode_range(status: int, body: bytes, *, max_points: int | None = None) -> 
             raise refusal(status, body)
         if response.data.result_type != "matrix":
             raise PrometheusResultError(f"the query's result is of type {response.data.result_type[:40]!r}")
-        found = [_checked(one, max_points) for one in _series.decode(response.data.result)]
+        series = _series.decode(response.data.result)
+        check_number(sum(len(one.values or ()) for one in series), max_samples)
+        found = [_checked(one) for one in series]
     except UNREADABLE as error:
         raise unreadable(error) from error
     return found, response.alone()
 
 
-def _checked(series: _Series, max_points: int | None) -> RangeSeries:
+def _checked(series: _Series) -> RangeSeries:
     if series.values is None:
         raise PrometheusResultError(f"Prometheus' result has {HISTOGRAMS}")
-    if max_points is not None and len(series.values) > max_points:
-        raise PrometheusBadResponse(f"a series has {len(series.values)} points, more than were requested")
     try:
         points = tuple((time, float(text)) for time, text in series.values)
     except ValueError as error:

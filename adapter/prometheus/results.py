@@ -135,7 +135,7 @@ def decode(status: int, body: bytes, *, max_samples: int | None = None) -> Resul
     notices, found = _read(status, body)
     if isinstance(found, Scalar):
         return Result(found, notices)
-    _check_number(len(found), max_samples)
+    check_number(len(found), max_samples)
     return Result(
         Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body)), notes=notices.notes), notices
     )
@@ -165,7 +165,7 @@ class VectorReader(ListReader[Result]):
         """See ListReader.take."""
         samples = _decoded(entries)
         self._samples += samples
-        _check_number(len(self._samples), self._max_samples)
+        check_number(len(self._samples), self._max_samples)
         taken = _memory(samples, len(entries))
         self._memory += taken
         return taken
@@ -183,7 +183,7 @@ class VectorReader(ListReader[Result]):
             return Result(found, notices)
         samples, memory = self._samples + found, self._memory + _memory(found, len(text))
         self._samples = []
-        _check_number(len(samples), self._max_samples)
+        check_number(len(samples), self._max_samples)
         parts = [
             sorted(releasing_gil(samples[start : start + _PART]), key=sample_order)
             for start in range(0, len(samples), _PART)
@@ -218,7 +218,8 @@ def _decoded(entries: bytes | msgspec.Raw) -> list[Sample]:
     return samples
 
 
-def _check_number(samples: int, most: int | None) -> None:
+def check_number(samples: int, most: int | None) -> None:
+    """Raise PrometheusResultError if a result has more samples than it may have; None: any number."""
     if most is not None and samples > most:
         raise PrometheusResultError(
             f"the result has more than {most} samples, the limit of --tenant-max-samples; aggregate more, as by sum()"

@@ -122,7 +122,7 @@ class PrometheusServers:
                     end=end,
                     step=step,
                     max_seconds=tenant.query_seconds,
-                    max_series=tenant.max_samples,
+                    max_samples=tenant.max_samples,
                 )
 
     async def series(

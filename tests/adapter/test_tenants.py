@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from aiohttp import web
@@ -33,6 +33,7 @@ from adapter.settings import PrometheusSettings
 from tests.adapter.promql_queries import REFUSED, RESTRICTED
 from tests.adapter.scripted_prometheus import ScriptedPrometheus, never, responds
 
+RANGE: Final = {"start": 0, "end": 60, "step": 60}
 SHOP = Tenant(namespace="shop", label="namespace")
 
 
@@ -45,6 +46,11 @@ async def servers(server: ScriptedPrometheus) -> AsyncIterator[PrometheusServers
 def vector(samples: int) -> dict[str, Any]:
     result = [{"metric": {"pod": f"web-{n:05}"}, "value": [1, str(n)]} for n in range(samples)]
     return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+def matrix(series: int) -> dict[str, Any]:
+    result = [{"metric": {"pod": f"web-{n:05}"}, "values": [[1, str(n)]]} for n in range(series)]
+    return {"status": "success", "data": {"resultType": "matrix", "result": result}}
 
 
 def listing(series: int) -> dict[str, Any]:
@@ -73,8 +79,13 @@ async def test_every_hostile_query_is_sent_restricted_or_not_at_all(
             await servers.instant(query, destination=Destination(tenant=SHOP))
         with pytest.raises(PrometheusQueryError):
             await servers.series(query, start=0, end=1, destination=Destination(tenant=SHOP))
+        with pytest.raises(PrometheusQueryError, match="cannot be restricted to namespace='shop': "):
+            await servers.range(query, **RANGE, destination=Destination(tenant=SHOP))
+    server.reply = responds(matrix(1))
+    for query in RESTRICTED:
+        await servers.range(query, **RANGE, destination=Destination(tenant=SHOP))
     sent = [parameters["query"] for _, _, parameters in server.requests]
-    assert sent == [restrict_query(query, label="namespace", value="shop") for query in RESTRICTED]
+    assert sent == [restrict_query(query, label="namespace", value="shop") for query in (*RESTRICTED, *RESTRICTED)]
 
 
 async def test_each_namespace_gets_its_own_label(servers: PrometheusServers, server: ScriptedPrometheus) -> None:
@@ -113,6 +124,8 @@ async def test_headers_are_refused(servers: PrometheusServers, server: ScriptedP
         await servers.instant("x", destination=destination)
     with pytest.raises(PrometheusQueryError, match="cannot set headers"):
         await servers.series("x", start=0, end=1, destination=destination)
+    with pytest.raises(PrometheusQueryError, match="cannot set headers"):
+        await servers.range("x", **RANGE, destination=destination)
     assert not server.requests
 
 
@@ -122,6 +135,8 @@ async def test_other_servers_need_permission(servers: PrometheusServers, server:
         await servers.instant("x", destination=closed)
     with pytest.raises(PrometheusQueryError, match=r"prometheusServers\.billing has no `tenants: true`"):
         await servers.series("x", start=0, end=1, destination=closed)
+    with pytest.raises(PrometheusQueryError, match=r"prometheusServers\.billing has no `tenants: true`"):
+        await servers.range("x", **RANGE, destination=closed)
     assert not server.requests
     open_to_all = Destination(PrometheusOptions(url=server.url, name="apps", tenants=True), tenant=SHOP)
     assert isinstance(await servers.instant("x", destination=open_to_all), Vector)
@@ -162,6 +177,10 @@ async def test_a_result_of_too_many_samples_is_an_error(
     too_few = Destination(tenant=Tenant(namespace="shop", max_samples=samples - 1))
     with pytest.raises(PrometheusResultError, match=f"more than {samples - 1} samples.*aggregate more"):
         await servers.instant("x", destination=too_few)
+    server.reply = responds(matrix(samples))
+    assert len(await servers.range("x", **RANGE, destination=enough)) == samples
+    with pytest.raises(PrometheusResultError, match=f"more than {samples - 1} samples.*aggregate more"):
+        await servers.range("x", **RANGE, destination=too_few)
 
 
 @pytest.mark.parametrize("series", [3, 10_000])
@@ -213,6 +232,8 @@ async def test_queries_end_after_the_time_of_the_tenant(servers: PrometheusServe
         await servers.instant("x", destination=destination)
     with pytest.raises(PrometheusTimeout):
         await servers.series("x", start=0, end=1, destination=destination)
+    with pytest.raises(PrometheusTimeout):
+        await servers.range("x", **RANGE, destination=destination)
 
 
 async def test_queries_wait_in_the_queue_of_the_tenants_namespace(server: ScriptedPrometheus) -> None:
