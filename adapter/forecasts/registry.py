@@ -405,6 +405,17 @@ class Forecasts(Collector):
         for labels, count in sorted(states.items()):
             models.add_metric(labels, count)
         yield models
+        growth = GaugeMetricFamily(
+            "milliscale_adapter_forecast_growth",
+            "How many times the value of a forecast is the plain one, at the last request.",
+            labels=("rule", "metric", "namespace", "of"),
+        )
+        for one in self._forecasts.values():
+            growth.add_metric(
+                (one.key.rule, one.key.metric, one.key.namespace, one.key.of),
+                one.served / one.value if one.value else 1.0,
+            )
+        yield growth
         outcomes = CounterMetricFamily(
             "milliscale_adapter_forecast_minutes",
             "Minutes of a rule's forecasts, by how the highest value within the horizon compared with what was"

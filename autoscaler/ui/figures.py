@@ -36,6 +36,7 @@ _DESIRED: Final = "#e69f00"
 _TARGET: Final = "#10a37f"
 _TOLERANCE: Final = "rgba(16, 163, 127, 0.15)"
 _BOUNDS: Final = "#808080"
+_FORECAST: Final = "rgba(230, 159, 0, 0.2)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,14 @@ class MetricKey:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """A metric's value and target at a decision; None: there was none."""
+    """A metric's value and target at a decision; None: there was none.
+
+    `plain` is what the value would have been without a forecast of the adapter's; None: it is not known.
+    """
 
     value: float | None
     target: float | None
+    plain: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +275,11 @@ def _metric_traces(
             "legendgroup": "value",
         },
     ]
+    if any(metric.plain is not None for metric in metrics):
+        plain = _line(times, (metric.plain for metric in metrics), name="value now")
+        value = _line(times, (metric.value for metric in metrics), name="forecast")
+        area = {"line": {"width": 0}, "fill": "tonexty", "fillcolor": _FORECAST, "legendgroup": "forecast"}
+        traces += [{**plain, "line": {"color": _CURRENT, "width": 1, "dash": "dot"}}, {**value, **area}]
     return [{**trace, "yaxis": axis, "showlegend": in_legend and trace.get("showlegend", True)} for trace in traces]
 
 

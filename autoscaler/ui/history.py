@@ -1,4 +1,7 @@
-"""The history of an HPA in Prometheus, by kube-state-metrics: replicas, bounds, and metrics with their targets."""
+"""The history of an HPA in Prometheus, by kube-state-metrics: replicas, bounds, and metrics with their targets.
+
+Of metrics with a forecast of the adapter's, its own metrics tell what the value would have been without it.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,7 @@ _MAX_ERROR: Final = 300
 _PREFIX: Final = "kube_horizontalpodautoscaler_"
 _REPLICAS: Final = ("status_current_replicas", "status_desired_replicas", "spec_min_replicas", "spec_max_replicas")
 _METRICS: Final = ("spec_target_metric", "status_target_metric")
+_GROWTH: Final = "milliscale_adapter_forecast_growth"
 _UNITS: Final = {"utilization": "% of requests", "average": "per pod"}
 """{metric_target_type of kube-state-metrics: the unit}"""
 
@@ -104,11 +108,13 @@ class History:
             raise HistoryError(f"kube-state-metrics has no series of HPAs of {key.group}")
         selected = f"namespace={quote(key.namespace)},horizontalpodautoscaler={quote(key.name)}"
         query = f'{{__name__=~"{_PREFIX}({"|".join((*_REPLICAS, *_METRICS))})",{selected}}}'
-        parameters = {"query": query, "start": str(end - _POINTS * step), "end": str(end), "step": str(step)}
+        # The adapter's forecasts, of a metric of the namespace or of one that all have; its replicas' are the same.
+        forecasts = f"max by (metric, of) ({_GROWTH}{{namespace=~{quote(f'{key.namespace}|')}}})"
+        times = {"start": str(end - _POINTS * step), "end": str(end), "step": str(step)}
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS), self._running:
-                found = await self._result(parameters)
-                if not found:
+                found = await self._result({"query": f"{query} or {forecasts}", **times})
+                if all("metric" in each.metric for each in found):
                     raise HistoryError(f"Prometheus has no series of kube-state-metrics about it: {query}")
                 return await asyncio.to_thread(_figure_json, found, range(end - _POINTS * step, end + 1, step))
         except TimeoutError:
@@ -145,6 +151,11 @@ def _figure_json(series: Iterable[_Series], times: Iterable[int]) -> str:
     values: dict[_Labels, dict[int, float]] = {}
     for each in series:
         of = each.metric
+        if "metric" in of:
+            # Of forecasts with several selectors it is not known which one is the HPA's.
+            many = (_GROWTH, of["metric"], "") in values
+            values[_GROWTH, of["metric"], ""] = {} if many else {round(at): float(text) for at, text in each.values}
+            continue
         name = of.get("__name__", "").removeprefix(_PREFIX)
         # Several replicas of kube-state-metrics have the same values.
         known = values.setdefault((name, of.get("metric_name", ""), of.get("metric_target_type", "")), {})
@@ -158,6 +169,9 @@ def _point(values: _Values, at: int) -> Point:
     def value(name: str, metric: str = "", unit: str = "") -> float | None:
         return values.get((name, metric, unit), {}).get(at)
 
+    def plain(served: float | None, growth: float | None) -> float | None:
+        return None if served is None or not growth else served / growth
+
     replicas = [value(name) for name in _REPLICAS]
     current, desired, minimum, maximum = (None if each is None else round(each) for each in replicas)
     return Point(
@@ -169,7 +183,9 @@ def _point(values: _Values, at: int) -> Point:
         tolerance=None,
         metrics={
             MetricKey(metric, _UNITS.get(unit, "value")): MetricPoint(
-                value("status_target_metric", metric, unit), value("spec_target_metric", metric, unit)
+                value("status_target_metric", metric, unit),
+                value("spec_target_metric", metric, unit),
+                plain(value("status_target_metric", metric, unit), value(_GROWTH, metric)),
             )
             for name, metric, unit in values
             if name == "spec_target_metric"

@@ -44,6 +44,10 @@ def recorded() -> list[Series]:
     add("status_current_replicas", lambda _: 99, horizontalpodautoscaler="other")
     add("status_desired_replicas", lambda at: 6 if is_late(at) else 2)
     add("status_target_metric", lambda at: 300 if is_late(at) else 80, **average)
+    for pod in ("a", "b"):
+        labels = {"namespace": "default", "metric": "packets", "of": "app=web", "pod": pod}
+        points = [(float(START + at), 1.5 if is_late(at) else 1.0) for at in range(0, 2 * HOUR + 1, 15)]
+        series.append(Series("milliscale_adapter_forecast_growth", labels, points))
     return series
 
 
@@ -79,6 +83,8 @@ async def test_charts_are_those_of_the_chosen_time_in_prometheus(prometheus: Pro
     assert (min(lines["current"]), max(lines["current"])) == (HOUR, 2 * HOUR)
     assert [lines["current"][at] for at in (HOUR, 5385, 5400, 2 * HOUR)] == [2, 2, 6, 6]
     assert [lines["value"][at] for at in (HOUR, 5400)] == [80, 300]
+    assert [lines["value now"][at] for at in (HOUR, 5400)] == [80, 200]  # the rest is a forecast
+    assert [lines["forecast"][at] for at in (HOUR, 5400)] == [80, 300]
     assert (set(lines["min, max"].values()), set(lines["target"].values())) == ({10}, {100})
     week = traces(await controller.html(*WEB, range="1w"))["current"]
     assert len(week) == 241
