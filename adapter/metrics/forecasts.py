@@ -40,7 +40,7 @@ class ForecastValues:
             of_pods: they are of all pods that a selector matches.
         """
         total = sum(value.milli for value in values)
-        if total <= 0 or min(value.milli for value in values) < 0:
+        if min(value.milli for value in values) < 0:
             return values
         source, rule = query.source, query.source.rule
         assert rule.forecast is not None, "the source is a forecast"
@@ -52,7 +52,8 @@ class ForecastValues:
             options=rule.forecast.options,
             history=HistoryReader(self.prometheus, query, of_pods, namespace),
         )
-        factor = served * 1000 / total
-        if factor <= 1:
+        # Nothing grows from 0, but the model needs to know that the load is 0.
+        if not total or served * 1000 <= total:
             return values
+        factor = served * 1000 / total
         return [replace(value, milli=max(round(value.milli * factor), value.milli), encoded=b"") for value in values]

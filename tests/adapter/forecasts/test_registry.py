@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from adapter.forecasts.registry import ForecastKey, State
+from adapter.metrics.external import ExternalMetrics
+from adapter.metrics.forecasts import ForecastValues
+from adapter.planning.rule_queries import RuleQueries
+from adapter.rules import parse_rules
 from adapter.settings import ForecastSettings
 from tests.adapter.forecasts.daily_load import DAY, EIGHT, KEY, OPTIONS, Past, Served, load
+from tests.adapter.metrics_env import CannedPrometheus, external_request, metrics_env, vector
 
 
 async def test_value_is_what_is_expected_before_a_daily_step_and_the_plain_one_after_it() -> None:
@@ -51,6 +58,24 @@ async def test_value_is_the_plain_one_at_a_level_that_the_model_has_not_seen() -
     await served.ready()
     assert served.value(5000.0) == 5000.0
     assert served.state() == (State.DOUBT, "the load is higher than any that the model has seen at this time of day")
+
+
+async def test_load_that_was_zero_is_no_hole(tmp_path: Path) -> None:
+    rules = parse_rules("externalRules: [{name: q, query: sum(q), forecast: {horizon: 5m, gate: off}}]", source="x")
+    prometheus = CannedPrometheus(result=vector(({}, 0.0)))
+    served = Served()
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
+        values = ForecastValues(served.forecasts, served.past)  # type: ignore[arg-type]  # nothing is read
+        external = ExternalMetrics(env.catalog, RuleQueries(prometheus, telemetry=env.telemetry), forecasts=values)
+        assert [value.milli for value in await external.values(external_request(metric="q"))] == [0]
+        [one] = served.forecasts
+        one.history = served.past
+        await served.forecasts.refresh(one.key)
+        for _ in range(30):
+            served.now += 60
+            assert [value.milli for value in await external.values(external_request(metric="q"))] == [0]
+    assert one.state is State.SERVED
 
 
 async def test_value_is_the_plain_one_after_a_hole_until_the_history_is_read_again() -> None:
