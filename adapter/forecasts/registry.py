@@ -36,7 +36,6 @@ from adapter.settings import DEFAULTS, ForecastSettings
 from kube.api.retries import Backoff
 
 if TYPE_CHECKING:
-    from adapter.forecasts.gate import Judgement
     from adapter.forecasts.live import LiveForecast
     from adapter.forecasts.model import Expectation
 
@@ -104,6 +103,7 @@ class Forecast:
         definition: the rule. With another one, the forecast begins again.
         options: the rule's.
         history: reads the past.
+        size: the bytes that it counts as.
         state: whether it is served.
         reason: why not, as a clause; "" if it is.
         live: model and minutes; None before the history has been read.
@@ -111,6 +111,13 @@ class Forecast:
         value: the newest plain value.
         served: the newest value that was served.
         requested: when it was last requested, in seconds since the epoch.
+        due, fit_due: when the new part of its history is read, and when it is fitted.
+        read_until: how far its history was read; 0: not at all.
+        is_waiting: it is in the queue of those whose history is read.
+        unread: why the history could not be read the last time; "" if it could.
+        verdict: why it is not served until the next fit; None: it is.
+        backoff: between two reads after failures.
+        logged: when each state was logged.
     """
 
     key: ForecastKey
@@ -128,10 +135,9 @@ class Forecast:
     due: float = 0.0
     fit_due: float = 0.0
     read_until: int = 0
-    failures: int = 0
     is_waiting: bool = False
-    unread: str = ""  # why the history could not be read the last time
-    verdict: tuple[State, str] | None = (State.LOADING, "its history is being read")  # of the last fit; None: serve
+    unread: str = ""
+    verdict: tuple[State, str] | None = (State.LOADING, "its history is being read")
     backoff: Backoff = field(default_factory=lambda: Backoff(_MINUTE, 3600.0))
     logged: dict[State, float] = field(default_factory=dict)
 
@@ -145,11 +151,6 @@ class Forecast:
         """What is expected and whether it is served."""
         expects = f"{sentence(self.expectation, self.options)}; " if self.expectation is not None else ""
         return f"{expects}{self.state.value}{f': {self.reason}' if self.reason else ''}"
-
-    @property
-    def judgement(self) -> Judgement | None:
-        """What the gate says; None: nothing yet."""
-        return self.live.judgement if self.live is not None else None
 
 
 class Forecasts(Collector):
@@ -283,7 +284,7 @@ class Forecasts(Collector):
         why = ""
         if key.namespace and self._of_namespaces[key.namespace] >= settings.of_namespace:
             why = f"namespace {key.namespace} has {settings.of_namespace} forecasts, as many as it can have"
-        elif len(self._forecasts) >= settings.total or self._size + size > settings.history_bytes:
+        elif not self._has_room(key.namespace, size):
             why = f"there are {len(self._forecasts)} forecasts, and no room for more"
         if why:
             if not self.refusal(key.rule):
@@ -295,6 +296,16 @@ class Forecasts(Collector):
         self._size += size
         self._has_some.set()
         return forecast
+
+    def _has_room(self, namespace: str, size: int) -> bool:
+        """Return whether there is room for a forecast, for which the newest ones of larger namespaces end."""
+        settings, counts = self._settings, self._of_namespaces
+        while len(self._forecasts) >= settings.total or self._size + size > settings.history_bytes:
+            largest = max(filter(None, counts), key=counts.__getitem__, default="")
+            if counts[largest] <= (counts[namespace] + 1 if namespace else 0) or not largest:
+                return False
+            self._end([one for one in self._forecasts.values() if one.key.namespace == largest][-1])
+        return True
 
     def _end(self, forecast: Forecast) -> None:
         del self._forecasts[forecast.key]

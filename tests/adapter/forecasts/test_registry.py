@@ -137,6 +137,14 @@ async def test_forecasts_of_a_namespace_and_all_together_are_limited_and_others_
     why = "its history is being read (orders in a (1))"
     assert served.forecasts.summary("rule") == f"3 loading: {why}"
     assert 'milliscale_adapter_forecasts{rule="rule",state="limit"} 1.0' in served.metrics()
+    served = Served(settings=ForecastSettings(total=3))
+    for each in (*keys[:3], keys[3], keys[2], keys[4]):  # the namespace with the most makes room for others
+        served.value(7.0, each)
+    assert [one.key for one in served.forecasts] == [keys[0], keys[1], keys[3]]
+    of_all = ForecastKey("rule", "orders", "", "")  # a metric of the operators' makes no room for those of namespaces
+    served.value(7.0, of_all)
+    served.value(7.0, keys[1])
+    assert [one.key for one in served.forecasts] == [keys[0], keys[3], of_all]
     served = Served(settings=ForecastSettings(history_bytes=100_000))
     for each in keys:
         served.value(7.0, each)
