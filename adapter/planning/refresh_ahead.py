@@ -6,8 +6,8 @@ began, and there is at most one call in that time. So frequent callers wait only
 before by more than a tenth of the TTL. An entry without a hit expires; its key is evicted a TTL later, and a miss in
 between counts as a hit of the next entry.
 
-`due` can name other times, for a value that does not change before. If it has no hit until then, the next hit has it
-refreshed.
+`due` can name other times, for a value that does not change before. They are for frequent callers: without a hit until
+then, the value is refreshed and expires by the TTL.
 
 A caller that joins a call may wait in the queue of another namespace: the one that made the call.
 """
@@ -50,8 +50,7 @@ class _Entry(Generic[T]):
     """A value until it `expires` (event loop time), or a failure, or neither after the value has expired.
 
     An entry with a `hit` is refreshed with `fetch` before it expires. `missed` is True if a caller came after the value
-    had expired. `timer` refreshes, expires or evicts the entry. `waits_for_hit` is True if its refresh was due before a
-    hit; None: it would not wait for one.
+    had expired. `timer` refreshes, expires or evicts the entry. `by_ttl`: when it is refreshed and expires by the TTL.
     """
 
     fetch: Fetch[T]
@@ -61,7 +60,7 @@ class _Entry(Generic[T]):
     failure: Exception | None = None
     hit: bool = False
     missed: bool = False
-    waits_for_hit: bool | None = None
+    by_ttl: tuple[float, float] = (0.0, 0.0)
     timer: asyncio.TimerHandle | None = None
 
 
@@ -166,9 +165,6 @@ class RefreshAheadCache(Generic[T]):
         if entry.expires > self._time():
             entry.hit = True
             self._hits += 1
-            if entry.waits_for_hit:
-                entry.waits_for_hit = None
-                self._prefetch_again(key, entry)
             return entry.value
         entry.missed = True
         return None
@@ -240,10 +236,9 @@ class RefreshAheadCache(Generic[T]):
                 self._put(key, _Entry(fetch, _size_of(key), failure=error))
             raise
         if self._is_open and self.fits(key, value):
-            due = self._due(value)
-            refresh, expires = due or (started + _REFRESH_AFTER * self._ttl, self._time() + self._ttl)
-            entry = _Entry(fetch, self._size(value) + _size_of(key), value, expires)
-            entry.waits_for_hit = None if due is None else False
+            by_ttl = started + _REFRESH_AFTER * self._ttl, self._time() + self._ttl
+            refresh, expires = self._due(value) or by_ttl
+            entry = _Entry(fetch, self._size(value) + _size_of(key), value, expires, by_ttl=by_ttl)
             self._put(key, entry, refresh)
         return value
 
@@ -263,16 +258,17 @@ class RefreshAheadCache(Generic[T]):
             entry.timer = loop.call_at(refresh, self._refresh, key)
 
     def _refresh(self, key: Hashable) -> None:
-        entry = self._entries[key]
-        entry.timer = asyncio.get_running_loop().call_at(entry.expires, self._expire, key)
+        entry, loop = self._entries[key], asyncio.get_running_loop()
+        if not entry.hit:
+            refresh, expires = entry.by_ttl
+            entry.expires = max(expires, self._time())
+            if refresh > self._time():
+                entry.timer = loop.call_at(refresh, self._refresh, key)
+                return
+        entry.timer = loop.call_at(entry.expires, self._expire, key)
         if entry.hit:
-            self._prefetch_again(key, entry)
-        elif entry.waits_for_hit is False:
-            entry.waits_for_hit = True
-
-    def _prefetch_again(self, key: Hashable, entry: _Entry[T]) -> None:
-        self._refreshes += 1
-        self.prefetch(key, entry.fetch)
+            self._refreshes += 1
+            self.prefetch(key, entry.fetch)
 
     def _expire(self, key: Hashable) -> None:
         """Free the value; the entry stays for a TTL, to record a miss."""
