@@ -85,6 +85,8 @@ class Row(msgspec.Struct, kw_only=True):
     steps: int
     scraped: float
     visible: float
+    rest: float
+    """From there to the first write."""
     first: float
     first_worst: float
     right: float
@@ -233,6 +235,7 @@ class _Bench:
             steps=len(some),
             scraped=round(statistics.median(one for one, _ in seen), 2),
             visible=round(statistics.median(one for _, one in seen), 2),
+            rest=round(statistics.median(at - one for at, (_, one) in zip(firsts, seen, strict=True)), 2),
             first=round(statistics.median(firsts), 2),
             first_worst=max(firsts),
             right=round(statistics.median(rights), 2),
@@ -310,13 +313,14 @@ def _setups(names: Sequence[str]) -> list[Setup]:
 def _table(rows: Sequence[Row]) -> str:
     """Return the rows as a table in Markdown, by scrape interval."""
     lines = [
-        "| scrape interval | | scraped | visible | first write | worst | five replicas | worst | writes |",
-        "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| scrape interval | | scraped | visible | rest | first write | worst | five replicas | worst | writes |",
+        "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in sorted(rows, key=lambda row: row.scrape):
         worst = f"{row.right_worst:.1f}" if not row.not_right else f"{row.not_right} of {row.steps} not"
         lines.append(
             f"| {row.scrape} s, `[{row.window}s]` | {row.setup} | {row.scraped:.1f} | {row.visible:.1f} |"
+            f" {row.rest:.1f} |"
             f" {row.first:.1f} | {row.first_worst:.1f} | {row.right:.1f} | {worst} | {row.writes:g} |"
         )
     return "\n".join(lines)

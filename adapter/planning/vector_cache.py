@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Protocol
 
 from adapter.deadlines import NO_DEADLINE, Deadline
@@ -133,10 +134,10 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             now = asyncio.get_running_loop().time
             before = self.latest((query, destination))
             indexes: frozenset[tuple[str, ...]] = frozenset()
-            clock, text = SampleClock(ttl=self._ttl, new_objects=index is not None), query
+            clock, text, seconds = SampleClock(ttl=self._ttl, new_objects=index is not None), query, 0.0
             if isinstance(before, IndexedVector):
-                indexes, clock = before.index.used, before.clock or clock
-                text = await clock.query(query, now=now(), seconds=before.seconds)
+                indexes, clock, seconds = before.index.used, before.clock or clock, before.seconds
+                text = await clock.query(query, now=now(), seconds=seconds)
             del before  # the old vector may be evicted meanwhile
             if index is not None:
                 indexes |= {index}
@@ -160,7 +161,8 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
                 if self._in_flight.get((query, destination)) is progress:
                     del self._in_flight[query, destination]
             if text is not query:
-                result = clock.learn(result, now=now())
+                # Whether it is worth to coalesce requests does not depend on what else this query has found.
+                result = replace(clock.learn(result, now=now()), seconds=min(seconds, result.seconds))
             return await indexed(result, indexes, clock) if isinstance(result, Vector) else result
 
         return fetch
