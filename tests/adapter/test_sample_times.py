@@ -45,7 +45,8 @@ class ScrapedPrometheus:
     """Targets that are scraped every `interval` seconds, each at its phase; times are the event loop's.
 
     A sample can be queried `scrape_seconds` after its timestamp. `refuses`: the error for the query with the times of
-    samples, of another server or a proxy before it. A result has `objects` samples. In the `gap` nothing was scraped.
+    samples, of another server or a proxy before it. A result has `objects` samples. In the `gap` nothing was scraped. A
+    query takes `seconds`. One more target has had no sample since `down_since`.
     """
 
     interval: float
@@ -54,6 +55,8 @@ class ScrapedPrometheus:
     refuses: PrometheusError | None = None
     objects: int = 1
     gap: tuple[float, float] = (0.0, 0.0)
+    seconds: float = 0.005
+    down_since: float | None = None
     evaluated: list[float] = field(default_factory=list)
     refused: int = 0
 
@@ -69,11 +72,12 @@ class ScrapedPrometheus:
         at = EPOCH + now
         samples = [Sample({"pod": f"web-{number}"}, at, now) for number in range(self.objects)]
         if timed:
-            newest = {math.ceil((EPOCH + one) * 4) for one in self.newest(now)}
+            down = () if self.down_since is None else (self.down_since,)
+            newest = {math.ceil((EPOCH + one) * 4) for one in (*self.newest(now), *down)}
             samples += [Sample({"milliscale_newest": str(one)}, at, 1.0) for one in newest]
             samples.append(Sample({"milliscale_interval": f"{self.between(now):g}"}, at, float(len(self.phases))))
-        await asyncio.sleep(0.005)
-        return Vector(tuple(samples), seconds=0.005)
+        await asyncio.sleep(self.seconds)
+        return Vector(tuple(samples), seconds=self.seconds)
 
     def newest(self, now: float) -> list[float]:
         """The timestamp of the newest sample of each target that can be queried."""
@@ -193,6 +197,34 @@ async def test_target_that_takes_long_to_scrape_is_queried_later_and_one_that_ta
     assert len([at for at in slow.evaluated if at > LEARNED]) <= (SECONDS - LEARNED) / 15 + 4
     slower = ScrapedPrometheus(15.0, phases=[1.3], scrape_seconds=4.0)
     assert max(await eager_client(slower)) <= TTL
+
+
+@pytest.mark.looptime
+async def test_target_that_is_down_is_not_waited_for() -> None:
+    prometheus = ScrapedPrometheus(15.0, phases=[1.3], down_since=-20.0)
+    assert max(await eager_client(prometheus)) <= 1.0
+    assert len([at for at in prometheus.evaluated if at > 60]) <= (SECONDS - 60) / 15 + 1
+
+
+@pytest.mark.looptime
+async def test_query_that_takes_long_is_not_sent_more_often() -> None:
+    prometheus = ScrapedPrometheus(2.0, phases=[1.3], seconds=0.06)
+    await eager_client(prometheus)
+    assert len(prometheus.evaluated) <= SECONDS / (0.9 * TTL) + 1
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("interval", [5.0, 30.0])
+async def test_result_expires_the_freshness_after_the_next_sample(interval: float) -> None:
+    """Requests come together, and then none for longer and longer."""
+    prometheus = ScrapedPrometheus(interval, phases=[1.3])
+    async with VectorCache(prometheus, ttl=TTL) as cache:
+        for pause in range(60):
+            for _ in range(20):
+                await cache.instant(RATE)
+                await asyncio.sleep(0.5)
+            await asyncio.sleep(pause)
+            assert prometheus.unseen(await cache.instant(RATE)) <= TTL + 0.1
 
 
 @pytest.mark.looptime
