@@ -203,7 +203,7 @@ async def test_target_that_takes_long_to_scrape_is_queried_later_and_one_that_ta
 async def test_target_that_is_down_is_not_waited_for() -> None:
     prometheus = ScrapedPrometheus(15.0, phases=[1.3], down_since=-20.0)
     assert max(await eager_client(prometheus)) <= 1.0
-    assert len([at for at in prometheus.evaluated if at > 60]) <= (SECONDS - 60) / 15 + 1
+    assert len([at for at in prometheus.evaluated if at > LEARNED]) <= (SECONDS - LEARNED) / 15 + 1
 
 
 @pytest.mark.looptime
