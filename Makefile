@@ -115,7 +115,7 @@ bench-replay: setup ## measure replays of recorded load; BENCH_ARGS=--quick meas
 bench-tune: setup ## tune two recorded loads on one core, a minute each
 	@$(PY) -m bench.tune $(BENCH_ARGS)
 
-bench: bench-adapter bench-autoscaler bench-replay ## measure both processes, and replays
+bench: bench-adapter bench-autoscaler bench-forecasts bench-replay ## measure both processes, forecasts, and replays
 
 bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometheus-adapter compares; BENCH_ARGS narrows it
 	@$(PY) -m bench.adapter $(BENCH_ARGS)
