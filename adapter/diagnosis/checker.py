@@ -104,15 +104,15 @@ class RuleChecker:
         self._seconds = seconds
         self._query_seconds = query_seconds
 
-    async def check(self, rule: AnyRule, *, examples: int = 1) -> CheckedRule:
-        """List the rule's series, query the values of some metrics, and return what `check` finds.
+    async def check(self, rule: AnyRule, *, examples: int = 1, ages: bool = True) -> CheckedRule:
+        """List the rule's series, query the values of some metrics and with `ages` how old they are; see `check`.
 
         Raises:
             CheckError: the API server or Prometheus did not respond in time.
         """
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._check(rule, examples)
+                return await self._check(rule, examples, ages)
         except TimeoutError as error:
             message = f"there was no result within {self._seconds:g} s: a query is too expensive, or Prometheus is slow"
             raise CheckError("PrometheusUnavailable", message) from error
@@ -120,7 +120,7 @@ class RuleChecker:
             message = "the API server, which knows the resources, does not respond"
             raise CheckError("APIServerUnavailable", message) from error
 
-    async def _check(self, rule: AnyRule, examples: int) -> CheckedRule:
+    async def _check(self, rule: AnyRule, examples: int, ages: bool) -> CheckedRule:
         record = QueryRecord()
         recorder = _Recorder(self._prometheus, record)
         rules = RulesFile(external=(rule,)) if rule.external else RulesFile(custom=(rule,))
@@ -133,6 +133,7 @@ class RuleChecker:
             seconds=self._query_seconds,
             logs=False,
             existing=self._prometheus,
+            ages=ages,
         )
         await catalog.relist()
         found = await lint(rules, self._lookup, knows_cluster=True)

@@ -108,7 +108,7 @@ class Probe:
     """Queries metrics of the catalog, each within `seconds`.
 
     `forwarder` is for forwardExternal. `logs`: log problems, too. `existing` is queried for the times of
-    a metric's samples, or if there are none, for the series that exist; None: `prometheus`.
+    a metric's samples, if `ages` is true, or if there are none, for the series that exist; None: `prometheus`.
     """
 
     def __init__(
@@ -122,6 +122,7 @@ class Probe:
         seconds: float = 15.0,
         logs: bool = True,
         existing: InstantQueries | None = None,
+        ages: bool = True,
     ) -> None:
         self._catalog = catalog
         self._prometheus = prometheus
@@ -131,6 +132,7 @@ class Probe:
         self._seconds = seconds
         self._logs = logs
         self._existing = existing or prometheus
+        self._ages = ages
 
     async def example(self, source: Source, selection: Selection) -> Example:
         """Query a metric. Without a name in `selection`, use an object or namespace that has a series.
@@ -144,7 +146,7 @@ class Probe:
             example = await self._custom(source, selection, recorder)
         else:
             example = await self._external(source, selection, recorder)
-        if example.values and example.queries:
+        if self._ages and example.values and example.queries:
             deadline = Deadline.after(_EXISTING_SECONDS)
             age = await sample_age(self._existing, example.queries[-1], source.rule.destination, deadline=deadline)
             return example if age is None else msgspec.structs.replace(example, samples=str(age), long_range=age.advice)

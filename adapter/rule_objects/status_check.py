@@ -17,7 +17,7 @@ async def checked_verdict(rule: AnyRule, checker: RuleChecker, forecasts: Foreca
     `forecasts` are those of this replica; None: there are none.
     """
     try:
-        checked = await checker.check(rule)
+        checked = await checker.check(rule, ages=False)  # a status has no advice
     except CheckError as error:
         return Verdict(ready=None, reason=error.reason, message=str(error))
     verdict = verdict_of(rule, checked.report, object_findings(rule, checked.findings), checked.record)

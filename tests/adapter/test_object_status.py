@@ -68,6 +68,7 @@ async def test_rule_with_a_value_is_ready(tmp_path: Path) -> None:
         value="42500m",
         query_seconds=0.012,
     )
+    assert len(prometheus.queries) == 1
 
 
 async def test_status_of_a_rule_says_whether_its_forecast_is_served(tmp_path: Path) -> None:
