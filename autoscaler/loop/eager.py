@@ -240,10 +240,12 @@ class EagerLooks:
         watched.backoff.reset()
         groups = math.ceil(self._weights[key.namespace] / _TOGETHER)
         group = zlib.crc32(key.namespace.encode()) + zlib.crc32(key.name.encode()) % groups
-        phase = group % _TICKS * self._tick
-        now, step = self._clock(), self._settings.interval_seconds
+        now, least = self._clock(), self._settings.interval_seconds
+        # Whole seconds, so that HPAs whose intervals differ a little are due together.
+        step = least * max(1, round(self._interval(key, watched) / least))
+        phase = group % round(step / self._tick) * self._tick
         # Half an interval less: a look ends somewhat after it was due. Half a tick less: the queue rounds up.
-        rounds = math.floor((now + self._interval(key, watched) - step / 2 - phase) / step) + 1
+        rounds = math.floor((now + step / 2 - phase) / step) + 1
         return rounds * step + phase - self._tick / 2 - now
 
     def _interval(self, key: HPAKey, watched: _Watched) -> float:
