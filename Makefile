@@ -26,7 +26,7 @@ SNAPSHOT ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-setup demo-programs test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas mutants audit chaos bench bench-adapter bench-autoscaler bench-forecasts bench-listing bench-metric-rules bench-overload bench-page bench-reaction bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
+.PHONY: help setup demo demo-setup demo-programs test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas mutants audit chaos bench bench-adapter bench-autoscaler bench-forecasts bench-forecast-savings bench-listing bench-metric-rules bench-overload bench-page bench-reaction bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -111,6 +111,9 @@ bench-reaction: setup ## measure seconds from a step of load to the scale, 25 mi
 
 bench-replay: setup ## measure replays of recorded load; BENCH_ARGS=--quick measures a day only
 	@$(PY) -m bench.replay $(BENCH_ARGS)
+
+bench-forecast-savings: setup ## replay five recorded loads with and without forecasts, and with events; some ten minutes
+	@$(PY) -m bench.forecast $(BENCH_ARGS)
 
 bench-tune: setup ## tune two recorded loads on one core, a minute each
 	@$(PY) -m bench.tune $(BENCH_ARGS)

@@ -31,7 +31,7 @@ from replay.cluster import connected, read_cluster_hpa
 from replay.csv_source import read_csv
 from replay.fit import fit
 from replay.flags import HPAReference, InputFlags, LoadFlags, Moment, hpa_option, input_flags
-from replay.forecast import forecast_keys, with_forecasts
+from replay.forecast import WARM_UP_DAYS, forecast_keys, with_forecasts
 from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
 from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
@@ -42,6 +42,7 @@ from replay.output.table import print_table
 from replay.reality import with_startup
 from replay.running import FIELDS, running_config
 from replay.simulation import Settings, capacity_of
+from replay.tune.days import DAY_MS
 
 _DEFAULT_FROM: Final = Moment(ago_ms=24 * 3_600_000)
 _EAGER_STEP_MS: Final = 5000
@@ -128,8 +129,16 @@ def replay(
             write_html(comparison, html)
 
 
-def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags, *, eager: bool = False) -> Inputs:
-    """Read the HPAs and the load that the flags name; with `eager` also the first HPA with that annotation.
+def read_inputs(
+    hpas: Sequence[HPAReference], flags: InputFlags, *, eager: bool = False, warm_up: bool = False
+) -> Inputs:
+    """Read the HPAs and the load that the flags name.
+
+    Args:
+        hpas: the HPAs.
+        flags: the flags.
+        eager: add the first HPA with that annotation.
+        warm_up: where there are forecasts, and no beginning is given, a file's first days are history only.
 
     Raises:
         click.UsageError: flags contradict each other.
@@ -170,7 +179,7 @@ def read_inputs(hpas: Sequence[HPAReference], flags: InputFlags, *, eager: bool 
         config, note = running_config(flags.source.server, flags.config, given - {"step"})
         settings = dataclasses.replace(settings, config=config)
     elif flags.source.csv is not None:
-        load, settings = completed(_csv_load(flags.source, flags.source.csv, files))
+        load, settings = completed(_csv_load(flags.source, flags.source.csv, files, warm_up=warm_up))
         settings, note = fit(files[0].hpa, load, settings, given)
     else:
         uses_cluster = flags.kubeconfig is not None or flags.context is not None or any(one.cluster for one in hpas)
@@ -285,9 +294,12 @@ def _requests(files: Sequence[HPAFile]) -> dict[str, int]:
     return found
 
 
-def _csv_load(source: LoadFlags, path: Path, files: Sequence[HPAFile]) -> Load:
+def _csv_load(source: LoadFlags, path: Path, files: Sequence[HPAFile], *, warm_up: bool) -> Load:
     metrics = [spec.source for file in files for spec in file.hpa.spec.metrics]
     end = None if source.end == Moment() else source.end.resolve(now_ms())
+    if source.start is None and source.forecasts and warm_up:
+        load = read_csv(path, metrics, to_ms=end)
+        return dataclasses.replace(load, start_ms=min(load.start_ms + WARM_UP_DAYS * DAY_MS, load.end_ms - DAY_MS))
     if source.start is None or source.start.time_ms is not None:
         return read_csv(path, metrics, from_ms=source.start.time_ms if source.start else None, to_ms=end)
     if end is None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from adapter.forecasts.options import ForecastOptions, read_options
 from autoscaler.core.model import HPA, InvalidMetric, ResourceMetric
-from kube.values.durations import format_duration
 from replay.load import Load, ReplayError, Series, metric_key, metric_name
 
 if TYPE_CHECKING:
@@ -40,12 +39,24 @@ class Forecast:
     """On how many of these days the forecast was served."""
 
     @property
+    def written(self) -> Sequence[str]:
+        """The options of a rule: `horizon: 5m`, and what is not the default."""
+        default = ForecastOptions(horizon=self.options.horizon)
+        found = [f"horizon: {_duration(self.options.horizon)}"]
+        if self.options.history != default.history:
+            found.append(f"history: {_duration(self.options.history)}")
+        found += [f"timezone: {self.options.timezone}"] if self.options.timezone != default.timezone else []
+        found += [f"ceiling: {self.options.ceiling:g}"] if self.options.ceiling != default.ceiling else []
+        found += [f"gate: {self.options.gate:.3%}"] if self.options.gate != default.gate else []
+        return found
+
+    @property
     def note(self) -> str:
         """What was forecast, in a sentence."""
-        horizon, history = format_duration(self.options.horizon), self.options.history / 86_400
+        horizon, history = _duration(self.options.horizon), _duration(self.options.history)
         text = (
             f"HPAs see the forecast of {self.key}: the highest value expected within {horizon}, never less than the"
-            f" present one, by up to {history:g} days of history in {self.options.timezone}."
+            f" present one, by up to {history} of history in {self.options.timezone}."
         )
         if not self.options.gate:
             return text
@@ -54,6 +65,13 @@ class Forecast:
         unknown = next((f"; {each.reason}" for each in self.judgements if each.saved is None), "")
         count = f"{self.days} of {len(self.judgements)} days"
         return f"{text} The gate of {self.options.gate:.1%} let it be served on {count}{found}{unknown}."
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration as Prometheus writes it."""
+    units = (("w", 604_800), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+    unit, length = next((unit, length) for unit, length in units if seconds % length == 0)
+    return f"{seconds / length:g}{unit}"
 
 
 def parse_forecast(text: str) -> tuple[str, ForecastOptions]:

@@ -21,6 +21,7 @@ from replay.flags import HPAReference, InputFlags, hpa_option, input_flags
 from replay.load import ReplayError
 from replay.tune import report
 from replay.tune.fields import FIELDS
+from replay.tune.forecast import compare_forecast
 from replay.tune.goal import Goal, Objective
 from replay.tune.search import MAX_REPLAYS, Search
 from replay.tune.tuning import TuneOptions
@@ -134,7 +135,7 @@ def tune(
             max_target=max_target * 100,
             jobs=jobs,
         )
-        found = read_inputs(hpas, inputs)
+        found = read_inputs(hpas, inputs, warm_up=True)
         if len(found.files) != 1:
             names = ", ".join(str(file.hpa.key) for file in found.files)
             raise ReplayError(f"one HPA is tuned at a time, and these are {len(found.files)}: {names}")
@@ -142,11 +143,17 @@ def tune(
             _check_html(html)
         try:
             with _progress() as on_progress:
-                tuned = tune_hpa(found.files[0], found.load, found.settings, options, on_progress=on_progress)
+                of_hpa = (found.files[0], found.load, found.settings, options)
+                compared = compare_forecast(*of_hpa, on_progress=on_progress) if found.load.seen else None
+                tuned = compared.best if compared else tune_hpa(*of_hpa, on_progress=on_progress)
         except KeyboardInterrupt:
             click.echo("interrupted before there was anything to report", err=True)
             sys.exit(_INTERRUPTED)
-        click.echo(report.json(tuned) if output == "json" else report.text(tuned), nl=False)
+        if compared is not None:
+            found_text = report.json(tuned, forecast=compared.json()) if output == "json" else compared.text()
+        else:
+            found_text = report.json(tuned) if output == "json" else report.text(tuned)
+        click.echo(found_text, nl=False)
         if html is not None:
             from replay.tune.page import tuning_page
 

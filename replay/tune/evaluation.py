@@ -97,6 +97,8 @@ class Run(Struct, frozen=True):
 
     candidate: Candidate
     offset_ms: int = 0
+    is_given: bool = False
+    """This is the given spec, which has no forecasts."""
 
 
 def evaluate(problem: Problem, run: Run, *, is_interrupted: Callable[[], bool] = lambda: False) -> tuple[Figures, ...]:
@@ -112,7 +114,8 @@ def evaluate(problem: Problem, run: Run, *, is_interrupted: Callable[[], bool] =
     settings = replace(problem.settings, offset_ms=problem.settings.offset_ms + run.offset_ms)
     totals = Totals(max_replicas=hpa.spec.max_replicas)
     until: list[Figures] = []
-    for step in simulate(hpa, problem.load, settings, merge=True):
+    load = replace(problem.load, seen={}) if run.is_given else problem.load
+    for step in simulate(hpa, load, settings, merge=True):
         while step.time_ms >= ends[len(until)]:
             until.append(_figures(totals))
             if is_interrupted():

@@ -42,14 +42,14 @@ def text(tuned: Tuned) -> str:
     return f"{comment}\n"
 
 
-def json(tuned: Tuned) -> str:
-    """Return the report as JSON."""
+def json(tuned: Tuned, **more: object) -> str:
+    """Return the report as JSON; `more`: further fields."""
     specs = [
         {
             "name": spec.name,
             "changes": spec.candidate,
-            "train": _json_figures(spec.days),
-            "unseen": _json_figures(spec.unseen),
+            "train": json_figures(spec.days),
+            "unseen": json_figures(spec.unseen),
             "object": spec.document,
         }
         for spec in tuned.specs
@@ -69,6 +69,7 @@ def json(tuned: Tuned) -> str:
         "train": times,
         "unseen": times,
         "specs": specs,
+        **more,
     }
     return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2)) + "\n"
 
@@ -282,7 +283,9 @@ def _percent(ratio: float) -> str:
 # --- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def _json_figures(days: Sequence[Figures]) -> dict[str, Any]:
+def json_figures(days: Sequence[Figures]) -> dict[str, Any]:
+    """Return the figures of all days, and of each."""
+
     def figures(each: Figures) -> dict[str, Any]:
         return {
             "podHours": each.pod_hours,

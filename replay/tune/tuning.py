@@ -27,7 +27,7 @@ from replay.tune.workers import Workers
 
 GIVEN_NAME: Final = "given"
 TUNED_NAME: Final = "tuned"
-_SURE_GAIN: Final = 0.015
+SURE_GAIN: Final = 0.015
 """The least gain by the lower end of the interval: in simulations, one of 1 % passes in less than 5 % of cases."""
 _PHASES: Final = 3
 """Of the sync period, at which the winner must keep the limits."""
@@ -148,7 +148,7 @@ def tune(
     days, is_interrupted = days_of(load), False
     problem = Problem(document=file.document, load=load, settings=settings, days=days)
     with Workers(problem, jobs=options.jobs or os.cpu_count() or 1) as workers:
-        [given] = workers.run([Run({})])
+        [given] = workers.run([Run({}, is_given=True)])
         search = make_search(file, problem, options, given, workers, on_progress)
         best = search.trials[0]
         try:
@@ -243,7 +243,7 @@ def _keeping_limits_at_all_phases(
     """
     step_ms = sync_period_ms(file.hpa, problem.settings)
     offsets = [step_ms * phase // _PHASES for phase in range(1, _PHASES)]
-    given = workers.run([Run({}, offset) for offset in offsets])
+    given = workers.run([Run({}, offset, is_given=True) for offset in offsets])
     for _ in range(_STEPS_BACK):
         if not best.candidate:
             break
@@ -277,7 +277,7 @@ def verdict_on(goal: Goal, days: Days, unseen: Sequence[Figures], given: Sequenc
     found, before = [each for each, _ in pairs], [each for _, each in pairs]
     if goal.keeps_limits(found, before):
         low, _ = saved_interval(goal.costs(found), goal.costs(before))
-        if goal.gains(found, before) and low >= _SURE_GAIN:
+        if goal.gains(found, before) and low >= SURE_GAIN:
             return Verdict.BETTER
         if goal.given_exceeds(before) and saved(goal.costs(found), goal.costs(before)) <= 0:
             return Verdict.KEEPS_LIMIT

@@ -1,0 +1,103 @@
+"""`tune --forecast`: the best spec without forecasts against the best one with them, on days that neither has seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from replay.hpa_files import HPAFile
+from replay.load import Load
+from replay.simulation import Settings
+from replay.tune import report
+from replay.tune.evaluation import Figures, total
+from replay.tune.goal import LEAST_GAIN
+from replay.tune.search import Search
+from replay.tune.statistics import LEAST_DAYS_OF_INTERVAL, saved, saved_interval
+from replay.tune.tuning import SURE_GAIN, Tuned, TuneOptions, Verdict, tune, with_load
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two tunings of the same HPA, with the same limits: of the given spec without forecasts."""
+
+    plain: Tuned
+    forecast: Tuned
+
+    @property
+    def best(self) -> Tuned:
+        """The one whose HPA should be applied."""
+        return self.forecast if self.saves else self.plain
+
+    @property
+    def pairs(self) -> list[tuple[Figures, Figures]]:
+        """(with forecasts, without) of each unseen day with load; where nothing better was found, the given spec."""
+        unseen = [
+            tuned.winner.unseen if tuned.winner and tuned.verdict is not Verdict.REJECTED else tuned.given.days
+            for tuned in (self.forecast, self.plain)
+        ]
+        return with_load(*unseen)
+
+    @property
+    def saves(self) -> bool:
+        """Whether forecasts surely save pod-hours, or overload with `--objective overload`, on unseen days."""
+        costs = self._costs()
+        return (
+            self.forecast.verdict is Verdict.BETTER
+            and saved(*costs) >= LEAST_GAIN
+            and saved_interval(*costs)[0] >= SURE_GAIN
+        )
+
+    def verdict(self) -> list[str]:
+        """Return the verdict in a few sentences."""
+        names = " and ".join(each.key for each in self.forecast.load.forecasts)
+        costs, pairs = self._costs(), self.pairs
+        ours, plain = total([each for each, _ in pairs]), total([each for _, each in pairs])
+        low, high = saved_interval(*costs)
+        interval = f" ({low:.1%} to {high:.1%})" if len(pairs) >= LEAST_DAYS_OF_INTERVAL else ""
+        fewer = sum(each.pod_hours < other.pod_hours for each, other in pairs)
+        effect = (
+            f"The best HPA with it against the best one without, on {self.plain.days.count(len(pairs))} that neither "
+            f"has seen: {report.changes_of(self.forecast, ours, plain)}."
+        )
+        sure = f"Pod-hours saved by the forecast: {saved(*costs):.1%}{interval}; fewer on {fewer} of {len(pairs)} days."
+        if self.forecast.verdict is Verdict.TOO_FEW_DAYS:
+            return [f"Whether a forecast of {names} saves is not known: there are too few days.", effect, sure]
+        if self.saves:
+            options = ", ".join(dict.fromkeys(_written(self.forecast)))
+            return [f"A forecast of {names} saves here: write `forecast: {{{options}}}` in its rule.", effect, sure]
+        return [f"No forecast of {names}: it does not save here.", effect, sure]
+
+    def text(self) -> str:
+        """Return the report, with the recommended HPA as YAML."""
+        return "".join(f"# {line}\n" for line in self.verdict()) + "#\n" + report.text(self.best)
+
+    def json(self) -> dict[str, Any]:
+        """Return the verdict for `report.json`."""
+        pairs = self.pairs
+        low, high = saved_interval(*self._costs())
+        interval = (low, high) if len(pairs) >= LEAST_DAYS_OF_INTERVAL else (None, None)
+        kind = "saves" if self.saves else "does-not-save"
+        return {
+            "verdict": "too-few-days" if self.forecast.verdict is Verdict.TOO_FEW_DAYS else kind,
+            "savedPodHours": {"share": saved(*self._costs()), "low": interval[0], "high": interval[1]},
+            "without": report.json_figures([each for _, each in pairs]),
+            "with": report.json_figures([each for each, _ in pairs]),
+        }
+
+    def _costs(self) -> tuple[list[float], list[float]]:
+        return [each.pod_hours for each, _ in self.pairs], [each.pod_hours for _, each in self.pairs]
+
+
+def compare_forecast(
+    file: HPAFile, load: Load, settings: Settings, options: TuneOptions, *, on_progress: Callable[[Search], None]
+) -> Compared:
+    """Tune without and with forecasts; see `tune`."""
+    without = dataclasses.replace(load, seen={}, forecasts=())
+    plain = tune(file, without, settings, options, on_progress=on_progress)
+    return Compared(plain, tune(file, load, settings, options, on_progress=on_progress))
+
+
+def _written(tuned: Tuned) -> Sequence[str]:
+    return [text for each in tuned.load.forecasts for text in each.written]

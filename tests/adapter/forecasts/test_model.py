@@ -1,0 +1,195 @@
+"""The regression: what it expects of loads that repeat, and that it has no opinion on any doubt."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapter.forecasts.model import Expectation, ForecastModel, NoForecast, fit, from_json
+from adapter.forecasts.options import ForecastOptions, read_options
+from adapter.forecasts.series import DAY_MINUTES, MINUTE, MinuteSeries, days_before, from_samples, local_minutes
+from tests.adapter.forecasts.loads import START, STEP, changed, daily_steps, random_walk, until
+
+OPTIONS = ForecastOptions(horizon=300.0)
+DAY = DAY_MINUTES
+
+
+def fitted(history: MinuteSeries, options: ForecastOptions = OPTIONS) -> ForecastModel:
+    model = fit(history, options)
+    assert isinstance(model, ForecastModel), model
+    return model
+
+
+def expected(series: MinuteSeries, minute: int, *, days: int, options: ForecastOptions = OPTIONS) -> Expectation:
+    """Return what a model of the first days expects at a minute."""
+    found = fitted(until(series, days * DAY - 1), options).expect(until(series, minute), START + minute * MINUTE)
+    assert isinstance(found, Expectation), found
+    return found
+
+
+def test_daily_step_is_expected_before_it_comes_and_explained() -> None:
+    series = daily_steps(11)
+    found = expected(series, 10 * DAY + STEP - 4, days=10)
+    assert found.value == pytest.approx(200, rel=0.06)
+    assert found.now == pytest.approx(100, rel=0.05)
+    assert len(found.grew) == 7
+    assert all(each == pytest.approx(2, rel=0.1) for each in found.grew)
+    assert found.parts[0][0] == "the same time on other days"
+    assert found.parts[0][1] > 1.7
+    assert expected(series, 10 * DAY + STEP - 20, days=10).value == pytest.approx(100, rel=0.06)
+
+
+def test_step_follows_the_clocks_of_its_time_zone_through_their_change() -> None:
+    series = daily_steps(15, zone="Europe/Berlin")  # 06:00 UTC, and from the 29th, the day 13, 05:00
+    after = 14 * DAY + STEP - 120 - 4
+    in_berlin = dataclasses.replace(OPTIONS, timezone="Europe/Berlin")
+    assert expected(series, after, days=14, options=in_berlin).value == pytest.approx(200, rel=0.06)
+    on_the_day = 13 * DAY + STEP - 120 - 4
+    assert expected(series, on_the_day, days=13, options=in_berlin).value == pytest.approx(200, rel=0.06)
+    assert expected(series, on_the_day, days=13).value < 125  # UTC has no such step
+
+
+def test_clock_change_moves_days_before_by_an_hour() -> None:
+    zone = dataclasses.replace(OPTIONS, timezone="Europe/Berlin").zone
+    local = local_minutes(START, 15 * DAY, zone)
+    assert local[0] * MINUTE == START + 3600
+    assert local[-1] * MINUTE == START + 15 * DAY * MINUTE - MINUTE + 7200
+    at = np.array([13 * DAY + 6 * 60])
+    assert days_before(local, at, 1).tolist() == [12 * DAY + 7 * 60]
+    assert days_before(local, at, 14)[0] < 0
+
+
+def test_nothing_is_expected_to_grow_where_nothing_repeats() -> None:
+    series = random_walk(12)
+    model = fitted(until(series, 10 * DAY - 1))
+    found = model.expect_each(series, 10 * DAY, 12 * DAY)
+    grown = np.nan_to_num(found / series.values[10 * DAY :], nan=1.0)
+    assert np.quantile(grown, 0.99) < 1.25
+
+
+def test_expectation_is_never_below_the_load_nor_above_the_ceiling() -> None:
+    series = daily_steps(12)
+    early = changed(series, 11 * DAY + STEP - 40, 11 * DAY + STEP - 20, 1.6)  # growth at a time that never had any
+    model = fitted(until(series, 10 * DAY - 1))
+    found = model.expect_each(early, 10 * DAY, 12 * DAY)
+    for minute in range(10 * DAY, 12 * DAY, 7):
+        load, value = early.values[minute], found[minute - 10 * DAY]
+        highest = max(series.values[minute - day * DAY :][:7].max() for day in range(1, 8))
+        if load > 1.1 * highest:
+            assert math.isnan(value)
+        else:
+            assert load <= value <= 1.1 * highest * 1.0001
+
+
+def test_many_minutes_at_once_are_the_same_as_one_after_the_other() -> None:
+    series = changed(random_walk(10), 9 * DAY + 100, 9 * DAY + 130, math.nan)
+    model = fitted(until(series, 9 * DAY - 1))
+    at_once = model.expect_each(series, 9 * DAY, 10 * DAY)
+    for minute in range(9 * DAY, 10 * DAY, 61):
+        one = model.expect(until(series, minute), START + minute * MINUTE + 30)
+        value = one.value if isinstance(one, Expectation) else math.nan
+        assert value == pytest.approx(at_once[minute - 9 * DAY], nan_ok=True)
+
+
+def test_later_values_change_no_expectation() -> None:
+    """What is expected at a minute may only depend on this one and those before it."""
+    series, at = daily_steps(12), 11 * DAY + 600
+    planted = changed(series, at + 1, at + 4, 4.0)
+    model = fitted(until(series, 11 * DAY - 1))
+    without, with_spike = (model.expect_each(each, 11 * DAY, 12 * DAY) for each in (series, planted))
+    assert np.array_equal(without[: at - 11 * DAY + 1], with_spike[: at - 11 * DAY + 1])
+    assert not np.array_equal(without, with_spike, equal_nan=True)  # the spike itself is seen when it comes
+
+
+@pytest.mark.parametrize(
+    ("history", "reason"),
+    [
+        (daily_steps(2), "there are 2.0 days of history, and at least 3 are needed"),
+        (changed(daily_steps(5), 0, 3 * DAY, math.nan), "there are 2.0 days of history, and at least 3 are needed"),
+        (changed(daily_steps(5), 0, 5 * DAY, 0.0), "the load is always 0"),
+        (MinuteSeries(START, np.empty(0)), "there are 0.0 days of history, and at least 3 are needed"),
+    ],
+    ids=["short", "holes", "zero", "empty"],
+)
+def test_history_that_says_nothing_has_no_model(history: MinuteSeries, reason: str) -> None:
+    assert fit(history, OPTIONS) == NoForecast(reason)
+
+
+def test_doubt_is_no_forecast() -> None:
+    series = daily_steps(10)
+    model = fitted(until(series, 9 * DAY - 1))
+    noon = 9 * DAY + 720
+    hole = changed(series, noon, noon + 1, math.nan)
+    assert model.expect(until(hole, noon), START + noon * MINUTE) == NoForecast("there is no value of this minute")
+    unseen = changed(series, noon, 10 * DAY, 3.0)
+    found = model.expect(until(unseen, noon), START + noon * MINUTE)
+    assert found == NoForecast("the load is higher than any that the model has seen at this time of day")
+    lonely = MinuteSeries(START + noon * MINUTE, series.values[noon : noon + 1])
+    found = model.expect(lonely, START + noon * MINUTE)
+    assert found == NoForecast("nothing is known of this time of day in the last 7 days")
+
+
+def test_new_level_is_known_after_an_hour_and_its_steps_are_expected() -> None:
+    series = daily_steps(11)
+    doubled = changed(series, 10 * DAY, 11 * DAY, 2.0)
+    found = expected(doubled, 10 * DAY + STEP - 4, days=10)
+    assert found.value == pytest.approx(400, rel=0.12)
+
+
+def test_bad_samples_and_holes_in_the_history_do_not_hide_a_step() -> None:
+    series = daily_steps(11)
+    for minute in (3 * DAY + STEP + 10, 8 * DAY + 720, 9 * DAY + STEP - 2):
+        series = changed(series, minute, minute + 1, 100.0)
+    series = changed(changed(series, 5 * DAY, 6 * DAY, math.nan), 7 * DAY + 30, 7 * DAY + 31, 0.0)
+    assert expected(series, 10 * DAY + STEP - 4, days=10).value == pytest.approx(200, rel=0.15)
+
+
+def test_model_survives_json_and_bad_json_is_none() -> None:
+    series = daily_steps(10)
+    model = fitted(until(series, 9 * DAY - 1))
+    document = json.loads(json.dumps(model.to_json()))
+    assert len(json.dumps(document)) < 4096
+    again = from_json(document, OPTIONS)
+    assert np.allclose(again.expect_each(series, 9 * DAY, 10 * DAY), model.expect_each(series, 9 * DAY, 10 * DAY))
+    for bad in (None, {}, {**document, "weights": [1.0]}, {**document, "means": [math.nan] * len(model.means)}):
+        with pytest.raises(ValueError, match="this is no model"):
+            from_json(bad, OPTIONS)
+
+
+def test_minutes_have_the_last_sample_of_each() -> None:
+    series = from_samples([START - 5, START, START + 59, START + 121], [1, 2, 3, 4], start=START + 10, end=START + 190)
+    assert series.start == START
+    assert np.array_equal(series.values, [3, math.nan, 4, math.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({}, "horizon: this key is required"),
+        ({"horizon": "5"}, "horizon: not a duration: '5'"),
+        ({"horizon": "5s"}, "horizon: must be between 1m and 2h, got 5s"),
+        ({"horizon": "5m", "history": "1d"}, "history: must be between 3d and 4w, got 1d"),
+        ({"horizon": "5m", "timezone": "Europe/Nowhere"}, "timezone: there is no time zone 'Europe/Nowhere'"),
+        ({"horizon": "5m", "ceiling": "0.5"}, "ceiling: must be a number between 1 and 10"),
+        ({"horizon": "5m", "gate": "0.03"}, "gate: must be a percentage up to 50%, such as 3%, or off"),
+        ({"horizon": ["5m"]}, "horizon: expected text or a number"),
+        ({"horizon": "5m", "season": "1w"}, "unknown key `season`; there are horizon, history"),
+    ],
+)
+def test_invalid_options_say_which_and_what_to_write(entries: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        read_options(entries)
+    assert str(caught.value).startswith(message)
+
+
+def test_options_have_the_documented_defaults() -> None:
+    assert read_options({"horizon": "5m"}) == ForecastOptions(horizon=300, history=14 * 86_400, timezone="UTC")
+    written = {"horizon": "10m", "history": "3w", "timezone": "Asia/Kolkata", "ceiling": 1.5, "gate": "off"}
+    assert read_options(written) == ForecastOptions(
+        horizon=600, history=21 * 86_400, timezone="Asia/Kolkata", ceiling=1.5, gate=0.0
+    )
