@@ -191,7 +191,7 @@ def read_inputs(
             load, _ = completed(read(fitted))
         settings = fitted
     load = dataclasses.replace(load, notes=[*load.notes, *filter(None, [note])])
-    load = with_forecasts(load, wanted)
+    load = with_forecasts(load, {**load.forecast_options, **wanted})
     return Inputs(files=files, load=load, settings=settings)
 
 
@@ -332,24 +332,24 @@ def _prometheus_load(
         from replay.prometheus.cache import default_folder
         from replay.prometheus.source import PrometheusSettings, read_prometheus
     source = flags.source
+    hpas = [file.hpa for file in files]
     end_ms = source.end.resolve(now_ms())
     start_ms = (source.start or _DEFAULT_FROM).resolve(end_ms)
-    history_ms = max((round(options.history * 1000) for _, options in source.forecasts), default=0)
     settings = PrometheusSettings(
         options=run(flags.prometheus.authorized()),
         rules=read_rules(source.config_file),
-        start_ms=start_ms - history_ms // assumed.step_ms * assumed.step_ms,
+        start_ms=start_ms,
         end_ms=end_ms,
         step_ms=_query_step_ms(assumed.step_ms, files),
         offset_ms=assumed.offset_ms,
         pods=source.pods,
+        forecasts=forecast_keys(hpas, source.forecasts),
         requests=requests,
         cache=source.cache_dir or default_folder(),
         connect=connect,
         show_progress=sys.stderr.isatty(),
     )
-    load = read_prometheus([file.hpa for file in files], settings)
-    return dataclasses.replace(load, start_ms=max(load.start_ms, start_ms)) if history_ms else load
+    return read_prometheus(hpas, settings)
 
 
 def _query_step_ms(step_ms: int, files: Sequence[HPAFile]) -> int:

@@ -24,6 +24,7 @@ from autoscaler.records.record import DecisionRecord, MetricRecord
 from kube.values.selectors import SelectorError
 
 if TYPE_CHECKING:
+    from adapter.forecasts.options import ForecastOptions
     from replay.forecast import Forecast
 
 _HOLD: Final = 1.5
@@ -127,6 +128,8 @@ class Load:
     """Of the HPA, at the first of the decisions."""
     seen: Mapping[str, Series] = field(default_factory=dict)
     """{`metric_key`: what HPAs see of a metric}, where that is not its load but a forecast of it."""
+    forecast_options: Mapping[str, ForecastOptions] = field(default_factory=dict)
+    """{`metric_key`: options} of metrics with a forecast, whose history is in `series`, before `start_ms`."""
     forecasts: Sequence[Forecast] = ()
     """Of what is in `seen`."""
     notes: Sequence[str] = ()

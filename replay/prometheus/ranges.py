@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from adapter.catalog.values import to_milli
+from adapter.forecasts.options import ForecastOptions
 from adapter.prometheus import DEFAULT_DESTINATION, Destination
 from adapter.rules import Policy
 from kube.values.selectors import LabelSelector
@@ -54,6 +55,8 @@ class RangeQuery:
     """How to treat a value that is not a number; see `adapter.rules.Rule`."""
     inf: Policy = Policy.MISSING
     empty: Policy = Policy.MISSING
+    forecast: ForecastOptions | None = None
+    """The rule serves the forecast of this value."""
 
 
 def chunks(times: range) -> list[range]:

@@ -17,6 +17,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.probe import Probe, Selection
+from adapter.forecasts.options import ForecastOptions
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.activation import activated_query
 from adapter.planning.history import marked_matches, object_labels, usable_sum
@@ -144,6 +145,7 @@ class RuleQueries:
             nan=source.rule.nan or Policy.ZERO,
             inf=source.rule.inf,
             empty=source.rule.empty,
+            forecast=_forecast(source),
         )
 
     async def _external(self, hpa: HPA, metric: MetricIdentifier) -> RangeQuery:
@@ -227,4 +229,10 @@ def _summed(
         nan=rule.nan or Policy.ZERO,
         inf=rule.inf,
         empty=rule.empty,
+        forecast=_forecast(source),
     )
+
+
+def _forecast(source: CustomSource | ExternalSource) -> ForecastOptions | None:
+    forecast = source.rule.forecast
+    return forecast.options if source.is_forecast and forecast is not None else None

@@ -19,6 +19,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
 from adapter.commands.builtin_resources import builtin_resources
 from adapter.diagnosis.probe import Probe
+from adapter.forecasts.options import ForecastOptions
 from adapter.prometheus import Destination, PrometheusConfigError, PrometheusOptions, PrometheusServers
 from adapter.promql import PromqlError, matchers, parse, selectors, walk
 from adapter.rules import RulesFile
@@ -47,6 +48,7 @@ from replay.prometheus.workload import (
     startup_query,
 )
 
+_MINUTE_MS: Final = 60_000
 _CLOCK_SKEW_SECONDS: Final = 30.0
 RECENT_SECONDS: Final = 3600.0
 _STARTUP_SECONDS: Final = 24 * 3600
@@ -68,6 +70,8 @@ class PrometheusSettings:
         step_ms: the time between two reconciliations.
         offset_ms: their phase.
         pods: a regular expression of the names of the target's pods; None: by the kind and name of the target.
+        forecasts: {`metric_key`: options} of metrics whose history is read, too. So is that of metrics whose rules have
+            a forecast; None: no history is.
         requests: {resource or CONTAINER/RESOURCE: milli-values} where known; else Prometheus has them.
         cache: the folder of cached chunks.
         connect: returns a connection to the cluster, which knows kinds that are not Kubernetes' own; None: no cluster.
@@ -84,6 +88,7 @@ class PrometheusSettings:
     step_ms: int = 15_000
     offset_ms: int = 0
     pods: str | None = None
+    forecasts: Mapping[str, ForecastOptions] | None = None
     requests: Mapping[str, int] = field(default_factory=dict)
     cache: Path = field(default_factory=default_folder)
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None = None
@@ -215,7 +220,13 @@ class Source:
         """Read the values of queries, and the real replicas."""
         settings, times = self.settings, self.settings.times
         reality = [query for ready in (False, True) if (query := replicas_query(self.hpa, ready=ready)).query]
+        wanted: dict[str, ForecastOptions] = {}
+        if settings.forecasts is not None:
+            wanted = {key: query.forecast for key, query in queries.items() if query.forecast is not None}
+            wanted.update(settings.forecasts)
+        histories = {key: _history(times, options) for key, options in wanted.items()}
         total = (len(queries) + len(reality)) * len(chunks(times))
+        total += sum(len(chunks(each)) for each in histories.values())
         with progress(total, shown_on_terminal=settings.show_progress) as advance:
             reader = RangeReader(
                 self.client,
@@ -226,10 +237,12 @@ class Source:
             )
             times_ms = array("q", times)
 
-            def series(query: RangeQuery) -> Series:
-                return Series(times_ms=times_ms, values=reader.read(query, times), hold_ms=settings.step_ms)
+            def series(query: RangeQuery, history: range = range(0)) -> Series:
+                before = reader.read(query, history) if history else array("d")
+                values = before + reader.read(query, times)
+                return Series(times_ms=array("q", history) + times_ms, values=values, hold_ms=settings.step_ms)
 
-            values = {key: series(query) for key, query in queries.items()}
+            values = {key: series(query, histories.get(key, range(0))) for key, query in queries.items()}
             replicas = [found if _has_values(found) else None for found in map(series, reality)]
         for key, query in queries.items():
             _check_values(query, values[key], settings, self.client(query.destination))
@@ -239,6 +252,7 @@ class Source:
             start_ms=times.start - settings.offset_ms,
             end_ms=settings.end_ms,
             series=values,
+            forecast_options=wanted,
             requests=self._requests(),
             replicas=replicas[0],
             ready_replicas=replicas[1] if len(replicas) > 1 else None,
@@ -320,6 +334,12 @@ class _NoObjects:
         """Return no names."""
         del info, namespace, selector
         return []
+
+
+def _history(times: range, options: ForecastOptions) -> range:
+    """Return the minutes before the first of some times that a forecast learns from."""
+    first = times.start // _MINUTE_MS * _MINUTE_MS
+    return range(first - round(options.history) * 1000 // _MINUTE_MS * _MINUTE_MS, times.start, _MINUTE_MS)
 
 
 def _cache_key(destination: Destination, default: PrometheusOptions) -> tuple[object, ...]:

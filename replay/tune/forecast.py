@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from replay.hpa_files import HPAFile
 from replay.load import Load
@@ -16,6 +16,8 @@ from replay.tune.goal import LEAST_GAIN
 from replay.tune.search import Search
 from replay.tune.statistics import LEAST_DAYS_OF_INTERVAL, saved, saved_interval
 from replay.tune.tuning import SURE_GAIN, Tuned, TuneOptions, Verdict, tune, with_load
+
+_LEAST_OVERLOAD: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,17 @@ class Compared:
 def compare_forecast(
     file: HPAFile, load: Load, settings: Settings, options: TuneOptions, *, on_progress: Callable[[Search], None]
 ) -> Compared:
-    """Tune without and with forecasts; see `tune`."""
+    """Tune without and with forecasts; see `tune`.
+
+    Where no overload is given, forecasts may have as much as the given spec on all days together: they move it to other
+    days, so that some day always has more than it had.
+    """
     without = dataclasses.replace(load, seen={}, forecasts=())
     plain = tune(file, without, settings, options, on_progress=on_progress)
+    goal = options.goal
+    if goal.max_overload is None:
+        allowed = max(total(plain.given.days).overload_ratio, _LEAST_OVERLOAD)
+        options = dataclasses.replace(options, goal=dataclasses.replace(goal, max_overload=allowed))
     return Compared(plain, tune(file, load, settings, options, on_progress=on_progress))
 
 

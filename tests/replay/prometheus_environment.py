@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +121,11 @@ def rate(pod: str) -> float:
 
 
 @contextlib.contextmanager
-def running_prometheus(folder: Path, *flags: str) -> Iterator[PrometheusServer]:
-    """Run Prometheus with the history, outside of an event loop."""
-    server = PrometheusServer(folder, samples=openmetrics(history()), flags=flags)
+def running_prometheus(
+    folder: Path, *flags: str, recorded: Sequence[Series] | None = None
+) -> Iterator[PrometheusServer]:
+    """Run Prometheus with the history, or with other recorded series, outside of an event loop."""
+    server = PrometheusServer(folder, samples=openmetrics(history() if recorded is None else recorded), flags=flags)
     with asyncio.Runner() as runner:
         runner.run(server.__aenter__())
         try:

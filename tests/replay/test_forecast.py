@@ -12,8 +12,10 @@ from click.testing import CliRunner, Result
 
 from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats
 from autoscaler.cli import main
+from playground.prometheus import Series
 from tests.adapter.forecasts.loads import START, STEP, daily_steps, random_walk
-from tests.replay.builders import cpu_metric, hpa_document, pods_metric
+from tests.replay.builders import cpu_metric, external_metric, hpa_document, pods_metric
+from tests.replay.prometheus_environment import running_prometheus
 from tests.replay.test_commands import written
 
 DAY = DAY_MINUTES
@@ -128,3 +130,30 @@ def test_flags_that_cannot_work_say_why(tmp_path: Path, values: Floats, flags: l
     result = run("replay", "--hpa", hpa, "--csv", csv_file(tmp_path / "load.csv", values[:60]), *FLAGS, *flags)
     assert result.exit_code in (1, 2)
     assert error in result.output
+
+
+@pytest.mark.e2e
+def test_rule_with_a_forecast_is_replayed_by_the_history_in_prometheus(tmp_path: Path, values: Floats) -> None:
+    """The further metric that the rule makes is the forecast of the rule's own query, and needs no flag."""
+    points = [(float(START + minute * MINUTE), value) for minute, value in enumerate(values.tolist())]
+    recorded = [Series("packets", {"namespace": "shop"}, points)]
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "externalRules:\n"
+        "- {name: packets, query: sum(packets), forecast: {horizon: 5m, history: 1w, as: packets_ahead}}\n"
+    )
+    hpas = [
+        written(tmp_path / f"{name}.yaml", hpa_document(external_metric(name, averageValue="7"), max_replicas=1000))
+        for name in ("packets_ahead", "packets")
+    ]
+    begin = 6 * DAY + STEP - 60
+    model = ("--pod-startup=5m", "--capacity=packets_ahead=10", "--capacity=packets=10", "--output=json")
+    flags = ("--from", at(begin), "--to", at(begin + 120), "--summary-only", "--config", str(rules))
+    with running_prometheus(tmp_path / "prometheus", recorded=recorded) as server:
+        address = ("--prometheus-url", server.url, "--cache-dir", str(tmp_path / "cache"))
+        result = run("replay", "--hpa", hpas[0], "--hpa", hpas[1], *address, *model, *flags)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    ahead, plain = (each["summary"] for each in found["replays"])
+    assert ahead["overloadSeconds"] == 0
+    assert plain["overloadSeconds"] == found["withoutForecast"]["summary"]["overloadSeconds"] > 200
