@@ -9,6 +9,7 @@ import pytest
 from adapter.forecasts.options import ForecastOptions
 from adapter.rules import RulesError, parse_rules
 from tests.adapter.metrics_env import CannedPrometheus, metrics_env, series
+from tests.imports import imported
 
 SELECTOR = '{__name__=~"hits_.*",pod!=""}'
 RULES = """
@@ -79,3 +80,8 @@ def test_schedule_has_no_forecast() -> None:
     rule = "{name: q, schedule: {timezone: UTC, default: 1}, forecast: {horizon: 5m}}"
     with pytest.raises(RulesError, match="unknown key `forecast`"):
         parse_rules(f"externalRules: [{rule}]", source="rules.yaml")
+
+
+def test_rules_without_forecasts_import_no_numpy() -> None:
+    serving = "import adapter.commands.serve, adapter.commands.pages, adapter.ui.pages, adapter.commands.diagnose"
+    assert imported(serving, "adapter.forecasts.registry", "numpy") == {"adapter.forecasts.registry"}
