@@ -44,8 +44,7 @@ class EagerSettings:
     timeout_seconds: float = 5.0
     """Limit of a look. One that fails or takes longer is repeated after a second, then two, up to a sync period."""
     looks_per_second: int = 1000
-    """Of all HPAs together, for which about a third of a core suffices; of more HPAs, those in namespaces with many
-    have longer intervals."""
+    """Of all HPAs together, for their CPU; with more HPAs, those in namespaces with many have longer intervals."""
     pods_per_look: int = 50
     """An HPA with more pods counts as several."""
 

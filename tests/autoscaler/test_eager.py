@@ -45,7 +45,8 @@ START = 1_767_323_045.0
 FLAGS = Config(tolerance=0.0, downscale_stabilization_ms=60_000)
 
 Load = Callable[[float], float | None]
-"""The total of the metric at a time; None: it fails."""
+"""The total of the metric at a time; None: it fails, HANGS: there is no response."""
+HANGS = -1.0
 
 
 def hpa(behavior: Any = None, name: str = "web", **annotations: str) -> HPA:
@@ -94,6 +95,8 @@ class Api:
         assert path == DEPTH
         self.metric_requests.append(now)
         value = self.load(now)
+        if value == HANGS:
+            await asyncio.Event().wait()
         if value is None:
             raise StatusError.from_body(503, b"{}")
         return {"items": [{"value": str(value), "timestamp": "2026-01-02T03:04:05Z"}]}
@@ -135,20 +138,27 @@ def simulate(
     seconds: float = 100.0,
     refuses_scales: bool = False,
     slowness: float = 1.0,
+    ready_at: float | None = None,
 ) -> Run:
     """Let the reconciler and, if `eager`, the looks run for some virtual seconds, with the controller's queue.
 
-    `slowness`: the time in which the process does what takes a second otherwise.
+    `slowness`: the time in which the process does what takes a second otherwise; `ready_at`: when a pod becomes ready.
     """
     loop = looptime.new_event_loop(start=1024)
     try:
-        return loop.run_until_complete(_simulate(given_hpa, load, eager, seconds, refuses_scales, slowness))
+        return loop.run_until_complete(_simulate(given_hpa, load, eager, seconds, refuses_scales, slowness, ready_at))
     finally:
         loop.close()
 
 
 async def _simulate(
-    given_hpa: HPA, load: Load, eager: bool, seconds: float, refuses_scales: bool, slowness: float
+    given_hpa: HPA,
+    load: Load,
+    eager: bool,
+    seconds: float,
+    refuses_scales: bool,
+    slowness: float,
+    ready_at: float | None,
 ) -> Run:
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -222,6 +232,8 @@ async def _simulate(
         tasks.create_task(run_workers(queue, sync, stop=stop))
         if eager:
             tasks.create_task(looks.run(stop))
+        if ready_at is not None:
+            loop.call_later(ready_at, looks.pod_became_ready, pod)
         await asyncio.sleep(seconds)
         stop.set()
     run.api.scale_writes = [(at - start, count) for at, count in run.api.scale_writes]
@@ -323,6 +335,19 @@ def test_a_scale_up_that_is_refused_is_repeated_up_to_a_sync_period_later() -> N
     assert 8 <= len(run.api.scale_reads) - len(run.syncs) <= 20  # each early one reads the scale once
 
 
+def test_looks_that_hang_end_and_wait() -> None:
+    run = simulate(hpa(), steps([(20, 0.5), (HANGS, 14.0), (20, 60)]), eager=True, seconds=16)
+    assert 2 <= len([at for at in run.api.metric_requests if 0.5 < at < 14.5]) <= 3  # 5 s each, 1 and 2 s apart
+    assert run.syncs == [0, 15.1]
+
+
+def test_a_pod_that_becomes_ready_is_looked_at_before_the_next_look() -> None:
+    with_pod, without = (simulate(hpa(), lambda _: 20.0, eager=True, seconds=12, ready_at=each) for each in (7.2, None))
+    more = {round(at, 1) for at in with_pod.api.metric_requests} - {round(at, 1) for at in without.api.metric_requests}
+    assert len(more) == 1
+    assert 7.2 < more.pop() < 7.9
+
+
 def test_looks_are_rare_while_the_process_is_late() -> None:
     """It has too little CPU, which syncs need first."""
     quick, slow = (simulate(hpa(), lambda _: 20.0, eager=True, seconds=100, slowness=each) for each in (1.0, 1.5))
@@ -332,7 +357,6 @@ def test_looks_are_rare_while_the_process_is_late() -> None:
 
 
 async def test_an_eager_hpa_is_scaled_up_without_a_sync(tmp_path: Path) -> None:
-    """And as soon as a pod becomes ready, not at the next look."""
     options = Options(
         eager=True,
         sync_period=NEVER,
