@@ -11,7 +11,7 @@ import pytest
 
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.sample_times import Selectors
-from adapter.planning.vector_cache import VectorCache
+from adapter.planning.vector_cache import Outcome, VectorCache
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
@@ -46,7 +46,8 @@ class ScrapedPrometheus:
 
     A sample can be queried `scrape_seconds` after its timestamp. `refuses`: the error for the query with the times of
     samples, of another server or a proxy before it. A result has `objects` samples. In the `gap` nothing was scraped. A
-    query takes `seconds`. One more target has had no sample since `down_since`.
+    query takes `seconds`, and `seconds_of_times` longer for the times of samples. One more target has had no sample
+    since `down_since`.
     """
 
     interval: float
@@ -56,6 +57,7 @@ class ScrapedPrometheus:
     objects: int = 1
     gap: tuple[float, float] = (0.0, 0.0)
     seconds: float = 0.005
+    seconds_of_times: float = 0.0
     down_since: float | None = None
     evaluated: list[float] = field(default_factory=list)
     refused: int = 0
@@ -76,8 +78,9 @@ class ScrapedPrometheus:
             newest = {math.ceil((EPOCH + one) * 4) for one in (*self.newest(now), *down)}
             samples += [Sample({"milliscale_newest": str(one)}, at, 1.0) for one in newest]
             samples.append(Sample({"milliscale_interval": f"{self.between(now):g}"}, at, float(len(self.phases))))
-        await asyncio.sleep(self.seconds)
-        return Vector(tuple(samples), seconds=self.seconds)
+        seconds = self.seconds + (self.seconds_of_times if timed else 0.0)
+        await asyncio.sleep(seconds)
+        return Vector(tuple(samples), seconds=seconds)
 
     def newest(self, now: float) -> list[float]:
         """The timestamp of the newest sample of each target that can be queried."""
@@ -211,6 +214,25 @@ async def test_query_that_takes_long_is_not_sent_more_often() -> None:
     prometheus = ScrapedPrometheus(2.0, phases=[1.3], seconds=0.06)
     await eager_client(prometheus)
     assert len(prometheus.evaluated) <= SECONDS / (0.9 * TTL) + 1
+
+
+@pytest.mark.looptime
+async def test_what_the_times_of_samples_take_is_no_reason_against_coalescing() -> None:
+    """The coalescer compares the seconds of results with those of queries for one request."""
+    prometheus = ScrapedPrometheus(30.0, phases=[1.3], seconds_of_times=0.02)
+    seconds: list[float] = []
+
+    def observe(outcome: Outcome) -> None:
+        assert isinstance(outcome, Vector)
+        seconds.append(outcome.seconds)
+
+    async with VectorCache(prometheus, ttl=TTL) as cache:
+        cache.prefetch_query(RATE, DEFAULT_DESTINATION, index=None, observe=observe)
+        for _ in range(SECONDS):
+            await asyncio.sleep(1.0)
+            assert cache.cached((RATE, DEFAULT_DESTINATION)) is not None
+    assert len(seconds) < SECONDS / TTL
+    assert set(seconds) == {0.005}
 
 
 @pytest.mark.looptime
