@@ -137,7 +137,7 @@ class ForecastReader:
         now = self.clock()
         end = int(now // 60) * 60
         try:
-            reader = HistoryReader(self.prometheus, query, of_pods, namespace_of(query))
+            reader = HistoryReader(self.prometheus, query, of_pods, query.namespace)
             live.extend(await reader.read(live.history_start(now), end), now)
         except HistoryError as error:
             return msgspec.structs.replace(report, reason=f"its history cannot be read: {error}")

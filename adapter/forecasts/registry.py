@@ -103,6 +103,7 @@ class Forecast:
         definition: the rule. With another one, the forecast begins again.
         options: the rule's.
         history: reads the past.
+        owner: the namespace whose share it is in: that of the first request, also where all get the same values.
         size: the bytes that it counts as.
         state: whether it is served.
         reason: why not, as a clause; "" if it is.
@@ -124,6 +125,7 @@ class Forecast:
     definition: Hashable
     options: ForecastOptions
     history: History
+    owner: str
     size: int
     state: State = State.LOADING
     reason: str = ""
@@ -211,7 +213,14 @@ class Forecasts(Collector):
         return why if self._clock() - at < _LOGGED_SECONDS else ""
 
     def serve(
-        self, key: ForecastKey, value: float, *, definition: Hashable, options: ForecastOptions, history: History
+        self,
+        key: ForecastKey,
+        value: float,
+        *,
+        definition: Hashable,
+        options: ForecastOptions,
+        history: History,
+        owner: str,
     ) -> float:
         """Return the value to serve now: the expected one if it is higher than the plain one. It does not raise.
 
@@ -221,17 +230,19 @@ class Forecasts(Collector):
             definition: the rule.
             options: the rule's.
             history: reads the metric's past.
+            owner: the namespace of the request; "" for an object in none.
         """
         now = self._clock()
         forecast = self._forecasts.get(key)
-        if forecast is not None and forecast.definition is not definition:
-            if forecast.definition == definition:
-                forecast.definition = definition  # of the reloaded file
-            else:
+        if forecast is not None and forecast.definition is not definition and forecast.definition == definition:
+            forecast.definition = definition  # of the reloaded file
+        if forecast is not None:
+            was_ahead = now < forecast.requested - self._settings.idle_seconds  # the clock, and so its minutes
+            if was_ahead or forecast.definition is not definition:
                 self._end(forecast)
                 forecast = None
         if forecast is None:
-            forecast = self._begin(key, definition, options, history)
+            forecast = self._begin(key, definition, options, history, owner)
             if forecast is None:
                 return value
         forecast.requested, forecast.value, forecast.history = now, value, history
@@ -263,7 +274,7 @@ class Forecasts(Collector):
             self._set(forecast, *problem)
             return value
         self._set(forecast, State.SERVED, "")
-        return max(value, found.value)
+        return max(value, value * found.growth)  # the model's values are rounded to 32 bits
 
     async def run(self) -> None:
         """Read histories and fit models, until cancelled."""
@@ -276,23 +287,23 @@ class Forecasts(Collector):
                 await asyncio.sleep(_TICK_SECONDS)
 
     def _begin(
-        self, key: ForecastKey, definition: Hashable, options: ForecastOptions, history: History
+        self, key: ForecastKey, definition: Hashable, options: ForecastOptions, history: History, owner: str
     ) -> Forecast | None:
         """Begin a forecast; None: it is over a limit."""
         settings = self._settings
         size = settings.bytes_of(options.history)
         why = ""
-        if key.namespace and self._of_namespaces[key.namespace] >= settings.of_namespace:
-            why = f"namespace {key.namespace} has {settings.of_namespace} forecasts, as many as it can have"
-        elif not self._has_room(key.namespace, size):
+        if owner and self._of_namespaces[owner] >= settings.of_namespace:
+            why = f"namespace {owner} has {settings.of_namespace} forecasts, as many as it can have"
+        elif not self._has_room(owner, size):
             why = f"there are {len(self._forecasts)} forecasts, and no room for more"
         if why:
             if not self.refusal(key.rule):
                 _log.warning("%s: no forecast of %s: %s", key.rule, key, why)
             self._refused[key.rule] = (self._clock(), why)
             return None
-        forecast = self._forecasts[key] = Forecast(key, definition, options, history, size)
-        self._of_namespaces[key.namespace] += 1
+        forecast = self._forecasts[key] = Forecast(key, definition, options, history, owner, size)
+        self._of_namespaces[owner] += 1
         self._size += size
         self._has_some.set()
         return forecast
@@ -304,12 +315,12 @@ class Forecasts(Collector):
             largest = max(filter(None, counts), key=counts.__getitem__, default="")
             if counts[largest] <= (counts[namespace] + 1 if namespace else 0) or not largest:
                 return False
-            self._end([one for one in self._forecasts.values() if one.key.namespace == largest][-1])
+            self._end([one for one in self._forecasts.values() if one.owner == largest][-1])
         return True
 
     def _end(self, forecast: Forecast) -> None:
         del self._forecasts[forecast.key]
-        self._of_namespaces[forecast.key.namespace] -= 1
+        self._of_namespaces[forecast.owner] -= 1
         self._size -= forecast.size
         self._count(forecast)
 
@@ -321,7 +332,7 @@ class Forecasts(Collector):
                 self._end(forecast)
             elif now >= forecast.due and not forecast.is_waiting:
                 forecast.is_waiting = True
-                self._queue.add(forecast.key.namespace, forecast.key, urgent=forecast.live is None)
+                self._queue.add(forecast.owner, forecast.key, urgent=forecast.live is None)
         for rule in [rule for rule in self._refused if not self.refusal(rule)]:
             del self._refused[rule]
 
@@ -359,7 +370,7 @@ class Forecasts(Collector):
             module = await asyncio.to_thread(live_module)
             live = module.LiveForecast(forecast.options, self._clock())
         now = self._clock()
-        start = forecast.read_until + _MINUTE if forecast.read_until else live.history_start(now)
+        start = max(forecast.read_until + _MINUTE, live.history_start(now))
         end = int(now // _MINUTE) * _MINUTE
         points = await forecast.history.read(start, end)
         live = forecast.live or live
@@ -376,9 +387,8 @@ class Forecasts(Collector):
         history, holds = live.history(now), True
         model = await run(self._worker, live.fitted, history)
         if not isinstance(model, str) and forecast.options.gate:
-            before = live.judgement.holds(forecast.options) if live.judgement is not None else None
             live.judgement = await run(self._worker, live.judged, history)
-            holds = live.judgement.holds(forecast.options, before=before)
+            holds = live.judgement.holds(forecast.options, before=forecast.verdict is None)
         forecast.fit_due = now + _DAY_SECONDS * (1 - _JITTER * self._random())
         if isinstance(model, str):
             live.model = None

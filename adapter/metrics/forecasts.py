@@ -44,13 +44,13 @@ class ForecastValues:
             return values
         source, rule = query.source, query.source.rule
         assert rule.forecast is not None, "the source is a forecast"
-        namespace = namespace_of(query)
         served = self.forecasts.serve(
-            ForecastKey(rule.key, source.metric, namespace, of),
+            ForecastKey(rule.key, source.metric, namespace_of(query), of),
             total / 1000,
             definition=rule,
             options=rule.forecast.options,
-            history=HistoryReader(self.prometheus, query, of_pods, namespace),
+            history=HistoryReader(self.prometheus, query, of_pods, query.namespace),
+            owner=query.namespace,
         )
         # Nothing grows from 0, but the model needs to know that the load is 0.
         if not total or served * 1000 <= total:

@@ -80,7 +80,7 @@ VALID: Final[dict[str, Spec]] = {
             "horizon": "10m",
             "history": "3w",
             "timezone": "Europe/Berlin",
-            "ceiling": "1.2",
+            "ceiling": 1.2,
             "as": "expected",
         },
     },
@@ -101,6 +101,7 @@ NAMESPACED_ONLY: Final[dict[str, tuple[Spec, str]]] = {
 _ONE_FORM: Final = "give exactly one of query, seriesQuery with metricsQuery, and schedule"
 _DURATION: Final = "must be a duration of more than 0, such as 90s, 5m or 1h30m"
 _UP_TO_A_DAY: Final = "to 24h, such as 90s, 5m or 1h30m"
+_UP_TO_TWO_HOURS: Final = "must be a duration from 1m to 2h"
 _LONG_ONLY: Final = "seriesFilters, name, resources, maxAge and merge are only for seriesQuery"
 
 INVALID: Final[dict[str, tuple[Spec, str]]] = {
@@ -163,7 +164,12 @@ INVALID: Final[dict[str, tuple[Spec, str]]] = {
     "activation of a wrong duration": ({**SHORT, "activation": {"threshold": 1, "for": "soon"}}, _UP_TO_A_DAY),
     "forecast of a schedule": ({**SCHEDULE, "forecast": {"horizon": "5m"}}, "forecast is not for schedule"),
     "forecast without a horizon": ({**SHORT, "forecast": {"gate": "3%"}}, "forecast.horizon: Required value"),
-    "forecast of a wrong horizon": ({**SHORT, "forecast": {"horizon": "soon"}}, "horizon in body should match"),
+    "forecast of a wrong horizon": ({**SHORT, "forecast": {"horizon": "soon"}}, _UP_TO_TWO_HOURS),
+    "forecast of a long horizon": ({**SHORT, "forecast": {"horizon": "3h"}}, _UP_TO_TWO_HOURS),
+    "forecast without a ceiling": (
+        {**SHORT, "forecast": {"horizon": "5m", "ceiling": 0.9}},
+        "greater than or equal to 1",
+    ),
     "another policy": ({**SHORT, "nan": "one"}, 'supported values: "zero", "missing", "error"'),
     "merge in the short form": ({**SHORT, "merge": "never"}, _LONG_ONLY),
 }

@@ -30,6 +30,7 @@ class Past:
 
     begin: float = 0.0
     factor: float = 1.0
+    constant: float | None = None
     error: str = ""
     reads: list[tuple[int, int]] = field(default_factory=list)
 
@@ -37,7 +38,8 @@ class Past:
         self.reads.append((start, end))
         if self.error:
             raise HistoryError(self.error)
-        return [(time, self.factor * load(time)) for time in range(start, end + 1, 60) if time >= self.begin]
+        times = [time for time in range(start, end + 1, 60) if time >= self.begin]
+        return [(time, self.factor * load(time) if self.constant is None else self.constant) for time in times]
 
 
 @dataclass
@@ -55,7 +57,9 @@ class Served:
     def value(self, value: float | None = None, key: ForecastKey = KEY) -> float:
         """Request the metric."""
         plain = load(self.now) if value is None else value
-        served = self.forecasts.serve(key, plain, definition="rule", options=self.options, history=self.past)
+        served = self.forecasts.serve(
+            key, plain, definition="rule", options=self.options, history=self.past, owner=key.namespace
+        )
         assert served >= plain
         return served
 

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from adapter.forecasts.gate import Judgement
+from adapter.forecasts.options import ForecastOptions
 from adapter.forecasts.registry import ForecastKey, State
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forecasts import ForecastValues
 from adapter.planning.rule_queries import RuleQueries
 from adapter.rules import parse_rules
 from adapter.settings import ForecastSettings
+from kube.values.selectors import LabelSelector
 from tests.adapter.forecasts.daily_load import DAY, EIGHT, KEY, OPTIONS, Past, Served, load
 from tests.adapter.metrics_env import CannedPrometheus, external_request, metrics_env, vector
 
@@ -151,6 +154,63 @@ async def test_forecasts_of_a_namespace_and_all_together_are_limited_and_others_
     assert [one.key for one in served.forecasts] == [keys[0]]
 
 
+async def test_selectors_of_a_metric_of_all_namespaces_are_in_the_share_of_the_one_that_requests_them(
+    tmp_path: Path,
+) -> None:
+    rules = parse_rules("externalRules: [{name: q, query: sum(q), forecast: {horizon: 5m}}]", source="x")
+    prometheus = CannedPrometheus(result=vector(({}, 5.0)))
+    served = Served(settings=ForecastSettings(total=6, of_namespace=4))
+    async with metrics_env(tmp_path, rules, prometheus) as env:
+        await env.catalog.relist()
+        values = ForecastValues(served.forecasts, served.past)  # type: ignore[arg-type]  # nothing is read
+        external = ExternalMetrics(env.catalog, RuleQueries(prometheus, telemetry=env.telemetry), forecasts=values)
+        served.value(7.0, ForecastKey("rule", "orders", "shop", "1"))
+        served.value(7.0, ForecastKey("rule", "orders", "shop", "2"))
+        for number in range(8):
+            selector = LabelSelector.parse(f"!none-{number}")
+            await external.values(external_request(metric="q", namespace="many", selector=selector))
+    assert [one.owner for one in served.forecasts] == ["shop", "shop", "many", "many", "many", "many"]
+    assert served.forecasts.refusal("externalRules[0]") == "namespace many has 4 forecasts, as many as it can have"
+
+
+async def test_gate_lets_a_forecast_stay_while_it_saves_half_of_what_is_required_to_begin() -> None:
+    served = Served(options=ForecastOptions(horizon=300, gate=0.03))
+    await served.ready()
+    [one] = served.forecasts
+    assert one.live is not None
+    states = []
+    for saved in (0.01, 0.02, 0.04, 0.02, 0.02, 0.01, 0.02):
+        served.now += DAY
+        one.live.judged = lambda history, saved=saved: Judgement(  # type: ignore[method-assign, misc]
+            time=history.end, days=7, saved=saved
+        )
+        await served.forecasts.refresh(KEY)
+        states.append("gate" if one.verdict else "served")
+    assert states == ["gate", "gate", "served", "served", "served", "gate", "gate"]
+
+
+async def test_load_that_is_not_expected_to_grow_is_served_as_it_is() -> None:
+    plain = 20_000_001.1  # more digits than a history has
+    served = Served(Past(constant=plain))
+    await served.ready()
+    assert served.value(plain) == plain
+    assert served.state() == (State.SERVED, "")
+
+
+async def test_forecast_begins_again_after_a_clock_that_was_a_year_ahead() -> None:
+    served = Served()
+    await served.ready()
+    served.now += 365 * DAY
+    served.value()
+    await served.forecasts.refresh(KEY)
+    assert served.past.reads[-1][0] == served.now - (served.now % 60) - 14 * DAY  # and not a year
+    served.now -= 365 * DAY
+    served.value()
+    await served.forecasts.refresh(KEY)
+    assert served.value() > 250
+    assert served.state() == (State.SERVED, "")
+
+
 async def test_failure_of_a_model_is_no_error_of_the_metric() -> None:
     served = Served()
     await served.ready()
@@ -164,7 +224,7 @@ async def test_failure_of_a_model_is_no_error_of_the_metric() -> None:
 async def test_changed_rule_begins_again_and_a_removed_one_ends() -> None:
     served = Served()
     await served.ready()
-    served.forecasts.serve(KEY, 5.0, definition="other", options=OPTIONS, history=served.past)
+    served.forecasts.serve(KEY, 5.0, definition="other", options=OPTIONS, history=served.past, owner="shop")
     assert served.state()[0] is State.LOADING
     served.forecasts.forget([KEY.rule])
     assert not served.forecasts.of_rule(KEY.rule)
