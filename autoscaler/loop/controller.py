@@ -332,7 +332,7 @@ class Controller:
             tick=min(_TICK_SECONDS, options.sync_period / _TICKS_PER_PERIOD),
             namespace=lambda key: key.namespace,
             limit=lambda: options.workers_for(self._own_hpas),
-            on_lag=self._was_late,
+            on_lag=self._telemetry.schedule_lag.observe,
         )
         keys = sorted(hpa.key for hpa in self._hpas.list())
         interval = min(self._settings.reconciliation.start_interval_seconds, options.sync_period / max(1, len(keys)))
@@ -354,10 +354,6 @@ class Controller:
             settings=self._settings.eager,
             now=self._reconciler.now,
         )
-
-    def _was_late(self, seconds: float) -> None:
-        self._telemetry.schedule_lag.observe(seconds)
-        self._looks.was_late(seconds)
 
     async def _finish(self, queue: WorkQueue[HPAKey], working: asyncio.Task[None]) -> None:
         """Wait for reconciliations in flight, send their events and save the histories, all for a bounded time."""

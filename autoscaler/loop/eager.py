@@ -133,7 +133,7 @@ class EagerLooks:
             namespace=lambda key: key.namespace,
             limit=lambda: len(self._watched),
             clock=clock,
-            on_lag=self.was_late,
+            on_lag=self._was_late,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -168,8 +168,8 @@ class EagerLooks:
             watched.reconciling, watched.failing = False, not scaled
             self._queue.move(key, self._delay(key, watched))
 
-    def was_late(self, seconds: float) -> None:
-        """Note by how much a reconciliation or a look started later than it was due."""
+    def _was_late(self, seconds: float) -> None:
+        """Note by how much a look started later than it was due. Reconciliations also wait for workers, so they tell less."""
         self._lateness += _LATENESS_WEIGHT * (min(seconds, _MOST_LATE_SECONDS) - self._lateness)
 
     def pod_became_ready(self, pod: Pod) -> None:
