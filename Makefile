@@ -26,7 +26,7 @@ SNAPSHOT ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-setup demo-programs test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas mutants audit chaos bench bench-adapter bench-autoscaler bench-forecasts bench-forecast-savings bench-listing bench-metric-rules bench-overload bench-page bench-reaction bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
+.PHONY: help setup demo demo-setup demo-programs test lint format unit conformance golden fuzz fuzz-setup fuzz-hpas mutants audit chaos bench bench-adapter bench-autoscaler bench-forecast-costs bench-forecast-savings bench-listing bench-metric-rules bench-overload bench-page bench-reaction bench-replay bench-tune image node release krew lock pictures dashboards chart-files render-chart reference docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -91,8 +91,8 @@ node: setup ## test the image, the chart and the manifests on a real node, ten m
 bench-autoscaler: setup ## measure how many HPAs the autoscaler handles; BENCH_ARGS="--hpas 1000" narrows it
 	@$(PY) -m bench.autoscaler $(BENCH_ARGS)
 
-bench-forecasts: setup ## measure 200 forecasts: CPU, memory, event loop, some minutes; BENCH_ARGS="--forecasts 20" narrows it
-	@$(PY) -m bench.forecasts $(BENCH_ARGS)
+bench-forecast-costs: setup ## measure 200 forecasts: CPU, memory, event loop, some minutes; BENCH_ARGS="--forecasts 20" narrows it
+	@$(PY) -m bench.forecast_costs $(BENCH_ARGS)
 
 bench-listing: setup ## measure time and memory for listing 20,000 pods; BENCH_ARGS="--pods 1000" narrows it
 	@$(PY) -m bench.hpa_listing $(BENCH_ARGS)
@@ -118,7 +118,7 @@ bench-forecast-savings: setup ## replay five recorded loads with and without for
 bench-tune: setup ## tune two recorded loads on one core, a minute each
 	@$(PY) -m bench.tune $(BENCH_ARGS)
 
-bench: bench-adapter bench-autoscaler bench-forecasts bench-replay ## measure both processes, forecasts, and replays
+bench: bench-adapter bench-autoscaler bench-forecast-costs bench-replay ## measure both processes, forecasts, and replays
 
 bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometheus-adapter compares; BENCH_ARGS narrows it
 	@$(PY) -m bench.adapter $(BENCH_ARGS)

@@ -1,4 +1,4 @@
-"""Measure what forecasts cost the adapter: `make bench-forecasts`.
+"""Measure what forecasts cost the adapter: `make bench-forecast-costs`.
 
 An adapter serves external metrics, each of which is requested every 15 s, with and without `forecast`. Measured are the
 time until every forecast has been fitted and judged, and from then on CPU, memory and how late the event loop was.
@@ -141,7 +141,7 @@ async def _measured(folder: Path, count: int, seconds: float) -> list[Row]:
 @click.command(help=__doc__)
 @click.option("--forecasts", type=click.IntRange(1, 200), default=200, show_default=True)
 @click.option("--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="Of the measurement.")
-@click.option("--output", type=click.Path(path_type=Path), default=Path("bench-forecasts.jsonl"), show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), default=Path("bench-forecast-costs.jsonl"), show_default=True)
 def main(*, forecasts: int, seconds: float, output: Path) -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
