@@ -169,7 +169,7 @@ class EagerLooks:
             self._queue.move(key, self._delay(key, watched))
 
     def _was_late(self, seconds: float) -> None:
-        """Note by how much a look started later than it was due. (Reconciliations also wait for workers.)"""
+        """Note by how much a look started later than it was due. Reconciliations also wait for workers."""
         self._lateness += _LATENESS_WEIGHT * (min(seconds, _MOST_LATE_SECONDS) - self._lateness)
 
     def pod_became_ready(self, pod: Pod) -> None:
