@@ -141,7 +141,9 @@ async def _measured(folder: Path, count: int, seconds: float) -> list[Row]:
 @click.command(help=__doc__)
 @click.option("--forecasts", type=click.IntRange(1, 200), default=200, show_default=True)
 @click.option("--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="Of the measurement.")
-@click.option("--output", type=click.Path(path_type=Path), default=Path("bench-forecast-costs.jsonl"), show_default=True)
+@click.option(
+    "--output", type=click.Path(path_type=Path), default=Path("bench-forecast-costs.jsonl"), show_default=True
+)
 def main(*, forecasts: int, seconds: float, output: Path) -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
