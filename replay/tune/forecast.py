@@ -98,9 +98,10 @@ def compare_forecast(
     """Tune without and with forecasts; see `tune`.
 
     Where no overload is given, forecasts may have as much as the given spec on all days together: they move it to other
-    days, so that some day always has more than it had.
+    days, so that some day always has more than it had. Either may flap once a day more than `--max-flaps` allows.
     """
     without = dataclasses.replace(load, seen={}, forecasts=())
+    options = dataclasses.replace(options, goal=dataclasses.replace(options.goal, spare_flaps=1))
     plain = tune(file, without, settings, options, on_progress=on_progress)
     goal = options.goal
     if goal.max_overload is None:

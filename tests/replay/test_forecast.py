@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats
@@ -157,3 +158,30 @@ def test_rule_with_a_forecast_is_replayed_by_the_history_in_prometheus(tmp_path:
     ahead, plain = (each["summary"] for each in found["replays"])
     assert ahead["overloadSeconds"] == 0
     assert plain["overloadSeconds"] == found["withoutForecast"]["summary"]["overloadSeconds"] > 200
+
+
+def tuned(load: Path, hpa: Path, *flags: str) -> Result:
+    coarse = ("--pod-startup=15m", "--capacity=10", "--step=10m", "--fields=target", "--jobs=1", "--forecast=15m")
+    return run("tune", "--hpa", hpa, "--csv", load, *coarse, *flags)
+
+
+def test_tune_says_what_a_forecast_saves_on_days_that_neither_hpa_has_seen(tmp_path: Path, hpa: Path) -> None:
+    load = csv_file(tmp_path / "load.csv", daily_steps(9).values.astype(np.float64))
+    result = tuned(load, hpa)
+    assert result.exit_code == 0, result.output
+    first, effect, sure, *_ = result.stdout.splitlines()
+    assert first == f"# A forecast of {METRIC} saves here: write `forecast: {{horizon: 15m}}` in its rule."
+    assert effect.startswith("# The best HPA with it against the best one without, on 4 days that neither has seen: ")
+    assert sure.endswith("fewer on 4 of 4 days.")
+    target = yaml.safe_load(result.stdout)["spec"]["metrics"][0]["pods"]["target"]["averageValue"]
+    assert float(str(target).removesuffix("m")) / (1000 if str(target).endswith("m") else 1) > 8
+
+
+def test_no_forecast_is_a_normal_verdict_of_tune(tmp_path: Path, hpa: Path) -> None:
+    load = csv_file(tmp_path / "load.csv", random_walk(9).values.astype(np.float64))
+    result = tuned(load, hpa, "--output=json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["forecast"]
+    assert found["verdict"] == "does-not-save"
+    assert found["savedPodHours"]["share"] < 0.03
+    assert len(found["without"]["parts"]) == len(found["with"]["parts"]) == 4
