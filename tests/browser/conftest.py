@@ -28,17 +28,10 @@ async def browser() -> AsyncIterator[Browser]:
         yield browser
 
 
-@pytest_asyncio.fixture(scope="package", loop_scope="session")
-async def shared_tab(browser: Browser) -> AsyncIterator[Tab]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def tab(browser: Browser) -> AsyncIterator[Tab]:
     async with open_tab(browser) as tab:
         yield tab
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def tab(shared_tab: Tab) -> AsyncIterator[Tab]:
-    """An empty page, the same one for all tests: another one would compile the scripts of charts again."""
-    yield shared_tab
-    await shared_tab.clear()
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")

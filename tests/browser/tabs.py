@@ -39,7 +39,7 @@ async def start_browser(chromium: Chromium) -> AsyncIterator[Browser]:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A page in a browser.
+    """A page in a browser context of its own.
 
     Attributes:
         page: playwright's page.
@@ -50,16 +50,6 @@ class Tab:
     page: Page
     requests: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-
-    async def clear(self) -> None:
-        """Leave the page that is open, and all that was changed in the tab."""
-        await self.page.goto("about:blank")
-        await self.page.context.clear_cookies()
-        await self.page.set_viewport_size(DESKTOP)
-        await self.page.emulate_media(color_scheme="light")
-        await self.page.mouse.move(0, 0)
-        self.requests.clear()
-        self.problems.clear()
 
     async def texts(self, selector: str) -> list[str]:
         """Return the text of all elements of a CSS selector."""
