@@ -13,6 +13,7 @@ from kube.values.durations import parse_prometheus_duration
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _DAY: Final = 24 * _HOUR
+_GATED_HISTORY: Final = 5 * _DAY
 _NUMBER: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 _OFF: Final = ("off", "false", "no", "0", "0%")
 
@@ -59,7 +60,10 @@ def read_options(entries: Mapping[str, object]) -> ForecastOptions:
             raise ValueError(f"{key}: {error}") from error
     if "horizon" not in values:
         raise ValueError("horizon: this key is required: how long a new pod needs to become ready, such as 5m")
-    return ForecastOptions(**values)  # type: ignore[arg-type]
+    options = ForecastOptions(**values)  # type: ignore[arg-type]
+    if options.gate and options.history < _GATED_HISTORY:
+        raise ValueError("history: the gate needs 3 days for a model and 2 to replay: at least 5d, or `gate: off`")
+    return options
 
 
 def _duration(low: float, high: float, meaning: str) -> Callable[[str], float]:

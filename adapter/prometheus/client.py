@@ -60,6 +60,7 @@ _Receive = Callable[[aiohttp.ClientResponse], Awaitable[_T]]
 _PIECE = 64 * 1024  # takes up to a millisecond and a half to decode
 # Responses up to this length are decoded in one piece. At most this much of an error's body is read.
 _SHORT = 64 * 1024
+_RANGE_MEMORY = 14  # times the length of its response, while that is decoded
 # Compressing a short response takes Prometheus longer than to evaluate the query. The client accepts compression for
 # queries whose last response was long, and stores this many of them.
 _LONG_QUERIES = 4_096
@@ -325,7 +326,11 @@ class PrometheusClient:
         if len(body) > MAX_BYTES:
             raise PrometheusBadResponse(f"Prometheus' response is longer than {MAX_BYTES} bytes")
         decoded = functools.partial(decode_range, response.status, body, max_samples=max_samples)
-        return decoded() if len(body) <= _SHORT else await asyncio.to_thread(decoded)
+        if len(body) <= _SHORT:
+            return decoded()
+        with self._budget.share() as share:
+            await share.take(_RANGE_MEMORY * len(body))
+            return await asyncio.to_thread(decoded)
 
     async def _receive_series(self, max_series: int | None, response: aiohttp.ClientResponse) -> tuple[Series, ...]:
         reader = SeriesReader(max_series=max_series, max_names=self._settings.names)

@@ -13,7 +13,8 @@ from adapter.catalog.inventory import ExternalSource
 from adapter.forecasts.registry import HistoryError
 from adapter.planning.history import HistoryReader, pods_pattern
 from adapter.planning.metric_queries import ExternalQuery
-from adapter.prometheus import PrometheusError, PrometheusOptions, PrometheusServers
+from adapter.prometheus import PrometheusClient, PrometheusError, PrometheusOptions, PrometheusServers
+from adapter.prometheus.budget import MemoryBudget
 from adapter.rules import parse_rules
 from adapter.settings import PrometheusSettings
 from kube.values.selectors import LabelSelector
@@ -125,6 +126,18 @@ async def test_responses_that_are_no_history_are_errors(server: ScriptedPromethe
     async with PrometheusServers(PrometheusOptions(url=server.url)) as prometheus:
         with pytest.raises(PrometheusError, match=why):
             await prometheus.range("x", start=0, end=60, step=60)
+
+
+async def test_memory_of_long_responses_is_in_the_budget_of_all(server: ScriptedPrometheus) -> None:
+    server.reply = responds(matrix({"metric": {}, "values": [[at, "1"] for at in range(10_000)]}))
+    for limit, fails in ((4, False), (1, True)):
+        async with PrometheusClient(PrometheusOptions(url=server.url), budget=MemoryBudget(limit * 2**20)) as client:
+            if fails:
+                with pytest.raises(PrometheusError, match="takes more than 1 MiB of memory"):
+                    await client.range("x", start=0, end=9_999, step=1)
+            else:
+                [series] = await client.range("x", start=0, end=9_999, step=1)
+                assert len(series.points) == 10_000
 
 
 async def test_reason_does_not_say_why_credentials_are_refused(server: ScriptedPrometheus) -> None:

@@ -64,6 +64,10 @@ def test_options_have_defaults_and_limits() -> None:
         ("{horizon: 5m, history: 1d}", "forecast: history: must be between 3d and 4w, got 1d"),
         ("{horizon: 5m, timezone: Mars/Base}", "forecast: timezone: there is no time zone 'Mars/Base'"),
         ("{horizon: 5m, gate: 3}", "forecast: gate: must be a percentage up to 50%, such as 3%, or off; got 3"),
+        (
+            "{horizon: 5m, history: 4d}",
+            "forecast: history: the gate needs 3 days for a model and 2 to replay: at least 5d",
+        ),
         ("{horizon: 5m, speed: 1}", "forecast: unknown key `speed`; there are horizon, history,"),
         ("{horizon: 5m, as: [x]}", "forecast: as: expected text"),
         ("{horizon: 5m, as: a/b}", "forecast.as: 'a/b' cannot stand in the path of a request"),
