@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -146,37 +146,6 @@ class ForecastModel:
         found = sorted(sums.items(), key=lambda item: -abs(item[1]))
         return tuple((name, round(math.exp(part), 3)) for name, part in found)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the model as JSON has it, without the options, which are the rule's."""
-        numbers = {name: [float(f"{each:.7g}") for each in getattr(self, name)] for name in _ARRAYS}
-        return {"fitted": self.fitted, "floor": self.floor, "intercept": self.intercept, **numbers}
-
-
-_ARRAYS: Final = ("means", "deviations", "weights")
-
-
-def from_json(document: Any, options: ForecastOptions) -> ForecastModel:
-    """Return the model of `to_json`, for the options that it was fitted with.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        means, deviations, weights = (np.array(document[name], dtype=np.float64) for name in _ARRAYS)
-        if any(each.shape != (len(_NAMES),) or not np.isfinite(each).all() for each in (means, deviations, weights)):
-            raise ValueError("it has other inputs")
-        return ForecastModel(
-            options=options,
-            fitted=int(document["fitted"]),
-            floor=float(document["floor"]),
-            intercept=float(document["intercept"]),
-            means=means,
-            deviations=deviations,
-            weights=weights,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"this is no model: {error}") from error
-
 
 def fit(history: MinuteSeries, options: ForecastOptions) -> ForecastModel | NoForecast:
     """Return a model of a history, at most `options.history` of it, or why there is none."""
@@ -238,7 +207,7 @@ class _Inputs:
         self.ahead = math.ceil((options.horizon + _SYNC_SECONDS) / MINUTE)
         """Minutes after this one that the forecast covers."""
         self._options = options
-        self.load: Floats = series.values.astype(np.float64)
+        self.load: Floats = np.where(np.isfinite(series.values), series.values, np.nan).astype(np.float64)
         self._log = np.log(np.maximum(_bridged(self.load), floor))
         self._local = local_minutes(series.start, self.count, options.zone)
         self._rises = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -44,16 +43,6 @@ class MinuteSeries:
         first = min(max(-int(-(start - self.start) // MINUTE), 0), len(self.values))
         last = max(-int(-(end - self.start) // MINUTE), first)
         return MinuteSeries(self.start + first * MINUTE, self.values[first:last])
-
-
-def from_samples(times: Sequence[float], values: Sequence[float], *, start: float, end: float) -> MinuteSeries:
-    """Return the minutes from `start` to before `end`, each with the last sample before it ends; without one, NaN."""
-    first = int(start // MINUTE) * MINUTE
-    minutes = np.full(max(-int(-(end - first) // MINUTE), 0), np.nan)
-    found = ((np.asarray(times, dtype=np.float64) - first) // MINUTE).astype(np.int64)
-    inside = (found >= 0) & (found < len(minutes))
-    minutes[found[inside]] = np.asarray(values, dtype=np.float64)[inside]  # of several in a minute, the last counts
-    return MinuteSeries(first, minutes)
 
 
 def local_minutes(start: int, count: int, zone: ZoneInfo) -> Indices:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapter.forecasts.model import Expectation, ForecastModel, NoForecast, fit, from_json
+from adapter.forecasts.model import Expectation, ForecastModel, NoForecast, fit
 from adapter.forecasts.options import ForecastOptions, read_options
-from adapter.forecasts.series import DAY_MINUTES, MINUTE, MinuteSeries, days_before, from_samples, local_minutes
+from adapter.forecasts.series import DAY_MINUTES, MINUTE, MinuteSeries, days_before, local_minutes
 from tests.adapter.forecasts.loads import START, STEP, changed, daily_steps, random_walk, until
 
 OPTIONS = ForecastOptions(horizon=300.0)
@@ -145,26 +144,9 @@ def test_bad_samples_and_holes_in_the_history_do_not_hide_a_step() -> None:
     series = daily_steps(11)
     for minute in (3 * DAY + STEP + 10, 8 * DAY + 720, 9 * DAY + STEP - 2):
         series = changed(series, minute, minute + 1, 100.0)
+    series = changed(series, 4 * DAY + 30, 4 * DAY + 31, math.inf)
     series = changed(changed(series, 5 * DAY, 6 * DAY, math.nan), 7 * DAY + 30, 7 * DAY + 31, 0.0)
     assert expected(series, 10 * DAY + STEP - 4, days=10).value == pytest.approx(200, rel=0.15)
-
-
-def test_model_survives_json_and_bad_json_is_none() -> None:
-    series = daily_steps(10)
-    model = fitted(until(series, 9 * DAY - 1))
-    document = json.loads(json.dumps(model.to_json()))
-    assert len(json.dumps(document)) < 4096
-    again = from_json(document, OPTIONS)
-    assert np.allclose(again.expect_each(series, 9 * DAY, 10 * DAY), model.expect_each(series, 9 * DAY, 10 * DAY))
-    for bad in (None, {}, {**document, "weights": [1.0]}, {**document, "means": [math.nan] * len(model.means)}):
-        with pytest.raises(ValueError, match="this is no model"):
-            from_json(bad, OPTIONS)
-
-
-def test_minutes_have_the_last_sample_of_each() -> None:
-    series = from_samples([START - 5, START, START + 59, START + 121], [1, 2, 3, 4], start=START + 10, end=START + 190)
-    assert series.start == START
-    assert np.array_equal(series.values, [3, math.nan, 4, math.nan], equal_nan=True)
 
 
 @pytest.mark.parametrize(
