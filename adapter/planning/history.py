@@ -73,12 +73,14 @@ class HistoryReader:
         query: the request.
         of_pods: the request is for all pods of workloads, whose names change.
         owner: the namespace whose slots for queries it uses; "" for none.
+        seconds: for all queries of a read together, so that a slow history does not keep others waiting.
     """
 
     prometheus: RangeQueries
     query: MetricQuery
     of_pods: bool
     owner: str
+    seconds: float = 300.0
 
     async def read(self, start: int, end: int) -> list[tuple[float, float]]:
         """Return (time, value) at each minute from `start` to `end`, both multiples of 60, without those of holes.
@@ -86,6 +88,13 @@ class HistoryReader:
         Raises:
             HistoryError: the rule makes no query whose past is that of the request, or Prometheus fails.
         """
+        try:
+            async with asyncio.timeout(self.seconds):
+                return await self._read(start, end)
+        except TimeoutError as error:
+            raise HistoryError(f"reading it takes longer than {self.seconds:g} s") from error
+
+    async def _read(self, start: int, end: int) -> list[tuple[float, float]]:
         # Parsing a long query takes some milliseconds.
         query = await asyncio.to_thread(history_query, self.query, of_pods=self.of_pods)
         found: list[tuple[float, float]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -73,6 +74,13 @@ async def test_range_that_is_too_much_for_the_server_is_halved(server: ScriptedP
         server.reply = minutes(limit=50)
         with pytest.raises(HistoryError, match="would load too many"):
             await reader(prometheus).read(START, START + DAY)
+
+
+async def test_all_queries_of_a_read_have_a_time_limit_together(server: ScriptedPrometheus) -> None:
+    server.reply = never
+    async with PrometheusServers(PrometheusOptions(url=server.url)) as prometheus:
+        with pytest.raises(HistoryError, match="reading it takes longer than"):
+            await dataclasses.replace(reader(prometheus), seconds=0.05).read(START, START + 14 * DAY)
 
 
 async def test_selected_series_are_added_and_values_that_are_no_numbers_left_out(server: ScriptedPrometheus) -> None:
