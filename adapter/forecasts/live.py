@@ -125,10 +125,10 @@ class LiveForecast:
     def _compare(self, minute: int) -> None:
         """Compare what was expected with what came, for the minutes whose horizon has passed; forget old ones."""
         first = max(self._minute, minute - DAY_MINUTES)
-        for at in range(first - self._ahead, minute - self._ahead):
+        for at in range(first - self._ahead, min(minute - self._ahead, self._minute + 1)):  # later ones: of yesterday
             expected, begin = float(self._expected[at % DAY_MINUTES]), at - self._first
             came = self._values[max(begin, 0) : begin + self._ahead + 1]
-            if begin < 0 or not math.isfinite(expected) or not np.isfinite(came).all():
+            if begin < 0 or len(came) <= self._ahead or not math.isfinite(expected) or not np.isfinite(came).all():
                 continue
             highest = float(came.max())
             if highest > expected * (1 + _TOLERANCE):

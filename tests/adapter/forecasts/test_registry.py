@@ -211,6 +211,16 @@ async def test_forecast_begins_again_after_a_clock_that_was_a_year_ahead() -> No
     assert served.state() == (State.SERVED, "")
 
 
+async def test_outage_of_an_hour_is_a_hole_and_no_failure_of_the_model() -> None:
+    served = Served()
+    await served.ready()
+    seconds = [*range(0, 3600, 60), *range(3600, DAY - 300, 1200), DAY - 300, DAY + 3000]  # since 08:00, yesterday
+    for since in seconds:
+        served.now = EIGHT + since
+        served.value()
+    assert served.state()[0] is State.DOUBT
+
+
 async def test_failure_of_a_model_is_no_error_of_the_metric() -> None:
     served = Served()
     await served.ready()
