@@ -281,5 +281,5 @@ async def test_first_decision_of_an_hpa_brings_its_charts(tab: Tab, served: Serv
     await expect(tab.page.get_by_text("Live", exact=True)).to_be_visible()
     served.decide(100, 100)
     await expect(tab.page.locator(DRAWN)).to_be_visible()
-    await expect(tab.page.get_by_text("One decision is kept.")).to_be_visible()
+    await expect(tab.page.get_by_text("One decision is in memory.")).to_be_visible()
     assert tab.problems == []
