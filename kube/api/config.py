@@ -169,7 +169,7 @@ def _text(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Plain:
     """The parts of a Configuration that this module uses: an address, files and a token."""
 

@@ -31,8 +31,8 @@ atexit.register(lambda: print(json.dumps([*sys.modules]), flush=True))
 ADAPTER = ("adapter", "serve", "--prometheus-url=http://127.0.0.1:9", "--shutdown-delay-duration=100ms")
 # The number of modules that are not Python's own: what is imported today, and a few more.
 KINDS = {
-    "adapter": (ADAPTER, 430),
-    "adapter with metric rules": ((*ADAPTER, "--metric-rules", "--tenant-label=namespace"), 430),
+    "adapter": (ADAPTER, 440),
+    "adapter with metric rules": ((*ADAPTER, "--metric-rules", "--tenant-label=namespace"), 440),
     "autoscaler": (("autoscaler", "run", f"--leader-elect-resource-namespace={NAMESPACE}"), 330),
 }
 # Of kubeconfigs, pages, other commands, calendars and clouds.

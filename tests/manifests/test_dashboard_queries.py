@@ -39,6 +39,9 @@ pytestmark = [
 HPAS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
 TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
 
+# A forecast needs days of history, and the demo has none. Tests of the alert and of the adapter have these metrics.
+NEED_DAYS = {"Forecasts by state", "Forecasts that were right"}
+
 # What Grafana does with a query before it sends it.
 
 
@@ -238,6 +241,7 @@ async def test_every_query_finds_something(process: str, all_values: bool, grafa
             f"{panel['title']}: {substituted(target['expr'], values)}"
             for panel in panels(process)
             for target in panel["targets"]
+            if panel["title"] not in NEED_DAYS
             if not await grafana.results(target, values)
         ]
         return not empty

@@ -105,7 +105,7 @@ print([name for name, path in cached.items() if not pathlib.Path(path).exists()]
 
 def test_layer_of_the_image_is_small(built: BuiltImage) -> None:
     files = [path for path in (built.image.root / "opt").rglob("*") if path.is_file() and not path.is_symlink()]
-    assert sum(path.stat().st_size for path in files) < 100e6
+    assert sum(path.stat().st_size for path in files) < 155e6  # numpy, for forecasts, is 57 MB of it
 
 
 def test_kubeconfigs_can_be_read_without_the_sources_of_the_client(built: BuiltImage) -> None:

@@ -90,5 +90,5 @@ async def test_demo_of_the_wheel_ends_after_its_seconds_and_leaves_no_process(
     for name in ("router", "shop", "worker"):
         assert name in output.partition("scaled up")[2]
     assert "  milliscale explain default/typo\n" in output
-    assert (tmp_path / "cache/milliscale/demo/replay.html").exists()
+    assert (tmp_path / "cache/milliscale/demo/demo.log").exists()
     assert processes_with(str(tmp_path)) == {}
