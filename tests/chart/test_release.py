@@ -35,6 +35,10 @@ class Helm:
     async def run(self, action: str, *arguments: Any) -> None:
         await asyncio.to_thread(getattr(self._config, action), *arguments)
 
+    async def apply(self, action: str, release: str, values: dict[str, Any]) -> None:
+        """Install or upgrade our chart; it has no default for the image."""
+        await self.run(action, CHART, release, {"image": {"repository": "registry.example/milliscale"}, **values})
+
 
 def prometheus_adapter_chart(folder: Path, values: Path) -> Path:
     """A chart that installs what the prometheus-adapter chart renders for a values file."""
@@ -70,7 +74,7 @@ async def test_release_of_prometheus_adapter_is_upgraded_and_rolled_back(cluster
     async with await cluster.client() as client:
         await helm.run("install", prometheus_adapter_chart(tmp_path, values), RELEASE)
         assert await served_by(client) == theirs
-        await helm.run("upgrade", CHART, RELEASE, load(values))
+        await helm.apply("upgrade", RELEASE, load(values))
         assert await served_by(client) == ours
         assert await deployments(client) == [f"{RELEASE}-milliscale-adapter"]
         await helm.run("rollback", RELEASE)
@@ -81,26 +85,26 @@ async def test_release_of_prometheus_adapter_is_upgraded_and_rolled_back(cluster
 async def test_choice_can_be_changed_and_hpas_outlive_the_release(cluster: Cluster) -> None:
     helm = Helm(cluster)
     async with await cluster.client() as client:
-        await helm.run("install", CHART, "milliscale", {})
+        await helm.apply("install", "milliscale", {})
         assert await deployments(client) == ["milliscale-adapter"]
-        await helm.run("upgrade", CHART, "milliscale", CHOICES["own HPA kind"].values)
+        await helm.apply("upgrade", "milliscale", CHOICES["own HPA kind"].values)
         assert await deployments(client) == ["milliscale-adapter", "milliscale-autoscaler"]
-        await helm.run("upgrade", CHART, "milliscale", CHOICES["sharded"].values)  # a StatefulSet, and no CRD
+        await helm.apply("upgrade", "milliscale", CHOICES["sharded"].values)  # a StatefulSet, and no CRD
         assert await deployments(client) == ["milliscale-adapter"]
         await helm.run("uninstall", "milliscale")
         assert await deployments(client) == []
         assert await served_by(client) == {}
         crd = await client.get(CRD)
         assert "deletionTimestamp" not in crd["metadata"]
-        await helm.run("install", CHART, "milliscale", CHOICES["own HPA kind"].values)
+        await helm.apply("install", "milliscale", CHOICES["own HPA kind"].values)
 
 
 async def test_second_server_of_an_api_is_refused(cluster: Cluster) -> None:
     helm = Helm(cluster)
-    await helm.run("install", CHART, "milliscale", {})
+    await helm.apply("install", "milliscale", {})
     with pytest.raises(Exception, match=r"v1beta1\.custom\.metrics\.k8s\.io"):
-        await helm.run("install", CHART, "another", {})
-    await helm.run("install", CHART, "beside", {"apiService": {"custom": False}})
+        await helm.apply("install", "another", {})
+    await helm.apply("install", "beside", {"apiService": {"custom": False}})
     async with await cluster.client() as client:
         assert set((await served_by(client)).values()) == {"milliscale-adapter"}
         assert await deployments(client) == ["beside-milliscale-adapter", "milliscale-adapter"]
