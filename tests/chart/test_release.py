@@ -1,7 +1,7 @@
 """Helm installs, upgrades, rolls back and uninstalls the chart on a real API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Helm:
     async def run(self, action: str, *arguments: Any) -> None:
         await asyncio.to_thread(getattr(self._config, action), *arguments)
 
-    async def apply(self, action: str, release: str, values: dict[str, Any]) -> None:
+    async def apply(self, action: str, release: str, values: Mapping[str, Any]) -> None:
         """Install or upgrade our chart; it has no default for the image."""
         await self.run(action, CHART, release, {"image": {"repository": "registry.example/milliscale"}, **values})
 
