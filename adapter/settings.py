@@ -80,7 +80,7 @@ class RuleObjectSettings:
     """MetricRules and other objects with rules."""
 
     namespace_bytes: int = 2**20
-    """Bytes of JSON stored for the objects of one namespace. Decoded, they take up to 20 times as much memory."""
+    """Bytes of JSON stored for the objects of one namespace. The decoded rules are at most 20 times as large."""
     total_bytes: int = 8 * 2**20
     """Bytes of JSON stored for the objects of all namespaces together. Each namespace is guaranteed 32 KiB."""
     start_seconds: float = 30.0

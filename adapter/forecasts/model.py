@@ -76,7 +76,7 @@ class Expectation:
         return self.value / self.now if self.now else 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForecastModel:
     """A fitted regression; without the history, so it is small."""
 

@@ -30,7 +30,8 @@ class ForecastOptions:
     timezone: str = "UTC"
     """Whose clock the load follows: a name of the IANA time zone database."""
     ceiling: float = 1.1
-    """The forecast is at most this many times the highest load of the last 7 days at that time of day."""
+    """The forecast is at most this many times the highest load of the last 7 days at that time of day; more, in
+    proportion, once the load has been above these days for most of an hour."""
     gate: float = 0.03
     """The share of pod-hours that forecasts must have saved in the last days to be served; 0: always served."""
 

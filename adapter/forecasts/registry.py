@@ -312,7 +312,7 @@ class Forecasts(Collector):
         """Return whether there is room for a forecast, for which the newest ones of larger namespaces end."""
         settings, counts = self._settings, self._of_namespaces
         while len(self._forecasts) >= settings.total or self._size + size > settings.history_bytes:
-            largest = max(filter(None, counts), key=counts.__getitem__, default="")
+            largest = max((name for name in counts if name), key=counts.__getitem__, default="")
             if counts[largest] <= (counts[namespace] + 1 if namespace else 0) or not largest:
                 return False
             self._end([one for one in self._forecasts.values() if one.owner == largest][-1])
@@ -321,6 +321,8 @@ class Forecasts(Collector):
     def _end(self, forecast: Forecast) -> None:
         del self._forecasts[forecast.key]
         self._of_namespaces[forecast.owner] -= 1
+        if not self._of_namespaces[forecast.owner]:
+            del self._of_namespaces[forecast.owner]
         self._size -= forecast.size
         self._count(forecast)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError, refusal
 from adapter.prometheus.list_reader import UNREADABLE, unreadable
-from adapter.prometheus.results import HISTOGRAMS, MAX_TIMESTAMP, Notices, check_number
+from adapter.prometheus.results import HISTOGRAMS, MAX_TIMESTAMP, Notices, ResponseBody, check_number
 
 MAX_BYTES = 4 * 1024 * 1024
 """The longest response that is read: a day of minutes of a hundred series."""
@@ -28,17 +28,7 @@ class _Series(msgspec.Struct):
     values: list[tuple[float, str]] | None = None  # absent for native histograms
 
 
-class _Data(msgspec.Struct, rename="camel"):
-    result_type: str
-    result: msgspec.Raw
-
-
-class _Body(Notices, kw_only=True):
-    status: str
-    data: _Data | None = None
-
-
-_body = msgspec.json.Decoder(_Body)
+_body = msgspec.json.Decoder(ResponseBody)
 _series = msgspec.json.Decoder(list[_Series])
 
 

@@ -102,7 +102,9 @@ class _Data(msgspec.Struct, rename="camel"):
     result: msgspec.Raw
 
 
-class _Body(Notices, kw_only=True):
+class ResponseBody(Notices, kw_only=True):
+    """A response of Prometheus to a query."""
+
     status: str
     data: _Data | None = None
 
@@ -118,7 +120,7 @@ _PART = 1_000
 # The bytes of a sample without its text, and those of each label; measured with tracemalloc.
 _SAMPLE_BYTES = 150
 _LABEL_BYTES = 80
-_body = msgspec.json.Decoder(_Body)
+_body = msgspec.json.Decoder(ResponseBody)
 _samples = msgspec.json.Decoder(list[_Sample])
 _scalar = msgspec.json.Decoder(tuple[float, str])
 _TYPE = re.compile(rb'"resultType"\s*:\s*"([^"\\]{0,40})"')

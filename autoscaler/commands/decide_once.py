@@ -133,7 +133,7 @@ async def _find(client: KubeClient, namespace: str, name: str, apis: Iterable[HP
         if hpa.problem:
             raise click.ClickException(f"{hpa.key} is not reconciled, because its spec is invalid: {hpa.problem}")
         return hpa
-    # Those of another API may be forbidden; a user who has none there should read that the HPA does not exist.
+    # Few users have rights on the other API, and that must not hide that the HPA does not exist.
     if refused and (any(api.built_in for api in refused) or not any(api.built_in for api in apis)):
         raise click.ClickException("; ".join(dict.fromkeys(refused.values())))
     unread = "".join(f" ({api.group} may not be read)" for api in refused)

@@ -3,8 +3,8 @@
     python kubectl_shim.py SETTINGS ARGUMENT...
 
 SETTINGS is a file with the JSON of `Settings`; the arguments are those of `port-forward`. As with the real kubectl, the
-user of a --kubeconfig or --context must have the rights to read the object and to create pods/portforward; without
-these flags it is an admin, who has them.
+user of a --kubeconfig or --context must have the rights to read the object and to create pods/portforward. Without
+these flags the user is an admin, with all rights.
 """
 
 import asyncio

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from adapter.forecasts.gate import Judgement
+from adapter.forecasts.model import Expectation, ForecastModel, NoForecast
 from adapter.forecasts.options import ForecastOptions
 from adapter.forecasts.registry import ForecastKey, State
+from adapter.forecasts.series import MinuteSeries
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forecasts import ForecastValues
 from adapter.planning.rule_queries import RuleQueries
@@ -195,6 +197,27 @@ async def test_load_that_is_not_expected_to_grow_is_served_as_it_is() -> None:
     await served.ready()
     assert served.value(plain) == plain
     assert served.state() == (State.SERVED, "")
+
+
+async def test_only_another_value_or_another_minute_is_given_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several HPAs request the same metric, an eager one each second."""
+    served, times = Served(), list[float]()
+    await served.ready()
+    expect = ForecastModel.expect
+
+    def counted(model: ForecastModel, recent: MinuteSeries, now: float) -> Expectation | NoForecast:
+        times.append(now)
+        return expect(model, recent, now)
+
+    monkeypatch.setattr(ForecastModel, "expect", counted)
+    first = served.value()
+    assert [served.value() for _ in range(4)] == [first] * 4
+    assert len(times) == 1
+    served.value(load(served.now) * 1.01)
+    assert len(times) == 2
+    served.now += 60
+    served.value()
+    assert len(times) == 3
 
 
 async def test_forecast_begins_again_after_a_clock_that_was_a_year_ahead() -> None:
