@@ -22,6 +22,7 @@ from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQ
 from kube.api.mapping import GroupResource
 
 if TYPE_CHECKING:
+    from adapter.forecasts.gate import Accuracy
     from adapter.forecasts.live import LiveForecast
     from adapter.forecasts.series import MinuteSeries
 
@@ -52,15 +53,6 @@ class GateReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     overload_with: float = 0.0
 
 
-class AccuracyReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """How the last 7 days were forecast: shares of `minutes` within 10 %, above and below that."""
-
-    minutes: int
-    within: float
-    above: float
-    below: float
-
-
 class ForecastReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The forecast of a metric, as `-o json` prints it.
 
@@ -81,7 +73,7 @@ class ForecastReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     sentence: str = ""
     reason: str = ""
     gate: GateReport | None = None
-    accuracy: AccuracyReport | None = None
+    accuracy: Accuracy | None = None
     hours: tuple[HourReport, ...] = ()
 
 
@@ -160,7 +152,6 @@ def completed(report: ForecastReport, live: LiveForecast, now: float, *, judges:
     if not judges:
         return report
     judgement = live.judged(history)
-    accuracy = judgement.accuracy
     return msgspec.structs.replace(
         report,
         gate=GateReport(
@@ -171,9 +162,7 @@ def completed(report: ForecastReport, live: LiveForecast, now: float, *, judges:
             overload=judgement.overload,
             overload_with=judgement.overload_with,
         ),
-        accuracy=AccuracyReport(
-            minutes=accuracy.minutes, within=accuracy.within, above=accuracy.above, below=accuracy.below
-        ),
+        accuracy=judgement.accuracy,
         hours=hours_of(live, history),
     )
 

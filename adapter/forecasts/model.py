@@ -221,7 +221,7 @@ class _Inputs:
         columns = [self._log[at] - _taken(self._log, at - lag) for lag in _LAGS]
         for rises in self._rises:
             grown = self._grown(at, rises)
-            mean, median, highest = _summaries(grown)
+            mean, median, highest = summaries(grown)
             week_ago = np.where(np.isfinite(grown[-1]), grown[-1], median)
             columns += [mean, median, highest, week_ago]
         minute = self._local[at] % DAY_MINUTES * (2 * math.pi / DAY_MINUTES)
@@ -279,7 +279,7 @@ def _bridged(values: Floats) -> Floats:
     return np.where(near, values[np.maximum(last, 0)], np.nan)
 
 
-def _summaries(grown: Floats) -> list[Floats]:
+def summaries(grown: Floats) -> list[Floats]:
     """Return mean, median and maximum of each column's known values; NaN: none is."""
     known = np.isfinite(grown)
     count = known.sum(axis=0)

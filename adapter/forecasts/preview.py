@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from adapter.forecasts.model import RECENT_MINUTES, ForecastModel
+from adapter.forecasts.model import RECENT_MINUTES, ForecastModel, summaries
 from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats, MinuteSeries, days_before, local_minutes
 
 _DAYS: Final = 7
@@ -42,9 +41,7 @@ def next_day(model: ForecastModel, history: MinuteSeries, *, days: int = 3) -> l
     local = local_minutes(recent.start, len(values), model.options.zone)
     at = np.arange(len(known), len(values))
     past = np.stack([_at(values, days_before(local, at, day), len(known)) for day in range(1, _DAYS + 1)])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a minute that no day has
-        usual = np.nanmedian(past, axis=0)
+    _, usual, _ = summaries(past)
     values[len(known) :] = usual
     expected = model.expect_each(MinuteSeries(recent.start, values), len(known), len(values))
     first = -(recent.start // MINUTE + len(known)) % _HOUR_MINUTES  # minutes until the next full hour

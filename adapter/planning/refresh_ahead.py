@@ -35,7 +35,7 @@ _FAILURE_SECONDS = 1.0
 # The bytes of an entry without its value and key.
 _ENTRY_BYTES = 500
 # When an entry is refreshed, in TTLs: early enough for a call that takes a little longer than the one before.
-_REFRESH_AFTER = 0.9
+REFRESH_AFTER = 0.9
 # Prometheus gets its timeout in milliseconds, so a timeout may occur this long before the deadline.
 _EARLY_SECONDS = 0.01
 # Freeing a hundred thousand samples at once would delay the event loop by a tenth of a second. Values larger than this
@@ -236,7 +236,7 @@ class RefreshAheadCache(Generic[T]):
                 self._put(key, _Entry(fetch, _size_of(key), failure=error))
             raise
         if self._is_open and self.fits(key, value):
-            by_ttl = started + _REFRESH_AFTER * self._ttl, self._time() + self._ttl
+            by_ttl = started + REFRESH_AFTER * self._ttl, self._time() + self._ttl
             refresh, expires = self._due(value) or by_ttl
             entry = _Entry(fetch, self._size(value) + _size_of(key), value, expires, by_ttl=by_ttl)
             self._put(key, entry, refresh)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 
 from promql_parser import Call, MatrixSelector, SubqueryExpr, VectorSelector
 
+from adapter.planning.refresh_ahead import REFRESH_AFTER
 from adapter.prometheus import Sample, Scalar, Vector
 from adapter.promql import PromqlError, is_scalar, label_text, matcher_sign, matchers, parse, walk
 from kube.values.fields import quote
@@ -59,8 +60,6 @@ _LATE_SECONDS = 600.0
 _OF_ONE_TARGET = 3
 # A target that missed this many intervals is down or gone.
 _GONE = 1.5
-# As in refresh_ahead.
-_REFRESH_AFTER = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +270,6 @@ class SampleClock:
         if interval <= ttl:
             refresh = min(nexts, key=lambda at: (round(sum((at - one) % interval for one in nexts), 1), -at))
         else:
-            last = nexts[0] + max(_REFRESH_AFTER * ttl - self._lag, 0.0)
+            last = nexts[0] + max(REFRESH_AFTER * ttl - self._lag, 0.0)
             refresh = max(at for at in nexts if at <= last)
-        return refresh, max(now + ttl, nexts[0] - self._lag + ttl, refresh + (1 - _REFRESH_AFTER) * ttl)
+        return refresh, max(now + ttl, nexts[0] - self._lag + ttl, refresh + (1 - REFRESH_AFTER) * ttl)
