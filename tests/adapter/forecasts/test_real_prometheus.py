@@ -87,7 +87,7 @@ async def data(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Data]:
     made = Data("", now + STEP_AFTER)
     first = int(now // 60) * 60 - DAYS * DAY
     times = [first + 60 * minute for minute in range(DAYS * 1440 + 3)]
-    rollout = now - 2 * DAY
+    rollout = now - 2.5 * DAY
 
     def of(namespace: str, pod: str, share: float, begin: float, end: float) -> Series:
         points = [(at, share * made.load(at)) for at in times if begin <= at < end]
