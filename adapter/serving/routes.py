@@ -95,7 +95,7 @@ class Router:
             page = await self._debug.respond(segments[1:], request.target.query)
             return Response(200, request.representation(streamed=False).encode(page))
         if segments[:1] != ("apis",):
-            return self._other(request)
+            return await self._other(request)
         match segments[1:]:
             case ():
                 return await self._groups(request)
@@ -137,7 +137,7 @@ class Router:
         external = await self._external.values(msgspec.structs.replace(metric, deadline=request.deadline))
         return Response(200, await encode_list(representation, external, ExternalMetricList))
 
-    def _other(self, request: Request) -> Response:
+    async def _other(self, request: Request) -> Response:
         """Respond to a request outside the APIs."""
         health = self._health.respond(request.target)
         if health is not None:
@@ -150,7 +150,7 @@ class Router:
             case ("metrics",):
                 request.require_get("HEAD")
                 self._telemetry.drop_unknown_resources(self.knows)
-                return Response(200, self._telemetry.exposition())
+                return Response(200, await self._telemetry.exposition())
             case ("metrics", "slis"):
                 request.require_get("HEAD")
                 return Response(200, Encoded(self._health.render(), CONTENT_TYPE_LATEST))

@@ -6,8 +6,9 @@ Kubernetes does not know share one value.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -15,6 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricF
 from prometheus_client.registry import Collector
 
 from adapter.content.encoding import Encoded
+from kube.aio.pace import in_slices
 from kube.process.runtime import LOOP_LAG_BUCKETS
 from kube.security.request_info import RequestInfo
 
@@ -110,6 +112,23 @@ class Telemetry(Collector):
         """Read the number of requests in flight from `count`, at each scrape."""
         self._in_flight.set_function(count)
 
-    def exposition(self) -> Encoded:
-        """Return /metrics: the registry as text."""
-        return Encoded(generate_latest(self.registry), CONTENT_TYPE_LATEST)
+    async def exposition(self) -> Encoded:
+        """Return /metrics: the registry as text.
+
+        A few hundred rules have thousands of samples. They are collected on the event loop, which changes them, but
+        formatted in a thread.
+        """
+        registry = CollectorRegistry()
+        registry.register(_Collected([family async for family in in_slices(self.registry.collect())]))
+        return Encoded(await asyncio.to_thread(generate_latest, registry), CONTENT_TYPE_LATEST)
+
+
+class _Collected(Collector):
+    """Metrics that were collected before."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Sequence[Metric]:
+        """Return them."""
+        return self._families

@@ -1,4 +1,4 @@
-"""Lists with many values are encoded in a worker thread, short ones on the event loop."""
+"""Lists with many values, and metrics, are encoded in a worker thread, short lists on the event loop."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from adapter.content.encoding import Representation
-from adapter.serving import resource_routes, routes
+from adapter.serving import resource_routes, routes, telemetry
+from adapter.serving.telemetry import Telemetry
 from tests.adapter.serving import EXTERNAL_PATH, CannedUsage, ServedAdapter, served_adapter
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/%2A/conn_open"
@@ -71,3 +75,24 @@ async def test_response_with_many_values_is_encoded_in_a_thread(
             assert (threads == {threading.get_ident()}) is on_loop
             assert (threading.get_ident() in threads) is on_loop
             threads.clear()
+
+
+async def test_metrics_are_collected_on_the_event_loop_and_formatted_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: dict[str, int] = {}
+
+    class Rules(Collector):
+        def collect(self) -> list[Metric]:
+            threads["collected"] = threading.get_ident()
+            return [GaugeMetricFamily("rules", "Rules.", value=2)]
+
+    def formatted(registry: CollectorRegistry) -> bytes:
+        threads["formatted"] = threading.get_ident()
+        return generate_latest(registry)
+
+    monkeypatch.setattr(telemetry, "generate_latest", formatted)
+    metrics = Telemetry()
+    metrics.registry.register(Rules())
+    assert b"rules 2.0" in (await metrics.exposition()).body
+    assert threads["collected"] == threading.get_ident() != threads["formatted"]
