@@ -2,8 +2,7 @@
 
 client, servers    one Prometheus over HTTP, and all servers that rules name
 options            their addresses and limits
-results            decodes responses to instant queries, and says whether they are partial
-ranges             decodes responses to range queries
+results            decodes responses to queries, and says whether they are partial
 series             decodes lists of series
 tenants            restricts the queries of a namespace's own rules
 list_reader        decodes long lists in pieces
@@ -45,8 +44,7 @@ from adapter.prometheus.errors import (
     PrometheusUnavailable,
 )
 from adapter.prometheus.options import DEFAULT_DESTINATION, DEFAULT_SERVER, Destination, PrometheusOptions, Tenant
-from adapter.prometheus.ranges import RangeSeries
-from adapter.prometheus.results import Sample, Scalar, Vector
+from adapter.prometheus.results import RangeSeries, Sample, Scalar, Vector
 from adapter.prometheus.series import Series
 from adapter.prometheus.servers import PrometheusServers
 from adapter.prometheus.tenants import sent_query

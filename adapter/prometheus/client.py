@@ -11,6 +11,7 @@ piece is decoded at a time. A list of series is reduced to names as it arrives.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -18,7 +19,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Self, TypeVar
@@ -42,9 +43,8 @@ from adapter.prometheus.errors import (
     server_text,
 )
 from adapter.prometheus.list_reader import ListReader
-from adapter.prometheus.options import PrometheusOptions
-from adapter.prometheus.ranges import MAX_BYTES, RangeSeries, decode_range
-from adapter.prometheus.results import Notices, Result, Scalar, Vector, VectorReader, decode
+from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
+from adapter.prometheus.results import Notices, RangeSeries, Result, Scalar, Vector, VectorReader, decode, decode_range
 from adapter.prometheus.series import Series, SeriesReader, decode_names, with_label
 from adapter.settings import DEFAULTS, PrometheusSettings
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, without_credentials
@@ -60,6 +60,7 @@ _Receive = Callable[[aiohttp.ClientResponse], Awaitable[_T]]
 _PIECE = 64 * 1024  # takes up to a millisecond and a half to decode
 # Responses up to this length are decoded in one piece. At most this much of an error's body is read.
 _SHORT = 64 * 1024
+_MAX_RANGE = 4 * 1024 * 1024  # a day of minutes of a hundred series
 _RANGE_MEMORY = 14  # times the length of its response, while that is decoded
 # Compressing a short response takes Prometheus longer than to evaluate the query. The client accepts compression for
 # queries whose last response was long, and stores this many of them.
@@ -139,102 +140,71 @@ class PrometheusClient:
         await self._upstream.close()
 
     async def instant(
-        self,
-        query: str,
-        *,
-        deadline: Deadline = NO_DEADLINE,
-        headers: _Headers = (),
-        max_seconds: float | None = None,
-        max_samples: int | None = None,
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
-        """Evaluate a query now; `headers` replace those of the options with the same names.
+        """Evaluate a query now, within the limits of the destination's tenant.
 
-        Prometheus gets the seconds until the deadline as `timeout`, limited by the options and `max_seconds`. A result
-        of more than `max_samples` is an error.
+        The destination's headers replace those of the options with the same names. Prometheus gets the seconds until
+        the deadline as `timeout`, limited by the options and the tenant. A result of more samples than the tenant may
+        get is an error.
 
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
-        limits = (deadline.remaining(), self._query_seconds, max_seconds)
-        seconds = min(limit for limit in limits if limit is not None)
+        left = deadline.remaining()
+        seconds = min(self._query_seconds, destination.max_seconds, math.inf if left is None else left)
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
         # Never rounded to 0, which some servers interpret as no limit.
         parameters = {"query": query, "timeout": f"{max(seconds, 0.001):.3f}"}
-        started = time.monotonic()
-        try:
-            result = await _bounded(seconds, self._instant(parameters, headers, max_samples))
-        finally:
-            self._took("/api/v1/query", started)
+        with self._timed("/api/v1/query"):
+            result = await _bounded(seconds, self._instant(parameters, destination))
         self._check(result.notices)
         return result.value
 
     async def range(
-        self,
-        query: str,
-        *,
-        start: int,
-        end: int,
-        step: int,
-        headers: _Headers = (),
-        max_seconds: float | None = None,
-        max_samples: int | None = None,
+        self, query: str, *, start: int, end: int, step: int, destination: Destination = DEFAULT_DESTINATION
     ) -> list[RangeSeries]:
-        """Evaluate a query at times from `start` to `end`, both included, in seconds.
-
-        `headers`, `max_seconds`, `max_samples` and partial responses are those of `instant`.
+        """Evaluate a query at times from `start` to `end`, both included, in seconds; see `instant`.
 
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
-        seconds = min(self._query_seconds, max_seconds or math.inf)
+        seconds = min(self._query_seconds, destination.max_seconds)
         times = {"start": str(start), "end": str(end), "step": str(step), "timeout": f"{seconds:.3f}"}
-        receive = functools.partial(self._receive_range, max_samples)
-        started = time.monotonic()
-        try:
-            async with self._upstream.slot():
-                request = self._request("query_range", {"query": query, **times}, headers, receive)
-                found, notices = await _bounded(seconds, request)
-        except QueueFullError as error:
-            raise PrometheusBusy(current_namespace()) from error
-        finally:
-            self._took("/api/v1/query_range", started)
+        receive = functools.partial(self._receive_range, destination.max_samples)
+        with self._timed("/api/v1/query_range"):
+            try:
+                async with self._upstream.slot():
+                    request = self._request("query_range", {"query": query, **times}, destination.headers, receive)
+                    found, notices = await _bounded(seconds, request)
+            except QueueFullError as error:
+                raise PrometheusBusy(current_namespace()) from error
         self._check(notices)
         return found
 
     async def series(
-        self,
-        selector: str,
-        *,
-        start: float,
-        end: float,
-        headers: _Headers = (),
-        max_seconds: float | None = None,
-        max_series: int | None = None,
+        self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
     ) -> tuple[Series, ...]:
         """Return the series that a selector finds between two times, in seconds since the epoch; see `Series`.
 
-        A list that takes longer than `max_seconds`, or has more than `max_series`, is an error.
+        A list that takes longer, or has more series, than the destination's tenant may is an error.
 
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
         parameters = {"match[]": selector, "start": str(float(start)), "end": str(float(end))}
+        seconds = min(self._settings.list_seconds, destination.max_seconds)
         async with self._listing:
-            started = time.monotonic()
-            try:
-                seconds = min(self._settings.list_seconds, max_seconds or math.inf)
-                found = await _bounded(seconds, self._series(parameters, headers, max_series))
+            with self._timed("/api/v1/series"):
+                found = await _bounded(seconds, self._series(parameters, destination))
                 if self._options.partial_responses == "fail":
-                    await self._check_labels(seconds, parameters, headers)
+                    await self._check_labels(seconds, parameters, destination.headers)
                 return found
-            finally:
-                self._took("/api/v1/series", started)
 
-    async def _series(
-        self, parameters: dict[str, str], headers: _Headers, max_series: int | None
-    ) -> tuple[Series, ...]:
+    async def _series(self, parameters: dict[str, str], destination: Destination) -> tuple[Series, ...]:
         """List series; if they are too many for the server (VictoriaMetrics: 30,000), the names with each label."""
+        headers, max_series = destination.headers, destination.max_samples
         receive = functools.partial(self._receive_series, max_series)
         try:
             return await self._request("series", parameters, headers, receive)
@@ -260,8 +230,9 @@ class PrometheusClient:
         except PrometheusError as error:  # not all servers and proxies have labels
             _log.debug("the labels of series cannot be listed: %s", error)
 
-    async def _instant(self, parameters: dict[str, str], headers: _Headers, max_samples: int | None) -> Result:
+    async def _instant(self, parameters: dict[str, str], destination: Destination) -> Result:
         """Send a query once its namespace has a slot."""
+        headers = destination.headers
         progress = query_progress.get() or QueryProgress(math.inf)
         progress.since = math.inf
         key = hash(parameters["query"])
@@ -271,7 +242,7 @@ class PrometheusClient:
             async with self._upstream.slot():
                 progress.since = asyncio.get_running_loop().time()
                 started = time.monotonic()
-                receive = functools.partial(self._receive_result, key, max_samples)
+                receive = functools.partial(self._receive_result, key, destination.max_samples)
                 result = await self._request("query", parameters, headers, receive)
                 value = dataclasses.replace(result.value, seconds=time.monotonic() - started)
                 return dataclasses.replace(result, value=value)
@@ -322,9 +293,7 @@ class PrometheusClient:
     async def _receive_range(
         self, max_samples: int | None, response: aiohttp.ClientResponse
     ) -> tuple[list[RangeSeries], Notices]:
-        body = await read_up_to(response, MAX_BYTES)
-        if len(body) > MAX_BYTES:
-            raise PrometheusBadResponse(f"Prometheus' response is longer than {MAX_BYTES} bytes")
+        body = await _whole_body(response, _MAX_RANGE)
         decoded = functools.partial(decode_range, response.status, body, max_samples=max_samples)
         if len(body) <= _SHORT:
             return decoded()
@@ -340,10 +309,7 @@ class PrometheusClient:
 
     async def _receive_names(self, response: aiohttp.ClientResponse) -> list[str]:
         """Read the names of labels, or the values of one."""
-        body = await read_up_to(response, _MAX_NAMES_LISTING)
-        if len(body) > _MAX_NAMES_LISTING:
-            raise PrometheusBadResponse(f"Prometheus' response is longer than {_MAX_NAMES_LISTING} bytes")
-        listing = decode_names(body)
+        listing = decode_names(await _whole_body(response, _MAX_NAMES_LISTING))
         self._check(listing)
         return listing.data
 
@@ -378,9 +344,14 @@ class PrometheusClient:
             finally:
                 reader.clear()
 
-    def _took(self, path: str, started: float) -> None:
-        if self._observe is not None:
-            self._observe(path, time.monotonic() - started)
+    @contextlib.contextmanager
+    def _timed(self, path: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            if self._observe is not None:
+                self._observe(path, time.monotonic() - started)
 
     def _check(self, notices: Notices) -> None:
         """Log warnings, each once; raise PrometheusPartialResponse if the response is partial and may not be."""
@@ -391,6 +362,13 @@ class PrometheusClient:
             if warning not in self._warned and len(self._warned) < _MAX_WARNINGS:
                 self._warned.add(warning)
                 _log.warning("Prometheus warns: %s", server_text(warning))
+
+
+async def _whole_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    body = await read_up_to(response, limit)
+    if len(body) > limit:
+        raise PrometheusBadResponse(f"Prometheus' response is longer than {limit} bytes")
+    return body
 
 
 async def _bounded(seconds: float, request: Awaitable[_T]) -> _T:

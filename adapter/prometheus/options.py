@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, TypeAlias
 
@@ -110,6 +111,16 @@ class Destination(msgspec.Struct, frozen=True):
     def max_query_bytes(self) -> int:
         """The longest query that the server takes."""
         return self.server.max_query_bytes if self.server is not None else _MAX_QUERY_BYTES
+
+    @property
+    def max_seconds(self) -> float:
+        """The longest that a request of the tenant may take."""
+        return (self.tenant.query_seconds if self.tenant is not None else None) or math.inf
+
+    @property
+    def max_samples(self) -> int | None:
+        """The most samples or series that the tenant may get."""
+        return self.tenant.max_samples if self.tenant is not None else None
 
 
 DEFAULT_DESTINATION = Destination()

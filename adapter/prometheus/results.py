@@ -1,4 +1,4 @@
-"""Decode and check responses to instant queries; a proxy or another server can send anything.
+"""Decode and check responses to queries; a proxy or another server can send anything.
 
 A response has warnings beside its result. Prometheus marks what its engine says with "PromQL". Any other warning is
 about what could not be read: of a store, of a server for remote read, or beyond a limit. VictoriaMetrics has
@@ -65,6 +65,14 @@ class Scalar:
     seconds: float = field(default=0.0, compare=False, kw_only=True)
 
 
+@dataclass(frozen=True, slots=True)
+class RangeSeries:
+    """The labels of a series, and its points: seconds since the epoch, and a value that may be NaN or infinite."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
 class Notices(msgspec.Struct, rename="camel"):
     """The warnings and notes of a response; others in its place are malformed."""
 
@@ -102,7 +110,7 @@ class _Data(msgspec.Struct, rename="camel"):
     result: msgspec.Raw
 
 
-class ResponseBody(Notices, kw_only=True):
+class _Body(Notices, kw_only=True):
     """A response of Prometheus to a query."""
 
     status: str
@@ -115,13 +123,19 @@ class _Sample(msgspec.Struct, gc=False):
     value: tuple[float, str] | None = None
 
 
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[tuple[float, str]] | None = None  # absent for native histograms
+
+
 # How many samples are sorted at once.
 _PART = 1_000
 # The bytes of a sample without its text, and those of each label; measured with tracemalloc.
 _SAMPLE_BYTES = 150
 _LABEL_BYTES = 80
-_body = msgspec.json.Decoder(ResponseBody)
+_body = msgspec.json.Decoder(_Body)
 _samples = msgspec.json.Decoder(list[_Sample])
+_matrix = msgspec.json.Decoder(list[_Series])
 _scalar = msgspec.json.Decoder(tuple[float, str])
 _TYPE = re.compile(rb'"resultType"\s*:\s*"([^"\\]{0,40})"')
 
@@ -137,10 +151,32 @@ def decode(status: int, body: bytes, *, max_samples: int | None = None) -> Resul
     notices, found = _read(status, body)
     if isinstance(found, Scalar):
         return Result(found, notices)
-    check_number(len(found), max_samples)
+    _check_number(len(found), max_samples)
     return Result(
         Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body)), notes=notices.notes), notices
     )
+
+
+def decode_range(status: int, body: bytes, *, max_samples: int | None = None) -> tuple[list[RangeSeries], Notices]:
+    """Decode the response to a range query, by its HTTP status and whole body.
+
+    Raises:
+        PrometheusError: it is an error or malformed, or has more than `max_samples` of all series together.
+    """
+    try:
+        notices, kind, result = _opened(status, body)
+        if kind != "matrix":
+            raise PrometheusResultError(f"the query's result is of type {kind[:40]!r}")
+        series = _matrix.decode(result)
+        _check_number(sum(len(one.values or ()) for one in series), max_samples)
+        found = []
+        for one in series:
+            if one.values is None:
+                raise PrometheusResultError(f"Prometheus' result has {HISTOGRAMS}")
+            found.append(RangeSeries(one.metric, tuple(map(_point, one.values))))
+    except UNREADABLE as error:
+        raise unreadable(error) from error
+    return found, notices
 
 
 class VectorReader(ListReader[Result]):
@@ -167,7 +203,7 @@ class VectorReader(ListReader[Result]):
         """See ListReader.take."""
         samples = _decoded(entries)
         self._samples += samples
-        check_number(len(self._samples), self._max_samples)
+        _check_number(len(self._samples), self._max_samples)
         taken = _memory(samples, len(entries))
         self._memory += taken
         return taken
@@ -185,7 +221,7 @@ class VectorReader(ListReader[Result]):
             return Result(found, notices)
         samples, memory = self._samples + found, self._memory + _memory(found, len(text))
         self._samples = []
-        check_number(len(samples), self._max_samples)
+        _check_number(len(samples), self._max_samples)
         parts = [
             sorted(releasing_gil(samples[start : start + _PART]), key=sample_order)
             for start in range(0, len(samples), _PART)
@@ -198,17 +234,22 @@ class VectorReader(ListReader[Result]):
 def _read(status: int, body: bytes) -> tuple[Notices, list[Sample] | Scalar]:
     """Return the warnings and the result of a body; samples in the order in which they arrived."""
     try:
-        response = _body.decode(body)
-        if response.status != "success" or response.data is None:
-            raise refusal(status, body)
-        notices = response.alone()
-        if response.data.result_type == "scalar":
-            return notices, Scalar(*_point(_scalar.decode(response.data.result)))
-        if response.data.result_type != "vector":
-            raise _no_vector(response.data.result_type)
-        return notices, _decoded(response.data.result)
+        notices, kind, result = _opened(status, body)
+        if kind == "scalar":
+            return notices, Scalar(*_point(_scalar.decode(result)))
+        if kind != "vector":
+            raise _no_vector(kind)
+        return notices, _decoded(result)
     except UNREADABLE as error:
         raise unreadable(error) from error
+
+
+def _opened(status: int, body: bytes) -> tuple[Notices, str, msgspec.Raw]:
+    """Return the notices of a response, the type of its result, and the result."""
+    response = _body.decode(body)
+    if response.status != "success" or response.data is None:
+        raise refusal(status, body)
+    return response.alone(), response.data.result_type, response.data.result
 
 
 def _decoded(entries: bytes | msgspec.Raw) -> list[Sample]:
@@ -220,7 +261,7 @@ def _decoded(entries: bytes | msgspec.Raw) -> list[Sample]:
     return samples
 
 
-def check_number(samples: int, most: int | None) -> None:
+def _check_number(samples: int, most: int | None) -> None:
     """Raise PrometheusResultError if a result has more samples than it may have; None: any number."""
     if most is not None and samples > most:
         raise PrometheusResultError(

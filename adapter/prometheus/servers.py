@@ -20,8 +20,7 @@ from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import PrometheusQueryError
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
-from adapter.prometheus.ranges import RangeSeries
-from adapter.prometheus.results import Scalar, Vector
+from adapter.prometheus.results import RangeSeries, Scalar, Vector
 from adapter.prometheus.series import Series
 from adapter.prometheus.tenants import TenantQueries
 from adapter.settings import DEFAULTS, PrometheusSettings
@@ -86,81 +85,51 @@ class PrometheusServers:
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         """Query the server of a destination, as its tenant may; see PrometheusClient.instant."""
-        tenant = destination.tenant
-        if tenant is None:
-            async with self._client(destination) as client:
-                return await client.instant(query, deadline=deadline, headers=destination.headers)
-        self._check(destination)
-        query = await self._tenants.query(query, tenant)
-        with for_namespace(tenant.namespace):
-            async with self._client(destination) as client:
-                return await client.instant(
-                    query, deadline=deadline, max_seconds=tenant.query_seconds, max_samples=tenant.max_samples
-                )
+        query = await self._permitted(query, destination)
+        async with self._client(destination) as client:
+            return await client.instant(query, deadline=deadline, destination=destination)
 
     async def range(
-        self,
-        query: str,
-        *,
-        start: int,
-        end: int,
-        step: int,
-        destination: Destination = DEFAULT_DESTINATION,
+        self, query: str, *, start: int, end: int, step: int, destination: Destination = DEFAULT_DESTINATION
     ) -> list[RangeSeries]:
         """Query the server of a destination over a range, as its tenant may; see PrometheusClient.range."""
-        tenant = destination.tenant
-        if tenant is None:
-            async with self._client(destination) as client:
-                return await client.range(query, start=start, end=end, step=step, headers=destination.headers)
-        self._check(destination)
-        query = await self._tenants.query(query, tenant)
-        with for_namespace(tenant.namespace):
-            async with self._client(destination) as client:
-                return await client.range(
-                    query,
-                    start=start,
-                    end=end,
-                    step=step,
-                    max_seconds=tenant.query_seconds,
-                    max_samples=tenant.max_samples,
-                )
+        query = await self._permitted(query, destination)
+        async with self._client(destination) as client:
+            return await client.range(query, start=start, end=end, step=step, destination=destination)
 
     async def series(
         self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
     ) -> tuple[Series, ...]:
         """List series on the server of a destination, as its tenant may; see PrometheusClient.series."""
-        tenant = destination.tenant
-        if tenant is None:
-            async with self._client(destination) as client:
-                return await client.series(selector, start=start, end=end, headers=destination.headers)
-        self._check(destination)
-        selector = await self._tenants.selector(selector, tenant)
-        with for_namespace(tenant.namespace):
-            async with self._client(destination) as client:
-                return await client.series(
-                    selector, start=start, end=end, max_seconds=tenant.query_seconds, max_series=tenant.max_samples
-                )
+        selector = await self._permitted(selector, destination, is_selector=True)
+        async with self._client(destination) as client:
+            return await client.series(selector, start=start, end=end, destination=destination)
 
-    @staticmethod
-    def _check(destination: Destination) -> None:
-        """Raise PrometheusQueryError if the destination is none that a tenant may have.
+    async def _permitted(self, query: str, destination: Destination, *, is_selector: bool = False) -> str:
+        """Return the query to send: for a tenant, one that reads nothing but the tenant's series.
 
-        Headers could name another tenant of the server, such as X-Scope-OrgID of Mimir.
+        Raises:
+            PrometheusQueryError: it cannot be restricted, or the destination is none that a tenant may have. Headers
+                could name another tenant of the server, such as X-Scope-OrgID of Mimir.
         """
+        if destination.tenant is None:
+            return query
         if destination.headers:
             raise PrometheusQueryError("the rules of a namespace cannot set headers")
         if destination.server is not None and not destination.server.tenants:
             why = f"prometheusServers.{destination.server.name} has no `tenants: true`"
             raise PrometheusQueryError(f"the rules of a namespace cannot use this server: {why}")
+        return await self._tenants.restricted(query, destination.tenant, is_selector=is_selector)
 
     @contextlib.asynccontextmanager
     async def _client(self, destination: Destination) -> AsyncIterator[PrometheusClient]:
         """Use the client for a destination, and keep it open until the end of the context."""
-        options = destination.server or self._default
+        options, tenant = destination.server or self._default, destination.tenant
         entry = self._entry(options)
         entry.users += 1
         try:
-            yield entry.client
+            with for_namespace(tenant.namespace) if tenant is not None else contextlib.nullcontext():
+                yield entry.client
         finally:
             entry.users -= 1
             if options is not self._default and options not in self._wanted:

@@ -31,19 +31,12 @@ class TenantQueries:
         self._cache: dict[_Key, str | PromqlError] = {}
         self._shares: CacheShares[_Key] = CacheShares(_CACHED_CHARACTERS, of_namespaces=_CACHED_CHARACTERS)
 
-    async def query(self, query: str, tenant: Tenant) -> str:
-        """Return a query that reads nothing but the tenant's series.
+    async def restricted(self, text: str, tenant: Tenant, *, is_selector: bool) -> str:
+        """Return a query, or a selector for `match[]`, that reads nothing but the tenant's series.
 
         Raises:
             PrometheusQueryError: it cannot be restricted.
         """
-        return await self._sent(query, tenant, is_selector=False)
-
-    async def selector(self, selector: str, tenant: Tenant) -> str:
-        """Return a selector for `match[]` that finds nothing but the tenant's series; raises as `query`."""
-        return await self._sent(selector, tenant, is_selector=True)
-
-    async def _sent(self, text: str, tenant: Tenant, *, is_selector: bool) -> str:
         if not tenant.label:
             return text
         key = (text, tenant.label, tenant.namespace, is_selector)

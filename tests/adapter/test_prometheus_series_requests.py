@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from adapter.prometheus import (
+    Destination,
     PrometheusAccessError,
     PrometheusBadResponse,
     PrometheusClient,
@@ -20,6 +21,7 @@ from adapter.prometheus import (
     PrometheusTimeout,
     PrometheusUnavailable,
     Series,
+    Tenant,
 )
 from adapter.prometheus.series import SeriesReader
 from adapter.settings import PrometheusSettings
@@ -70,6 +72,7 @@ class TooManySeries:
 
 async def test_names_are_listed_by_label_where_there_are_too_many_series(server: ScriptedPrometheus) -> None:
     names = {"__name__": ["a", "b", "c"], "pod": ["a", "b"], "node": ["b"]}
+    of_tenant = Destination(tenant=Tenant(namespace="a", max_samples=10_000))
     server.reply = TooManySeries(names).reply
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         series = await client.series('{a="}",}', start=100.5, end=200)
@@ -77,7 +80,7 @@ async def test_names_are_listed_by_label_where_there_are_too_many_series(server:
         times = {(parameters["start"], parameters["end"]) for _, _, parameters in server.requests}
         assert times == {("100.5", "200.0")}
         with pytest.raises(PrometheusQueryError, match=r"exceeds 30000; either narrow .* at vmselect$"):
-            await client.series('{a="}"}', start=0, end=1, max_series=10_000)  # a tenant's
+            await client.series('{a="}"}', start=0, end=1, destination=of_tenant)
         server.reply = TooManySeries(names | {"partial": ["a"]}).reply
         with pytest.raises(PrometheusPartialResponse):
             await client.series('{a="}"}', start=0, end=1)

@@ -22,9 +22,10 @@ from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds,
 async def test_headers_of_a_rule_replace_those_of_the_server(server: ScriptedPrometheus) -> None:
     options = PrometheusOptions(url=server.url, headers=(("x-scope-orgid", "all"), ("X-Other", "kept")))
     async with PrometheusClient(options) as client:
-        await client.instant("a", headers=(("X-Scope-OrgID", "team"),))
+        destination = Destination(headers=(("X-Scope-OrgID", "team"),))
+        await client.instant("a", destination=destination)
         server.reply = responds({"status": "success", "data": []})
-        await client.series("a", start=0, end=1, headers=(("X-Scope-OrgID", "team"),))
+        await client.series("a", start=0, end=1, destination=destination)
     assert [(headers["X-Scope-OrgID"], headers["X-Other"]) for headers in server.headers] == [("team", "kept")] * 3
 
 

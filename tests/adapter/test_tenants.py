@@ -35,6 +35,7 @@ from tests.adapter.scripted_prometheus import ScriptedPrometheus, never, respond
 
 RANGE: Final = {"start": 0, "end": 60, "step": 60}
 SHOP = Tenant(namespace="shop", label="namespace")
+BANK = Tenant(namespace="bank", label="namespace")
 
 
 @pytest.fixture
@@ -279,11 +280,11 @@ async def test_queries_are_restricted_in_a_thread_unless_they_are_short(
     queries = tenants.TenantQueries()
     long = f'x{{a="{"b" * 100}"}}'
     for query in ("x", long):
-        await queries.query(query, SHOP)
+        await queries.restricted(query, SHOP, is_selector=False)
     for number in range(100):
-        await queries.query(f'x{{a="{number}{"b" * 500}"}}', Tenant(namespace="bank", label="namespace"))
+        await queries.restricted(f'x{{a="{number}{"b" * 500}"}}', BANK, is_selector=False)
     for query in ("x", long):
-        await queries.query(query, SHOP)
+        await queries.restricted(query, SHOP, is_selector=False)
     own = threading.get_ident()
     assert threads["x"] == [own]
     [elsewhere] = threads[long]
