@@ -12,6 +12,7 @@ import gzip
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -54,10 +55,21 @@ _ACCEPTS = 256
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """A body and its Content-Type."""
+    """An encoded document.
+
+    Attributes:
+        body: its bytes.
+        content_type: its media type.
+        tag: its entity tag; "" for none.
+        gzip: the compressed bytes, if it is long and cached; None: it is compressed when it is sent.
+        headers: further headers; they replace the common ones of the same names.
+    """
 
     body: bytes
     content_type: str
+    tag: str = ""
+    gzip: bytes | None = None
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

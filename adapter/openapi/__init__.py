@@ -10,6 +10,6 @@ renames one. The documents do not list the metrics.
 
 from __future__ import annotations
 
-from adapter.openapi.documents import OpenApiResponse, openapi_documents
+from adapter.openapi.documents import openapi_documents
 
-__all__ = ["OpenApiResponse", "openapi_documents"]
+__all__ = ["openapi_documents"]

@@ -10,7 +10,6 @@ import email.utils
 import functools
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final
 
@@ -24,21 +23,6 @@ GroupVersions = tuple[tuple[str, str], ...]
 _JSON: Final = "application/json"
 _YEAR_SECONDS: Final = 365 * 24 * 3600
 _CACHED: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class OpenApiResponse:
-    """A document with its entity tag, or a redirect.
-
-    Attributes:
-        content: the document.
-        tag: its entity tag; "" for a redirect.
-        headers: further headers.
-    """
-
-    content: Encoded
-    tag: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class OpenApiDocuments:
@@ -59,7 +43,7 @@ class OpenApiDocuments:
         addresses = {path: {"serverRelativeURL": _address(path, one)} for path, one in self._v3.items()}
         self._v3[""] = _encoded({"paths": addresses})
 
-    def v2(self, *, accept: str) -> OpenApiResponse:
+    def v2(self, *, accept: str) -> Encoded:
         """Return the OpenAPI 2 document.
 
         Raises:
@@ -67,8 +51,8 @@ class OpenApiDocuments:
         """
         return _acceptable(self._v2, accept)
 
-    def v3(self, path: str, *, given_hash: str, accept: str, now: float) -> OpenApiResponse | None:
-        """Return an OpenAPI 3 document; None for an unknown path.
+    def v3(self, path: str, *, given_hash: str, accept: str, now: float) -> Encoded | None:
+        """Return an OpenAPI 3 document, or a redirect, which has no tag; None for an unknown path.
 
         Args:
             path: such as `apis/custom.metrics.k8s.io/v1beta2`; "" is the index.
@@ -86,10 +70,10 @@ class OpenApiDocuments:
             return document
         address = _address(path, document)
         if not address.endswith(f"={given_hash}"):
-            return OpenApiResponse(Encoded(b"", _JSON), headers={"Location": address})
+            return Encoded(b"", _JSON, headers={"Location": address})
         expires = email.utils.formatdate(now + _YEAR_SECONDS, usegmt=True)
         headers = {"Cache-Control": "public, immutable", "Expires": expires}
-        return OpenApiResponse(document.content, document.tag, headers)
+        return msgspec.structs.replace(document, headers=headers)
 
 
 @functools.lru_cache(maxsize=_CACHED)
@@ -141,16 +125,16 @@ def _operation_v2(operation: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _encoded(document: Mapping[str, Any]) -> OpenApiResponse:
+def _encoded(document: Mapping[str, Any]) -> Encoded:
     body = msgspec.json.encode(document) + b"\n"
-    return OpenApiResponse(Encoded(body, _JSON), f'"{hashlib.sha512(body).hexdigest().upper()}"')
+    return Encoded(body, _JSON, tag=f'"{hashlib.sha512(body).hexdigest().upper()}"')
 
 
-def _address(path: str, document: OpenApiResponse) -> str:
+def _address(path: str, document: Encoded) -> str:
     return f"/openapi/v3/{path}?hash=" + document.tag.strip('"')
 
 
-def _acceptable(document: OpenApiResponse, accept: str) -> OpenApiResponse:
+def _acceptable(document: Encoded, accept: str) -> Encoded:
     if preferred(accept, {_JSON: document}) is None:
         raise not_acceptable(f"only the following media types are accepted: {_JSON}")
     return document

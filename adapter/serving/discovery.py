@@ -17,7 +17,6 @@ import itertools
 import operator
 import platform
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -47,27 +46,6 @@ _FEW = 200
 _ADVERTISED = "v1beta1"
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """An encoded document.
-
-    Attributes:
-        content: its bytes and type.
-        tag: its entity tag.
-        gzip: the compressed bytes; None if the document is too short for compression.
-    """
-
-    content: Encoded
-    tag: str
-    gzip: bytes | None
-
-    @classmethod
-    def of(cls, content: Encoded) -> Document:
-        """Compute the tag and the compressed form, which takes 10 ms for a MiB."""
-        tag = f'"{hashlib.sha256(content.body).hexdigest().upper()}"'
-        return cls(content, tag, compress(content.body) if len(content.body) >= COMPRESS_FROM else None)
-
-
 class _View:
     """A snapshot of the metrics, with the documents that have been encoded from it."""
 
@@ -77,10 +55,10 @@ class _View:
         self._custom_parts = [part for part in custom if part]
         self._external_parts = [part for part in external if part]
         self.external_names = frozenset().union(*external)
-        self._documents: dict[tuple[str, Representation], Document] = {}
+        self._documents: dict[tuple[str, Representation], Encoded] = {}
         self._writing = asyncio.Lock()
 
-    async def document(self, name: str, form: Representation, make: Callable[[], Encodable]) -> Document:
+    async def document(self, name: str, form: Representation, make: Callable[[], Encodable]) -> Encoded:
         """Return a document, which is encoded at its first request."""
         found = self._documents.get((name, form))
         if found is not None:
@@ -206,7 +184,7 @@ class Discovery:
         groups = [{**_group(name), "serverAddressByClientCIDRs": addresses} for name in self._versions]
         return {"kind": "APIGroupList", "groups": groups}
 
-    async def aggregated(self, form: Representation, conversion: Conversion) -> Document:
+    async def aggregated(self, form: Representation, conversion: Conversion) -> Encoded:
         """Return /apis in one of DISCOVERY_FORMS: everything in one document, the newest versions first. Raises 406."""
         form.require_form()
         view = self._view
@@ -227,7 +205,7 @@ class Discovery:
         """Return /apis/GROUP: the APIGroup of a group that is served."""
         return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
 
-    async def resources(self, group: str, version: str, form: Representation) -> Document:
+    async def resources(self, group: str, version: str, form: Representation) -> Encoded:
         """Return /apis/GROUP/VERSION: the APIResourceList, with an entry for each metric. Raises 406."""
         form.require_form()
         view = self._view
@@ -271,8 +249,12 @@ def version_document() -> dict[str, str]:
     }
 
 
-def _written(form: Representation, make: Callable[[], Encodable]) -> Document:
-    return Document.of(form.encode(make()))
+def _written(form: Representation, make: Callable[[], Encodable]) -> Encoded:
+    """Encode a document, with its compressed form if it is long; aggregated discovery has an entity tag."""
+    content = form.encode(make())
+    tag = f'"{hashlib.sha256(content.body).hexdigest().upper()}"' if form.conversion is not None else ""
+    gzip = compress(content.body) if len(content.body) >= COMPRESS_FROM else None  # takes 10 ms for a MiB
+    return msgspec.structs.replace(content, tag=tag, gzip=gzip)
 
 
 def _resources(view: _View, group: str) -> list[_Resource]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
@@ -39,7 +38,6 @@ _MATCHES = ("Exact", "NotOlderThan", "")
 _MATCH = "resourceVersionMatch"
 _ANY_FIELDS = FieldSelector.parse("")
 _T = TypeVar("_T")
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _LINE_BYTES = 1_000
 _BYTES_OF_CHARACTER = 30
 # Selectors of up to this length are cached, a few kilobytes each.
@@ -47,6 +45,10 @@ _SHORT_SELECTOR = 256
 _SELECTORS = 4_096
 # Encoding this many values takes 1 ms as JSON and 30 ms as YAML; a thread costs 0.1 ms.
 _MANY = 500
+
+
+NOT_GUESSED = {"X-Content-Type-Options": "nosniff"}
+"""The headers of a text that browsers must not take for HTML."""
 
 
 class RequestLine(msgspec.Struct, eq=False):
@@ -176,23 +178,11 @@ class Request(msgspec.Struct, eq=False):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A response.
-
-    Attributes:
-        status: the HTTP status.
-        content: the body and its media type.
-        retry_after: the seconds after which the client should try again, if it should.
-        tag: the entity tag, if there is one.
-        gzip: the compressed body, if there is one.
-        headers: further headers; they replace the common ones of the same names.
-    """
+    """A response; `retry_after` is in seconds, if the client should try again."""
 
     status: int
     content: Encoded
     retry_after: int | None = None
-    tag: str | None = None
-    gzip: bytes | None = None
-    headers: Mapping[str, str] = _NO_HEADERS
 
 
 def accept(headers: CIMultiDictProxy[str]) -> str:

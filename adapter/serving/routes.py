@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -28,10 +28,11 @@ from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.metrics.resource_metrics import ResourceMetrics
-from adapter.openapi import OpenApiResponse, openapi_documents
+from adapter.openapi import openapi_documents
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import DISCOVERY_FORMS, Discovery, version_document
 from adapter.serving.requests import (
+    NOT_GUESSED,
     Request,
     Response,
     check_list,
@@ -49,7 +50,6 @@ from kube.serving.health import Health
 from kube.version import VERSION
 
 _TEXT = "text/plain; charset=utf-8"
-_NOT_GUESSED = {"X-Content-Type-Options": "nosniff"}
 # API servers send documents outside their APIs as indented JSON, whatever the client accepts.
 _PLAIN = Representation(pretty=True)
 
@@ -104,8 +104,8 @@ class Router:
                 return Response(200, request.representation(streamed=False).encode(self._discovery.group(group)))
             case (group, version) if self._discovery.serves(group, version):
                 request.require_get()
-                document = await self._discovery.resources(group, version, request.representation(streamed=False))
-                return Response(200, document.content, gzip=document.gzip)
+                representation = request.representation(streamed=False)
+                return Response(200, await self._discovery.resources(group, version, representation))
             case (group, version, *parts) if self._discovery.serves(group, version):
                 if group == RESOURCE_GROUP:
                     if self._resources is None:
@@ -124,8 +124,7 @@ class Router:
         representation = request.representation(DISCOVERY_FORMS, streamed=False)
         if representation.conversion is None:
             return Response(200, representation.encode(self._discovery.group_list()))
-        document = await self._discovery.aggregated(representation, representation.conversion)
-        return _tagged(request, document.content, document.tag, gzip=document.gzip)
+        return _tagged(request, await self._discovery.aggregated(representation, representation.conversion))
 
     async def _metric(self, request: Request, metric: CustomMetricRequest | ExternalMetricRequest) -> Response:
         representation = request.representation()
@@ -142,7 +141,7 @@ class Router:
         health = self._health.respond(request.target)
         if health is not None:
             request.require_get("HEAD")
-            return Response(health.status, Encoded(health.text.encode(), _TEXT), headers=_NOT_GUESSED)
+            return Response(health.status, Encoded(health.text.encode(), _TEXT, headers=NOT_GUESSED))
         match request.target.segments:
             case ():
                 request.require_get()
@@ -167,7 +166,7 @@ class Router:
 
     def _openapi(self, request: Request, version: str, path: str) -> Response | None:
         documents = openapi_documents(self._discovery.group_versions, VERSION)
-        found: OpenApiResponse | None = None
+        found: Encoded | None = None
         if version == "v3":
             given_hash = request.target.query.get("hash")
             found = documents.v3(path, given_hash=given_hash, accept=request.accept, now=time.time())
@@ -175,9 +174,7 @@ class Router:
             found = documents.v2(accept=request.accept)
         if found is None:
             return None
-        if not found.tag:
-            return Response(301, found.content, headers=found.headers)
-        return _tagged(request, found.content, found.tag, found.headers)
+        return _tagged(request, found) if found.tag else Response(301, found)
 
     def _not_found(self) -> Response:
         """Return 404 with the existing paths, as API servers do outside their APIs."""
@@ -248,10 +245,8 @@ def _not_watched() -> StatusError:
     )
 
 
-def _tagged(
-    request: Request, content: Encoded, tag: str, headers: Mapping[str, str] | None = None, *, gzip: bytes | None = None
-) -> Response:
+def _tagged(request: Request, content: Encoded) -> Response:
     """Return a document with its entity tag, or 304 if the client has it."""
-    if tag in request.known_tags:
-        return Response(304, Encoded(b"", content.content_type), tag=tag, headers=headers or {})
-    return Response(200, content, tag=tag, headers=headers or {}, gzip=gzip)
+    if content.tag in request.known_tags:
+        return Response(304, msgspec.structs.replace(content, body=b"", gzip=None))
+    return Response(200, content)

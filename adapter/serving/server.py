@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Collection
 from functools import lru_cache
 
+import msgspec
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.content.encoding import COMPRESS_FROM, Representation, compress
 from adapter.deadlines import Deadline, DeadlineExceeded, within
-from adapter.serving.requests import Request, RequestLine, RequestLines, Response, accept
+from adapter.serving.requests import NOT_GUESSED, Request, RequestLine, RequestLines, Response, accept
 from adapter.serving.routes import Router
 from adapter.serving.telemetry import Telemetry
 from adapter.settings import DEFAULTS
@@ -152,18 +153,21 @@ class RequestServer:
 def error_response(error: StatusError, headers: CIMultiDictProxy[str] | None = None) -> web.Response:
     """Return the response for an error to a request with these headers; None: unknown."""
     content = Representation.for_error(accept(headers) if headers is not None else "").encode_error(error)
-    more = {"X-Content-Type-Options": "nosniff"} if error.code == 403 else {}
-    response = Response(error.code, content, retry_after=error.retry_after, headers=more)
-    return web.Response(status=error.code, body=content.body, headers=_headers(response))
+    if error.code == 403:
+        content = msgspec.structs.replace(content, headers=NOT_GUESSED)
+    return web.Response(
+        status=error.code, body=content.body, headers=_headers(Response(error.code, content, error.retry_after))
+    )
 
 
 async def _compressed(response: Response, request_headers: CIMultiDictProxy[str]) -> web.Response:
     """Compress a long response, if the client accepts it."""
-    headers, body = CIMultiDict(_headers(response)), response.content.body
-    headers[hdrs.VARY] = "Accept, Accept-Encoding" if response.tag is not None else "Accept-Encoding"
+    headers, content = CIMultiDict(_headers(response)), response.content
+    body = content.body
+    headers[hdrs.VARY] = "Accept, Accept-Encoding" if content.tag else "Accept-Encoding"
     if _accepts_gzip(request_headers):
         headers[hdrs.CONTENT_ENCODING] = "gzip"
-        body = response.gzip if response.gzip is not None else await asyncio.to_thread(compress, body)
+        body = content.gzip if content.gzip is not None else await asyncio.to_thread(compress, body)
     return web.Response(status=response.status, body=body, headers=headers)
 
 
@@ -176,17 +180,17 @@ def _accepts_gzip(headers: CIMultiDictProxy[str]) -> bool:
 
 
 def _headers(response: Response) -> CIMultiDictProxy[str]:
-    common = _common_headers(response.content.content_type)
-    if response.retry_after is None and response.tag is None and not response.headers:
+    content = response.content
+    common = _common_headers(content.content_type)
+    if response.retry_after is None and not content.tag and not content.headers:
         return common
     headers = CIMultiDict(common)
     if response.retry_after is not None:
         headers[hdrs.RETRY_AFTER] = str(response.retry_after)
-    if response.tag is not None:
-        headers[hdrs.ETAG] = response.tag
+    if content.tag:
+        headers[hdrs.ETAG] = content.tag
         headers[hdrs.VARY] = "Accept"
-    if response.headers:
-        headers.update(response.headers)
+    headers.update(content.headers)
     return CIMultiDictProxy(headers)
 
 

@@ -250,7 +250,7 @@ async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:
     ):
         await listed(forwarder)
         document = await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation())
-        names = [resource["name"] for resource in json.loads(document.content.body)["resources"]]
+        names = [resource["name"] for resource in json.loads(document.body)["resources"]]
         assert names == ["backlog", "queue_depth", "s0-queue"]
         assert discovery.knows(EXTERNAL_GROUP, "v1beta1", "backlog")
         assert await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation()) is document

@@ -117,12 +117,12 @@ async def test_document_is_encoded_once_while_metrics_are_unchanged(path: str) -
     assert all(document is documents[0] for document in documents)
     assert iterations.count > 5, "the loop goes on meanwhile"
     assert documents[0].gzip is not None
-    assert gzip.decompress(documents[0].gzip) == documents[0].content.body
-    assert len(json.loads(documents[0].content.body)["resources"]) == COUNT
+    assert gzip.decompress(documents[0].gzip) == documents[0].body
+    assert len(json.loads(documents[0].body)["resources"]) == COUNT
     assert discovery.knows("external.metrics.k8s.io", "v1beta1", "queue_7")
     names.external_metrics = ("queue_depth",)
     after = await discovery.resources("external.metrics.k8s.io", "v1beta1", Representation())
-    assert [one["name"] for one in json.loads(after.content.body)["resources"]] == ["queue_depth"]
+    assert [one["name"] for one in json.loads(after.body)["resources"]] == ["queue_depth"]
     assert not discovery.knows("external.metrics.k8s.io", "v1beta1", "queue_7")
 
 

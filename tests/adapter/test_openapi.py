@@ -20,14 +20,14 @@ PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 def v2() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(DOCUMENTS.v2(accept="").content.body)
+    document: dict[str, Any] = json.loads(DOCUMENTS.v2(accept="").body)
     return document
 
 
 def v3(path: str) -> dict[str, Any]:
     page = DOCUMENTS.v3(path, given_hash="", accept="", now=0.0)
     assert page is not None
-    document: dict[str, Any] = json.loads(page.content.body)
+    document: dict[str, Any] = json.loads(page.body)
     return document
 
 

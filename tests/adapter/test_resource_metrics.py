@@ -286,7 +286,7 @@ async def test_discovery_names_nodes_and_pods() -> None:
     assert discovery.knows("metrics.k8s.io", "v1beta1", "pods")
     assert not discovery.serves("custom.metrics.k8s.io")
     document = await discovery.resources("metrics.k8s.io", "v1beta1", Representation())
-    body = document.content.body.decode()
+    body = document.body.decode()
     assert '"name":"nodes","singularName":"","namespaced":false,"kind":"NodeMetrics","verbs":["get","list"]' in body
     discovery = Discovery(cast("Any", CannedNames()), custom=True, external=False, port=1)
     assert not discovery.serves("metrics.k8s.io")

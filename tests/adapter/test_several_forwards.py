@@ -87,7 +87,7 @@ async def test_discovery_has_the_metrics_that_each_adapter_lists_and_serves(tmp_
         keda.handlers[API] = respond({"resources": [{"name": "s1-orders"}, {"name": "datadog-of-keda"}]})
         assert await eventually(lambda: both_listed(forwarder), within=10, every=0.01)
         document = await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation())
-        names = [resource["name"] for resource in json.loads(document.content.body)["resources"]]
+        names = [resource["name"] for resource in json.loads(document.body)["resources"]]
         assert names == ["datadog-hits", "s1-orders"], "neither other, nor what the other adapter would be asked for"
         assert forwarder.names is forwarder.names
         assert await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation()) is document
