@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
-from urllib.parse import urlsplit
 
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapter.upstream.auth import Auth, check_proxy
+from adapter.upstream.auth import Auth, check_proxy, url_parts
 from kube.api.config import RestConfig
 
 Headers = CIMultiDict[str]
@@ -97,12 +96,8 @@ class ServerAccess:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        try:
-            parts = urlsplit(self.url)
-            usable = parts.scheme in self.schemes and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            usable = False
-        if not usable or any(char.isspace() for char in self.url):
+        parts = url_parts(self.url, self.schemes)
+        if parts is None:
             example = f"{self.schemes[0]}://host:9090"
             raise self.error(f"not a URL of {self.one}: {self.url!r}; write it as {example}")
         if parts.query or parts.fragment:

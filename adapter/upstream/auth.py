@@ -6,10 +6,10 @@ Names follow http_config and remote_write of Prometheus' configuration, in camel
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -108,7 +108,8 @@ class OAuth2Auth(_Form, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if not is_http_url(self.token_url):
+        parts = url_parts(self.token_url)
+        if parts is None or "@" in parts.netloc or parts.fragment:
             raise ValueError("tokenUrl: expected a URL, such as https://login.example/oauth2/token, without a password")
         if any(not scope or any(char.isspace() for char in scope) for scope in self.scopes):
             raise ValueError("scopes: a scope has no spaces; write a list")
@@ -138,14 +139,14 @@ class Auth(_Form, frozen=True, kw_only=True):
             raise ValueError(f"expected exactly one of sigv4, google, azure and oauth2, {found}")
 
 
-def is_http_url(text: str) -> bool:
-    """Return whether a text is a URL of HTTP without a user, password and fragment."""
+def url_parts(text: str, schemes: Collection[str] = ("http", "https")) -> SplitResult | None:
+    """Return the parts of a URL with one of these schemes; None if the text is none."""
     try:
         parts = urlsplit(text)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        return False
-    return usable and "@" not in parts.netloc and not parts.fragment and not any(char.isspace() for char in text)
+        return None
+    return parts if usable and not any(char.isspace() for char in text) else None
 
 
 def check_proxy(text: str) -> None:
@@ -154,12 +155,6 @@ def check_proxy(text: str) -> None:
     Raises:
         ValueError: it is none. The message does not contain it, because it may have a password.
     """
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    else:
-        usable = usable and parts.path in ("", "/") and not parts.query and not parts.fragment
-    if text and (not usable or any(char.isspace() for char in text)):
+    parts = url_parts(text)
+    if text and (parts is None or parts.path not in ("", "/") or parts.query or parts.fragment):
         raise ValueError("proxyUrl: expected the URL of a proxy, such as http://proxy.example:3128")
