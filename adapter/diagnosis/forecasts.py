@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,31 +13,23 @@ import msgspec
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, Source
 from adapter.diagnosis.probe import Probe, Selection
-from adapter.forecasts.registry import ForecastKey, HistoryError, live_module
+from adapter.forecasts.registry import ForecastKey, HistoryError, new_forecast
 from adapter.forecasts.sentence import gate_text, sentence
-from adapter.planning.history import HistoryReader, RangeQueries, namespace_of
+from adapter.planning.history import HistoryReader, namespace_of
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery
+from adapter.prometheus import PrometheusServers
 from kube.api.mapping import GroupResource
 
 if TYPE_CHECKING:
     from adapter.forecasts.gate import Accuracy
     from adapter.forecasts.live import LiveForecast
-    from adapter.forecasts.series import MinuteSeries
+    from adapter.forecasts.preview import Hour
 
 _PODS = GroupResource("", "pods")
 
 
 class NoForecastError(Exception):
     """No metric has a forecast; the message says why."""
-
-
-class HourReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """An hour of the next day; see adapter.forecasts.preview.Hour. None: not known."""
-
-    start: datetime
-    days: tuple[float | None, ...]
-    usual: float | None
-    expected: float | None
 
 
 class GateReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -74,7 +64,7 @@ class ForecastReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     reason: str = ""
     gate: GateReport | None = None
     accuracy: Accuracy | None = None
-    hours: tuple[HourReport, ...] = ()
+    hours: tuple[Hour, ...] = ()
 
 
 def forecast_source(catalog: Catalog, name: str) -> Source:
@@ -103,7 +93,7 @@ class ForecastReader:
     """
 
     probe: Probe
-    prometheus: RangeQueries
+    prometheus: PrometheusServers
     clock: Callable[[], float]
 
     async def sentences(self, source: Source, selection: Selection) -> tuple[str, ...]:
@@ -125,62 +115,38 @@ class ForecastReader:
             return msgspec.structs.replace(report, reason="; ".join(example.reasons))
         query, of_pods = _query_of(source, example.of, [value.of for value in example.values], selection)
         report = msgspec.structs.replace(report, of=_of(query, of_pods))
-        live: LiveForecast = (await asyncio.to_thread(live_module)).LiveForecast(options, self.clock())
         now = self.clock()
-        end = int(now // 60) * 60
+        live = await new_forecast(options, now, Counter())
         try:
             reader = HistoryReader(self.prometheus, query, of_pods, query.namespace)
-            live.extend(await reader.read(live.history_start(now), end), now)
+            live.extend(await reader.read(live.history_start(now), int(now // 60) * 60), now)
         except HistoryError as error:
             return msgspec.structs.replace(report, reason=f"its history cannot be read: {error}")
-        return await asyncio.to_thread(completed, report, live, now, judges=judges)
+        return await asyncio.to_thread(_completed, report, live, now, judges=judges)
 
 
-def completed(report: ForecastReport, live: LiveForecast, now: float, *, judges: bool) -> ForecastReport:
+def _completed(report: ForecastReport, live: LiveForecast, now: float, *, judges: bool) -> ForecastReport:
     """Fit a model, and return the report with what it expects. Takes some seconds: call it in a worker thread."""
-    options = live.options
-    history = live.history(now + 60)
+    options, history = live.options, live.history(now + 60)
     model = live.fitted(history)
     if isinstance(model, str):
         return msgspec.structs.replace(report, reason=model)
     live.model = model
     found = live.expect(history.end - 60)
-    if isinstance(found, str):
-        report = msgspec.structs.replace(report, reason=found)
-    else:
-        report = msgspec.structs.replace(report, sentence=sentence(found, options))
+    result = {"reason": found} if isinstance(found, str) else {"sentence": sentence(found, options)}
+    report = msgspec.structs.replace(report, **result)
     if not judges:
         return report
     judgement = live.judged(history)
-    return msgspec.structs.replace(
-        report,
-        gate=GateReport(
-            holds=not options.gate or judgement.holds(options),
-            text=gate_text(judgement, options),
-            saved=judgement.saved,
-            days=judgement.days,
-            overload=judgement.overload,
-            overload_with=judgement.overload_with,
-        ),
-        accuracy=judgement.accuracy,
-        hours=hours_of(live, history),
+    gate = GateReport(
+        holds=judgement.holds(options),
+        text=gate_text(judgement, options),
+        saved=judgement.saved,
+        days=judgement.days,
+        overload=judgement.overload,
+        overload_with=judgement.overload_with,
     )
-
-
-def hours_of(live: LiveForecast, history: MinuteSeries) -> tuple[HourReport, ...]:
-    """Return the next 24 hours; none without a model. Takes some hundredths of a second."""
-    if live.model is None:
-        return ()
-    next_day = import_module("adapter.forecasts.preview").next_day
-    return tuple(
-        HourReport(
-            start=datetime.fromtimestamp(hour.start, live.options.zone),
-            days=tuple(map(_known, hour.days)),
-            usual=_known(hour.usual),
-            expected=_known(hour.expected),
-        )
-        for hour in next_day(live.model, history)
-    )
+    return msgspec.structs.replace(report, gate=gate, accuracy=judgement.accuracy, hours=live.next_day(now))
 
 
 def _query_of(source: Source, of: str, values: list[str], selection: Selection) -> tuple[MetricQuery, bool]:
@@ -198,7 +164,3 @@ def _of(query: MetricQuery, of_pods: bool) -> str:
     else:
         name = f"pods like {query.names[0]}" if of_pods else query.names[0]
     return str(ForecastKey("", query.source.metric, namespace_of(query), name))
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None

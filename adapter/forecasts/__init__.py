@@ -5,5 +5,11 @@ series   a load with one value a minute, and other days' values at the same time
 model    the regression: fit on a history, expect from recent values
 gate     whether forecasts would have saved pods: a replay of the last days
 
-Times are seconds since the epoch. All modules but options import numpy: import them where a forecast is used.
+Times are seconds since the epoch. series, model, gate, live and preview import numpy: import them where a forecast is
+used.
 """
+
+import os
+
+# Before numpy is imported. The matrices are small: with several threads a fit takes twice the CPU time.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from adapter.forecasts.model import LEAST_HISTORY, NoForecast, fit
+from adapter.forecasts.model import LEAST_HISTORY, fit
 from adapter.forecasts.options import ForecastOptions
 from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats, MinuteSeries
 from adapter.gil import releasing_gil
@@ -118,7 +118,7 @@ def backtest(series: MinuteSeries, options: ForecastOptions, first: int) -> Floa
     for begin in range(first, len(series.values), DAY_MINUTES):
         end = min(begin + DAY_MINUTES, len(series.values))
         model = fit(MinuteSeries(series.start, series.values[:begin]), options)
-        if not isinstance(model, NoForecast):
+        if not isinstance(model, str):
             expected[begin:end] = model.expect_each(MinuteSeries(series.start, series.values[:end]), begin, end)
     return expected
 

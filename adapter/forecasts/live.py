@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from adapter.forecasts.gate import Judgement, judge
-from adapter.forecasts.model import Expectation, ForecastModel, NoForecast, fit
+from adapter.forecasts.model import Expectation, ForecastModel, fit
 from adapter.forecasts.options import ForecastOptions
+from adapter.forecasts.preview import Hour, next_day
 from adapter.forecasts.series import DAY_MINUTES, MINUTE, MinuteSeries
 
 _SPARE_MINUTES: Final = 60
@@ -21,15 +22,6 @@ _MISSING_MINUTES: Final = 10
 _TOLERANCE: Final = 0.1
 
 
-@dataclass(slots=True)
-class Outcomes:
-    """Minutes by how the load compared with what was expected: by at most 10 % more or less, above or below that."""
-
-    within: int = 0
-    above: int = 0
-    below: int = 0
-
-
 class LiveForecast:
     """The forecast of one metric. Nothing here does I/O; `fitted` and `judged` are for worker threads.
 
@@ -37,22 +29,25 @@ class LiveForecast:
         options: the rule's.
         model: the fitted model; None: there is none yet.
         judgement: what the gate says; None: nothing yet.
-        outcomes: of the minutes since the start.
     """
 
-    def __init__(self, options: ForecastOptions, now: float) -> None:
-        """Begin without any value; `now` is in seconds since the epoch."""
+    def __init__(self, options: ForecastOptions, now: float, outcomes: Counter[str]) -> None:
+        """Begin without any value; `now` is in seconds since the epoch.
+
+        `outcomes` counts minutes by how the load compared with what was expected: by at most 10 % more or less
+        (`within`), `above` or `below` that.
+        """
         self.options = options
         self.model: ForecastModel | None = None
         self.judgement: Judgement | None = None
-        self.outcomes = Outcomes()
+        self._outcomes = outcomes
         count = math.ceil(options.history / MINUTE) + _SPARE_MINUTES
         self._values = np.full(count, np.nan, dtype=np.float32)
         self._first = int(now // MINUTE) + _SPARE_MINUTES // 2 - count  # since the epoch, in minutes
         self._expected = np.full(DAY_MINUTES, np.nan, dtype=np.float32)  # by the minute, modulo a day
         self._minute = int(now // MINUTE)
         self._ahead = math.ceil((options.horizon + 15) / MINUTE)
-        self._newest: tuple[tuple[ForecastModel, int, float], Expectation | NoForecast] | None = None
+        self._newest: tuple[tuple[ForecastModel, int, float], Expectation | str] | None = None
 
     def history_start(self, now: float) -> int:
         """Return where the history begins, a multiple of 60."""
@@ -100,9 +95,8 @@ class LiveForecast:
         if self._newest is None or self._newest[0] != inputs:
             self._newest = inputs, model.expect(MinuteSeries(self._first * MINUTE, self._values[:last]), now)
         found = self._newest[1]
-        if isinstance(found, NoForecast):
-            return found.reason
-        self._expected[minute % DAY_MINUTES] = found.value
+        if not isinstance(found, str):
+            self._expected[minute % DAY_MINUTES] = found.value
         return found
 
     def history(self, now: float) -> MinuteSeries:
@@ -112,12 +106,15 @@ class LiveForecast:
 
     def fitted(self, history: MinuteSeries) -> ForecastModel | str:
         """Return a model, or why there is none. Takes some tenths of a second: call it in a worker thread."""
-        found = fit(history, self.options)
-        return found.reason if isinstance(found, NoForecast) else found
+        return fit(history, self.options)
 
     def judged(self, history: MinuteSeries) -> Judgement:
         """Replay the last days. Takes some seconds: call it in a worker thread."""
         return judge(history, self.options)
+
+    def next_day(self, now: float) -> tuple[Hour, ...]:
+        """Return the next 24 hours; none without a model. Takes some hundredths of a second."""
+        return next_day(self.model, self.history(now + MINUTE)) if self.model is not None else ()
 
     def day(self, now: float) -> list[tuple[int, float, float]]:
         """Return (time, value, expected value) of each minute of the last day; NaN: not known."""
@@ -137,18 +134,14 @@ class LiveForecast:
             if begin < 0 or len(came) <= self._ahead or not math.isfinite(expected) or not np.isfinite(came).all():
                 continue
             highest = float(came.max())
-            if highest > expected * (1 + _TOLERANCE):
-                self.outcomes.above += 1
-            elif highest < expected * (1 - _TOLERANCE):
-                self.outcomes.below += 1
-            else:
-                self.outcomes.within += 1
+            above, below = highest > expected * (1 + _TOLERANCE), highest < expected * (1 - _TOLERANCE)
+            self._outcomes["above" if above else "below" if below else "within"] += 1
         for at in range(first + 1, minute + 1):
             self._expected[at % DAY_MINUTES] = np.nan
         self._minute = minute
 
     def _shift(self, minute: int) -> None:
-        """Make room for a minute."""
+        """Move the minutes, so that there is a place for this one."""
         beyond = minute - self._first - len(self._values) + 1
         if beyond <= 0:
             return

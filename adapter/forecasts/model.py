@@ -44,14 +44,6 @@ _HOLE_MINUTES: Final = 10
 """A hole that is not longer is bridged by the value before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoForecast:
-    """There is no forecast now; the metric has its plain value."""
-
-    reason: str
-    """For people: one clause without a full stop."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
     """The highest load that is expected from a time to the horizon after it."""
@@ -91,8 +83,8 @@ class ForecastModel:
     weights: Floats
     """Of the standardised inputs."""
 
-    def expect(self, recent: MinuteSeries, now: float) -> Expectation | NoForecast:
-        """Return what is expected.
+    def expect(self, recent: MinuteSeries, now: float) -> Expectation | str:
+        """Return what is expected, or why nothing is: a clause without a full stop.
 
         Args:
             recent: the last minutes up to now, best `RECENT_MINUTES`; the last one is that of `now`.
@@ -100,16 +92,16 @@ class ForecastModel:
         """
         index = int((now - recent.start) // MINUTE)
         if not 0 <= index < len(recent.values) or not math.isfinite(recent.values[index]):
-            return NoForecast("there is no value of this minute")
+            return "there is no value of this minute"
         inputs = _Inputs(recent.between(now - RECENT_MINUTES * MINUTE, now + 1), self.options, self.floor)
         at = np.array([inputs.count - 1])
         load = float(inputs.load[at[0]])
         rows = self._standardised(inputs.rows(at))
         limit = float(inputs.limits(at)[0])
         if math.isnan(limit):
-            return NoForecast("nothing is known of this time of day in the last 7 days")
+            return "nothing is known of this time of day in the last 7 days"
         if load > limit:
-            return NoForecast("the load is higher than any that the model has seen at this time of day")
+            return "the load is higher than any that the model has seen at this time of day"
         growth = float(self._growth(rows)[0])
         value = max(min(load * growth, limit), load)
         return Expectation(
@@ -147,15 +139,15 @@ class ForecastModel:
         return tuple((name, round(math.exp(part), 3)) for name, part in found)
 
 
-def fit(history: MinuteSeries, options: ForecastOptions) -> ForecastModel | NoForecast:
-    """Return a model of a history, at most `options.history` of it, or why there is none."""
+def fit(history: MinuteSeries, options: ForecastOptions) -> ForecastModel | str:
+    """Return a model of a history, at most `options.history` of it, or why there is none: a clause."""
     history = history.between(history.end - options.history, history.end)
     known = history.values[np.isfinite(history.values)].astype(np.float64)
     if len(known) < LEAST_HISTORY:
-        return NoForecast(f"there are {len(known) / DAY_MINUTES:.1f} days of history, and at least 3 are needed")
+        return f"there are {len(known) / DAY_MINUTES:.1f} days of history, and at least 3 are needed"
     usual = float(np.median(known[known > 0])) if (known > 0).any() else 0.0
     if usual <= 0:
-        return NoForecast("the load is always 0")
+        return "the load is always 0"
     inputs = _Inputs(history, options, usual * _LEAST_SHARE)
     at = np.arange(DAY_MINUTES, inputs.count - inputs.ahead)
     target = inputs.ahead_of(at)
@@ -163,7 +155,7 @@ def fit(history: MinuteSeries, options: ForecastOptions) -> ForecastModel | NoFo
     there = np.isfinite(target)
     rows, target = rows[there], np.clip(target[there], -1.0, _MAX_LOG)
     if len(rows) < DAY_MINUTES:
-        return NoForecast("the history has too many holes")
+        return "the history has too many holes"
     counts = np.isfinite(rows).sum(axis=0)
     means = np.where(counts > 0, np.nansum(rows, axis=0) / np.maximum(counts, 1), 0.0)
     rows = np.nan_to_num(rows - means, nan=0.0)
@@ -174,7 +166,7 @@ def fit(history: MinuteSeries, options: ForecastOptions) -> ForecastModel | NoFo
     square = rows.T @ rows + _PENALTY * np.eye(rows.shape[1])
     weights = np.linalg.solve(square, rows.T @ (target - intercept))
     if not np.isfinite(weights).all():
-        return NoForecast("the regression has no solution")
+        return "the regression has no solution"
     return ForecastModel(
         options=options,
         fitted=history.end,
@@ -218,7 +210,7 @@ class _Inputs:
 
     def rows(self, at: Indices) -> Floats:
         """Return the inputs, one row for each of the minutes."""
-        columns = [self._log[at] - _taken(self._log, at - lag) for lag in _LAGS]
+        columns = [self._log[at] - taken(self._log, at - lag) for lag in _LAGS]
         for rises in self._rises:
             grown = self._grown(at, rises)
             mean, median, highest = summaries(grown)
@@ -235,17 +227,15 @@ class _Inputs:
         return self._grown(at, self._rises[0])
 
     def _grown(self, at: Indices, rises: Floats) -> Floats:
-        return np.stack([_taken(rises, days_before(self._local, at, day)) for day in _DAYS])
+        return np.stack([taken(rises, days_before(self._local, at, day)) for day in _DAYS])
 
     def limits(self, at: Indices) -> Floats:
         """Return the ceiling; NaN: this time is known of none of the last 7 days."""
-        highest = np.fmax.reduce([_taken(self._highest, days_before(self._local, at, day)) for day in _DAYS])
+        highest = np.fmax.reduce([taken(self._highest, days_before(self._local, at, day)) for day in _DAYS])
         hour = np.arange(at[0] - _LEVEL_MINUTES + 1, at[-1] + 1)
-        before = np.fmax.reduce(
-            [_taken(self.load, days_before(self._local, np.maximum(hour, 0), day)) for day in _DAYS]
-        )
+        before = np.fmax.reduce([taken(self.load, days_before(self._local, np.maximum(hour, 0), day)) for day in _DAYS])
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.nan_to_num(_taken(self.load, hour) / before, nan=0.0, posinf=0.0)
+            ratios = np.nan_to_num(taken(self.load, hour) / before, nan=0.0, posinf=0.0)
         levels = np.median(sliding_window_view(ratios, _LEVEL_MINUTES), axis=1)
         limits: Floats = self._options.ceiling * highest * np.maximum(levels[at - at[0]], 1.0)
         return limits
@@ -255,7 +245,7 @@ class _Inputs:
         return self._rises[0][at]
 
 
-def _taken(values: Floats, at: Indices) -> Floats:
+def taken(values: Floats, at: Indices) -> Floats:
     """Return the values at indices, NaN where these are before the first."""
     return np.where(at >= 0, values[np.maximum(at, 0)], np.nan)
 

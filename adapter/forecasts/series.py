@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
-
-# With one thread: the matrices are small, and more threads only take the cores from the event loop.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 from numpy.typing import NDArray

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from adapter.catalog.values import ExternalMetricValue, MetricValue
 from adapter.forecasts.registry import ForecastKey, Forecasts
-from adapter.planning.history import HistoryReader, RangeQueries, namespace_of
+from adapter.planning.history import HistoryReader, namespace_of
 from adapter.planning.metric_queries import MetricQuery
+from adapter.prometheus import PrometheusServers
 
 _V = TypeVar("_V", MetricValue, ExternalMetricValue)
 
@@ -25,7 +26,7 @@ class ForecastValues:
     """
 
     forecasts: Forecasts
-    prometheus: RangeQueries
+    prometheus: PrometheusServers
 
     def apply(self, query: MetricQuery, values: list[_V], *, of: str, of_pods: bool = False) -> list[_V]:
         """Return the values to serve; the plain ones on any doubt.
@@ -49,7 +50,7 @@ class ForecastValues:
             total / 1000,
             definition=rule,
             options=rule.forecast.options,
-            history=HistoryReader(self.prometheus, query, of_pods, query.namespace),
+            read=HistoryReader(self.prometheus, query, of_pods, query.namespace).read,
             owner=query.namespace,
         )
         # Nothing grows from 0, but the model needs to know that the load is 0.

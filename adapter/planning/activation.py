@@ -6,7 +6,7 @@ restart forgets nothing.
 
 from __future__ import annotations
 
-from adapter.promql import PromqlError, is_scalar, parse
+from adapter.promql import as_vector
 from adapter.rules.schedule_spec import Activation
 
 _USUAL_STEP_SECONDS = 15.0
@@ -24,12 +24,12 @@ def recently_active_query(query: str, activation: Activation) -> str:
     step = min(_USUAL_STEP_SECONDS, max(1.0, seconds / _FEWEST_STEPS))
     step = max(step, seconds / _MOST_STEPS)
     # The line break ends a comment.
-    return f"max_over_time(({_vector(query)}\n)[{seconds}s:{round(step)}s]) >= {_threshold(activation)}"
+    return f"max_over_time(({as_vector(query)}\n)[{seconds}s:{round(step)}s]) >= {_threshold(activation)}"
 
 
 def activated_query(query: str, activation: Activation) -> str:
     """Return one query for the values that the adapter serves, for recorded load: 0 where a series is not active."""
-    query = _vector(query)
+    query = as_vector(query)
     active = f"({query}\n) >= {_threshold(activation)}"
     if activation.for_ is not None:
         active = f"clamp_min({query}\n, 0.001) and ({active} or {recently_active_query(query, activation)})"
@@ -38,11 +38,3 @@ def activated_query(query: str, activation: Activation) -> str:
 
 def _threshold(activation: Activation) -> str:
     return f"{activation.threshold // 1000}.{activation.threshold % 1000:03}"
-
-
-def _vector(query: str) -> str:
-    """Return a query whose result is a vector, which a subquery needs."""
-    try:
-        return f"vector({query}\n)" if is_scalar(parse(query)) else query
-    except PromqlError:  # MetricsQL
-        return query

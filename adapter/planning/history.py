@@ -11,22 +11,22 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from adapter.catalog.inventory import CustomSource
 from adapter.forecasts.registry import HistoryError
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery
 from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
 from adapter.prometheus import (
-    Destination,
     PrometheusAccessError,
     PrometheusError,
     PrometheusPartialResponse,
     PrometheusQueryError,
+    PrometheusServers,
     PrometheusTimeout,
     RangeSeries,
 )
-from adapter.promql import PromqlError, is_scalar, label_text, parse
+from adapter.promql import as_vector, label_text
 from adapter.rules import Policy, QueryRule, Rule
 from kube.aio.fairness import for_namespace
 from kube.values.fields import quote
@@ -44,15 +44,6 @@ _CHUNK_POINTS: Final = 1440
 """A day. Servers allow 11,000 points, but limit the samples that are read, too."""
 _LEAST_POINTS: Final = 90
 _FEW_SERIES: Final = 4
-
-
-class RangeQueries(Protocol):
-    """Evaluates range queries; see PrometheusServers.range."""
-
-    async def range(
-        self, query: str, *, start: int, end: int, step: int, destination: Destination = ...
-    ) -> list[RangeSeries]:
-        """Evaluate a query at times from `start` to `end`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +67,7 @@ class HistoryReader:
         seconds: for all queries of a read together, so that a slow history does not keep others waiting.
     """
 
-    prometheus: RangeQueries
+    prometheus: PrometheusServers
     query: MetricQuery
     of_pods: bool
     owner: str
@@ -164,11 +155,7 @@ def history_query(query: MetricQuery, *, of_pods: bool) -> HistoryQuery:
                 text = custom_query(rule.query, source, namespace=namespace, selector=query.selector, **made)
     except (QueryError, SelectorNotSupported) as error:
         raise HistoryError(str(error)) from error
-    try:
-        values = f"vector({text}\n)" if is_scalar(parse(text)) else text
-    except PromqlError:  # MetricsQL
-        values = text
-    marked, labels = marked_matches(values, matches)
+    marked, labels = marked_matches(as_vector(text), matches)
     keys = dict.fromkeys([*(label for label, _ in labels), *(one.key for one in selector.requirements)])
     by = f"by ({', '.join(map(label_text, keys))})"
     return HistoryQuery(usable_sum(marked, by, nan=rule.nan, inf=rule.inf), labels, selector)

@@ -12,6 +12,7 @@ from adapter.promql.labels import Labels, can_be_nan, groups_alike, result_label
 from adapter.promql.literals import PromqlError, is_plain_name, label_text
 from adapter.promql.restrict import restrict_query, restrict_selector
 from adapter.promql.tree import (
+    as_vector,
     bare,
     children,
     is_scalar,
@@ -26,6 +27,7 @@ from adapter.promql.tree import (
 __all__ = [
     "Labels",
     "PromqlError",
+    "as_vector",
     "bare",
     "can_be_nan",
     "children",

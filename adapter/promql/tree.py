@@ -212,6 +212,14 @@ def bare(expr: Expr) -> Expr:
     return expr
 
 
+def as_vector(query: str) -> str:
+    """Return a query whose result is a vector: a scalar as a sample without labels, any other query unchanged."""
+    try:
+        return f"vector({query}\n)" if is_scalar(parse(query)) else query  # the line break ends a comment
+    except PromqlError:  # MetricsQL
+        return query
+
+
 def is_scalar(expr: Expr) -> bool:
     """Return whether the result is a scalar or a string."""
     match expr:

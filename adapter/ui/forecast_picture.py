@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from adapter.diagnosis.forecasts import HourReport, hours_of
 from adapter.forecasts.registry import Forecast
 from adapter.forecasts.sentence import number_text
 
 if TYPE_CHECKING:
-    from adapter.forecasts.live import LiveForecast
+    from adapter.forecasts.preview import Hour
 
 WIDTH: Final = 720
 HEIGHT: Final = 160
@@ -35,7 +34,6 @@ class ForecastPicture:
         highest: the value at the upper edge, as text.
         ticks: (position, time) of lines of time.
         hours: the next 24 hours.
-        days: how many last days `hours` has.
     """
 
     title: str
@@ -47,8 +45,7 @@ class ForecastPicture:
     next: str = ""
     highest: str = ""
     ticks: tuple[tuple[float, str], ...] = ()
-    hours: tuple[HourReport, ...] = ()
-    days: int = 0
+    hours: tuple[Hour, ...] = ()
 
 
 def picture_of(forecast: Forecast, now: float) -> ForecastPicture:
@@ -56,25 +53,20 @@ def picture_of(forecast: Forecast, now: float) -> ForecastPicture:
     live = forecast.live
     if live is None:
         return ForecastPicture(str(forecast.key), forecast.sentence)
-    return _drawn(forecast, live, now)
-
-
-def _drawn(forecast: Forecast, live: LiveForecast, now: float) -> ForecastPicture:
     day = live.day(now)
     parts = [day[start : start + _STEP_MINUTES] for start in range(0, len(day), _STEP_MINUTES)]
     times = [part[0][0] for part in parts]
     value = [_highest(each[1] for each in part) for part in parts]
     expected = [_highest(each[2] for each in part) for part in parts]
-    hours = hours_of(live, live.history(now + 60))
+    hours = live.next_day(now)
     ahead = [hour.start.timestamp() for hour in hours]
-    usual, coming = [_number(hour.usual) for hour in hours], [_number(hour.expected) for hour in hours]
-    top = _highest([*value, *expected, *usual, *coming])
-    top = top if math.isfinite(top) and top > 0 else 1.0
+    usual, coming = [hour.usual for hour in hours], [hour.expected for hour in hours]
+    top = _highest([*value, *expected, *usual, *coming]) or 1.0
 
-    def points(at: Sequence[float], values: Sequence[float]) -> list[tuple[float, float] | None]:
+    def points(at: Sequence[float], values: Sequence[float | None]) -> list[tuple[float, float] | None]:
         x = [_HALF + (time - now) / _DAY_SECONDS * _HALF for time in at]
         return [
-            (round(px, 1), round(HEIGHT - each / top * HEIGHT * 0.95, 1)) if math.isfinite(each) else None
+            None if each is None else (round(px, 1), round(HEIGHT - each / top * HEIGHT * 0.95, 1))
             for px, each in zip(x, values, strict=True)
         ]
 
@@ -99,7 +91,6 @@ def _drawn(forecast: Forecast, live: LiveForecast, now: float) -> ForecastPictur
             if local.hour % _TICK_HOURS == 0
         ),
         hours=hours,
-        days=len(hours[0].days) if hours else 0,
     )
 
 
@@ -113,9 +104,5 @@ def _path(points: Iterable[tuple[float, float] | None]) -> str:
     return "".join(commands)
 
 
-def _highest(values: Iterable[float]) -> float:
-    return max((each for each in values if math.isfinite(each)), default=math.nan)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+def _highest(values: Iterable[float | None]) -> float | None:
+    return max((each for each in values if each is not None and math.isfinite(each)), default=None)

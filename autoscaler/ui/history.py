@@ -109,7 +109,7 @@ class History:
         selected = f"namespace={quote(key.namespace)},horizontalpodautoscaler={quote(key.name)}"
         query = f'{{__name__=~"{_PREFIX}({"|".join((*_REPLICAS, *_METRICS))})",{selected}}}'
         # The adapter's forecasts, of a metric of the namespace or of one that all have; its replicas' are the same.
-        forecasts = f"max by (metric, of) ({_GROWTH}{{namespace=~{quote(f'{key.namespace}|')}}})"
+        forecasts = f"max by (metric) ({_GROWTH}{{namespace=~{quote(f'{key.namespace}|')}}})"
         times = {"start": str(end - _POINTS * step), "end": str(end), "step": str(step)}
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS), self._running:
@@ -152,9 +152,7 @@ def _figure_json(series: Iterable[_Series], times: Iterable[int]) -> str:
     for each in series:
         of = each.metric
         if "metric" in of:
-            # Of forecasts with several selectors it is not known which one is the HPA's.
-            many = (_GROWTH, of["metric"], "") in values
-            values[_GROWTH, of["metric"], ""] = {} if many else {round(at): float(text) for at, text in each.values}
+            values[_GROWTH, of["metric"], ""] = {round(at): float(text) for at, text in each.values}
             continue
         name = of.get("__name__", "").removeprefix(_PREFIX)
         # Several replicas of kube-state-metrics have the same values.

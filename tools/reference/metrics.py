@@ -31,7 +31,7 @@ _PROCESS_PREFIXES: Final = ("process_", "python_")
 _LABELS: Final[dict[str, tuple[str, ...]]] = {
     "horizontal_pod_autoscaler_controller_desired_replicas": ("namespace", "hpa_name"),
     "milliscale_adapter_forecast_failures": ("rule",),
-    "milliscale_adapter_forecast_growth": ("rule", "metric", "namespace", "of"),
+    "milliscale_adapter_forecast_growth": ("rule", "metric", "namespace"),
     "milliscale_adapter_forecast_minutes": ("rule", "outcome"),
     "milliscale_adapter_forecasts": ("rule", "state"),
     "milliscale_adapter_namespace_slow_requests_refused": ("namespace",),

@@ -58,7 +58,7 @@ class Served:
         """Request the metric."""
         plain = load(self.now) if value is None else value
         served = self.forecasts.serve(
-            key, plain, definition="rule", options=self.options, history=self.past, owner=key.namespace
+            key, plain, definition="rule", options=self.options, read=self.past.read, owner=key.namespace
         )
         assert served >= plain
         return served

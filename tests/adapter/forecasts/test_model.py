@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapter.forecasts.model import Expectation, ForecastModel, NoForecast, fit
+from adapter.forecasts.model import Expectation, ForecastModel, fit
 from adapter.forecasts.options import ForecastOptions, read_options
 from adapter.forecasts.series import DAY_MINUTES, MINUTE, MinuteSeries, days_before, local_minutes
 from tests.adapter.forecasts.loads import START, STEP, changed, daily_steps, random_walk, until
@@ -116,7 +116,7 @@ def test_later_values_change_no_expectation() -> None:
     ids=["short", "holes", "zero", "empty"],
 )
 def test_history_that_says_nothing_has_no_model(history: MinuteSeries, reason: str) -> None:
-    assert fit(history, OPTIONS) == NoForecast(reason)
+    assert fit(history, OPTIONS) == reason
 
 
 def test_doubt_is_no_forecast() -> None:
@@ -124,13 +124,13 @@ def test_doubt_is_no_forecast() -> None:
     model = fitted(until(series, 9 * DAY - 1))
     noon = 9 * DAY + 720
     hole = changed(series, noon, noon + 1, math.nan)
-    assert model.expect(until(hole, noon), START + noon * MINUTE) == NoForecast("there is no value of this minute")
+    assert model.expect(until(hole, noon), START + noon * MINUTE) == "there is no value of this minute"
     unseen = changed(series, noon, 10 * DAY, 3.0)
     found = model.expect(until(unseen, noon), START + noon * MINUTE)
-    assert found == NoForecast("the load is higher than any that the model has seen at this time of day")
+    assert found == "the load is higher than any that the model has seen at this time of day"
     lonely = MinuteSeries(START + noon * MINUTE, series.values[noon : noon + 1])
     found = model.expect(lonely, START + noon * MINUTE)
-    assert found == NoForecast("nothing is known of this time of day in the last 7 days")
+    assert found == "nothing is known of this time of day in the last 7 days"
 
 
 def test_new_level_is_known_after_an_hour_and_its_steps_are_expected() -> None:

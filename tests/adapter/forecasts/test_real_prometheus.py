@@ -162,7 +162,7 @@ async def test_pods_share_the_forecast_of_their_sum_by_the_history_of_all_pods_b
         # The history is that of the same workload's pods, also of those before the rollout.
         [one] = env.forecasts
         assert (str(one.key), one.state) == (f"{metric} in shop (app=web)", State.SERVED)
-        past = await one.history.read(int(data.step // 60) * 60 - 3 * DAY - 120, int(data.step // 60) * 60 - 3 * DAY)
+        past = await one.read(int(data.step // 60) * 60 - 3 * DAY - 120, int(data.step // 60) * 60 - 3 * DAY)
         assert [value for _, value in past] == pytest.approx([data.load(at) for at, _ in past], rel=0.001)
         if metric == "load_forecast":
             plain = await env.custom.values(custom_request(metric="load_long", selector=request.selector))
@@ -211,7 +211,7 @@ async def test_history_of_a_namespaces_rule_is_restricted_to_the_namespace(data:
         assert value.milli == pytest.approx(6 * HIGH * 1000, rel=0.15)  # without the pod of the other namespace
         [one] = env.forecasts
         yesterday = int(data.step // 60) * 60 - DAY
-        [(at, past)] = await one.history.read(yesterday, yesterday)
+        [(at, past)] = await one.read(yesterday, yesterday)
         assert past == pytest.approx(6 * data.load(at), rel=0.001)
 
 

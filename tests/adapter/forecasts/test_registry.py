@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from adapter.forecasts.gate import Judgement
-from adapter.forecasts.model import Expectation, ForecastModel, NoForecast
+from adapter.forecasts.model import Expectation, ForecastModel
 from adapter.forecasts.options import ForecastOptions
 from adapter.forecasts.registry import ForecastKey, State
 from adapter.forecasts.series import MinuteSeries
@@ -75,7 +75,7 @@ async def test_load_that_was_zero_is_no_hole(tmp_path: Path) -> None:
         external = ExternalMetrics(env.catalog, RuleQueries(prometheus, telemetry=env.telemetry), forecasts=values)
         assert [value.milli for value in await external.values(external_request(metric="q"))] == [0]
         [one] = served.forecasts
-        one.history = served.past
+        one.read = served.past.read
         await served.forecasts.refresh(one.key)
         for _ in range(30):
             served.now += 60
@@ -205,7 +205,7 @@ async def test_only_another_value_or_another_minute_is_given_to_the_model(monkey
     await served.ready()
     expect = ForecastModel.expect
 
-    def counted(model: ForecastModel, recent: MinuteSeries, now: float) -> Expectation | NoForecast:
+    def counted(model: ForecastModel, recent: MinuteSeries, now: float) -> Expectation | str:
         times.append(now)
         return expect(model, recent, now)
 
@@ -254,10 +254,18 @@ async def test_failure_of_a_model_is_no_error_of_the_metric() -> None:
     assert served.state() == (State.NO_MODEL, "the model failed")
 
 
+async def test_no_text_of_clients_is_in_metrics() -> None:
+    served, growth = Served(), 'milliscale_adapter_forecast_growth{metric="orders",namespace="shop",rule="rule"} '
+    for selector in ("app=1", "app=2"):
+        served.value(key=ForecastKey("rule", "orders", "shop", selector))
+        assert (f"{growth}1.0" in served.metrics()) == (selector == "app=1")
+        assert selector not in served.metrics()
+
+
 async def test_changed_rule_begins_again_and_a_removed_one_ends() -> None:
     served = Served()
     await served.ready()
-    served.forecasts.serve(KEY, 5.0, definition="other", options=OPTIONS, history=served.past, owner="shop")
+    served.forecasts.serve(KEY, 5.0, definition="other", options=OPTIONS, read=served.past.read, owner="shop")
     assert served.state()[0] is State.LOADING
     served.forecasts.forget([KEY.rule])
     assert not served.forecasts.of_rule(KEY.rule)

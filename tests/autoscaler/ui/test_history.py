@@ -45,7 +45,7 @@ def recorded() -> list[Series]:
     add("status_desired_replicas", lambda at: 6 if is_late(at) else 2)
     add("status_target_metric", lambda at: 300 if is_late(at) else 80, **average)
     for pod in ("a", "b"):
-        labels = {"namespace": "default", "metric": "packets", "of": "app=web", "pod": pod}
+        labels = {"namespace": "default", "metric": "packets", "pod": pod}
         points = [(float(START + at), 1.5 if is_late(at) else 1.0) for at in range(0, 2 * HOUR + 1, 15)]
         series.append(Series("milliscale_adapter_forecast_growth", labels, points))
     return series
