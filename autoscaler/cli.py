@@ -64,7 +64,7 @@ _LAZY = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=_LAZY, context_settings={**CONTEXT_SETTINGS, "show_default": True})
+@click.group(cls=LazyGroup, lazy=_LAZY, context_settings=CONTEXT_SETTINGS)
 @click.version_option(VERSION)
 def main() -> None:
     """Milliscale's HorizontalPodAutoscaler controller."""

@@ -23,7 +23,7 @@ _LAZY: Final = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=_LAZY, context_settings={**CONTEXT_SETTINGS, "show_default": True})
+@click.group(cls=LazyGroup, lazy=_LAZY, context_settings=CONTEXT_SETTINGS)
 @click.version_option(VERSION)
 def main() -> None:
     """Look at the autoscaler's HPAs and decisions, and at the adapter's rules; move from KEDA.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -14,8 +13,9 @@ from rich.text import Text
 
 from autoscaler.core.conditions import ABLE_TO_SCALE
 from autoscaler.core.config import Config, Mode
-from autoscaler.core.model import HPA
-from autoscaler.ui.rows import ConditionText, Level, MetricBar, Row
+from autoscaler.core.model import HPA, Condition
+from autoscaler.core.status import rfc3339
+from autoscaler.ui.rows import Level, MetricBar, Row
 from autoscaler.ui.rows import row as row_of
 from kube.values.printable import printable
 
@@ -144,15 +144,15 @@ def _columns(rows: Sequence[StatusRow], *, all_namespaces: bool, wide: bool, now
     texts = [each.row for each in rows]
     states = [status_of(row) for row in texts]
     columns = [
-        _Column("NAMESPACE", [Text(row.namespace) for row in texts]),
-        _Column("NAME", [Text(f"{row.name} ({row.group})" if row.group else row.name) for row in texts]),
+        _Column("NAMESPACE", [Text(each.hpa.namespace) for each in rows]),
+        _Column("NAME", [Text(each.hpa.key.qualified_name) for each in rows]),
         _Column("REFERENCE", [Text(row.target) for row in texts]),
         _Column("METRICS", [_metrics_text(row.metrics) for row in texts], shrinks_to=22),
         _Column("MIN", [Text("" if row.replicas is None else str(row.replicas.minimum)) for row in texts]),
         _Column("MAX", [Text("" if row.replicas is None else str(row.replicas.maximum)) for row in texts]),
         _Column("REPLICAS", [_replicas_text(row) for row in texts]),
         _Column("DECISIONS", [Text(sparkline(each.decisions)) for each in rows]),
-        _Column("LAST SCALE", [Text(_since(row.last_scale, now)) for row in texts]),
+        _Column("LAST SCALE", [Text(_since(each.hpa.status.last_scale_ms, now)) for each in rows]),
         _Column("STATUS", [Text(reason, style=_STYLES[level]) for reason, level, _ in states]),
         _Column("MODE", [Text(", ".join(badge.text for badge in row.modes)) for row in texts]),
         _Column("MESSAGE", [Text(message) for _, _, message in states], shrinks_to=20),
@@ -191,11 +191,11 @@ def sparkline(counts: Sequence[int | None]) -> str:
 
 def status_of(row: Row) -> tuple[str, Level, str]:
     """Return what a reader should know first, its level, and the message: a condition's reason, or a mode."""
-    if row.problem:
-        return "Invalid", "bad", row.problem
+    if row.hpa.problem:
+        return "Invalid", "bad", row.hpa.problem
     paused = next((badge for badge in row.modes if badge.text.startswith("paused")), None)
     for level in _WORST_FIRST:
-        found = [condition for condition in row.conditions if condition.level == level]
+        found = [condition for condition, its_level in row.conditions if its_level == level]
         if level == "warn" and paused is not None:
             return paused.text.capitalize(), level, paused.title
         if found:
@@ -204,7 +204,7 @@ def status_of(row: Row) -> tuple[str, Level, str]:
     return "", "", "; ".join(row.notes)
 
 
-def _first(conditions: Sequence[ConditionText]) -> ConditionText:
+def _first(conditions: Sequence[Condition]) -> Condition:
     return next((each for each in conditions if each.type == ABLE_TO_SCALE), conditions[0])
 
 
@@ -232,11 +232,11 @@ def _replicas_text(row: Row) -> Text:
     return Text(f"{replicas.current} -> {replicas.desired}", style="bold")
 
 
-def _since(time_text: str, now: float) -> str:
+def _since(time_ms: int | None, now: float) -> str:
     """Return how long ago a time was, as kubectl does: `45s`, `5m3s`, `3h`, `2d`."""
-    if not time_text:
+    if time_ms is None:
         return "-"
-    seconds = max(int(now - datetime.fromisoformat(time_text).timestamp()), 0)
+    seconds = max(int(now - time_ms // 1000), 0)
     if seconds < 120:
         return f"{seconds}s"
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
@@ -259,11 +259,11 @@ def _hpa_status(each: StatusRow) -> HPAStatus:
         max_replicas=hpa.spec.max_replicas,
         current_replicas=hpa.status.current_replicas,
         desired_replicas=hpa.status.desired_replicas,
-        last_scale_time=row.last_scale,
+        last_scale_time="" if hpa.status.last_scale_ms is None else rfc3339(hpa.status.last_scale_ms),
         metrics=[MetricStatus(name=one.name, current=one.current, target=one.target) for one in row.metrics],
         conditions=[
             ConditionStatus(type=one.type, status=one.status, reason=one.reason, message=one.message)
-            for one in row.conditions
+            for one in hpa.status.conditions
         ],
         decisions=list(each.decisions),
     )

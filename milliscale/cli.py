@@ -25,7 +25,7 @@ if find_spec("playground") is not None:  # the image does not have it
     _LAZY["demo"] = "playground.cli:demo"
 
 
-@click.group(cls=LazyGroup, lazy=_LAZY, context_settings={**CONTEXT_SETTINGS, "show_default": True})
+@click.group(cls=LazyGroup, lazy=_LAZY, context_settings=CONTEXT_SETTINGS)
 @click.version_option(VERSION)
 def main() -> None:
     """See why HorizontalPodAutoscalers scale, and scale them on Prometheus metrics.

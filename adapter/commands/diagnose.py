@@ -65,7 +65,6 @@ _FLAGS = (
         "--output",
         type=click.Choice(["text", "json"]),
         default="text",
-        show_default=True,
         help="Output format.",
     ),
     verbosity_option,
@@ -99,15 +98,21 @@ def _selection(
 selection_flags = option_group(
     "selection",
     _selection,
-    click.option("-n", "--namespace", default="", help="Namespace of the objects.  [default: any that has series]"),
-    click.option("--name", default="", help="Name of the object.  [default: any that has series]"),
+    click.option("-n", "--namespace", default="", show_default="any that has series", help="Namespace of the objects."),
+    click.option("--name", default="", show_default="any that has series", help="Name of the object."),
     click.option(
         "-l",
         "--selector",
         type=_SELECTOR,
         help="Label selector of the objects; requires --lister-kubeconfig and --namespace.",
     ),
-    click.option("--metric-selector", type=_SELECTOR, default="", help="Label selector of the metric's series."),
+    click.option(
+        "--metric-selector",
+        type=_SELECTOR,
+        default="",
+        show_default=False,
+        help="Label selector of the metric's series.",
+    ),
 )
 
 
@@ -117,7 +122,6 @@ selection_flags = option_group(
     "--examples",
     type=click.IntRange(min=0),
     default=3,
-    show_default=True,
     help="Number of example values to query for each rule.",
 )
 @click.option("--strict", is_flag=True, help="Exit with status 1 for warnings, too.")

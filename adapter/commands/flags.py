@@ -207,9 +207,7 @@ def _prometheus_access(
 prometheus_flags = option_group(
     "prometheus",
     _prometheus_access,
-    click.option(
-        "--prometheus-url", default="https://localhost", show_default=True, help="URL for connecting to Prometheus."
-    ),
+    click.option("--prometheus-url", default="https://localhost", help="URL for connecting to Prometheus."),
     bool_option(
         "--prometheus-auth-incluster",
         help="Authenticate to Prometheus with the pod's service account. Ignored with --prometheus-ca-file.",
@@ -253,7 +251,6 @@ prometheus_flags = option_group(
         "--prometheus-partial-responses",
         type=click.Choice(["fail", "allow"]),
         default="fail",
-        show_default=True,
         help="Whether a response is an error if Prometheus says that it lacks samples, such as those of a Thanos store "
         "that is down. If it is allowed, it looks like less load.",
     ),
@@ -266,14 +263,12 @@ prometheus_flags = option_group(
     click.option(
         "--prometheus-verb",
         default="GET",
-        show_default=True,
         help="HTTP verb of requests to Prometheus, GET or POST. Long queries are always sent with POST.",
     ),
     click.option(
         "--prometheus-max-queries",
         type=click.IntRange(min=1),
         default=DEFAULT_CONNECTIONS,
-        show_default=True,
         help="Maximum number of concurrent queries, half of which one namespace may have. Further ones wait; a free "
         "slot goes to the namespace with the fewest queries under way. All replicas together should have fewer than "
         "Prometheus executes (20, unless it has another query.max-concurrency).",
@@ -282,7 +277,6 @@ prometheus_flags = option_group(
         "--prometheus-response-memory-mb",
         type=click.IntRange(min=1),
         default=DEFAULT_BYTES // _MIB,
-        show_default=True,
         help="Memory in MiB for long responses of Prometheus while they are read and decoded, all together. A response "
         "that needs more is an error.",
     ),
@@ -319,7 +313,6 @@ def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
             "--metrics-relist-interval",
             type=POSITIVE_DURATION,
             default="10m",
-            show_default=True,
             help="Only the default of --metrics-max-age; series are listed once."
             if lists_once
             else "Interval at which the available series are listed again.",
@@ -335,7 +328,6 @@ def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
             "--metrics-freshness",
             type=DURATION,
             default="5s",
-            show_default=True,
             hidden=lists_once,
             help="How long a sample may be in Prometheus and not in a response. Results of queries are cached for as "
             "long, or until there can be new samples, if that is longer. 0s disables the cache, and the coalescing of "
@@ -345,7 +337,6 @@ def catalog_flags(*, lists_once: bool = False) -> Callable[[Command], Command]:
             "--namespace-slow-query-seconds",
             type=click.FloatRange(min=0),
             default=1.0,
-            show_default=True,
             hidden=lists_once,
             help="Seconds per second that the requests of one namespace, together, may wait for queries that take "
             "longer than a second; further ones fail at once, so that they do not delay the HPAs of other namespaces. "
@@ -385,7 +376,6 @@ debug_flag = click.option(
     "--debug-endpoints",
     type=click.Choice(["local", "off"]),
     default="local",
-    show_default=True,
     help="Who may read /debug/config without credentials. local: loopback connections, such as those of kubectl "
     "port-forward; off: nobody. Users who may get the path can read it in both cases.",
 )

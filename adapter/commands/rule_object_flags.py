@@ -106,21 +106,18 @@ rule_object_flags = option_group(
         "--tenant-max-rules",
         type=click.IntRange(min=1),
         default=100,
-        show_default=True,
         help="Maximum number of rules of a namespace; the oldest objects are used.",
     ),
     click.option(
         "--tenant-max-metrics",
         type=click.IntRange(min=1),
         default=1_000,
-        show_default=True,
         help="Maximum number of metrics that the rules of a namespace make; the oldest objects are used.",
     ),
     click.option(
         "--rule-objects-max-metrics",
         type=click.IntRange(min=1),
         default=20_000,
-        show_default=True,
         help="Maximum number of metrics that all objects make. ClusterMetricRules come first; the namespaces share the "
         "rest, and one that needs less than its share leaves the others more.",
     ),
@@ -128,14 +125,12 @@ rule_object_flags = option_group(
         "--tenant-query-timeout",
         type=POSITIVE_DURATION,
         default="10s",
-        show_default=True,
         help="Maximum duration of a query of a namespace's own rules.",
     ),
     click.option(
         "--tenant-max-samples",
         type=click.IntRange(min=1),
         default=10_000,
-        show_default=True,
         help="Maximum number of samples in the result of a query of a namespace's own rules, and of series in a list.",
     ),
 )

@@ -75,19 +75,15 @@ def _moment(text: str) -> datetime:
 @click.option(
     "--config", type=FILE, required=True, help="The rules file, or a ConfigMap, MetricRule or chart values with rules."
 )
-@click.option(
-    "--next", "length", type=Parsed("duration", window), default="14d", show_default=True, help="Length of the preview."
-)
+@click.option("--next", "length", type=Parsed("duration", window), default="14d", help="Length of the preview.")
 @click.option(
     "--from",
     "start",
     type=Parsed("time", _moment),
     help="Start of the preview, such as 2026-03-28 or 2026-03-28T12:00; in the schedule's time zone.  [default: now]",
 )
-@click.option("--metric", default="", help="Show this metric only.")
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
-)
+@click.option("--metric", default="", show_default=False, help="Show this metric only.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def schedule(*, config: Path, length: float, start: datetime | None, metric: str, output: str) -> None:
     """Show what the schedules of a rules file will do.
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.records.explanation import METRIC_HEADINGS, MetricRow, explain_record
+from autoscaler.records.explanation import METRIC_HEADINGS, details, heading, metric_cells
 from autoscaler.records.record import DecisionRecord
 from kube.values.printable import printable
 
@@ -25,31 +25,31 @@ def print_records(
         console.print(_text(f"{record.time}  {record.sentence}"), soft_wrap=True)
     if earlier:
         console.print()
-    explanation = explain_record(latest)
-    console.print(_text(explanation.heading, style="bold"), soft_wrap=True)
-    for line in (explanation.sentence, *hints):
+    console.print(_text(heading(latest), style="bold"), soft_wrap=True)
+    for line in (latest.sentence, *hints):
         console.print(_text(line), soft_wrap=True)
-    if explanation.metrics:
+    if latest.metrics:
         console.print()
-        console.print(_metrics_table(explanation.metrics))
+        console.print(_metrics_table(latest))
     for link in links:
         console.print(_text(link), soft_wrap=True)
     console.print()
-    details = Table(box=None, pad_edge=False, show_header=False)
-    details.add_column(style="bold")
-    details.add_column(overflow="fold")
-    for name, text in explanation.details:
-        details.add_row(_text(name), _text(text))
-    console.print(details)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, text in details(latest):
+        table.add_row(_text(name), _text(text))
+    console.print(table)
 
 
-def _metrics_table(rows: Sequence[MetricRow]) -> Table:
+def _metrics_table(record: DecisionRecord) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in METRIC_HEADINGS:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        style = "bold green" if row.is_winner else "red" if row.failed else ""
-        table.add_row(*map(_text, row.cells), style=style)
+    for title in METRIC_HEADINGS:
+        table.add_column(title, overflow="fold")
+    for index, metric in enumerate(record.metrics):
+        is_winner = index == record.winner
+        style = "bold green" if is_winner else "red" if metric.failure is not None else ""
+        table.add_row(*map(_text, metric_cells(metric, is_winner=is_winner)), style=style)
     return table
 
 

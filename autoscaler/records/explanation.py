@@ -1,9 +1,8 @@
-"""What an explanation of a decision says, as `explain` and the pages show it: sentence, metrics and details."""
+"""What an explanation of a decision says beside its sentence, as `explain` and the pages show it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.core.stabilization import RateLimit
@@ -15,55 +14,13 @@ from kube.values.durations import format_duration
 METRIC_HEADINGS: Final = ("METRIC", "VALUE", "TARGET", "RATIO", "TOLERANCE", "PODS", "AGE", "PROPOSED")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricRow:
-    """One metric.
-
-    Attributes:
-        cells: a text for each of METRIC_HEADINGS; the name of the winner ends with an asterisk.
-        is_winner: it has the highest proposal.
-        failed: it proposes no replica count; the last cell has the reason.
-    """
-
-    cells: tuple[str, ...]
-    is_winner: bool
-    failed: bool
+def heading(record: DecisionRecord) -> str:
+    """Return the HPA, its target and the time."""
+    return f"{record.namespace}/{record.name} ({record.api_version}), {record.target}, {record.time}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """One decision.
-
-    Attributes:
-        heading: the HPA, its target and the time.
-        sentence: see `autoscaler.records.sentence`.
-        metrics: a row for each metric; empty if the metrics were not evaluated.
-        details: (name, text), in the order of the computation.
-    """
-
-    heading: str
-    sentence: str
-    metrics: tuple[MetricRow, ...]
-    details: tuple[tuple[str, str], ...]
-
-
-def explain_record(record: DecisionRecord) -> Explanation:
-    """Return the explanation of a record that has its sentence."""
-    return Explanation(
-        heading=f"{record.namespace}/{record.name} ({record.api_version}), {record.target}, {record.time}",
-        sentence=record.sentence,
-        metrics=tuple(_row(metric, is_winner=index == record.winner) for index, metric in enumerate(record.metrics)),
-        details=tuple(_details(record)),
-    )
-
-
-def _row(metric: MetricRecord, *, is_winner: bool) -> MetricRow:
-    return MetricRow(
-        cells=tuple(_cells(metric, is_winner=is_winner)), is_winner=is_winner, failed=metric.failure is not None
-    )
-
-
-def _cells(metric: MetricRecord, *, is_winner: bool) -> Iterator[str]:
+def metric_cells(metric: MetricRecord, *, is_winner: bool) -> Iterator[str]:
+    """Yield a text for each of METRIC_HEADINGS; of a metric that failed, the last one is the reason."""
     yield f"{metric_name(metric)} *" if is_winner else metric_name(metric)
     yield "-" if metric.current is None else measure_text(metric.current)
     yield target_text(metric)
@@ -84,7 +41,8 @@ def _age(metric: MetricRecord) -> str:
     return age if metric.window_seconds is None else f"{age} of {format_duration(metric.window_seconds)}"
 
 
-def _details(record: DecisionRecord) -> Iterator[tuple[str, str]]:
+def details(record: DecisionRecord) -> Iterator[tuple[str, str]]:
+    """Yield (name, text), in the order of the computation."""
     if record.current_replicas is not None:
         yield "current", str(record.current_replicas)
     if record.tolerance is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,35 +10,19 @@ from markupsafe import Markup
 from msgspec.structs import replace
 
 from autoscaler.core.model import HPA, HPAKey
-from autoscaler.records.explanation import METRIC_HEADINGS, explain_record
+from autoscaler.records.explanation import METRIC_HEADINGS, details, heading, metric_cells
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.decisions import PAGE_SIZE, Decisions, Selection
 from autoscaler.ui.figures import scales
 from autoscaler.ui.history import RANGES, HistoryError
 from autoscaler.ui.links import adapter_metric_path, hpa_url
-from autoscaler.ui.page_context import HPAsPage, LastDecision, PageContext
+from autoscaler.ui.page_context import HPAsPage, PageContext
 from autoscaler.ui.settings import settings
 from kube.aio.pace import in_slices
 from kube.web.event_stream import ServerEvent
 from kube.web.live import Throttle, View
 from kube.web.requests import PageRequest
-
-
-@dataclass(frozen=True, slots=True)
-class SimilarMetric:
-    """A metric that exists, and the path of the adapter's page about it."""
-
-    name: str
-    adapter_path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A metric that does not exist, and existing ones with similar names."""
-
-    name: str
-    names: Sequence[SimilarMetric]
 
 
 class HPAPage(HPAsPage):
@@ -74,23 +57,19 @@ class HPAPage(HPAsPage):
             items = await self._rendered(decisions.shown) if self._with_list else []
         self._last = decisions.last
         new = [ServerEvent("decisions", "".join(items))] if items else []
-        last = self.context.last_decision(decisions.newest)
+        last = self.context.decision(decisions.newest)
         shown = {"last": last, "suggestions": await self._suggestions(last)}
         shown |= await self._history(decisions)
         return View(values={**self._values(hpa, decisions, items), **shown}, events=new)
 
-    async def _suggestions(self, last: LastDecision | None) -> list[Suggestion]:
-        """Return existing metrics with similar names for those that failed at the last decision."""
+    async def _suggestions(self, last: DecisionRecord | None) -> list[tuple[str, dict[str, str]]]:
+        """Return (metric that failed at the last decision, {a similar one that exists: the adapter's path})."""
         metric_names = self.sources.metric_names
         if last is None or metric_names is None:
             return []
-        namespace = last.record.namespace
         return [
-            Suggestion(
-                metric.name,
-                [SimilarMetric(name, adapter_metric_path(replace(metric, name=name), namespace)) for name in names],
-            )
-            for metric, names in await metric_names.suggestions(last.record)
+            (metric.name, {name: adapter_metric_path(replace(metric, name=name), last.namespace) for name in names})
+            for metric, names in await metric_names.suggestions(last)
         ]
 
     async def _history(self, decisions: Decisions) -> dict[str, Any]:
@@ -158,16 +137,14 @@ class HPAPage(HPAsPage):
         """Return the items of the list."""
         items = []
         async for record in in_slices(records):
-            explanation = explain_record(with_sentence(record))
-            change, _, cause = explanation.sentence.partition(": ")
             html = self.context.templates.render(
                 "decision.html",
-                time=record.time,
-                change=change,
-                cause=cause,
+                record=with_sentence(record),
                 direction=_direction(record),
-                explanation=explanation,
-                headings=METRIC_HEADINGS,
+                heading=heading(record),
+                metric_headings=METRIC_HEADINGS,
+                metric_cells=metric_cells,
+                details=details(record),
                 link=hpa_url(self._key, decision=record.time),
                 is_open=record.time == self._selection.decision,
             )

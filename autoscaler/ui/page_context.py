@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -34,15 +33,6 @@ _RENDERED: Final = 1000
 """The size of the cache of rendered rows: 4 KiB each."""
 _SPARKLINE: Final = 60
 """Decisions of a sparkline, at most."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastDecision:
-    """A decision in its sentence: the change and the cause."""
-
-    record: DecisionRecord
-    change: str
-    cause: str
 
 
 class PageContext:
@@ -85,19 +75,16 @@ class PageContext:
         is_foreign, is_owned = sources.is_foreign(key), sources.owns(key)
         return row(hpa, sources.mode_of(hpa), sources.config, is_foreign=is_foreign, is_owned=is_owned)
 
-    def last_decision(self, number: int) -> LastDecision | None:
-        """Return a decision in its sentence, by its number in the log; None if it is not in memory."""
+    def decision(self, number: int) -> DecisionRecord | None:
+        """Return a decision with its sentence, by its number in the log; None if it is not in memory."""
         record = self.sources.decisions.get(number)
-        if record is None:
-            return None
-        change, _, cause = with_sentence(record).sentence.partition(": ")
-        return LastDecision(record=record, change=change, cause=cause)
+        return None if record is None else with_sentence(record)
 
     def _rendered(self, row: tuple[Entry, int]) -> str:
         entry, newest = row
         replicas = self.sources.decisions.desired_replicas(entry.key, last=_SPARKLINE)
         return self.templates.render(
-            "list_row.html", row=self.row(entry.hpa), last=self.last_decision(newest), sparkline=sparkline(replicas)
+            "list_row.html", row=self.row(entry.hpa), last=self.decision(newest), sparkline=sparkline(replicas)
         )
 
 

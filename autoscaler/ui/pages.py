@@ -18,6 +18,7 @@ from typing import Final
 from aiohttp import web
 
 from autoscaler.core.model import HPA_APIS, KUBERNETES, HPAKey
+from autoscaler.core.status import rfc3339
 from autoscaler.ui.hpa_page import HPAPage
 from autoscaler.ui.list_page import ListPage
 from autoscaler.ui.page_context import PageContext
@@ -53,6 +54,7 @@ class UIPages:
             process="autoscaler",
             static=self.static.url,
             plotly_style_ids=style_ids,
+            rfc3339=rfc3339,
         )
         self._context = PageContext(sources, access, self.templates)
         self._live = LivePages(self.templates)

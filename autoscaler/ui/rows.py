@@ -1,4 +1,4 @@
-"""One row of the list: an HPA with its metrics, replicas and conditions, from the object as the API server has it.
+"""One row of the list: an HPA's metrics, replicas and conditions, from the object as the API server has it.
 
 So a row is right for HPAs of other shards, of other controllers, and of a process that is not the leader. Levels are
 the CSS classes of kube.web: "ok", "warn", "bad", or "" for neither.
@@ -12,8 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED
 from autoscaler.core.config import Config, Mode, Pause
-from autoscaler.core.model import HPA, KUBERNETES, Condition, InvalidMetric, MetricSpec, MetricTarget
-from autoscaler.core.status import rfc3339
+from autoscaler.core.model import HPA, Condition, InvalidMetric, MetricSpec, MetricTarget
 from autoscaler.records.build import metric_record, target_field
 from autoscaler.records.record import Measure, MetricRecord
 from autoscaler.records.sentence import measure_text, metric_name, target_text
@@ -70,50 +69,40 @@ class ReplicasBar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConditionText:
-    """One condition of the status."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    level: Level
-    since: str
-    """RFC 3339."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One HPA.
+    """One HPA, and what is computed from it.
 
     Attributes:
-        id: of the row's element.
-        url: of the HPA's page.
-        namespace, name: of the HPA.
-        group: of its API, if that is not `autoscaling`.
-        target: KIND/NAME of the scale target.
-        problem: why the spec is not valid; metrics and replicas are empty then.
+        hpa: the HPA.
         modes: the mode, and what keeps this process from acting.
-        metrics: one for each metric of the spec.
+        metrics: one for each metric of the spec; none if it is not valid.
         replicas: None if the spec is not valid.
-        last_scale: RFC 3339; empty: never.
-        conditions: as the status has them.
+        conditions: those of the status with their levels.
         notes: what is out of date, or ignored.
     """
 
-    id: str
-    url: str
-    namespace: str
-    name: str
-    group: str
-    target: str
-    problem: str
+    hpa: HPA
     modes: tuple[Badge, ...]
     metrics: tuple[MetricBar, ...]
     replicas: ReplicasBar | None
-    last_scale: str
-    conditions: tuple[ConditionText, ...]
+    conditions: tuple[tuple[Condition, Level], ...]
     notes: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """Of the row's element."""
+        return f"hpa/{self.hpa.key.group}/{self.hpa.namespace}/{self.hpa.name}"
+
+    @property
+    def url(self) -> str:
+        """Of the HPA's page."""
+        return hpa_url(self.hpa.key)
+
+    @property
+    def target(self) -> str:
+        """KIND/NAME of the scale target; empty if the spec is not valid."""
+        ref = self.hpa.spec.scale_target_ref
+        return "" if self.hpa.problem else f"{ref.kind}/{ref.name}"
 
 
 def row(hpa: HPA, mode: Mode, config: Config, *, is_foreign: bool, is_owned: bool) -> Row:
@@ -126,20 +115,12 @@ def row(hpa: HPA, mode: Mode, config: Config, *, is_foreign: bool, is_owned: boo
         is_foreign: whether another controller writes its status.
         is_owned: whether it belongs to the shard of this process.
     """
-    key, ref = hpa.key, hpa.spec.scale_target_ref
     return Row(
-        id=f"hpa/{key.group}/{key.namespace}/{key.name}",
-        url=hpa_url(key),
-        namespace=key.namespace,
-        name=key.name,
-        group="" if key.group == KUBERNETES.group else key.group,
-        target="" if hpa.problem else f"{ref.kind}/{ref.name}",
-        problem=hpa.problem,
+        hpa=hpa,
         modes=tuple(_modes(hpa, mode, is_foreign=is_foreign, is_owned=is_owned)),
         metrics=() if hpa.problem else tuple(_metric_bars(hpa, config)),
         replicas=None if hpa.problem else _replicas_bar(hpa),
-        last_scale="" if hpa.status.last_scale_ms is None else rfc3339(hpa.status.last_scale_ms),
-        conditions=tuple(map(_condition_text, hpa.status.conditions)),
+        conditions=tuple((each, condition_level(each)) for each in hpa.status.conditions),
         notes=tuple(_notes(hpa)),
     )
 
@@ -283,17 +264,6 @@ def _replicas_bar(hpa: HPA) -> ReplicasBar:
         maximum=high,
         level="warn" if current >= high else "",
         length=round(max(0.0, min(1.0, length)) * 100, 1),
-    )
-
-
-def _condition_text(condition: Condition) -> ConditionText:
-    return ConditionText(
-        type=condition.type,
-        status=condition.status,
-        reason=condition.reason,
-        message=condition.message,
-        level=condition_level(condition),
-        since=rfc3339(condition.last_transition_ms),
     )
 
 

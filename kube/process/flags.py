@@ -22,7 +22,11 @@ from kube.values.printable import printable
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-CONTEXT_SETTINGS: dict[str, Any] = {"max_content_width": 120, "help_option_names": ["-h", "--help"]}
+CONTEXT_SETTINGS: dict[str, Any] = {
+    "max_content_width": 120,
+    "help_option_names": ["-h", "--help"],
+    "show_default": True,
+}
 
 ARGUMENTS = "kube.process.flags.arguments"
 """The key of a GoCommand's arguments in its context's `meta`."""

@@ -58,21 +58,18 @@ serving_flags = option_group(
     click.option(
         "--bind-address",
         default=_SERVING.bind_address,
-        show_default=True,
         help="IP address to listen on; 0.0.0.0 and :: are all addresses of both families.",
     ),
     click.option(
         "--secure-port",
         type=click.IntRange(0, 65535),
         default=_SERVING.port,
-        show_default=True,
         help="Port to serve HTTPS on; 0 is any free port, which is logged.",
     ),
     click.option(
         "--max-connections",
         type=click.IntRange(min=1),
         default=_SERVING.limits.connections,
-        show_default=True,
         help="Maximum number of open connections, a quarter of them in their TLS handshake. Beyond it, each new "
         "connection closes an idle one.",
     ),
@@ -80,21 +77,18 @@ serving_flags = option_group(
         "--max-requests-inflight",
         type=click.IntRange(min=1),
         default=_SERVING.limits.in_flight,
-        show_default=True,
         help="Maximum number of requests in flight. A quarter as many of each namespace can wait; more get 429.",
     ),
     click.option(
         "--request-timeout",
         type=POSITIVE_DURATION,
         default="1m",
-        show_default=True,
         help="Maximum duration of a request; its timeout parameter can only shorten it.",
     ),
     click.option(
         "--shutdown-delay-duration",
         type=DURATION,
         default="5s",
-        show_default=True,
         help="Time to delay the termination after SIGTERM. Requests are served and /readyz fails meanwhile, so that "
         "the Service's endpoints can move. A second signal ends it.",
     ),
@@ -134,7 +128,6 @@ tls_flags = option_group(
         "--cert-dir",
         type=click.Path(path_type=Path),
         default=_TLS.cert_dir,
-        show_default=True,
         help="Directory of the self-signed certificate; ignored with --tls-cert-file.",
     ),
     click.option("--tls-cert-file", type=FILE, help="Serving certificate; reloaded when it changes."),
@@ -151,7 +144,6 @@ tls_flags = option_group(
         "--tls-min-version",
         type=click.Choice(list(MINIMUM_VERSIONS)),
         default="VersionTLS12",
-        show_default=True,
         help="Minimum TLS version.",
     ),
     list_option(
@@ -178,20 +170,17 @@ trust_flags = option_group(
     list_option(
         "--requestheader-username-headers",
         default=_TRUST.requestheader_username_headers,
-        show_default=True,
         help="Request headers to inspect for usernames.",
     ),
     list_option(
         "--requestheader-group-headers",
         default=_TRUST.requestheader_group_headers,
-        show_default=True,
         help="Request headers to inspect for groups.",
     ),
     list_option("--requestheader-uid-headers", help="Request headers to inspect for UIDs."),
     list_option(
         "--requestheader-extra-headers-prefix",
         default=_TRUST.requestheader_extra_headers_prefix,
-        show_default=True,
         help="Prefixes of request headers to inspect for extra attributes of the user.",
     ),
     click.option(
@@ -208,7 +197,6 @@ token_ttl_flag = click.option(
     "token_ttl",
     type=DURATION,
     default="10s",
-    show_default=True,
     help="Duration to cache the results of TokenReviews.",
 )
 
@@ -241,7 +229,6 @@ def _review_options(
 _ALWAYS_ALLOW_PATHS = list_option(
     "--authorization-always-allow-paths",
     default=_AUTHORIZATION.always_allow_paths,
-    show_default=True,
     help="HTTP paths that need no authorization, also for unauthenticated clients. A trailing * is a wildcard.",
 )
 _REVIEW_TTLS = (
@@ -249,14 +236,12 @@ _REVIEW_TTLS = (
         "--authorization-webhook-cache-authorized-ttl",
         type=DURATION,
         default="10s",
-        show_default=True,
         help="Duration to cache 'authorized' results of SubjectAccessReviews.",
     ),
     click.option(
         "--authorization-webhook-cache-unauthorized-ttl",
         type=DURATION,
         default="10s",
-        show_default=True,
         help="Duration to cache 'unauthorized' results of SubjectAccessReviews.",
     ),
 )

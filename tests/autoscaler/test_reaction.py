@@ -8,7 +8,7 @@ from autoscaler.core.history import History
 from autoscaler.core.model import HPA
 from autoscaler.core.observation import MetricError, Observation, PodsResponse, Scale, ValuesResponse
 from autoscaler.records.build import build_record
-from autoscaler.records.explanation import explain_record
+from autoscaler.records.explanation import metric_cells
 from autoscaler.records.reaction import Reactions, reaction_text
 from autoscaler.records.record import ReactionRecord
 from tests.autoscaler.simulated_cluster import (
@@ -106,7 +106,7 @@ def test_each_metric_says_how_old_its_newest_sample_was() -> None:
     decision: Decision = decide(observation, History(), NOW)
     record = build_record(decision)
     assert [(each.age_seconds, each.window_seconds) for each in record.metrics] == [(4, None), (3.4, 60), (None, None)]
-    assert [row.cells[-2] for row in explain_record(record).metrics] == ["4.0s", "3.4s of 1m0s", "-"]
+    assert [list(metric_cells(each, is_winner=False))[-2] for each in record.metrics] == ["4.0s", "3.4s of 1m0s", "-"]
     untimed = replace(observation, responses=(PodsResponse({"web-0": sample(9, timestamp_ms=0)}), None, None))
     untimed = replace(
         untimed, hpa=hpa(pods_metric(100_000)), responses=untimed.responses[:1] if untimed.responses else ()
