@@ -30,7 +30,7 @@ from adapter.diagnosis.explain import explain as explain_metric
 from adapter.diagnosis.forecasts import ForecastReader
 from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.probe import Probe, Selection
-from adapter.diagnosis.report import Explanation, Report, Severity
+from adapter.diagnosis.report import Report, Severity
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ListedObjects, ObjectNames
 from adapter.prometheus import MemoryBudget, PrometheusConfigError, PrometheusServers
@@ -42,6 +42,7 @@ from kube.api.status import StatusError, bad_request
 from kube.process.flags import FILE, Parsed, option_group, verbosity_option
 from kube.process.runtime import run, setup_logging
 from kube.values.selectors import LabelSelector
+from kube.web.explanation import Explanation
 
 _T = TypeVar("_T")
 

@@ -58,7 +58,6 @@ async def pages_served(
         rule_checker=RuleChecker(shared.prometheus, shared.mapper, shared.objects, max_age=options.catalog.max_age),
         relist_interval=options.catalog.relist_interval,
         freshness=options.catalog.freshness,
-        prometheus_external_url=options.prometheus_external_url,
     )
     used_auth = None if options.ui_address.is_loopback else auth
     server = PageServer(

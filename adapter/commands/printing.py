@@ -12,9 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from adapter.diagnosis.report import Example, Explanation, Finding, MetricReport, Report, RuleReport, Severity
-from adapter.rules.model import on_one_line, shortened
-from kube.values.printable import printable
+from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, Severity
+from adapter.rules.model import shortened
+from kube.values.printable import on_one_line, printable
+from kube.web.explanation import Example, Explanation
 
 _SHOWN_SERIES = 5
 _PLAIN_WIDTH = 10_000
@@ -106,30 +107,8 @@ def _print_findings(console: Console, rule: str, findings: list[Finding], *, pla
 def print_explanation(explanation: Explanation, *, plain: bool) -> None:
     """Print where the metric comes from and its value, or why it is missing."""
     console = _console(plain=plain)
-    console.print(_text(explanation.headline), soft_wrap=True)
-    for rule in explanation.hidden:
-        console.print(_text(f"  {rule} also makes it and loses: the later rule wins"), soft_wrap=True)
-    for name in explanation.hidden_objects:
-        console.print(_text(f"  {name} also makes it and loses: the rules file wins, then the oldest"), soft_wrap=True)
-    if explanation.example is not None:
-        for query in explanation.example.queries:
-            console.print(_text(f"  query  {on_one_line(query)}"), soft_wrap=True)
-        for value in explanation.example.values:
-            console.print(_text(f"  value  {value.value}  {value.of}".rstrip()), soft_wrap=True)
-        if explanation.example.samples:
-            console.print(_text(f"  {explanation.example.samples}"), soft_wrap=True)
-        if explanation.example.several:
-            console.print(_text(f"  error: {explanation.example.several}"), soft_wrap=True)
-        if explanation.example.long_range:
-            console.print(_text(f"  advice: {explanation.example.long_range}"), soft_wrap=True)
-        if explanation.example.note:
-            console.print(_text(f"  {explanation.example.note}"), soft_wrap=True)
-    for reason in explanation.reasons:
-        console.print(_text(f"  {'-' if explanation.example is None else 'no value:'} {reason}"), soft_wrap=True)
-    for forecast in explanation.forecasts:
-        console.print(_text(f"  {forecast}"), soft_wrap=True)
-    if explanation.suggestions:
-        console.print(_text(f"did you mean {' or '.join(explanation.suggestions)}?"), soft_wrap=True)
+    for line in explanation.lines():
+        console.print(_text(line), soft_wrap=True)
 
 
 def _text(text: str, style: str = "") -> Text:

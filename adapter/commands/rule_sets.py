@@ -76,6 +76,7 @@ class Shared:
         health: the health endpoints.
         port: the listener's port.
         config_page: returns /debug/config.
+        prometheus_external_url: see ServeOptions.
     """
 
     settings: Settings
@@ -93,6 +94,7 @@ class Shared:
     health: Health
     port: int
     config_page: Callable[[], Awaitable[ConfigPage]] | None = None
+    prometheus_external_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +132,14 @@ class RuleSet:
         # Without a cache, each object's request would send the query for all objects.
         coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
-        probe = Probe(catalog, shared.prometheus, shared.objects, shared.mapper, forwarder=forwarder)
+        probe = Probe(
+            catalog,
+            shared.prometheus,
+            shared.objects,
+            shared.mapper,
+            forwarder=forwarder,
+            external_url=shared.prometheus_external_url,
+        )
         forecasts = ForecastValues(shared.forecasts, shared.prometheus)
         router = Router(
             discovery=Discovery(

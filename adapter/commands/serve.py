@@ -168,6 +168,7 @@ class _Adapter:
             health=self._health(),
             port=listening.getsockname()[1],
             config_page=functools.partial(config_page, options),
+            prometheus_external_url=options.prometheus_external_url,
         )
         self._rule_sets = RuleSets(rules, shared)
         self._statuses = status_writer(options, lister, shared, registry=telemetry.registry)

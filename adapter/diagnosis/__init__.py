@@ -12,6 +12,6 @@ The metrics come from the catalog, their values from the classes that serve requ
 
 from __future__ import annotations
 
-from adapter.diagnosis.report import Explanation, Finding, Report
+from adapter.diagnosis.report import Finding, Report
 
-__all__ = ["Explanation", "Finding", "Report"]
+__all__ = ["Finding", "Report"]

@@ -15,14 +15,15 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import Source
 from adapter.diagnosis.probe import Probe, Selection
-from adapter.diagnosis.report import Example, Explanation, RuleReport, SeriesReport
+from adapter.diagnosis.report import RuleReport, SeriesReport
 from adapter.diagnosis.rule_results import RuleResult, rule_results
 from adapter.diagnosis.series_names import SeriesNames
 from adapter.gil import releasing_gil
 from adapter.rules import Rule
-from adapter.rules.model import on_one_line
 from kube.api.mapping import NoMatchError, ResourceLookup
 from kube.values.durations import format_duration
+from kube.values.printable import on_one_line
+from kube.web.explanation import Example, Explanation
 
 EXTERNAL = "external"
 _SUGGESTIONS = 3
@@ -111,6 +112,7 @@ async def explain(
         hidden=await asyncio.to_thread(_hidden, source, catalog),
         hidden_objects=tuple(other.rule.key for other in others),
         example=example,
+        graphs=probe.graphs(source, example.queries),
         reasons=example.reasons,
         forecasts=await forecasts(source, selection) if source.rule.forecast is not None else (),
     )

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from urllib.parse import urlencode
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -17,7 +18,6 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.existing import existing_series, what_exists
-from adapter.diagnosis.report import Example, Value
 from adapter.diagnosis.sample_ages import sample_age
 from adapter.diagnosis.several_values import several_values
 from adapter.metrics.custom import CustomMetrics
@@ -39,6 +39,7 @@ from kube.api.status import StatusError
 from kube.values.fields import quote
 from kube.values.quantity import Quantity, milli_text
 from kube.values.selectors import EVERYTHING, LabelSelector
+from kube.web.explanation import Example, Value
 
 _NODES = GroupResource("", "nodes")
 # Kubernetes' pattern for node names; an address with a port does not match.
@@ -109,6 +110,7 @@ class Probe:
 
     `forwarder` is for forwardExternal. `logs`: log problems, too. `existing` is queried for the times of
     a metric's samples, if `ages` is true, or if there are none, for the series that exist; None: `prometheus`.
+    `external_url` is that of the pages of --prometheus-url's server, for its users; None: they have none.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Probe:
         logs: bool = True,
         existing: InstantQueries | None = None,
         ages: bool = True,
+        external_url: str | None = None,
     ) -> None:
         self._catalog = catalog
         self._prometheus = prometheus
@@ -133,6 +136,7 @@ class Probe:
         self._logs = logs
         self._existing = existing or prometheus
         self._ages = ages
+        self._external_url = external_url
 
     async def example(self, source: Source, selection: Selection) -> Example:
         """Query a metric. Without a name in `selection`, use an object or namespace that has a series.
@@ -255,6 +259,13 @@ class Probe:
             return Example(of=of, queries=(query,), problem="the query finds nothing for the object now")
         value = Value(of=of, value=str(Quantity.from_milli(sum(by_container.values()))))
         return Example(of=of, queries=(query,), values=(value,))
+
+    def graphs(self, source: Source, queries: Iterable[str]) -> tuple[str, ...]:
+        """Return the URL of each query's graph in Prometheus; none if its pages have no address."""
+        if self._external_url is None or source.rule.destination.server is not None:
+            return ()
+        shown = {"g0.tab": "0", "g0.range_input": "1h"}
+        return tuple(f"{self._external_url}/graph?{urlencode({'g0.expr': query, **shown})}" for query in queries)
 
     async def instant(self, query: str, destination: Destination) -> Vector | Scalar:
         """Send a query. Raises PrometheusError."""

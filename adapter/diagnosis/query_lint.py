@@ -20,8 +20,8 @@ from adapter.planning.rendering import QueryError, custom_query, external_query
 from adapter.promql import Labels, PromqlError, can_be_nan, is_plain_name, is_scalar, parse, result_labels, selectors
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule
 from adapter.rules.field_types import QUERY_FIELDS
-from adapter.rules.model import on_one_line
 from kube.api.mapping import GroupResource
+from kube.values.printable import on_one_line
 
 _NAME = "x"
 _SERIES = "series"

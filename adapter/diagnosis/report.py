@@ -6,6 +6,8 @@ import enum
 
 import msgspec
 
+from kube.web.explanation import Example
+
 
 class Severity(enum.Enum):
     """An error can never work as written. A warning may be intended, or depend on the present series.
@@ -68,39 +70,6 @@ def warning(code: str, where: str, message: str) -> Finding:
 def advice(code: str, where: str, message: str) -> Finding:
     """Return a finding of severity advice."""
     return Finding(severity=Severity.ADVICE, code=code, where=where, message=message)
-
-
-class Value(_Json, frozen=True):
-    """A value as a quantity: of an object ("namespace/name"), or of a series, with its labels."""
-
-    of: str
-    value: str
-
-
-class Example(_Json, frozen=True):
-    """The value of a metric for one object, requested as the HPA controller does.
-
-    `of` is the object, or the namespace of an external metric; "" if none has a series. `queries` are the sent queries,
-    `problem` is the reason for a missing value. `note` is the next change of a schedule. `impossible`: the label's
-    value is not a valid name of such an object. `existing`: which of the query's series exist, if it finds nothing.
-    `several`: if the query has several values for the object, a sentence about them with the corrected query.
-    """
-
-    of: str = ""
-    queries: tuple[str, ...] = ()
-    values: tuple[Value, ...] = ()
-    problem: str = ""
-    note: str = ""
-    impossible: bool = False
-    existing: str = ""
-    several: str = ""
-    samples: str = ""
-    long_range: str = ""
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Why there is no value."""
-        return tuple(filter(None, (self.problem, self.existing)))
 
 
 class MetricReport(_Json, frozen=True):
@@ -186,42 +155,3 @@ class Report(_Json, frozen=True):
     def has(self, severity: Severity) -> bool:
         """Return whether there is a finding of this severity."""
         return any(finding.severity is severity for finding in self.findings)
-
-
-class Explanation(_Json, frozen=True):
-    """The result of `explain`: where a metric comes from, its value, or why there is none.
-
-    Attributes:
-        target: the metric: "pods/packets_per_second", "external/queue_depth".
-        forwarded_to: the adapter of forwardExternal, if the value comes from there: "NAME of forwardExternal (URL)".
-        hidden: rules that also make the metric but are overridden by a later rule.
-        suggestions: metrics with similar names.
-        hidden_objects: objects that also make it; rules of the file come first, then the oldest object.
-        forecasts: what is expected, and why, if its rule has `forecast`.
-    """
-
-    target: str
-    rule: str = ""
-    series: str = ""
-    forwarded_to: str = ""
-    hidden: tuple[str, ...] = ()
-    example: Example | None = None
-    reasons: tuple[str, ...] = ()
-    suggestions: tuple[str, ...] = ()
-    hidden_objects: tuple[str, ...] = ()
-    forecasts: tuple[str, ...] = ()
-
-    @property
-    def headline(self) -> str:
-        """Where the metric comes from, in one sentence."""
-        if self.rule:
-            of = f" of series {self.series}" if self.series else ""
-            return f"{self.target} is made by {self.rule}{of}"
-        if self.forwarded_to:
-            return f"{self.target} is made by no rule, and the adapter {self.forwarded_to} has it"
-        return f"{self.target} not found"
-
-    @property
-    def has_value(self) -> bool:
-        """True if there is a value."""
-        return self.example is not None and bool(self.example.values)

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from adapter.catalog.rule_states import Reason
 from adapter.diagnosis.checker import QueryRecord
-from adapter.diagnosis.report import Example, Finding, RuleReport, Severity
+from adapter.diagnosis.report import Finding, RuleReport, Severity
 from adapter.prometheus import PrometheusQueryError
 from adapter.rule_objects.reasons import message_of, without_addresses
 from adapter.rule_objects.state import ObjectState
 from adapter.rules import AnyRule, Rule
-from adapter.rules.model import on_one_line
-from kube.values.printable import printable
+from kube.values.printable import on_one_line, printable
+from kube.web.explanation import Example
 
 _MAX_NAMES: Final = 10
 # The API server takes conditions with up to 32,768 characters; a person reads much less.

@@ -337,14 +337,6 @@ class RulesFile:
         return {destination.server for destination in destinations if destination.server is not None}
 
 
-def on_one_line(query: str) -> str:
-    """Return a query without line breaks, indentation, and comments that have a line to themselves."""
-    if "\n" not in query:
-        return query
-    lines = (line.strip() for line in query.splitlines())
-    return " ".join(line for line in lines if line and not line.startswith("#"))
-
-
 def shortened(query: str) -> str:
     """Return a query on one line that is not too long, for messages."""
     flat = " ".join(query.split())

@@ -23,7 +23,7 @@ from adapter.diagnosis.check import check, paused_findings
 from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.probe import Probe, Selection
-from adapter.diagnosis.report import Explanation, Report
+from adapter.diagnosis.report import Report
 from adapter.planning.coalescer import Pause
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.reports import object_problems, object_reports
@@ -33,6 +33,7 @@ from kube.api.status import bad_request, not_found, service_unavailable
 from kube.process.config_page import ConfigPage
 from kube.security.request_info import Query
 from kube.values.selectors import LabelSelector, SelectorError
+from kube.web.explanation import Explanation
 
 _MAX_EXAMPLES = 100
 

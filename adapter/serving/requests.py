@@ -17,6 +17,7 @@ from aiohttp import hdrs
 from cachetools import LRUCache
 from multidict import CIMultiDictProxy
 
+from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP
 from adapter.content.documents import INCLUDED
 from adapter.content.encoding import Conversion, Encodable, Encoded, Representation
 from adapter.deadlines import Deadline
@@ -93,7 +94,7 @@ class RequestLines:
             return self._cache[key]
         except KeyError:
             pass
-        target = Target.parse(raw_target)
+        target = _own_path(Target.parse(raw_target))
         info = RequestInfo.of(method, target)
         is_public = self._is_public(target.path)
         is_discovery = target.segments[:1] == ("apis",) and not info.is_resource
@@ -101,6 +102,18 @@ class RequestLines:
         line = RequestLine(method, target, info, is_public, is_public or is_discovery, timeout, error, len(raw_target))
         self._cache[key] = line
         return line
+
+
+def _own_path(target: Target) -> Target:
+    """Return /debug/metrics/RESOURCE/METRIC for that path below a metrics API, where the API server forwards it.
+
+    It is authorized as such a path: the right to all metrics does not include how they are made. The path of no metric
+    has so many segments.
+    """
+    segments = target.segments
+    if len(segments) == 7 and segments[1] in (CUSTOM_GROUP, EXTERNAL_GROUP) and segments[3:5] == ("debug", "metrics"):
+        return Target("/" + "/".join(segments[3:]), target.query)
+    return target
 
 
 def _size(line: RequestLine) -> int:

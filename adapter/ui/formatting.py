@@ -11,7 +11,6 @@ from urllib.parse import quote, urlencode
 import yaml
 
 _HEADERS: Final = "headers"
-_NO_FRACTION: Final = 1000
 _TITLE_NAMES: Final = 2
 _TITLE_METRICS: Final = 100
 """Metrics of a rule that are searched for different names: it may have thousands, with a few names."""
@@ -35,15 +34,6 @@ def age_text(seconds: float) -> str:
 def time_text(at: float) -> str:
     """Return a time in seconds since the epoch, as "2026-01-31 12:00:00 UTC"."""
     return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def value_text(quantity: str) -> str:
-    """Return a quantity for people: `585708m` is 585.7; others remain as they are."""
-    milli = quantity.removesuffix("m")
-    if milli == quantity or not milli.lstrip("-").isdigit():
-        return quantity
-    value = int(milli) / 1000
-    return f"{value:.4g}" if abs(value) < _NO_FRACTION else f"{value:.0f}"
 
 
 def rule_title(key: str, metrics: Iterable[str]) -> str:

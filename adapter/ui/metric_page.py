@@ -10,7 +10,6 @@ from typing import Final
 
 from adapter.diagnosis.explain import Target, TargetError
 from adapter.diagnosis.probe import Selection
-from adapter.diagnosis.report import Explanation
 from adapter.ui.forecast_picture import picture_of
 from adapter.ui.formatting import metric_target
 from adapter.ui.reports import Reports
@@ -18,6 +17,7 @@ from adapter.ui.sources import ActiveRules, Sources
 from kube.api.status import StatusError
 from kube.security.request_info import Query
 from kube.values.selectors import LabelSelector, SelectorError
+from kube.web.explanation import Explanation
 from kube.web.live import View
 
 _OFFERED: Final = 1000
@@ -81,17 +81,13 @@ async def metric_view(sources: Sources, reports: Reports, form: MetricForm) -> V
             explanation = await reports.explanation(form.target, form.selection)
         except StatusError as error:
             problem = error.message
-    active = reports.active()
-    server = next(
-        (one.prometheus for one in active.rules.all_rules if explanation and one.key == explanation.rule), None
-    )
-    values = {"form": form, "explanation": explanation, "problem": problem, "on_default_server": server == ""}
+    values = {"form": form, "explanation": explanation, "problem": problem}
     found = sources.forecasts.of_rule(explanation.rule) if explanation is not None and explanation.rule else []
     found = [one for one in found if form.selection.namespace in ("", one.key.namespace)]
     now = sources.clock()
     pictures = [await asyncio.to_thread(picture_of, one, now) for one in found[:_PICTURES]]
     forecasts = {"forecasts": pictures, "more_forecasts": len(found) - len(pictures)}
-    return View(values={**values, **forecasts, "metrics": _some_metrics(active)})
+    return View(values={**values, **forecasts, "metrics": _some_metrics(reports.active())})
 
 
 def _some_metrics(active: ActiveRules) -> list[str]:

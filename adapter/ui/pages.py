@@ -29,7 +29,7 @@ from aiohttp import web
 from adapter.forecasts.sentence import number_text
 from adapter.rules.objects import ObjectName
 from adapter.ui.forecast_picture import HEIGHT, WIDTH
-from adapter.ui.formatting import age_text, metric_target, object_url, rule_url, time_text, value_text
+from adapter.ui.formatting import age_text, metric_target, object_url, rule_url, time_text
 from adapter.ui.metric_page import MetricForm, metric_view
 from adapter.ui.object_pages import object_view, objects_view
 from adapter.ui.overview import SECTIONS, Overview
@@ -126,8 +126,6 @@ class AdapterPages:
             picture_size=(WIDTH, HEIGHT),
             rule_url=rule_url,
             time_text=time_text,
-            value_text=value_text,
-            external_url=sources.prometheus_external_url,
         )
         self._live = LivePages(self.templates)
         self._reports = Reports(sources, clock=clock)
@@ -186,7 +184,7 @@ class AdapterPages:
                 form = MetricForm.parse(query)
                 return _Page(
                     template="metric.html",
-                    parts=("_explanation.html", "_forecasts.html") if form.target is not None else (),
+                    parts=("explanation.html", "_forecasts.html") if form.target is not None else (),
                     read=partial(metric_view, sources, reports, form),
                     right=f"/debug/metrics/{form.target}" if form.target is not None else _RULES_RIGHT,
                 )

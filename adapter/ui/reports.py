@@ -20,7 +20,7 @@ from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.probe import Selection
-from adapter.diagnosis.report import Explanation, Finding, RuleReport
+from adapter.diagnosis.report import Finding, RuleReport
 from adapter.rule_objects.reports import object_problems
 from adapter.rules import AnyRule
 from adapter.rules.objects import RuleObject
@@ -28,6 +28,7 @@ from adapter.ui.sources import ActiveRules, Sources
 from kube.aio.single_flight import SingleFlight
 from kube.api.client import KubeError
 from kube.api.status import service_unavailable
+from kube.web.explanation import Explanation
 
 _T = TypeVar("_T")
 _Version: TypeAlias = tuple[str, Hashable]

@@ -79,7 +79,6 @@ class Sources:
         rule_objects: the objects with rules.
         forecasts: the forecasts of metrics.
         rule_checker: checks rules of objects, and those that are tried.
-        prometheus_external_url: the URL of the default server's own pages; None: there are no links to it.
         relist_interval, freshness: see CatalogOptions.
         clock: returns seconds since the epoch.
     """
@@ -94,5 +93,4 @@ class Sources:
     rule_checker: RuleChecker
     relist_interval: float
     freshness: float
-    prometheus_external_url: str | None = None
     clock: Callable[[], float] = time.time

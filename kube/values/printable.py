@@ -15,3 +15,11 @@ def printable(text: str, *, keep: str = "") -> str:
 def printable_json(encoded: bytes) -> str:
     """Return the same JSON, with escapes for the control characters in its strings."""
     return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded.decode())
+
+
+def on_one_line(query: str) -> str:
+    """Return a query without line breaks, indentation, and comments that have a line to themselves."""
+    if "\n" not in query:
+        return query
+    lines = (line.strip() for line in query.splitlines())
+    return " ".join(line for line in lines if line and not line.startswith("#"))

@@ -13,13 +13,11 @@ from adapter.cli import main
 from adapter.diagnosis.check import check
 from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.probe import Probe, Selection
-from adapter.diagnosis.report import (
-    Explanation,
-    Report,
-)
+from adapter.diagnosis.report import Report
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import PrometheusError, Series
 from adapter.rules import parse_rules
+from kube.web.explanation import Explanation
 from tests.adapter.metrics_env import CannedPrometheus, MetricsEnv, metrics_env, series
 
 RULES = """

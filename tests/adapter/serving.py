@@ -21,7 +21,7 @@ from yarl import URL
 from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
 from adapter.deadlines import NO_DEADLINE, Deadline
-from adapter.diagnosis import Explanation, Report
+from adapter.diagnosis import Report
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
 from adapter.metrics.usage import NodeUsage, PodUsage, Usage
 from adapter.serving.debug_pages import DebugPages
@@ -44,6 +44,7 @@ from kube.serving.health import Health
 from kube.serving.listener import Listener
 from kube.serving.options import AuthOptions, ServerLimits, TLSOptions
 from kube.values.selectors import LabelSelector
+from kube.web.explanation import Explanation
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities, write_pair
 from tests.kube.scripted import connected, scripted_server

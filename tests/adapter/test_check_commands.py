@@ -13,17 +13,8 @@ from click.testing import CliRunner
 
 from adapter.cli import main
 from adapter.commands.printing import print_explanation, print_report
-from adapter.diagnosis.report import (
-    Example,
-    Explanation,
-    Finding,
-    MetricReport,
-    Report,
-    RuleReport,
-    SeriesReport,
-    Severity,
-    Value,
-)
+from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, SeriesReport, Severity
+from kube.web.explanation import Example, Explanation, Value
 from playground.prometheus import PrometheusServer, openmetrics
 from playground.prometheus import Series as Loaded
 from tests.adapter.diagnosis_env import (

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from adapter.diagnosis.report import (
-    Explanation,
-    Report,
-)
+from adapter.diagnosis.report import Report
 from adapter.planning.coalescer import Pause
 from adapter.serving.debug_pages import DebugPages
 from kube.api.status import StatusError
 from kube.process.config_page import ConfigPage
 from kube.security.request_info import Query
+from kube.web.explanation import Explanation
 from tests.adapter.diagnosis_env import (
     ALL_FOUND,
     POD,
@@ -64,6 +62,25 @@ async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> 
         review_specs = [review["spec"] for review in adapter.api.reviews if review["kind"] == "SubjectAccessReview"]
         assert review_specs[-1]["nonResourceAttributes"] == {"path": "/debug/rules", "verb": "get"}
         assert (await adapter.request("/debug/rules", certificate=bob, method="POST")).status == 405
+
+
+async def test_a_metric_is_explained_through_the_api_server_with_the_same_right(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path) as adapter, env(tmp_path, PODS) as opened:
+        opened.prometheus.result = vector((POD, 2.0))
+        adapter.debug.pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), opened.rule_objects)
+        bob, eve = (adapter.authorities.clients.issue(name, client=True) for name in ("bob", "eve"))
+        api = "/apis/custom.metrics.k8s.io/v1beta2"
+        path = f"{api}/debug/metrics/pods/hits_per_second?namespace=shop&name=web-0"
+        reply = await adapter.request(path, certificate=bob)
+        assert (reply.status, reply.json["rule"], reply.json["example"]["of"]) == (200, "rules[0]", "shop/web-0")
+        adapter.api.reviews.clear()
+        assert (await adapter.request(path, certificate=eve)).status == 403
+        (review,) = adapter.api.reviews
+        right = {"path": "/debug/metrics/pods/hits_per_second", "verb": "get"}
+        assert (review["spec"]["user"], review["spec"]["nonResourceAttributes"]) == ("eve", right)
+        assert (await adapter.request(f"{api}/debug/config", certificate=bob)).status == 404
+        external = "/apis/external.metrics.k8s.io/v1beta1/debug/metrics/external/queue"
+        assert (await adapter.request(external, certificate=bob)).json["target"] == "external/queue"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from adapter.commands.printing import print_explanation, print_report
-from adapter.diagnosis.report import Example, Explanation, Finding, MetricReport, Report, RuleReport, Severity, Value
+from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, Severity
 from autoscaler.commands.explain_text import print_records
+from kube.web.explanation import Example, Explanation, Value
 from kubectl_milliscale.table import StatusRow, table
 from tests.autoscaler.simulated_cluster import hpa
 from tests.autoscaler.test_decision_log import record

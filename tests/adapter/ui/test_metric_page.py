@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from yarl import URL
 
+from adapter.diagnosis.probe import Probe
+from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import PrometheusError, Series
-from adapter.ui.formatting import rule_title, value_text
-from adapter.ui.pages import AdapterPages
+from adapter.ui.formatting import rule_title
+from kube.web.explanation import Value
 from tests.adapter.diagnosis_env import ALL_FOUND, POD, RULES, SELECTORS
 from tests.adapter.forecasts.daily_load import Served
 from tests.adapter.metrics_env import CannedPrometheus, objects, vector
@@ -41,8 +42,10 @@ async def test_explanation_has_the_words_of_explain(tmp_path: Path) -> None:
 async def test_query_links_to_its_graph_in_the_prometheus_that_users_open(tmp_path: Path) -> None:
     async with pages_env(tmp_path, RULES, canned()) as env:
         assert "Graph in Prometheus" not in await env.get(PAGE)
-        env.sources = replace(env.sources, prometheus_external_url="https://prometheus.example.com/p")
-        env.pages = AdapterPages(env.sources, None)
+        external_url = "https://prometheus.example.com/p"
+        objects, mapper = ListedObjects(env.metrics.client), env.metrics.mapper
+        env.active.probe = Probe(env.metrics.catalog, env.prometheus, objects, mapper, external_url=external_url)
+        env.monotonic += 60
         page = await env.get(f"{PAGE}&namespace=shop&name=web-0")
     (link,) = re.findall('<a href="([^"]*)">Graph in Prometheus', page)
     url = URL(html.unescape(link))
@@ -73,7 +76,7 @@ async def test_metrics_are_offered_in_the_form(tmp_path: Path) -> None:
     + [(other, other) for other in ("2k", "1Gi", "", "m", "1e3")],
 )
 def test_values_are_written_for_people(quantity: str, text: str) -> None:
-    assert value_text(quantity) == text
+    assert Value(of="", value=quantity).text == text
 
 
 def test_rule_is_called_by_its_metrics() -> None:

@@ -1,0 +1,130 @@
+"""Where a metric comes from, as the adapter explains it: in its JSON, on terminals, and on the pages of both processes.
+
+The template of the pages is `explanation.html`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+
+from kube.values.printable import on_one_line
+
+_Link = Annotated[str, msgspec.Meta(pattern="^https?://")]
+_NO_FRACTION: Final = 1000
+
+
+class _Json(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    pass
+
+
+class Value(_Json, frozen=True):
+    """A value as a quantity: of an object ("namespace/name"), or of a series, with its labels."""
+
+    of: str
+    value: str
+
+    @property
+    def text(self) -> str:
+        """The value for people: `585708m` is 585.7; others remain as they are."""
+        milli = self.value.removesuffix("m")
+        if milli == self.value or not milli.lstrip("-").isdigit():
+            return self.value
+        value = int(milli) / 1000
+        return f"{value:.4g}" if abs(value) < _NO_FRACTION else f"{value:.0f}"
+
+
+class Example(_Json, frozen=True):
+    """The value of a metric for one object, requested as the HPA controller does.
+
+    `of` is the object, or the namespace of an external metric; "" if none has a series. `queries` are the sent queries,
+    `problem` is the reason for a missing value. `note` is the next change of a schedule. `impossible`: the label's
+    value is not a valid name of such an object. `existing`: which of the query's series exist, if it finds nothing.
+    `several`: if the query has several values for the object, a sentence about them with the corrected query.
+    """
+
+    of: str = ""
+    queries: tuple[str, ...] = ()
+    values: tuple[Value, ...] = ()
+    problem: str = ""
+    note: str = ""
+    impossible: bool = False
+    existing: str = ""
+    several: str = ""
+    samples: str = ""
+    long_range: str = ""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why there is no value."""
+        return tuple(filter(None, (self.problem, self.existing)))
+
+
+class Explanation(_Json, frozen=True):
+    """The result of `explain`: where a metric comes from, its value, or why there is none.
+
+    Attributes:
+        target: the metric: "pods/packets_per_second", "external/queue_depth".
+        forwarded_to: the adapter of forwardExternal, if the value comes from there: "NAME of forwardExternal (URL)".
+        hidden: rules that also make the metric but are overridden by a later rule.
+        suggestions: metrics with similar names.
+        hidden_objects: objects that also make it; rules of the file come first, then the oldest object.
+        forecasts: what is expected, and why, if its rule has `forecast`.
+        graphs: for each query of the example the URL of its graph in Prometheus, if that has an address for users.
+    """
+
+    target: str
+    rule: str = ""
+    series: str = ""
+    forwarded_to: str = ""
+    hidden: tuple[str, ...] = ()
+    example: Example | None = None
+    reasons: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+    hidden_objects: tuple[str, ...] = ()
+    forecasts: tuple[str, ...] = ()
+    graphs: tuple[_Link, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """Where the metric comes from, in one sentence."""
+        if self.rule:
+            of = f" of series {self.series}" if self.series else ""
+            return f"{self.target} is made by {self.rule}{of}"
+        if self.forwarded_to:
+            return f"{self.target} is made by no rule, and the adapter {self.forwarded_to} has it"
+        return f"{self.target} not found"
+
+    @property
+    def has_value(self) -> bool:
+        """True if there is a value."""
+        return self.example is not None and bool(self.example.values)
+
+    def lines(self, *, values: bool = True) -> Iterator[str]:
+        """Yield the explanation as text, with or without its `values`."""
+        yield self.headline
+        for rule in self.hidden:
+            yield f"  {rule} also makes it and loses: the later rule wins"
+        for name in self.hidden_objects:
+            yield f"  {name} also makes it and loses: the rules file wins, then the oldest"
+        if (example := self.example) is not None:
+            yield from (f"  query  {on_one_line(query)}" for query in example.queries)
+            yield from (f"  graph  {graph}" for graph in self.graphs)
+            if values:
+                yield from (f"  value  {value.value}  {value.of}".rstrip() for value in example.values)
+            if example.samples:
+                yield f"  {example.samples}"
+            if example.several:
+                yield f"  error: {example.several}"
+            if example.long_range:
+                yield f"  advice: {example.long_range}"
+            if example.note:
+                yield f"  {example.note}"
+        for reason in self.reasons:
+            yield f"  {'-' if example is None else 'no value:'} {reason}"
+        for forecast in self.forecasts:
+            yield f"  {forecast}"
+        if self.suggestions:
+            yield f"did you mean {' or '.join(self.suggestions)}?"
