@@ -12,7 +12,7 @@ from autoscaler.core.model import HPA, HPAKey, MetricSpec, MetricTarget
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.ui.changes import Changes
-from autoscaler.ui.sources import Sources, WhatIfResult
+from autoscaler.ui.sources import Sources
 from kube.values.quantity import canonical_quantity
 
 _NAMESPACES: Final = 50
@@ -43,7 +43,8 @@ class ChangingHPAs:
             changes=self.changes,
             config=Config(),
             sync_period=15.0,
-            what_if=_no_what_if,
+            what_if=_unused,
+            explain_metric=_unused,
         )
 
     async def run(self, changes_per_second: float) -> None:
@@ -126,5 +127,5 @@ def _object(number: int) -> dict[str, Any]:
     }
 
 
-async def _no_what_if(*_: object, **__: object) -> WhatIfResult:
+async def _unused(*_: object, **__: object) -> Any:
     raise NotImplementedError

@@ -43,6 +43,7 @@ _SHOWCASE: Final = (
     SHOWCASE,
 )
 """The CustomResourceDefinitions and the rights for the adapter's --metric-rules, and what uses them."""
+_PAGES_RIGHTS: Final = MANIFESTS / "components" / "autoscaler-ui" / "rbac.yaml"
 _HPA: Final = "HorizontalPodAutoscaler"
 _START_TIMEOUT: Final = 60.0
 _POLL: Final = 0.1
@@ -119,7 +120,7 @@ async def run_bundle(
         await apply(client, await read_objects(APPLICATIONS))
 
         manifests = await Manifests.render(kubectl)
-        await apply(client, manifests.rights)
+        await apply(client, [*manifests.rights, *await read_objects(_PAGES_RIGHTS)])
         more = [entry for path in _SHOWCASE if showcase for entry in await read_objects(path)]
         await apply(client, [entry for entry in more if entry["kind"] not in ("MetricRule", _HPA)])
         adapter_port, adapter_ui_port = free_port(), free_port()

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -25,12 +26,14 @@ from autoscaler.commands.flags import config_options
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.records.adapter_explanation import adapter_explanation, metric_parameters
 from autoscaler.records.decision_log import DecisionsPage
 from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import VERSION, DecisionRecord
-from autoscaler.ui.links import adapter_metric_path
-from kube.api.client import KubeClient, KubeConfigError
+from autoscaler.ui.links import metric_url
+from kube.api.client import KubeClient, KubeConfigError, KubeError
 from kube.api.config import default_kubeconfig
+from kube.api.status import StatusError
 from kube.process.flags import NAMESPACED_NAME, Parsed, kubeconfig_options
 from kube.process.runtime import run
 from kube.web.options import external_url
@@ -38,6 +41,7 @@ from kube.web.options import external_url
 _T = TypeVar("_T")
 
 _PIPE_WIDTH: Final = 10_000
+_NOT_FOUND: Final = 404
 _APIS: Final = {api.name: api for api in HPA_APIS}
 
 
@@ -112,6 +116,7 @@ def explain(
     --horizontal-pod-autoscaler-* flags and --feature-gates of the running autoscaler.
     """
     hints: list[str] = []
+    sources: list[str] = []
     if server is not None:
         if not hpa[0]:
             raise click.UsageError(f"with --server, give NAMESPACE/{hpa[1]}")
@@ -120,23 +125,26 @@ def explain(
             with contextlib.suppress(click.ClickException):  # releases before 0.2 do not show their flags
                 adapter_ui_url = str(run(fetch_config(server)).flags.get("adapter-ui-url", "")).rstrip("/")
         if kubeconfig is not None:
-            with contextlib.suppress(KubeConfigError):  # only the hints need it
-                hints = run(_with_client(kubeconfig, context, lambda client: _hints(client, page.decisions[-1])))
+            with contextlib.suppress(KubeConfigError):  # the decisions do not need it
+                asked = partial(_asked, record=page.decisions[-1])
+                hints, sources = run(_with_client(kubeconfig, context, asked))
     elif last > 1:
         raise click.UsageError("--last: only a running autoscaler has earlier decisions; give --server")
     else:
         # The logs of the controller's parts do not apply here; the notes report what matters.
         logging.getLogger("autoscaler").addHandler(logging.NullHandler())
         location = None if state is None else SavedHistoryLocation(namespace=state[0], name=state[1])
-        page, hints = _compute(
+        page, hints, sources = _compute(
             hpa, kubeconfig=kubeconfig, context=context, api=api, saved_history=location, config=config
         )
-    _print(page, output, hints, _links(adapter_ui_url, page.decisions[-1]) if adapter_ui_url else ())
+    if adapter_ui_url:
+        sources += _links(adapter_ui_url, page.decisions[-1])
+    _print(page, output, hints, sources)
 
 
 def _links(adapter_ui_url: str, record: DecisionRecord) -> list[str]:
     """Return a line for each metric that the adapter may serve, with the URL of the page that explains it."""
-    paths = [(metric.name, adapter_metric_path(metric, record.namespace)) for metric in record.metrics]
+    paths = [(metric.name, metric_url(metric, record.namespace, record.pod_selector)) for metric in record.metrics]
     return [f"rule, PromQL and graph of {name}: {adapter_ui_url}{path}" for name, path in paths if path]
 
 
@@ -159,10 +167,10 @@ def _compute(
     api: str | None,
     saved_history: SavedHistoryLocation | None,
     config: Config,
-) -> tuple[DecisionsPage, list[str]]:
+) -> tuple[DecisionsPage, list[str], list[str]]:
     namespace, name = hpa
 
-    async def compute(client: KubeClient) -> tuple[DecisionRecord, list[str], list[str]]:
+    async def compute(client: KubeClient) -> tuple[DecisionRecord, list[str], tuple[list[str], list[str]]]:
         record, notes = await decide_once(
             client,
             namespace=namespace or client.namespace,
@@ -171,15 +179,15 @@ def _compute(
             apis=HPA_APIS if api is None else (_APIS[api],),
             saved_history=saved_history,
         )
-        return record, notes, await _hints(client, record)
+        return record, notes, await _asked(client, record)
 
     try:
-        record, notes, hints = run(_with_client(kubeconfig or default_kubeconfig(), context, compute))
+        record, notes, (hints, sources) = run(_with_client(kubeconfig or default_kubeconfig(), context, compute))
     except KubeConfigError as error:
         raise click.ClickException(str(error)) from error
     for note in notes:
         click.echo(f"Note: {note}", err=True)
-    return DecisionsPage(version=VERSION, namespace=record.namespace, name=name, decisions=[record]), hints
+    return DecisionsPage(version=VERSION, namespace=record.namespace, name=name, decisions=[record]), hints, sources
 
 
 async def _with_client(path: Path | None, context: str | None, work: Callable[[KubeClient], Awaitable[_T]]) -> _T:
@@ -187,22 +195,37 @@ async def _with_client(path: Path | None, context: str | None, work: Callable[[K
         return await work(client)
 
 
-async def _hints(client: KubeClient, record: DecisionRecord) -> list[str]:
-    """Return a sentence for each metric that does not exist, if existing ones have similar names."""
+async def _asked(client: KubeClient, record: DecisionRecord) -> tuple[list[str], list[str]]:
+    """Return what the cluster says about the metrics of a decision.
+
+    A sentence for each metric that does not exist, if existing ones have similar names; and for each that exists, the
+    lines of the adapter's explanation, or the reason why they cannot be read. Other adapters have no explanations.
+    """
     found = await MetricNames(client.get).suggestions(record)
-    return [f"the cluster has no metric {each.name}; did you mean {' or '.join(names)}?" for each, names in found]
+    hints = [f"the cluster has no metric {each.name}; did you mean {' or '.join(names)}?" for each, names in found]
+    sources: list[str] = []
+    for metric in record.metrics:
+        parameters = metric_parameters(metric, record.namespace, record.pod_selector)
+        if not parameters or any(metric is misspelled for misspelled, _ in found):
+            continue
+        try:
+            sources += (await adapter_explanation(client, parameters)).lines(values=False)
+        except (KubeError, StatusError) as error:
+            if not isinstance(error, StatusError) or error.code != _NOT_FOUND:
+                sources.append(f"the PromQL of {metric.name} cannot be read: {error}")
+    return hints, sources
 
 
-def _print(page: DecisionsPage, output: str, hints: Sequence[str], links: Sequence[str]) -> None:
+def _print(page: DecisionsPage, output: str, hints: Sequence[str], sources: Sequence[str]) -> None:
     match output:
         case "json":
             click.echo(msgspec.json.format(msgspec.json.encode(page), indent=2).decode())
         case "yaml":
             click.echo(yaml.safe_dump(msgspec.to_builtins(page), sort_keys=False, allow_unicode=True), nl=False)
         case _ if sys.stdout.isatty():
-            print_records(Console(), page.decisions, hints, links)
+            print_records(Console(), page.decisions, hints, sources)
         case _:
             console = Console(width=_PIPE_WIDTH, color_system=None, legacy_windows=False)
             with console.capture() as capture:
-                print_records(console, page.decisions, hints, links)
+                print_records(console, page.decisions, hints, sources)
             click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))

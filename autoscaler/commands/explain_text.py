@@ -14,11 +14,11 @@ from kube.values.printable import printable
 
 
 def print_records(
-    console: Console, records: Sequence[DecisionRecord], hints: Sequence[str] = (), links: Sequence[str] = ()
+    console: Console, records: Sequence[DecisionRecord], hints: Sequence[str] = (), sources: Sequence[str] = ()
 ) -> None:
     """Print the sentences of all records, oldest first, and the details of the last.
 
-    Hints follow its sentence, and links its metrics.
+    Hints follow its sentence, and where its metrics come from follows these.
     """
     *earlier, latest = records
     for record in earlier:
@@ -31,8 +31,8 @@ def print_records(
     if latest.metrics:
         console.print()
         console.print(_metrics_table(latest))
-    for link in links:
-        console.print(_text(link), soft_wrap=True)
+    for line in sources:
+        console.print(_text(line), soft_wrap=True)
     console.print()
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold")

@@ -199,8 +199,7 @@ _adapter_ui_url = click.option(
     "--adapter-ui-url",
     type=Parsed("url", external_url),
     show_default="no links",
-    help="URL at which users open the pages of the adapter (its --ui-address), to which the pages of HPAs link each "
-    "metric.",
+    help="URL at which users open the pages of the adapter (its --ui-address), to which the pages of metrics link.",
 )
 
 

@@ -42,6 +42,7 @@ from autoscaler.loop.scales import ScaleClient, Workloads
 from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.objects.workloads import PODS, track_pod
+from autoscaler.records.adapter_explanation import adapter_explanation
 from autoscaler.records.decision_log import DecisionLog, uncompressed
 from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
@@ -249,6 +250,7 @@ class Controller:
             what_if_settings=self._settings.what_if,
             problem=lambda: self._hpas.problem,
             metric_names=MetricNames(self._client.get),
+            explain_metric=partial(adapter_explanation, self._client),
             adapter_ui_url=self._options.adapter_ui_url,
             history=None if self._options.prometheus_url is None else History(self._options.prometheus_url),
         )

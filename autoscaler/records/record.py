@@ -243,3 +243,8 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     def key(self) -> HPAKey:
         """The HPA's name."""
         return HPAKey(self.namespace, self.name, self.api_version.rpartition("/")[0])
+
+    @property
+    def pod_selector(self) -> str:
+        """The selector of the target's pods; "" if it was not read."""
+        return "" if self.scale is None else self.scale.selector

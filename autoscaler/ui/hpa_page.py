@@ -10,13 +10,14 @@ from markupsafe import Markup
 from msgspec.structs import replace
 
 from autoscaler.core.model import HPA, HPAKey
+from autoscaler.records.build import metric_record
 from autoscaler.records.explanation import METRIC_HEADINGS, details, heading, metric_cells
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.decisions import PAGE_SIZE, Decisions, Selection
 from autoscaler.ui.figures import scales
 from autoscaler.ui.history import RANGES, HistoryError
-from autoscaler.ui.links import adapter_metric_path, hpa_url
+from autoscaler.ui.links import hpa_url, metric_url
 from autoscaler.ui.page_context import HPAsPage, PageContext
 from autoscaler.ui.settings import settings
 from kube.aio.pace import in_slices
@@ -58,19 +59,22 @@ class HPAPage(HPAsPage):
         self._last = decisions.last
         new = [ServerEvent("decisions", "".join(items))] if items else []
         last = self.context.decision(decisions.newest)
-        shown = {"last": last, "suggestions": await self._suggestions(last)}
+        metrics = () if hpa.problem else hpa.spec.metrics
+        pods = "" if last is None else last.pod_selector
+        urls = [metric_url(metric_record(metric), hpa.namespace, pods) for metric in metrics]
+        shown = {"last": last, "suggestions": await self._suggestions(last), "metric_urls": urls}
         shown |= await self._history(decisions)
         return View(values={**self._values(hpa, decisions, items), **shown}, events=new)
 
-    async def _suggestions(self, last: DecisionRecord | None) -> list[tuple[str, dict[str, str]]]:
-        """Return (metric that failed at the last decision, {a similar one that exists: the adapter's path})."""
-        metric_names = self.sources.metric_names
-        if last is None or metric_names is None:
-            return []
-        return [
-            (metric.name, {name: adapter_metric_path(replace(metric, name=name), last.namespace) for name in names})
-            for metric, names in await metric_names.suggestions(last)
-        ]
+    async def _suggestions(self, last: DecisionRecord | None) -> dict[str, dict[str, str]]:
+        """Return the metrics of the last decision that do not exist, with {similar name: URL of its page}."""
+        if last is None or self.sources.metric_names is None:
+            return {}
+        namespace, pods = last.namespace, last.pod_selector
+        return {
+            metric.name: {name: metric_url(replace(metric, name=name), namespace, pods) for name in names}
+            for metric, names in await self.sources.metric_names.suggestions(last)
+        }
 
     async def _history(self, decisions: Decisions) -> dict[str, Any]:
         """Return the charts by Prometheus, if a range was chosen or there are no decisions, and the ranges."""
@@ -100,7 +104,6 @@ class HPAPage(HPAsPage):
         return {
             "hpa": hpa,
             "row": self.context.row(hpa),
-            "adapter_ui_url": sources.adapter_ui_url,
             "problem": sources.problem(),
             "is_leader": sources.is_leader(),
             "number": len(points),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote, urlencode
 
 from autoscaler.core.model import KUBERNETES, HPAKey
+from autoscaler.records.adapter_explanation import metric_parameters
 from autoscaler.records.record import MetricRecord
 
 
@@ -16,22 +17,10 @@ def hpa_url(key: HPAKey, *segments: str, **query: str) -> str:
     return f"/hpas/{path}?{parameters}" if parameters else f"/hpas/{path}"
 
 
-def adapter_metric_path(metric: MetricRecord, namespace: str) -> str:
-    """Return the path of the adapter's page that explains a metric of an HPA; empty if it is none of the adapter's."""
-    described = metric.described_object
-    if metric.type == "Pods":
-        resource = "pods"
-    elif metric.type == "External":
-        resource = "external"
-    elif described is not None:
-        group = described.api_version.rpartition("/")[0]
-        resource = f"{described.kind.lower()}.{group}".rstrip(".")
-    else:
-        return ""
-    parameters = {"metric": f"{resource}/{metric.name}", "namespace": namespace}
-    if described is not None:
-        parameters["name"] = described.name
-    if metric.selector is not None and metric.selector.match_labels:
-        labels = metric.selector.match_labels.items()
-        parameters["metricLabelSelector"] = ",".join(f"{name}={value}" for name, value in labels)
-    return f"/metric?{urlencode(parameters)}"
+def metric_url(metric: MetricRecord, namespace: str, pods: str = "") -> str:
+    """Return the URL of the page about a metric, which is also its path on the adapter's pages; "" if it is not its.
+
+    `pods` is the selector of the scale target.
+    """
+    parameters = metric_parameters(metric, namespace, pods)
+    return f"/metric?{urlencode(parameters)}" if parameters else ""

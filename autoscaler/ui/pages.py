@@ -5,6 +5,7 @@
 /hpas/NAMESPACE/NAME                     one HPA; `group=milliscale.io` for one of that API
 /hpas/NAMESPACE/NAME/events              its decisions, as server-sent events
 /hpas/NAMESPACE/NAME/what-if             its kept decisions with another spec
+/metric                                  one metric, as the adapter explains it; `metric`, `namespace`, ...
 /static/FILE                             styles and scripts
 """
 
@@ -21,6 +22,7 @@ from autoscaler.core.model import HPA_APIS, KUBERNETES, HPAKey
 from autoscaler.core.status import rfc3339
 from autoscaler.ui.hpa_page import HPAPage
 from autoscaler.ui.list_page import ListPage
+from autoscaler.ui.metric_page import MetricPage
 from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import Sources
 from autoscaler.ui.what_if import WhatIfPage
@@ -73,6 +75,8 @@ class UIPages:
                 return HPAPage(self._context, request, _key(request, namespace, name))
             case ("hpas", namespace, name, "what-if"):
                 return WhatIfPage(self._context, request, _key(request, namespace, name))
+            case ("metric",):
+                return MetricPage(self._context, request)
         raise not_found("there is no such page")
 
 

@@ -16,7 +16,7 @@ from autoscaler.core.model import HPA, Condition, InvalidMetric, MetricSpec, Met
 from autoscaler.records.build import metric_record, target_field
 from autoscaler.records.record import Measure, MetricRecord
 from autoscaler.records.sentence import measure_text, metric_name, target_text
-from autoscaler.ui.links import adapter_metric_path, hpa_url
+from autoscaler.ui.links import hpa_url
 
 Level: TypeAlias = Literal["ok", "warn", "bad", ""]
 State: TypeAlias = Literal["failing", "limited", "paused", "scaling"]
@@ -51,8 +51,6 @@ class MetricBar:
     target: str
     level: Level
     length: float
-    adapter_path: str = ""
-    """Of the adapter's page about the metric."""
     target_at: float = 100 / _BAR_RATIO
 
 
@@ -213,7 +211,6 @@ def _metric_bars(hpa: HPA, config: Config) -> Iterator[MetricBar]:
             target=target_text(record),
             level=level,
             length=0.0 if ratio is None else round(max(0.0, min(1.0, ratio / _BAR_RATIO)) * 100, 1),
-            adapter_path=adapter_metric_path(record, hpa.namespace),
         )
 
 

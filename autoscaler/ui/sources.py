@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from autoscaler.records.record import DecisionRecord
 from autoscaler.settings import DEFAULTS, WhatIfSettings
 from autoscaler.ui.changes import Changes
 from autoscaler.ui.history import History
+from kube.web.explanation import Explanation
 
 
 class WhatIfError(Exception):
@@ -88,6 +89,7 @@ class Sources:
         what_if: replays kept decisions.
         what_if_settings: see WhatIfSettings.
         metric_names: the metrics of the cluster.
+        explain_metric: returns what the adapter says about a metric; see `adapter_explanation`.
         adapter_ui_url: see Options.
         history: the charts by Prometheus, if its URL is known.
         problem: returns why the HPAs may be out of date, such as "no contact to the API server", or None.
@@ -104,6 +106,7 @@ class Sources:
     config: Config
     sync_period: float
     what_if: WhatIf
+    explain_metric: Callable[[Mapping[str, str]], Awaitable[Explanation]]
     what_if_settings: WhatIfSettings = DEFAULTS.what_if
     metric_names: MetricNames | None = None
     adapter_ui_url: str | None = None

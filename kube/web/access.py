@@ -78,11 +78,18 @@ class NamespaceAccess:
         Raises:
             StatusError: 403 if not, with Kubernetes' message; 500 or 503 if the API server did not decide.
         """
+        await self._require(user, self._right(group, namespace))
+
+    async def require_path(self, user: User | None, path: str) -> None:
+        """Check that the user may `get` a path outside of the API. Raises StatusError as `require`."""
+        await self._require(user, RequestInfo(verb="get", path=path))
+
+    async def _require(self, user: User | None, right: RequestInfo) -> None:
         if self._authorizer is None:
             return
         if user is None:
             raise forbidden("the user is not known")
-        await self._authorizer.authorize(user, self._right(group, namespace))
+        await self._authorizer.authorize(user, right)
 
     async def _decided(
         self, authorizer: Authorizer, user: User, namespaces: list[GroupNamespace]

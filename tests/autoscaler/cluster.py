@@ -44,8 +44,15 @@ class FakeMetrics:
     requests: int = 0
     values: int = 0
     """The number of values in all responses together."""
+    explanation: Mapping[str, object] | None = None
+    """What the adapter says about every metric, if it is milliscale's."""
+    explained: list[str] = field(default_factory=list)
 
     async def handle(self, request: web.Request) -> web.Response:
+        if "/debug/" in request.path:
+            self.explained.append(request.path_qs)
+            missing = {"kind": "Status", "status": "Failure", "message": "no such resource", "code": 404}
+            return web.json_response(self.explanation or missing, status=200 if self.explanation else 404)
         if "/pods/*/" not in request.path:
             found = [{"name": f"pods/{METRIC}"}]
             return web.json_response({"groupVersion": f"{_GROUP}/v1beta2", "resources": found})

@@ -248,7 +248,7 @@ async def test_metric_with_a_typo_is_followed_by_the_one_that_exists_and_its_rul
     assert computed.stdout.splitlines()[2] == hint
     assert computed.stdout.count("there is no such metric") == 1
     adapter = "--adapter-ui-url=https://adapter.example/pages/"
-    path = "metric?metric=pods%2Fpackets_per_secnd&namespace=default"
+    path = "metric?metric=pods%2Fpackets_per_secnd&namespace=default&labelSelector=app%3Dapi"
     link = f"rule, PromQL and graph of packets_per_secnd: https://adapter.example/pages/{path}"
     assert "rule, PromQL" not in computed.stdout
     assert (await explain_in_process("default/api", reader, adapter)).stdout.splitlines()[6] == link
@@ -264,6 +264,25 @@ async def test_metric_with_a_typo_is_followed_by_the_one_that_exists_and_its_rul
         assert hint not in (await explain_in_process("default/api", server)).stdout
         elsewhere = await explain_in_process("default/api", server, "--kubeconfig=/nowhere")
         assert (elsewhere.status, hint in elsewhere.stdout) == (0, False)
+
+
+async def test_promql_of_a_metric_is_that_of_the_adapter_if_the_user_may_read_it(cluster: Cluster, reader: str) -> None:
+    query = 'sum(rate(packets_total{pod=~"web-0|web-1"}[1m])) by (pod)'
+    example = {"queries": [query], "values": [{"of": "default/web-0", "value": "20"}], "samples": "samples are 3 s old"}
+    cluster.metrics.explanation = {"target": "pods/packets_per_second", "rule": "rules[0]", "example": example}
+    refused = (await explain_in_process("default/web", reader)).stdout.splitlines()
+    assert refused[5].startswith(f"the PromQL of {METRIC} cannot be read: ")
+    assert f'User "{READER}" cannot get resource "debug/pods"' in refused[5]
+    assert cluster.metrics.explained == []
+    admin = f"--kubeconfig={cluster.server.kubeconfig('admin', ('system:masters',))}"
+    lines = (await explain_in_process("default/web", admin)).stdout.splitlines()
+    expected = ["pods/packets_per_second is made by rules[0]", f"  query  {query}", "  samples are 3 s old", ""]
+    assert lines[5:9] == expected
+    path = f"/apis/custom.metrics.k8s.io/v1beta2/debug/metrics/pods/{METRIC}"
+    assert cluster.metrics.explained == [f"{path}?namespace=default&labelSelector=app%3Dweb"]
+    cluster.metrics.explanation = None
+    beside_another_adapter = (await explain_in_process("default/web", admin)).stdout.splitlines()
+    assert beside_another_adapter[5] == ""
 
 
 async def test_forbidden_saved_history_is_not_reported_as_missing(cluster: Cluster, reader: str) -> None:

@@ -16,6 +16,7 @@ pytestmark = [
 PAGES = {
     "list": "autoscaler:",
     "absent": "autoscaler:hpas/default/absent",
+    "explained": "autoscaler:metric?metric=pods/packets_per_second&namespace=default",
     "rules": "adapter:",
     "rule": "adapter:rules/rules[0]",
     "objects": "adapter:objects",

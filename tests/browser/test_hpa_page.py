@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,14 @@ from aiohttp import web
 from msgspec.structs import replace
 from playwright.async_api import Page, ViewportSize, expect
 
+from adapter.serving.debug_pages import DebugPages
+from autoscaler.records.adapter_explanation import debug_path
 from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.decisions import PAGE_SIZE
 from autoscaler.ui.history import History
+from kube.security.request_info import Query
+from kube.web.explanation import Explanation
 from tests.adapter.diagnosis_env import POD, RULES
 from tests.adapter.metrics_env import CannedPrometheus, vector
 from tests.adapter.ui.env import pages_env
@@ -143,9 +147,17 @@ async def test_sentence_stands_in_the_list_and_one_click_later_above_the_fold(
 
 async def test_promql_behind_a_misspelled_metric_is_two_clicks_from_the_list(tab: Tab, tmp_path: Path) -> None:
     rules = CannedPrometheus(found={**FOUND}, result=vector((POD, 2.5)))
-    async with pages_env(tmp_path, RULES, rules) as adapter, serve(adapter.pages) as adapter_url:
+    async with pages_env(tmp_path, RULES, rules) as env:
+        adapter = DebugPages(env.active.catalog, env.metrics.mapper, env.active.probe, env.sources.rule_objects)
+
+        async def explain(parameters: Mapping[str, str]) -> Explanation:
+            segments = debug_path(parameters["metric"]).split("/")[2:]
+            explanation = await adapter.respond(tuple(segments), Query((("namespace", parameters["namespace"]),)))
+            assert isinstance(explanation, Explanation)
+            return explanation
+
         names = AsyncMock(return_value={"resources": [{"name": "pods/hits_per_second"}]})
-        controller = Controller(metric_names=MetricNames(names), adapter_ui_url=adapter_url.rstrip("/"))
+        controller = Controller(metric_names=MetricNames(names), explain_metric=explain)
         misspelled = SimulatedCluster(replace(hpa(pods_metric(100, "hits_per_secnd")), namespace="shop"), replicas=3)
         controller.reconcile(misspelled, "the server could not find the metric hits_per_secnd for pods")
         async with serve(controller.pages) as url:

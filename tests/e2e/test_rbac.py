@@ -95,6 +95,7 @@ def requests_for(*groups: str, acts: bool = True) -> set[str]:
         "list pods.metrics.k8s.io",
         "get *.custom.metrics.k8s.io",
         "list *.external.metrics.k8s.io",
+        "get *.external.metrics.k8s.io",  # debug/external
         "patch pods in milliscale",
         *(writes if acts else ()),
         *REVIEWS,
@@ -334,6 +335,9 @@ async def test_hpa_controller_of_kubernetes_reads_metrics_without_a_binding_of_o
             assert (await client.get(path))["items"]
 
 
+EXPLAINED = "/metric?metric=external/queue_depth&namespace=shop"
+
+
 def page_port(process: Autoscaler) -> int:
     found = re.search(r"pages on https://\S+:(\d+)/", "\n".join(process.log_lines))
     assert found, process.log_lines[-10:]
@@ -381,10 +385,14 @@ async def test_autoscaler_has_exactly_the_rights_that_it_uses(
     rendered = dry_run() if overlay == "dry-run" else render_with(tmp_path, "autoscaler-ui", base=overlay)
     async with autoscalers(installed, rendered) as processes:
         viewer = token_of(await add_account(installed, "viewer", "milliscale-hpa-viewer"))
+        operator = token_of(await add_account(installed, "operator", "milliscale-adapter-ui-viewer"))
 
         async def exercise() -> None:
             await scale_down(installed)
-            assert {await get_page(page_port(process), "/", viewer) for process in processes} == {200}
+            for process in processes:
+                assert await get_page(page_port(process), "/", viewer) == 200
+                assert await get_page(page_port(process), EXPLAINED, operator) == 200
+                assert await get_page(page_port(process), EXPLAINED, viewer) == 403
 
         requests = await check_rights(installed, AUTOSCALER, OVERLAYS[overlay], exercise)
         for process in processes:
@@ -398,11 +406,13 @@ async def test_autoscaler_requests_each_missing_right_and_recovers(installed: In
     objects = render_with(tmp_path, "autoscaler-ui")
     async with autoscalers(installed, objects, before_start=rights.revoke) as processes:
         viewer = token_of(await add_account(installed, "viewer", "milliscale-hpa-viewer"))
+        operator = token_of(await add_account(installed, "operator", "milliscale-adapter-ui-viewer"))
 
         async def exercise() -> None:
             await scale_down(installed)
             for process in processes:
                 await get_page(page_port(process), "/", viewer)
+                await get_page(page_port(process), EXPLAINED, operator)
 
         await check_recovery(rights, exercise)
         for process in processes:

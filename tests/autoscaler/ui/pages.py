@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from unittest.mock import AsyncMock
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -25,6 +26,7 @@ from kube.security.authentication import User
 from kube.security.request_info import Query
 from kube.web.access import NamespaceAccess
 from kube.web.event_stream import EventStream
+from kube.web.explanation import Explanation
 from kube.web.requests import PageRequest
 from tests.autoscaler.simulated_cluster import SimulatedCluster
 
@@ -46,6 +48,7 @@ class Controller:
     metric_names: MetricNames | None = None
     adapter_ui_url: str = ""
     history: History | None = None
+    explain_metric: Callable[[Mapping[str, str]], Awaitable[Explanation]] = field(default_factory=AsyncMock)
     what_if: Callable[..., object] = no_what_if
     access: NamespaceAccess = field(default_factory=lambda: NamespaceAccess("horizontalpodautoscalers", None))
 
@@ -73,6 +76,7 @@ class Controller:
             metric_names=self.metric_names,
             adapter_ui_url=self.adapter_ui_url,
             history=self.history,
+            explain_metric=self.explain_metric,
         )
 
     def add(self, hpa: HPA) -> HPA:

@@ -67,14 +67,14 @@ def times(page: Element) -> list[str | None]:
 # --- metrics -------------------------------------------------------------------------------------------------------
 
 
-async def test_metrics_link_to_the_page_of_the_adapter_that_explains_them() -> None:
-    controller = Controller(adapter_ui_url="https://adapter.example.com/pages")
+async def test_metrics_link_to_the_pages_that_explain_them() -> None:
+    controller = Controller()
     metrics = (pods_metric(100), object_metric(50), external_metric(50), CPU)
     controller.add(hpa(*metrics))
     page = await controller.html(*WEB)
     links = [each.find_all("a") for each in page.find("section", id="status").find_all("div", class_="metric")]
     urls = [URL(each.attributes["href"] or "") for (each,) in links[:3]]
-    assert {str(url.with_query(None)) for url in urls} == {"https://adapter.example.com/pages/metric"}
+    assert {str(url.with_query(None)) for url in urls} == {"/metric"}
     forms = [MetricForm.parse(Query.parse(url.raw_query_string)) for url in urls]
     assert [(str(form.target), form.selection.namespace, form.selection.name, form.errors) for form in forms] == [
         ("pods/packets", "default", "", {}),
@@ -84,15 +84,15 @@ async def test_metrics_link_to_the_page_of_the_adapter_that_explains_them() -> N
     assert links[3] == []
 
 
-@pytest.mark.parametrize("adapter", ["", "https://adapter.example.com"])
-async def test_metric_with_a_typo_is_followed_by_those_that_exist(adapter: str) -> None:
+async def test_metric_with_a_typo_is_followed_by_those_that_exist() -> None:
     names = {"resources": [{"name": "pods/<i>packets"}, {"name": "pods/other"}]}
-    controller = Controller(metric_names=MetricNames(AsyncMock(return_value=names)), adapter_ui_url=adapter)
+    controller = Controller(metric_names=MetricNames(AsyncMock(return_value=names)))
     controller.reconcile(SimulatedCluster(hpa(pods_metric(100, "<i>packetz")), replicas=3), "not found")
     suggestion = (await controller.html(*WEB)).find("p", class_="suggestion")
     assert suggestion.text == "The cluster has no metric <i>packetz. Did you mean <i>packets ?"
-    hrefs = [each.attributes["href"] for each in suggestion.find_all("a")]
-    assert hrefs == ([f"{adapter}/metric?metric=pods%2F%3Ci%3Epackets&namespace=default"] if adapter else [])
+    url = URL(suggestion.find("a").attributes["href"] or "")
+    expected = {"metric": "pods/<i>packets", "namespace": "default", "labelSelector": "app=web"}
+    assert (url.path, dict(url.query)) == ("/metric", expected)
 
 
 async def test_mode_is_explained_in_words() -> None:
