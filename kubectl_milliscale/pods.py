@@ -29,12 +29,11 @@ class NoPodError(click.ClickException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A running pod, with the port of its /debug pages, and the command line of the container that has it."""
+    """A running pod, with the port of its /debug pages."""
 
     namespace: str
     name: str
     port: int
-    command_line: tuple[str, ...] = ()
 
 
 class _Metadata(msgspec.Struct):
@@ -49,8 +48,6 @@ class _Port(msgspec.Struct, rename="camel"):
 
 class _Container(msgspec.Struct):
     ports: list[_Port] = []
-    command: list[str] = []
-    args: list[str] = []
 
 
 class _PodSpec(msgspec.Struct):
@@ -101,7 +98,12 @@ def find_pods(kubectl: Kubectl, namespace: str, component: Component = "autoscal
             f"no pod of the {component} runs in namespace {namespace} (label {label}); give --{component}-namespace"
         )
     running = [pod for pod in running if pod.metadata.labels.get(_NAME_LABEL) == "milliscale"] or running
-    pods = [_pod(namespace, pod, *_PORTS[component]) for pod in running]
+    port_name, default = _PORTS[component]
+    pods = []
+    for pod in running:
+        ports = [port for container in pod.spec.containers for port in container.ports if port.name == port_name]
+        number = ports[0].container_port if ports else default
+        pods.append(Pod(namespace=namespace, name=pod.metadata.name, port=number))
     holders = _lease_holders(kubectl, namespace)
     return [pod for pod in pods if pod.name in holders] or pods
 
@@ -133,16 +135,6 @@ def pod_with_decisions(kubectl: Kubectl, autoscaler_namespace: str, *, namespace
                 yield server
                 return
     raise click.ClickException(problem)
-
-
-def _pod(namespace: str, pod: _Pod, port_name: str, port: int) -> Pod:
-    command_line: tuple[str, ...] = ()
-    for container in reversed(pod.spec.containers):  # without a port of this name, it is the first one
-        command_line = (*container.command, *container.args)
-        if named := [one.container_port for one in container.ports if one.name == port_name]:
-            port = named[0]
-            break
-    return Pod(namespace=namespace, name=pod.metadata.name, port=port, command_line=command_line)
 
 
 def _lease_holders(kubectl: Kubectl, namespace: str) -> set[str]:

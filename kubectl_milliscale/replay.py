@@ -78,7 +78,6 @@ def replay(
             except click.ClickException as error:
                 hint = "give --from, such as --from 24h, to take the load from Prometheus"
                 raise click.ClickException(f"{error.message}; {hint}") from error
-            fill_in_autoscaler(values, kubectl, autoscaler_namespace, server=values["server"])
         call(replay_hpas, values, stack, kubectl)
 
 

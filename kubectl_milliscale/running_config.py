@@ -2,7 +2,7 @@
 
 Both show their flags, and the adapter its rules, under /debug/config to connections from inside their pods, such as
 forwarded ones. So all that a user needs is the right to forward ports there, and no credentials are sent to a pod. What
-a process hides, or does not show at all, is taken from the arguments in its pod, which the user may read.
+a process hides there, or does not show at all, the user gives in flags.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import itertools
 import re
 import tempfile
 from collections.abc import Iterator
@@ -34,7 +33,6 @@ _OF_AUTOSCALER: Final = ("horizontal-pod-autoscaler-", "feature-gates")
 _OF_THE_POD: Final = ("prometheus-auth-incluster", "prometheus-proxy-url")
 """Flags that mean nothing outside the cluster, as those that name files."""
 _HIDDEN: Final = re.compile(f"{SECRET}@|[?#]{SECRET}")
-_FORWARDED: Final = re.compile(r"https?://127\.0\.0\.1:\d+")
 _SYNC_PERIOD: Final = "horizontal-pod-autoscaler-sync-period"
 
 
@@ -43,35 +41,27 @@ def is_given(parameter: str) -> bool:
     return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
 
-def fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str, *, server: str = "") -> None:
-    """Set the flags of the controller that are not given; without `server` also --step, to the sync period.
+def fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str) -> None:
+    """Set the flags of the controller that are not given, and --step, to the sync period.
 
     Args:
         values: {name of a parameter: value} of the current command.
         kubectl: finds a pod and forwards its port.
         namespace: of the pod.
-        server: the URL of a pod that is forwarded already.
     """
     try:
-        with ExitStack() as stack:
-            url = server or stack.enter_context(forwarded(kubectl, find_pods(kubectl, namespace)[0]))
+        with forwarded(kubectl, find_pods(kubectl, namespace)[0]) as url:
             flags = asyncio.run(fetch_config(url)).flags
     except click.ClickException as error:
-        try:
-            pod = find_pods(kubectl, namespace)[0]
-        except click.ClickException:
-            click.echo(f"Note: the flags of the controller are the defaults: {error.message}", err=True)
-            return
-        flags = _flags_in_arguments(pod, why=_of_pod(error.message, pod))
-    if not server and _SYNC_PERIOD in flags:
+        click.echo(f"Note: the flags of the controller are the defaults: {error.message}", err=True)
+        return
+    if _SYNC_PERIOD in flags:
         _fill_in(values, {"step": flags[_SYNC_PERIOD]}, ("step",))
     _fill_in(values, flags, _OF_AUTOSCALER)
     context = click.get_current_context()
+    known = ("--step", *(f"--{each}" for each in _OF_AUTOSCALER))
     for option in context.command.params:  # the others have their defaults, which are known, too
-        of_step = "--step" in option.opts and not server
-        if option.name and (
-            of_step or any(name.startswith(tuple(f"--{each}" for each in _OF_AUTOSCALER)) for name in option.opts)
-        ):
+        if option.name and any(name.startswith(known) for name in option.opts):
             context.set_parameter_source(option.name, ParameterSource.COMMANDLINE)
 
 
@@ -93,10 +83,18 @@ def fill_in_prometheus(
     if is_given("prometheus_url") and values[rules] is not None:
         return
     pod = find_pods(kubectl, adapter_namespace, "adapter")[0]
-    page, problem = _adapter_config(kubectl, pod)
+    try:
+        page = _adapter_config(kubectl, pod)
+        if page.rules is None and values[rules] is None:
+            raise click.ClickException("its rules file is invalid")
+    except click.ClickException as error:
+        [flag] = [one.opts[0] for one in click.get_current_context().command.params if one.name == rules]
+        prints = f"`kubectl get configmaps -n {pod.namespace} -o yaml` prints"
+        raise click.ClickException(
+            f"the rules of pod {pod.name} cannot be read: {error.message}; give --prometheus-url, and {flag} with a "
+            f"file like its rules file, which {prints} if it is in a ConfigMap"
+        ) from error
     if values[rules] is None:
-        if page.rules is None:
-            raise _rules_needed(rules, pod, problem or "its rules file is invalid")
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kubectl-milliscale-"))
         file = Path(folder, "rules.yaml")
         file.write_bytes(msgspec.json.encode(_usable(page.rules)))
@@ -105,11 +103,10 @@ def fill_in_prometheus(
         _set_flag(values, rules, file)
     if is_given("prometheus_url"):
         return
-    flags = _flags_in_arguments(pod, why=problem) if problem else _with_hidden_values(page.flags, pod)
-    unusable = _fill_in(values, flags, _OF_ADAPTER)
+    unusable = _fill_in(values, page.flags, _OF_ADAPTER)
     url = values["prometheus_url"]
     if not is_given("prometheus_url"):
-        has = "has a secret in" if "prometheus-url" in flags else "has no"
+        has = "has a secret in" if "prometheus-url" in page.flags else "has no"
         raise click.ClickException(f"the adapter {has} --prometheus-url; give it here")
     if unusable:
         names = " and ".join(unusable)
@@ -123,55 +120,16 @@ def fill_in_prometheus(
         _set_flag(values, "cache_dir", Path(folder))
 
 
-def _adapter_config(kubectl: Kubectl, pod: Pod) -> tuple[ConfigPage, str]:
-    """Return the page, and why it is empty; "" if it is not."""
-    try:
-        with kubectl.port_forward(pod.namespace, f"pod/{pod.name}", pod.port) as port:
-            url = f"https://127.0.0.1:{port}{CONFIG_PATH}"
+def _adapter_config(kubectl: Kubectl, pod: Pod) -> ConfigPage:
+    with kubectl.port_forward(pod.namespace, f"pod/{pod.name}", pod.port) as port:
+        url = f"https://127.0.0.1:{port}"
+        try:
             # The certificate is for other names. Nothing secret is sent, and the API server chose the pod.
-            return msgspec.json.decode(asyncio.run(get_page(url, verified=False)), type=ConfigPage), ""
-    except KubectlError as error:
-        return ConfigPage(flags={}), error.message
-    except click.ClickException as error:
-        return ConfigPage(flags={}), _of_pod(error.message, pod)
-    except msgspec.MsgspecError as error:
-        return ConfigPage(flags={}), f"the response is not the adapter's configuration: {error}"
-
-
-def _of_pod(message: str, pod: Pod) -> str:
-    """Return a message with the pod's name for the URL of its forwarded port."""
-    return _FORWARDED.sub(f"pod {pod.name}", message)
-
-
-def _rules_needed(parameter: str, pod: Pod, why: str) -> click.ClickException:
-    (option,) = [one for one in click.get_current_context().command.params if one.name == parameter]
-    path = _arguments(pod).get("config", ["rules file"])[-1]
-    return click.ClickException(
-        f"the rules of pod {pod.name} cannot be read: {why}; give {option.opts[0]} with a file like its {path}, which "
-        f"`kubectl get configmaps -n {pod.namespace} -o yaml` prints if it is in a ConfigMap"
-    )
-
-
-def _arguments(pod: Pod) -> dict[str, list[str]]:
-    """Return the values of each flag in a pod's arguments; what comes from an environment variable is `<secret>`."""
-    found: dict[str, list[str]] = {}
-    for argument, following in itertools.pairwise((*pod.command_line, "-")):
-        if argument.startswith("-"):
-            name, equals, value = argument.lstrip("-").partition("=")
-            text = value if equals else "true" if following.startswith("-") else following
-            found.setdefault(name, []).append(SECRET if "$(" in text else text)
-    return found
-
-
-def _flags_in_arguments(pod: Pod, *, why: str) -> Flags:
-    click.echo(f"Note: the flags are those in the arguments of pod {pod.name}: {why}", err=True)
-    return _arguments(pod)
-
-
-def _with_hidden_values(flags: Flags, pod: Pod) -> Flags:
-    """Return flags with the values that are hidden, such as headers, where the pod's arguments have them."""
-    hidden = {name for name, text in flags.items() if SECRET in str(text)}
-    return {**flags, **{name: texts for name, texts in _arguments(pod).items() if name in hidden}}
+            return msgspec.json.decode(asyncio.run(get_page(f"{url}{CONFIG_PATH}", verified=False)), type=ConfigPage)
+        except click.ClickException as error:
+            raise click.ClickException(error.message.replace(url, f"pod {pod.name}")) from error
+        except msgspec.MsgspecError as error:
+            raise click.ClickException(f"the response is not the adapter's configuration: {error}") from error
 
 
 def _fill_in(values: dict[str, Any], flags: Flags, beginnings: tuple[str, ...]) -> list[str]:

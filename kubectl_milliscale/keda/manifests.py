@@ -94,7 +94,6 @@ class Spec(_Struct, frozen=True, kw_only=True):
     idle_replica_count: int | None = None
     cooldown_period: int | None = None
     initial_cooldown_period: int | None = None
-    polling_interval: int | None = None
     fallback: Fallback | None = None
     advanced: Advanced | None = None
 

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,11 @@ RULES: dict[str, Any] = {"rules": []}
 
 
 class Adapter:
-    """Runs a command whose flags about Prometheus are filled in, with those that an adapter has.
+    """Runs a command whose flags about Prometheus are filled in; `page` is what the adapter has under /debug/config."""
 
-    `page` is what it has under /debug/config, and `arguments` are those in its pod.
-    """
-
-    def __init__(self, page: object, *, arguments: Sequence[str] = (), status: int = 200) -> None:
+    def __init__(self, page: object, *, status: int = 200) -> None:
         self.page, self.status = json.dumps(page).encode(), status
-        spec = {"containers": [{"args": list(arguments)}]}
-        pods = {"items": [{"metadata": {"name": "adapter-1"}, "spec": spec, "status": {"phase": "Running"}}]}
+        pods = {"items": [{"metadata": {"name": "adapter-1"}, "status": {"phase": "Running"}}]}
         self.kubectl = PreparedKubectl(objects={"/api/v1/namespaces/milliscale/pods": pods})
         self.values: dict[str, Any] = {}
         self.rules: Any = None
@@ -146,64 +142,20 @@ async def test_error_of_an_adapter_that_refuses_the_page_is_a_sentence(tmp_path:
         result = await asyncio.to_thread(running.run, page=get_page)
     forbidden = 'forbidden: User "system:anonymous" cannot get path "/debug/config" (403)'
     assert result.stderr.startswith(
-        f"Error: the rules of pod adapter-1 cannot be read: pod adapter-1/debug/config: {forbidden}; give --config "
+        f"Error: the rules of pod adapter-1 cannot be read: pod adapter-1/debug/config: {forbidden}; give --prom"
     )
 
 
-ARGUMENTS = (
-    "/adapter",
-    "--config=/etc/adapter/rules.yaml",
-    f"--prometheus-url={URL}",
-    "--prometheus-header=X-Scope-OrgID=shop",
-    "--prometheus-header",
-    "X-Key=a=b",
-    "--prometheus-query-parameter=key=$(KEY)",
-    "--metrics-relist-interval=2m",
-    "--metrics-relist-interval=1m",
-    "--prometheus-insecure-skip-tls-verify",
-    "--flag-of-another-release",
-)
-
-
-def test_headers_that_are_hidden_are_those_in_the_arguments_of_the_pod() -> None:
-    flags = {
-        "prometheus-url": URL,
-        "prometheus-header": ["X-Scope-OrgID=<secret>", "X-Key=<secret>"],
-        "prometheus-query-parameter": ["key=<secret>"],
-        "metrics-relist-interval": "3m",
-    }
-    running = Adapter({"flags": flags, "rules": RULES}, arguments=ARGUMENTS)
-    result = running.run()
-    assert (result.exit_code, result.stderr) == (
-        0,
-        "Note: the adapter has --prometheus-query-parameter; give the same here if Prometheus needs it\n",
-    )
-    assert running.values["prometheus_headers"] == (("X-Scope-OrgID", "shop"), ("X-Key", "a=b"))
-    assert running.values["metrics_relist_interval"] == 180.0
-
-
-def test_flags_of_an_adapter_that_does_not_show_them_are_those_in_the_arguments_of_the_pod(tmp_path: Path) -> None:
-    (tmp_path / "rules.yaml").write_text("{}")
-    running = Adapter({}, arguments=ARGUMENTS, status=403)
-    result = running.run(f"--config={tmp_path / 'rules.yaml'}")
-    assert result.exit_code == 0
-    assert result.stderr.startswith("Note: the flags are those in the arguments of pod adapter-1: pod adapter-1/debug")
-    names = ("prometheus_url", "prometheus_insecure_skip_tls_verify", "metrics_relist_interval", "prometheus_headers")
-    assert [running.values[name] for name in names] == [
-        *("http://127.0.0.1:4000/", True, 60.0),
-        (("X-Scope-OrgID", "shop"), ("X-Key", "a=b")),
-    ]
-
-
-def test_rules_that_an_adapter_does_not_show_must_be_given_and_the_error_says_how() -> None:
-    result = Adapter({}, arguments=ARGUMENTS, status=403).run()
+def test_what_an_adapter_does_not_show_must_be_given_and_the_error_says_how() -> None:
+    result = Adapter({}, status=403).run()
     assert result.exit_code == 1
-    assert "debug/config: Forbidden (403); give --config with a file like its /etc/adapter/rules.yaml" in result.stderr
-    assert "`kubectl get configmaps -n milliscale -o yaml` prints" in result.stderr
+    assert result.stderr.startswith(
+        "Error: the rules of pod adapter-1 cannot be read: pod adapter-1/debug/config: Forbidden (403); give "
+        "--prometheus-url, and --config with a file like its rules file, which `kubectl get configmaps -n milliscale"
+    )
 
 
-def filled_in(monkeypatch: pytest.MonkeyPatch, *arguments: str, server: str) -> dict[str, Any]:
-    """Return values of the flags of `replay`, with those of an autoscaler."""
+def test_flags_of_decisions_are_those_of_the_autoscaler_unless_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = {
         "horizontal-pod-autoscaler-tolerance": "0.2",
         "horizontal-pod-autoscaler-downscale-stabilization": "1m",
@@ -212,7 +164,7 @@ def filled_in(monkeypatch: pytest.MonkeyPatch, *arguments: str, server: str) -> 
     }
 
     async def fetch_config(url: str) -> ConfigPage:
-        assert url == (server or "http://127.0.0.1:4000")
+        assert url == "http://127.0.0.1:4000"
         return ConfigPage(flags=flags)
 
     monkeypatch.setattr("kubectl_milliscale.running_config.fetch_config", fetch_config)
@@ -223,25 +175,13 @@ def filled_in(monkeypatch: pytest.MonkeyPatch, *arguments: str, server: str) -> 
     @borrow_flags(replay, without=("hpas",))
     @click.command()
     def command(**values: Any) -> None:
-        fill_in_autoscaler(values, kubectl, "milliscale", server=server)
+        fill_in_autoscaler(values, kubectl, "milliscale")
         found.update(values)
 
-    result = CliRunner().invoke(command, arguments)
+    result = CliRunner().invoke(command, ["--horizontal-pod-autoscaler-tolerance=0.3"])
     assert (result.exit_code, result.output) == (0, "")
-    return found
-
-
-def test_flags_of_decisions_are_those_of_the_autoscaler_unless_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    flag = "--horizontal-pod-autoscaler-tolerance=0.3"
-    found = filled_in(monkeypatch, flag, server="")
     names = ("tolerance", "downscale_stabilization", "step", "kubeconfig")
     assert [found[name] for name in names] == [0.3, 60.0, 30.0, None]
-
-
-def test_step_of_kept_decisions_is_not_the_sync_period(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = filled_in(monkeypatch, server="http://127.0.0.1:4001")
-    assert found["tolerance"] == 0.2
-    assert found["step"] != 30.0
 
 
 def test_autoscaler_that_cannot_be_read_is_a_note() -> None:
