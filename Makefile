@@ -123,8 +123,7 @@ bench: bench-adapter bench-autoscaler bench-forecast-costs bench-replay ## measu
 bench-adapter: setup ## measure the adapter, some minutes; PEER=/path/to/prometheus-adapter compares; BENCH_ARGS narrows it
 	@$(PY) -m bench.adapter $(BENCH_ARGS)
 
-pictures: setup ## draw docs/img: recorded load, and the page of the demo, two minutes
-	@$(PY) -m tests.replay.pictures
+pictures: setup ## draw docs/img: the page of the demo, and of a replay, two minutes
 	@$(PY) -m tests.browser.picture
 
 dashboards: setup ## generate the Grafana dashboards in manifests/components and the chart

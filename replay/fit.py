@@ -11,12 +11,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from autoscaler.core.model import HPA, ResourceMetric
 from replay.load import Load
-from replay.output.charts import Line, replicas_line
 from replay.output.comparison import duration
 from replay.results import Replayed
 from replay.simulation import Settings, replay_hpa, replay_reality
@@ -76,11 +75,10 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
             f"The real replicas change too rarely in the first {length} to show the controller's settings: those given "
             "and the defaults are assumed."
         )
-    real = _real_line(load, settings)
-    found = _nearest(names, lambda values: _distance(hpa, load, _with(settings, values), reality, real))
+    found = _nearest(names, lambda values: _distance(hpa, load, _with(settings, values), reality))
     nearest = _with(settings, found)
     replayed = replay_hpa(hpa, load, nearest, sentences=False)
-    _, replayed_pods, real_pods = _areas(replicas_line(replayed), real)
+    _, replayed_pods, real_pods = _areas(replayed, load)
     hours = replayed_pods / real_pods - 1
     shown = ", ".join(f"{_WORDS[name]} {_text(name, value)}" for name, value in found.items())
     compared = (
@@ -137,41 +135,25 @@ def _with(settings: Settings, values: dict[str, Any]) -> Settings:
     return dataclasses.replace(settings, config=config, step_ms=values.get("step", settings.step_ms))
 
 
-def _distance(hpa: HPA, load: Load, settings: Settings, reality: Replayed, real: Line) -> float:
+def _distance(hpa: HPA, load: Load, settings: Settings, reality: Replayed) -> float:
     """Return the difference of the replicas as a share of the real ones, and a fifth of that in scale events."""
     replayed = replay_hpa(hpa, load, settings, sentences=False)
-    difference, _, real_pods = _areas(replicas_line(replayed), real)
+    difference, _, real_pods = _areas(replayed, load)
     events = abs(replayed.summary.scale_events - reality.summary.scale_events) / reality.summary.scale_events
     return difference / real_pods + events / 5
 
 
-def _real_line(load: Load, settings: Settings) -> Line:
-    """Return the recorded replicas; NaN where there are none."""
-    assert load.replicas is not None
-    segments = list(load.replicas.segments(load.start_ms + settings.offset_ms, load.end_ms))
-    return Line([start for start, _, _ in segments] + [load.end_ms], [value for _, _, value in segments] + [math.nan])
-
-
-def _areas(replayed: Line, real: Line) -> tuple[float, float, float]:
+def _areas(replayed: Replayed, load: Load) -> tuple[float, float, float]:
     """Return replicas x time of their difference, of a replay and of reality, where the real replicas are recorded."""
-    known = [each for each in _together(replayed, real) if not math.isnan(each[2])]
-    return (
-        sum(abs(first - second) * length for length, first, second in known),
-        sum(first * length for length, first, _ in known),
-        sum(second * length for length, _, second in known),
-    )
-
-
-def _together(first: Line, second: Line) -> Iterator[tuple[int, float, float]]:
-    """Yield (length, value of the first, value of the second) of each time in which both are constant."""
-    points = sorted(
-        [(time, 0, value) for time, value in zip(first.times_ms, first.values, strict=True)]
-        + [(time, 1, value) for time, value in zip(second.times_ms, second.values, strict=True)]
-    )
-    values = [first.values[0], second.values[0]]
-    for (time, which, value), (following, _, _) in itertools.pairwise(points):
-        values[which] = value
-        yield following - time, values[0], values[1]
+    assert load.replicas is not None
+    difference = own = real = 0.0
+    for start_ms, end_ms, replicas in replayed.replicas:
+        for from_ms, to_ms, value in load.replicas.segments(start_ms, end_ms):
+            if not math.isnan(value):
+                difference += abs(replicas - value) * (to_ms - from_ms)
+                own += replicas * (to_ms - from_ms)
+                real += value * (to_ms - from_ms)
+    return difference, own, real
 
 
 def _text(name: str, value: Any) -> str:

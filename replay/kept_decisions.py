@@ -12,7 +12,6 @@ import math
 import statistics
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Final
 
 from autoscaler.core.history import History, Recommendation, ScaleEvent
@@ -29,6 +28,7 @@ from autoscaler.core.model import (
     ResourceMetric,
 )
 from autoscaler.records.record import DecisionRecord, MetricRecord
+from kube.api.objects import time_ms
 from kube.values.quantity import milli_value, quantity_text
 from replay.load import Load, RecordedDecision, ReplayError, Series, hold_ms, metric_key
 
@@ -97,7 +97,7 @@ def _ascending(records: Iterable[DecisionRecord]) -> Iterator[tuple[int, Decisio
     """Yield (time in milliseconds, record) without those from before the wall clock was set back."""
     kept: list[tuple[int, DecisionRecord]] = []
     for record in records:
-        time = _time_ms(record.time)
+        time = time_ms(record.time, "time")
         while kept and kept[-1][0] >= time:
             kept.pop()
         kept.append((time, record))
@@ -232,10 +232,10 @@ def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:
     for _, record in used:
         earlier = None if record.stabilization is None else record.stabilization.recommendation
         if earlier is not None:
-            time = _time_ms(earlier.time)
+            time = time_ms(earlier.time, "time")
             if time <= start_ms:
                 found.append(Recommendation(earlier.replicas, time))
-    scales = [ScaleEvent(each.change, _time_ms(each.time)) for each in first.scale_events]
+    scales = [ScaleEvent(each.change, time_ms(each.time, "time")) for each in first.scale_events]
     return History(
         recommendations=tuple(dict.fromkeys(found)),
         scale_up_events=tuple([each for each in scales if each.change > 0]),
@@ -274,10 +274,6 @@ def _spec_of(record: DecisionRecord, latest: Mapping[str, object] | None) -> dic
     metrics = [(_key(metric), metric.target) for metric in record.metrics]
     shown = {"bounds": record.bounds, "metrics": metrics or None, "tolerance": record.tolerance}
     return {name: latest[name] if value is None and latest is not None else value for name, value in shown.items()}
-
-
-def _time_ms(text: str) -> int:
-    return round(datetime.fromisoformat(text).timestamp() * _MILLI)
 
 
 def _quantity(name: str, milli: int) -> str:

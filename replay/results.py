@@ -172,6 +172,13 @@ class Replayed:
     worst: Sequence[Moment] = ()
     """The ten times with the most overload, the worst first."""
 
+    @property
+    def replicas(self) -> list[tuple[int, int, int]]:
+        """(start, end, replicas) of the times between the changes."""
+        starts = [self.start_ms, *(scale.time_ms for scale in self.scales)]
+        counts = [self.initial_replicas, *(scale.desired_replicas for scale in self.scales)]
+        return list(zip(starts, [*starts[1:], self.end_ms], counts, strict=True))
+
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
@@ -188,6 +195,8 @@ class Totals:
     least: int | None = None
     most: int = 0
     scales: list[Rescale] = field(default_factory=list)
+    last_scale: Rescale | None = None
+    """Perhaps of an earlier part of the history."""
     flaps: int = 0
     loads: Loads = ()
     at_max_ms: int = 0
@@ -217,7 +226,8 @@ class Totals:
             self.at_max_ms += length
         if replicas != before:
             scale = Rescale(time_ms=start_ms, replicas=before, desired_replicas=replicas, sentence=sentence)
-            self.flaps += bool(self.scales) and scale.is_flap_after(self.scales[-1])
+            self.flaps += self.last_scale is not None and scale.is_flap_after(self.last_scale)
+            self.last_scale = scale
             self.scales.append(scale)
 
     def add_overload(self, overloads: Sequence[tuple[int, int]], loads: Loads) -> None:

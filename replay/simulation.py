@@ -131,7 +131,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
     recording = Recording(load.decisions, sources, workload.template)
     hpa, history = replace(hpa, status=_initial_status(hpa, config, replicas, start_ms)), load.history
     is_eager = hpa.overrides.eager is True
-    calm = _Calm(hpa, config, settings, start_ms) if merge and not load.decisions and not is_eager else None
+    merging = _Merging(hpa, config, settings, start_ms) if merge and not load.decisions and not is_eager else None
     resume_ms = start_ms
 
     def decide_at(now_ms: int, recorded: RecordedDecision | None = None) -> Decision:
@@ -167,9 +167,9 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
                 replicas = decision.scale_to
                 _check_pods(replicas, settings)
                 workload.scale(replicas, now_ms)
-            if calm is not None:
-                end_ms = resume_ms = calm.until(decision, [*series, *seen], now_ms, next_ms, load.end_ms)
-                history = calm.repeated(history, now_ms, end_ms - (next_ms - now_ms))
+            if merging is not None:
+                end_ms = resume_ms = merging.until(decision, [*series, *seen], now_ms, next_ms, load.end_ms)
+                history = merging.repeated(history, now_ms, end_ms - (next_ms - now_ms))
             early: Decision | None = None
             if is_eager:
                 end_ms, early, ready_over = early_scale_up(
@@ -286,7 +286,7 @@ def sync_period_ms(hpa: HPA, settings: Settings) -> int:
     return settings.step_ms if seconds is None else round(seconds * 1000)
 
 
-class _Calm:
+class _Merging:
     """Finds reconciliations that can only repeat the decision before them.
 
     They have the same metrics and pods, and propose the current replicas. So neither the end of a stabilization window

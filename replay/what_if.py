@@ -14,7 +14,6 @@ from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError, metric_key, metric_name
-from replay.output.charts import replicas_line
 from replay.output.comparison import Cell, Comparison, compare, notes, rows, verdicts
 from replay.output.documents import Document
 from replay.output.figure import comparison_figure
@@ -84,13 +83,12 @@ async def what_if(
 
 def _result(comparison: Comparison) -> WhatIfResult:
     last = comparison.replays[-1]
-    line = replicas_line(last)
     return WhatIfResult(
         figure=comparison_figure(comparison),
         header=[each.name for each in comparison.columns],
         rows=[[row.label.strip(), *map(_text, row.cells)] for row in rows(comparison)],
         notes=[*verdicts(comparison), *notes(comparison)],
-        replicas=[(time_ms, int(value)) for time_ms, value in zip(line.times_ms[:-1], line.values, strict=False)],
+        replicas=[(start_ms, replicas) for start_ms, _, replicas in last.replicas],
         sentences=[(scale.time_ms, scale.sentence) for scale in last.scales],
     )
 

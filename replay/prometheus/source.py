@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Self
 
 import click
 from promql_parser import Call
@@ -20,7 +21,13 @@ from adapter.catalog.listings import Listings
 from adapter.commands.builtin_resources import builtin_resources
 from adapter.diagnosis.probe import Probe
 from adapter.forecasts.options import ForecastOptions
-from adapter.prometheus import Destination, PrometheusConfigError, PrometheusOptions, PrometheusServers
+from adapter.prometheus import (
+    DEFAULT_DESTINATION,
+    Destination,
+    PrometheusConfigError,
+    PrometheusOptions,
+    PrometheusServers,
+)
 from adapter.promql import PromqlError, matchers, parse, selectors, walk
 from adapter.rules import RulesFile
 from autoscaler.core.model import HPA, MetricSource, ResourceMetric
@@ -53,9 +60,6 @@ _CLOCK_SKEW_SECONDS: Final = 30.0
 RECENT_SECONDS: Final = 3600.0
 _STARTUP_SECONDS: Final = 24 * 3600
 _RATES: Final = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
-
-
-Clients: TypeAlias = Callable[[Destination], RangeClient]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,106 +124,142 @@ def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
     Raises:
         ReplayError: a metric is missing or cannot be read, or the range is wrong.
     """
-    with open_clients(settings) as client:
-        check_range(client(Destination()), settings)
-        source = find_source(hpas, settings, client)
+    with PrometheusReader(settings) as reader:
+        reader.check_range()
+        target = reader.target(hpas, settings.requests)
         # Lists of all series in a long range are large, and the series at its end usually suffice.
         ranges = sorted({min(settings.seconds, RECENT_SECONDS), settings.seconds})
-        [queries] = run(plan([source], settings, client(Destination()), ranges=ranges))
+        [queries] = run(reader.plan([target], ranges=ranges))
         if isinstance(queries, ReplayError):
             raise queries
-        cache = ChunkCache(settings.cache)
-        load = source.load(queries, cache)
-        close_cache(cache)
-        return load
-
-
-def find_source(hpas: Sequence[HPA], settings: PrometheusSettings, client: Clients) -> Source:
-    """Return the source of the load of HPAs of the same target. Raises ReplayError."""
-    return Source(
-        hpa=hpas[0],
-        metrics={metric_key(spec.source): spec.source for each in hpas for spec in each.spec.metrics},
-        pods=settings.pods or _pods(hpas[0], settings, client(Destination())),
-        settings=settings,
-        client=client,
-    )
-
-
-def _pods(hpa: HPA, settings: PrometheusSettings, client: RangeClient) -> str:
-    """Return a regular expression of the names of the target's pods, of its ReplicaSets where they are recorded."""
-    query = replica_sets_query(hpa, range_seconds=math.ceil(settings.seconds))
-    return pods_pattern(hpa, _recorded(query, settings, client))
-
-
-def _recorded(query: str, settings: PrometheusSettings, client: RangeClient) -> Result:
-    """Return the result of a query that replays can do without; nothing if the server refuses it."""
-    with contextlib.suppress(RefusedError, TooLargeError):
-        return client.instant(query, time_ms=settings.end_ms)
-    return []
-
-
-@contextlib.contextmanager
-def open_clients(settings: PrometheusSettings) -> Iterator[Clients]:
-    """Yield a function that returns the client for a destination. They are for one thread."""
-    opened: dict[Destination, RangeClient] = {}
-    with contextlib.ExitStack() as stack:
-
-        def client(destination: Destination) -> RangeClient:
-            if destination not in opened:
-                options = destination.server or settings.options
-                client = RangeClient(
-                    options, destination, seconds=settings.query_seconds, max_bytes=settings.response_bytes
-                )
-                opened[destination] = stack.enter_context(client)
-            return opened[destination]
-
-        yield client
-
-
-def check_range(client: RangeClient, settings: PrometheusSettings) -> None:
-    """Check that the range is not empty, nor too long, and in the past, also by the server's clock.
-
-    Raises:
-        ReplayError: it is not, or the server does not respond.
-    """
-    if not settings.times:
-        raise ReplayError("the range is empty; give a --from that is before --to")
-    now, end = settings.clock(), settings.end_ms / 1000
-    if end > now + _CLOCK_SKEW_SECONDS:
-        raise ReplayError(
-            f"the range ends in the future, at {rfc3339(settings.end_ms)}; give a --to that is not after now"
-        )
-    behind = end - client.server_time()
-    if behind > _CLOCK_SKEW_SECONDS:
-        raise ReplayError(
-            f"the range ends {format_duration(round(behind))} after the time of Prometheus' clock; correct the clocks,"
-            " or give an earlier --to"
-        )
-    check_length(settings.times.start, settings.end_ms, settings.step_ms)
+        return reader.load(target, queries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """The load of one target.
+class Target:
+    """A scale target whose load is read.
 
     Attributes:
         hpa: an HPA of the target.
         metrics: the metrics of all of its HPAs, by `metric_key`.
         pods: a regular expression of the names of the target's pods.
-        settings: where to read from.
-        client: returns the client for a destination.
+        requests: what they request, where it is known; see PrometheusSettings.
     """
 
     hpa: HPA
     metrics: Mapping[str, MetricSource]
     pods: str
-    settings: PrometheusSettings
-    client: Clients
+    requests: Mapping[str, int]
 
-    def load(self, queries: Mapping[str, RangeQuery], cache: ChunkCache) -> Load:
+
+class PrometheusReader:
+    """Reads the loads of targets. Use as a context manager. Each thread has connections of its own, until the end."""
+
+    def __init__(self, settings: PrometheusSettings) -> None:
+        self._settings = settings
+        self._cache = ChunkCache(settings.cache)
+        self._opened = contextlib.ExitStack()
+        self._of_thread = threading.local()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+        self._cache.prune()
+        if self._cache.problem:
+            why = f"responses are not cached, because {self._cache.problem}"
+            click.echo(f"note: {why}: give another --cache-dir", err=True)
+
+    def _client(self, destination: Destination = DEFAULT_DESTINATION) -> RangeClient:
+        settings, clients = self._settings, self._of_thread.__dict__.setdefault("clients", {})
+        if destination not in clients:
+            options = destination.server or settings.options
+            client = RangeClient(
+                options, destination, seconds=settings.query_seconds, max_bytes=settings.response_bytes
+            )
+            clients[destination] = self._opened.enter_context(client)
+        found: RangeClient = clients[destination]
+        return found
+
+    def check_range(self) -> None:
+        """Check that the range is not empty, nor too long, and in the past, also by the server's clock.
+
+        Raises:
+            ReplayError: it is not, or the server does not respond.
+        """
+        settings = self._settings
+        if not settings.times:
+            raise ReplayError("the range is empty; give a --from that is before --to")
+        now, end = settings.clock(), settings.end_ms / 1000
+        if end > now + _CLOCK_SKEW_SECONDS:
+            raise ReplayError(
+                f"the range ends in the future, at {rfc3339(settings.end_ms)}; give a --to that is not after now"
+            )
+        behind = end - self._client().server_time()
+        if behind > _CLOCK_SKEW_SECONDS:
+            raise ReplayError(
+                f"the range ends {format_duration(round(behind))} after the time of Prometheus' clock; correct the"
+                " clocks, or give an earlier --to"
+            )
+        check_length(settings.times.start, settings.end_ms, settings.step_ms)
+
+    def target(self, hpas: Sequence[HPA], requests: Mapping[str, int]) -> Target:
+        """Return the target of HPAs, with the pods of its ReplicaSets where these are recorded. Raises ReplayError."""
+        hpa, pods = hpas[0], self._settings.pods
+        if pods is None:
+            query = replica_sets_query(hpa, range_seconds=math.ceil(self._settings.seconds))
+            pods = pods_pattern(hpa, self._recorded(query))
+        metrics = {metric_key(spec.source): spec.source for each in hpas for spec in each.spec.metrics}
+        return Target(hpa=hpa, metrics=metrics, pods=pods, requests=requests)
+
+    async def plan(
+        self, targets: Sequence[Target], *, ranges: Sequence[float]
+    ) -> list[Mapping[str, RangeQuery] | ReplayError]:
+        """Return the queries of each target, by the keys of its metrics, or why there are none.
+
+        The series of all rules are listed once for all targets: in the first of `ranges`, which are the last seconds of
+        the settings' range, and in the next one for targets that lack a metric then.
+
+        Raises:
+            ReplayError: Prometheus or the API server cannot be used.
+        """
+        settings = self._settings
+        found: dict[int, Mapping[str, RangeQuery] | ReplayError] = {}
+        rules = complete_rules(settings.rules, [metric for target in targets for metric in target.metrics.values()])
+        end, series_names = settings.end_ms / 1000, functools.cache(self._client().metric_names)
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                servers = await stack.enter_async_context(PrometheusServers(settings.options))
+                lookup: ResourceLookup = builtin_resources()
+                if settings.connect is not None:
+                    lookup = RestMapper(await stack.enter_async_context(settings.connect()))
+                for seconds in ranges:
+                    missing = [index for index in range(len(targets)) if not isinstance(found.get(index), Mapping)]
+                    if not missing:
+                        break
+                    catalog = Catalog(rules, Listings(servers, lookup, max_age=seconds, clock=lambda: end), lookup)
+                    await catalog.relist()
+                    for index in missing:
+                        queries = RuleQueries(
+                            catalog=catalog,
+                            lookup=lookup,
+                            probe=Probe(catalog, servers, _NoObjects(), lookup),
+                            series_names=series_names if settings.rules is None else None,
+                            pods=targets[index].pods,
+                            between=settings.between,
+                        )
+                        found[index] = await _queries(targets[index], queries)
+        except PrometheusConfigError as error:
+            raise ReplayError(str(error)) from error
+        except (KubeError, StatusError) as error:
+            raise ReplayError(f"the API server does not list its resources: {error}; check --kubeconfig") from error
+        return [found[index] for index in range(len(targets))]
+
+    def load(self, target: Target, queries: Mapping[str, RangeQuery]) -> Load:
         """Read the values of queries, and the real replicas."""
-        settings, times = self.settings, self.settings.times
-        reality = [query for ready in (False, True) if (query := replicas_query(self.hpa, ready=ready)).query]
+        settings, times = self._settings, self._settings.times
+        reality = [query for ready in (False, True) if (query := replicas_query(target.hpa, ready=ready)).query]
         wanted: dict[str, ForecastOptions] = {}
         if settings.forecasts is not None:
             wanted = {key: query.forecast for key, query in queries.items() if query.forecast is not None}
@@ -229,8 +269,8 @@ class Source:
         total += sum(len(chunks(each)) for each in histories.values())
         with progress(total, shown_on_terminal=settings.show_progress) as advance:
             reader = RangeReader(
-                self.client,
-                cache=cache,
+                self._client,
+                cache=self._cache,
                 cache_key=lambda destination: _cache_key(destination, settings.options),
                 now_ms=round(settings.clock() * 1000),
                 on_chunk=advance,
@@ -245,86 +285,40 @@ class Source:
             values = {key: series(query, histories.get(key, range(0))) for key, query in queries.items()}
             replicas = [found if _has_values(found) else None for found in map(series, reality)]
         for key, query in queries.items():
-            _check_values(query, values[key], settings, self.client(query.destination))
+            _check_values(query, values[key], settings, self._client(query.destination))
         startup_seconds = min(math.ceil(settings.seconds), _STARTUP_SECONDS)
-        query_of_startup = startup_query(self.hpa, self.pods, range_seconds=startup_seconds)
         return Load(
             start_ms=times.start - settings.offset_ms,
             end_ms=settings.end_ms,
             series=values,
             forecast_options=wanted,
-            requests=self._requests(),
+            requests=self._requests(target),
             replicas=replicas[0],
             ready_replicas=replicas[1] if len(replicas) > 1 else None,
-            startup=startup_of(_recorded(query_of_startup, settings, self.client(Destination()))),
+            startup=startup_of(self._recorded(startup_query(target.hpa, target.pods, range_seconds=startup_seconds))),
         )
 
-    def _requests(self) -> dict[str, int]:
+    def _recorded(self, query: str) -> Result:
+        """Return the result of a query that replays can do without; nothing if the server refuses it."""
+        with contextlib.suppress(RefusedError, TooLargeError):
+            return self._client().instant(query, time_ms=self._settings.end_ms)
+        return []
+
+    def _requests(self, target: Target) -> dict[str, int]:
         """Return what the target's pods request, if a metric is of a resource."""
-        given = self.settings.requests
-        needed = {metric_name(metric) for metric in self.metrics.values() if isinstance(metric, ResourceMetric)}
-        if needed <= given.keys():
-            return dict(given)
-        query = requests_query(self.hpa, self.pods, range_seconds=math.ceil(self.settings.seconds))
-        result = self.client(Destination()).instant(query, time_ms=self.settings.end_ms)
-        return {**requests_of(result), **given}
+        needed = {metric_name(metric) for metric in target.metrics.values() if isinstance(metric, ResourceMetric)}
+        if needed <= target.requests.keys():
+            return dict(target.requests)
+        query = requests_query(target.hpa, target.pods, range_seconds=math.ceil(self._settings.seconds))
+        result = self._client().instant(query, time_ms=self._settings.end_ms)
+        return {**requests_of(result), **target.requests}
 
 
-async def plan(
-    sources: Sequence[Source], settings: PrometheusSettings, client: RangeClient, *, ranges: Sequence[float]
-) -> list[Mapping[str, RangeQuery] | ReplayError]:
-    """Return the queries of each source, by the keys of its metrics, or why there are none.
-
-    The series of all rules are listed once for all sources: in the first of `ranges`, which are the last seconds of the
-    settings' range, and in the next one for sources that lack a metric then.
-
-    Raises:
-        ReplayError: Prometheus or the API server cannot be used.
-    """
-    found: dict[int, Mapping[str, RangeQuery] | ReplayError] = {}
-    rules = complete_rules(settings.rules, [metric for source in sources for metric in source.metrics.values()])
-    end = settings.end_ms / 1000
+async def _queries(target: Target, queries: RuleQueries) -> Mapping[str, RangeQuery] | ReplayError:
     try:
-        async with contextlib.AsyncExitStack() as stack:
-            servers = await stack.enter_async_context(PrometheusServers(settings.options))
-            lookup: ResourceLookup = builtin_resources()
-            if settings.connect is not None:
-                lookup = RestMapper(await stack.enter_async_context(settings.connect()))
-            for seconds in ranges:
-                missing = [index for index in range(len(sources)) if not isinstance(found.get(index), Mapping)]
-                if not missing:
-                    break
-                catalog = Catalog(rules, Listings(servers, lookup, max_age=seconds, clock=lambda: end), lookup)
-                await catalog.relist()
-                for index in missing:
-                    queries = RuleQueries(
-                        catalog=catalog,
-                        lookup=lookup,
-                        probe=Probe(catalog, servers, _NoObjects(), lookup),
-                        series_names=functools.cache(client.metric_names) if settings.rules is None else None,
-                        pods=sources[index].pods,
-                        between=settings.between,
-                    )
-                    found[index] = await _queries(sources[index], queries)
-    except PrometheusConfigError as error:
-        raise ReplayError(str(error)) from error
-    except (KubeError, StatusError) as error:
-        raise ReplayError(f"the API server does not list its resources: {error}; check --kubeconfig") from error
-    return [found[index] for index in range(len(sources))]
-
-
-async def _queries(source: Source, queries: RuleQueries) -> Mapping[str, RangeQuery] | ReplayError:
-    try:
-        return {key: await queries.query(source.hpa, metric) for key, metric in source.metrics.items()}
+        return {key: await queries.query(target.hpa, metric) for key, metric in target.metrics.items()}
     except ReplayError as error:
         return error
-
-
-def close_cache(cache: ChunkCache) -> None:
-    """Remove the oldest chunks beyond the cache's limit, and print a note if it could not be written."""
-    cache.prune()
-    if cache.problem:
-        click.echo(f"note: responses are not cached, because {cache.problem}: give another --cache-dir", err=True)
 
 
 class _NoObjects:

@@ -60,17 +60,6 @@ class Figures(Struct, frozen=True):
             self.at_max_milliseconds + other.at_max_milliseconds,
         )
 
-    def __sub__(self, other: Figures) -> Figures:
-        return self + Figures(
-            -other.pod_hours,
-            tuple([(-above, -load) for above, load in other.loads]),
-            -other.scale_events,
-            -other.flaps,
-            -other.milliseconds,
-            -other.gap_milliseconds,
-            -other.at_max_milliseconds,
-        )
-
 
 def total(days: Sequence[Figures]) -> Figures:
     """Return the sum of the figures."""
@@ -112,27 +101,28 @@ def evaluate(problem: Problem, run: Run, *, is_interrupted: Callable[[], bool] =
     hpa = parse_hpa(candidate_object(problem.document, given, problem.load, problem.settings, run.candidate))
     ends, counted_from = problem.days.ends_ms, problem.days.counted_from_ms
     settings = replace(problem.settings, offset_ms=problem.settings.offset_ms + run.offset_ms)
-    totals = Totals(max_replicas=hpa.spec.max_replicas)
-    until: list[Figures] = []
     load = replace(problem.load, seen={}) if run.is_given else problem.load
+    days = [Totals(max_replicas=hpa.spec.max_replicas) for _ in ends]
+    index = 0
     for step in simulate(hpa, load, settings, merge=True):
-        while step.time_ms >= ends[len(until)]:
-            until.append(_figures(totals))
+        while step.time_ms >= ends[index]:
+            index += 1
+            days[index].last_scale = days[index - 1].last_scale
             if is_interrupted():
                 raise Stopped
         if step.time_ms >= counted_from:
-            totals.add(step)
-    until += [_figures(totals)] * (len(ends) - len(until))
-    return tuple([after - before for before, after in zip([Figures(), *until[:-1]], until, strict=True)])
-
-
-def _figures(totals: Totals) -> Figures:
-    return Figures(
-        totals.pod_hours,
-        totals.loads,
-        len(totals.scales),
-        totals.flaps,
-        totals.milliseconds,
-        totals.gap_milliseconds,
-        totals.at_max_ms,
+            days[index].add(step)
+    return tuple(
+        [
+            Figures(
+                day.pod_hours,
+                day.loads,
+                len(day.scales),
+                day.flaps,
+                day.milliseconds,
+                day.gap_milliseconds,
+                day.at_max_ms,
+            )
+            for day in days
+        ]
     )

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from autoscaler.ui.figures import escaped
 from replay.hpa_files import HPAFile, parse_hpa_document
-from replay.output.charts import COLORS, OVERLOAD_COLOR
 from replay.output.comparison import compare
+from replay.output.figure import COLORS, OVERLOAD_COLOR
 from replay.output.names import named
 from replay.output.page import Section, comparison_page
 from replay.tune.evaluation import total

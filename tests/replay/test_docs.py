@@ -7,20 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 from replay.commands import replay
-from tests.replay.pictures import FILES, FOLDER, PAGE, PICTURES, TRACES
 
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_pictures_are_up_to_date(name: str, tmp_path: Path) -> None:
-    PICTURES[name](tmp_path / name)
-    assert (tmp_path / name).read_text() == (FOLDER / name).read_text(), "run `make pictures`"
-
-
-def test_pictures_are_small_and_shown() -> None:
-    for path in FOLDER.glob("*.svg"):
-        assert path.name in PICTURES
-        assert path.stat().st_size < 150_000
-        assert f"img/{path.name}" in PAGE
+ROOT = Path(__file__).resolve().parents[2]
+TRACES = ROOT / "tests" / "data" / "traces"
+PAGE = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")
+FILES = dict(zip(("hpa.yaml", "proposed.yaml"), re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL), strict=False))
+"""The HPAs of the page's example."""
 
 
 def test_example_prints_the_table_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
