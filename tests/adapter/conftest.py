@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -16,6 +17,13 @@ async def server() -> AsyncIterator[ScriptedPrometheus]:
     """A Prometheus with scripted responses."""
     async with scripted() as running:
         yield running
+
+
+@pytest.fixture
+async def new_adapter(tmp_path: Path) -> AsyncIterator[ServedAdapter]:
+    """An adapter of the test's own, with canned metrics."""
+    async with served_adapter(tmp_path) as adapter:
+        yield adapter
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -42,23 +42,22 @@ def spec_of(adapter: ServedAdapter) -> dict[str, object]:
     return spec
 
 
-async def test_front_proxy_headers_name_the_user(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.request(
-            POD_PATH,
-            certificate=adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
-            headers=[
-                ("X-Remote-User", "bob"),
-                ("X-Remote-Group", "devs"),
-                ("X-Remote-Group", "system:authenticated"),
-                ("X-Remote-Extra-Scopes%2ferp", "read"),
-            ],
-        )
-        assert reply.status == 200
-        spec = spec_of(adapter)
-        assert spec["user"] == "bob"
-        assert spec["groups"] == ["devs", "system:authenticated"]
-        assert spec["extra"] == {"scopes/erp": ["read"]}
+async def test_front_proxy_headers_name_the_user(new_adapter: ServedAdapter) -> None:
+    reply = await new_adapter.request(
+        POD_PATH,
+        certificate=new_adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
+        headers=[
+            ("X-Remote-User", "bob"),
+            ("X-Remote-Group", "devs"),
+            ("X-Remote-Group", "system:authenticated"),
+            ("X-Remote-Extra-Scopes%2ferp", "read"),
+        ],
+    )
+    assert reply.status == 200
+    spec = spec_of(new_adapter)
+    assert spec["user"] == "bob"
+    assert spec["groups"] == ["devs", "system:authenticated"]
+    assert spec["extra"] == {"scopes/erp": ["read"]}
 
 
 async def test_authorities_may_have_the_same_name(tmp_path: Path) -> None:
@@ -76,26 +75,23 @@ async def test_authorities_may_have_the_same_name(tmp_path: Path) -> None:
         assert f'User "{FRONT_PROXY}" cannot get' in reply.json["message"]
 
 
-async def test_front_proxy_without_a_user_is_nobody(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
-        reply = await adapter.request(POD_PATH, certificate=proxy)
-        assert (reply.status, reply.json) == (401, UNAUTHORIZED)
+async def test_front_proxy_without_a_user_is_nobody(new_adapter: ServedAdapter) -> None:
+    proxy = new_adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+    reply = await new_adapter.request(POD_PATH, certificate=proxy)
+    assert (reply.status, reply.json) == (401, UNAUTHORIZED)
 
 
-async def test_an_empty_group_is_no_group(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
-        headers = {"X-Remote-User": "bob", "X-Remote-Group": ""}
-        assert (await adapter.request(POD_PATH, certificate=proxy, headers=headers)).status == 200
-        assert spec_of(adapter)["groups"] == ["system:authenticated"]
+async def test_an_empty_group_is_no_group(new_adapter: ServedAdapter) -> None:
+    proxy = new_adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+    headers = {"X-Remote-User": "bob", "X-Remote-Group": ""}
+    assert (await new_adapter.request(POD_PATH, certificate=proxy, headers=headers)).status == 200
+    assert spec_of(new_adapter)["groups"] == ["system:authenticated"]
 
 
-async def test_front_proxy_authority_with_a_name_that_is_not_allowed(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        stranger = adapter.authorities.front_proxy.issue("stranger", client=True)
-        reply = await adapter.request(POD_PATH, certificate=stranger, headers={"X-Remote-User": "bob"})
-        assert (reply.status, reply.json) == (401, UNAUTHORIZED)
+async def test_front_proxy_authority_with_a_name_that_is_not_allowed(new_adapter: ServedAdapter) -> None:
+    stranger = new_adapter.authorities.front_proxy.issue("stranger", client=True)
+    reply = await new_adapter.request(POD_PATH, certificate=stranger, headers={"X-Remote-User": "bob"})
+    assert (reply.status, reply.json) == (401, UNAUTHORIZED)
 
 
 async def test_any_name_is_allowed_where_none_is_listed(tmp_path: Path) -> None:
@@ -111,65 +107,58 @@ async def test_any_name_is_allowed_where_none_is_listed(tmp_path: Path) -> None:
         assert (await adapter.request(POD_PATH, certificate=anyone, headers={"X-Remote-User": "bob"})).status == 200
 
 
-async def test_impostor_authority_with_the_right_names_is_refused(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        impostor = adapter.authorities.impostor.issue(FRONT_PROXY, client=True)
-        with pytest.raises((aiohttp.ClientError, ConnectionError)):
-            await adapter.request(POD_PATH, certificate=impostor, headers={"X-Remote-User": "bob"})
-        assert adapter.metrics.requests == []
+async def test_impostor_authority_with_the_right_names_is_refused(new_adapter: ServedAdapter) -> None:
+    impostor = new_adapter.authorities.impostor.issue(FRONT_PROXY, client=True)
+    with pytest.raises((aiohttp.ClientError, ConnectionError)):
+        await new_adapter.request(POD_PATH, certificate=impostor, headers={"X-Remote-User": "bob"})
+    assert new_adapter.metrics.requests == []
 
 
-async def test_expired_certificate_is_refused(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        expired = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True, days=-1)
-        with pytest.raises((aiohttp.ClientError, ConnectionError)):
-            await adapter.request(POD_PATH, certificate=expired, headers={"X-Remote-User": "bob"})
-        assert adapter.metrics.requests == []
+async def test_expired_certificate_is_refused(new_adapter: ServedAdapter) -> None:
+    expired = new_adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True, days=-1)
+    with pytest.raises((aiohttp.ClientError, ConnectionError)):
+        await new_adapter.request(POD_PATH, certificate=expired, headers={"X-Remote-User": "bob"})
+    assert new_adapter.metrics.requests == []
 
 
-async def test_remote_user_header_means_nothing_without_a_certificate(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.request(POD_PATH, headers={"X-Remote-User": "bob", "X-Remote-Group": "system:masters"})
-        assert reply.status == 403
-        assert 'User "system:anonymous" cannot get' in reply.json["message"]
-        assert spec_of(adapter)["groups"] == ["system:unauthenticated"]
+async def test_remote_user_header_means_nothing_without_a_certificate(new_adapter: ServedAdapter) -> None:
+    reply = await new_adapter.request(POD_PATH, headers={"X-Remote-User": "bob", "X-Remote-Group": "system:masters"})
+    assert reply.status == 403
+    assert 'User "system:anonymous" cannot get' in reply.json["message"]
+    assert spec_of(new_adapter)["groups"] == ["system:unauthenticated"]
 
 
-async def test_remote_user_header_means_nothing_beside_a_bearer_token(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.api.tokens["secret"] = {"username": "alice", "groups": ["staff"], "uid": "7"}
-        reply = await adapter.request(
-            POD_PATH,
-            headers={"Authorization": "Bearer secret", "X-Remote-User": "bob", "X-Remote-Group": "system:masters"},
-        )
-        assert reply.status == 403
-        assert 'User "alice" cannot get' in reply.json["message"]
-        spec = spec_of(adapter)
-        assert (spec["groups"], spec["uid"]) == (["staff", "system:authenticated"], "7")
+async def test_remote_user_header_means_nothing_beside_a_bearer_token(new_adapter: ServedAdapter) -> None:
+    new_adapter.api.tokens["secret"] = {"username": "alice", "groups": ["staff"], "uid": "7"}
+    reply = await new_adapter.request(
+        POD_PATH,
+        headers={"Authorization": "Bearer secret", "X-Remote-User": "bob", "X-Remote-Group": "system:masters"},
+    )
+    assert reply.status == 403
+    assert 'User "alice" cannot get' in reply.json["message"]
+    spec = spec_of(new_adapter)
+    assert (spec["groups"], spec["uid"]) == (["staff", "system:authenticated"], "7")
 
 
-async def test_client_certificate_names_its_holder(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        bob = adapter.authorities.clients.issue("bob", organizations=["devs", "ops"], client=True)
-        reply = await adapter.request(POD_PATH, certificate=bob, headers={"X-Remote-User": "root"})
-        assert reply.status == 200
-        spec = spec_of(adapter)
-        assert (spec["user"], spec["groups"]) == ("bob", ["devs", "ops", "system:authenticated"])
+async def test_client_certificate_names_its_holder(new_adapter: ServedAdapter) -> None:
+    bob = new_adapter.authorities.clients.issue("bob", organizations=["devs", "ops"], client=True)
+    reply = await new_adapter.request(POD_PATH, certificate=bob, headers={"X-Remote-User": "root"})
+    assert reply.status == 200
+    spec = spec_of(new_adapter)
+    assert (spec["user"], spec["groups"]) == ("bob", ["devs", "ops", "system:authenticated"])
 
 
-async def test_bearer_token_of_nobody(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.request(POD_PATH, headers={"Authorization": "Bearer nonsense"})
-        assert (reply.status, reply.json) == (401, UNAUTHORIZED)
+async def test_bearer_token_of_nobody(new_adapter: ServedAdapter) -> None:
+    reply = await new_adapter.request(POD_PATH, headers={"Authorization": "Bearer nonsense"})
+    assert (reply.status, reply.json) == (401, UNAUTHORIZED)
 
 
-async def test_all_fields_of_the_reviewed_user_are_authorized(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.api.tokens["secret"] = {"username": "bob", "groups": ["ops"], "extra": {"b": ["2", "3"], "a": ["1"]}}
-        assert (await adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
-        spec = spec_of(adapter)
-        assert spec["groups"] == ["ops", "system:authenticated"]
-        assert spec["extra"] == {"a": ["1"], "b": ["2", "3"]}
+async def test_all_fields_of_the_reviewed_user_are_authorized(new_adapter: ServedAdapter) -> None:
+    new_adapter.api.tokens["secret"] = {"username": "bob", "groups": ["ops"], "extra": {"b": ["2", "3"], "a": ["1"]}}
+    assert (await new_adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
+    spec = spec_of(new_adapter)
+    assert spec["groups"] == ["ops", "system:authenticated"]
+    assert spec["extra"] == {"a": ["1"], "b": ["2", "3"]}
 
 
 @pytest.mark.parametrize(
@@ -191,14 +180,13 @@ async def test_an_unclear_review_makes_a_token_nobodys(tmp_path: Path, status: o
         assert await TokenReviewer(client, ttl=10.0).review("secret") is None
 
 
-async def test_bearer_token_is_reviewed_once_while_it_is_cached(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.api.tokens["secret"] = {"username": "bob"}
-        for _ in range(3):
-            assert (await adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
-            assert (await adapter.request(POD_PATH, headers={"Authorization": "Bearer wrong"})).status == 401
-        tokens = [review["spec"]["token"] for review in adapter.api.reviews if review["kind"] == "TokenReview"]
-        assert tokens == ["secret", "wrong"]
+async def test_bearer_token_is_reviewed_once_while_it_is_cached(new_adapter: ServedAdapter) -> None:
+    new_adapter.api.tokens["secret"] = {"username": "bob"}
+    for _ in range(3):
+        assert (await new_adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 200
+        assert (await new_adapter.request(POD_PATH, headers={"Authorization": "Bearer wrong"})).status == 401
+    tokens = [review["spec"]["token"] for review in new_adapter.api.reviews if review["kind"] == "TokenReview"]
+    assert tokens == ["secret", "wrong"]
 
 
 async def test_bearer_token_is_reviewed_every_time_without_a_cache(tmp_path: Path) -> None:
@@ -209,134 +197,126 @@ async def test_bearer_token_is_reviewed_every_time_without_a_cache(tmp_path: Pat
         assert (await adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})).status == 401
 
 
-async def test_bearer_token_that_cannot_be_reviewed_is_not_believed(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.api.refuse_with = 500
-        reply = await adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})
-        assert (reply.status, reply.json["reason"]) == (503, "ServiceUnavailable")
-        assert adapter.metrics.requests == []
+async def test_bearer_token_that_cannot_be_reviewed_is_not_believed(new_adapter: ServedAdapter) -> None:
+    new_adapter.api.refuse_with = 500
+    reply = await new_adapter.request(POD_PATH, headers={"Authorization": "Bearer secret"})
+    assert (reply.status, reply.json["reason"]) == (503, "ServiceUnavailable")
+    assert new_adapter.metrics.requests == []
 
 
-async def test_rotated_ca_replaces_the_old_one(tmp_path: Path) -> None:
+async def test_rotated_ca_replaces_the_old_one(new_adapter: ServedAdapter) -> None:
     """The connection with the old certificate stays open, but its requests are unauthenticated."""
-    async with served_adapter(tmp_path) as adapter:
-        old = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
-        connector = aiohttp.TCPConnector(ssl=adapter.client_context(old))
-        async with aiohttp.ClientSession(connector=connector, headers={"X-Remote-User": "bob"}) as session:
-            url = f"https://127.0.0.1:{adapter.port}{POD_PATH}"
+    old = new_adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+    connector = aiohttp.TCPConnector(ssl=new_adapter.client_context(old))
+    async with aiohttp.ClientSession(connector=connector, headers={"X-Remote-User": "bob"}) as session:
+        url = f"https://127.0.0.1:{new_adapter.port}{POD_PATH}"
+        async with session.get(url) as response:
+            assert response.status == 200
+        new_adapter.authorities.front_proxy = new_adapter.authorities.impostor
+        new_adapter.api.publish(new_adapter.authorities.config_map())
+
+        async def refused() -> bool:
             async with session.get(url) as response:
-                assert response.status == 200
-            adapter.authorities.front_proxy = adapter.authorities.impostor
-            adapter.api.publish(adapter.authorities.config_map())
+                return response.status == 401
 
-            async def refused() -> bool:
-                async with session.get(url) as response:
-                    return response.status == 401
-
-            await eventually(refused, within=5.0, every=0.01)
-        new = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
-        assert (await adapter.request(POD_PATH, certificate=new, headers={"X-Remote-User": "bob"})).status == 200
+        await eventually(refused, within=5.0, every=0.01)
+    new = new_adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+    assert (await new_adapter.request(POD_PATH, certificate=new, headers={"X-Remote-User": "bob"})).status == 200
 
 
-async def test_garbage_in_the_authorization_header_is_no_token(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        for header in ("Bearer", "Bearer  ", "Bearer  secret", "Basic Ym9iOmJvYg==", "\xff"):
-            reply = await adapter.request(POD_PATH, headers={"Authorization": header})
-            assert reply.status == 403, header
-        assert [review["kind"] for review in adapter.api.reviews] == ["SubjectAccessReview"]
+async def test_garbage_in_the_authorization_header_is_no_token(new_adapter: ServedAdapter) -> None:
+    for header in ("Bearer", "Bearer  ", "Bearer  secret", "Basic Ym9iOmJvYg==", "\xff"):
+        reply = await new_adapter.request(POD_PATH, headers={"Authorization": header})
+        assert reply.status == 403, header
+    assert [review["kind"] for review in new_adapter.api.reviews] == ["SubjectAccessReview"]
 
 
-async def test_concurrent_clients_get_their_own_users(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.api.tokens |= {"b": {"username": "bob"}, "a": {"username": "alice"}}
-        replies = await asyncio.gather(
-            *(adapter.request(POD_PATH, headers={"Authorization": f"Bearer {token}"}) for token in "abab")
-        )
-        assert [reply.status for reply in replies] == [403, 200, 403, 200]
+async def test_concurrent_clients_get_their_own_users(new_adapter: ServedAdapter) -> None:
+    new_adapter.api.tokens |= {"b": {"username": "bob"}, "a": {"username": "alice"}}
+    replies = await asyncio.gather(
+        *(new_adapter.request(POD_PATH, headers={"Authorization": f"Bearer {token}"}) for token in "abab")
+    )
+    assert [reply.status for reply in replies] == [403, 200, 403, 200]
 
 
-async def test_headers_and_names_are_those_that_are_published(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.api.publish(
-            adapter.authorities.config_map()
-            | {
-                "requestheader-allowed-names": '["aggregator"]',
-                "requestheader-username-headers": '["X-Who", "X-Else"]',
-                "requestheader-group-headers": '["X-Whose"]',
-                "requestheader-uid-headers": '["X-Number"]',
-                "requestheader-extra-headers-prefix": '["X-More-"]',
-            }
-        )
-        proxy = adapter.authorities.front_proxy.issue("aggregator", client=True)
-        headers = {"X-Else": "bob", "X-Whose": "devs", "X-Number": "7", "X-More-Scope": "a", "X-Remote-User": "alice"}
+async def test_headers_and_names_are_those_that_are_published(new_adapter: ServedAdapter) -> None:
+    new_adapter.api.publish(
+        new_adapter.authorities.config_map()
+        | {
+            "requestheader-allowed-names": '["aggregator"]',
+            "requestheader-username-headers": '["X-Who", "X-Else"]',
+            "requestheader-group-headers": '["X-Whose"]',
+            "requestheader-uid-headers": '["X-Number"]',
+            "requestheader-extra-headers-prefix": '["X-More-"]',
+        }
+    )
+    proxy = new_adapter.authorities.front_proxy.issue("aggregator", client=True)
+    headers = {"X-Else": "bob", "X-Whose": "devs", "X-Number": "7", "X-More-Scope": "a", "X-Remote-User": "alice"}
 
-        async def is_known() -> bool:
-            return (await adapter.request(POD_PATH, certificate=proxy, headers=headers)).status == 200
+    async def is_known() -> bool:
+        return (await new_adapter.request(POD_PATH, certificate=proxy, headers=headers)).status == 200
 
-        await eventually(is_known, within=5.0, every=0.01)
-        (review,) = adapter.api.reviews
-        assert (review["spec"]["user"], review["spec"]["uid"], review["spec"]["extra"]) == (
-            "bob",
-            "7",
-            {"scope": ["a"]},
-        )
-        former = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
-        assert (await adapter.request(POD_PATH, certificate=former, headers=headers)).status == 401
-
-
-async def test_rotated_client_authority_is_believed_and_the_old_one_no_longer(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        old = adapter.authorities.clients.issue("bob", client=True)
-        assert (await adapter.request(POD_PATH, certificate=old)).status == 200
-        adapter.authorities.clients = CertificateAuthority.create("kubernetes")
-        adapter.api.publish(adapter.authorities.config_map())
-        new = adapter.authorities.clients.issue("bob", client=True)
-
-        async def is_known() -> bool:
-            try:
-                return (await adapter.request(POD_PATH, certificate=new)).status == 200
-            except (aiohttp.ClientError, ConnectionError):
-                return False
-
-        await eventually(is_known, within=5.0, every=0.01)
-        with pytest.raises((aiohttp.ClientError, ConnectionError)):
-            await adapter.request(POD_PATH, certificate=old)
+    await eventually(is_known, within=5.0, every=0.01)
+    (review,) = new_adapter.api.reviews
+    assert (review["spec"]["user"], review["spec"]["uid"], review["spec"]["extra"]) == (
+        "bob",
+        "7",
+        {"scope": ["a"]},
+    )
+    former = new_adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+    assert (await new_adapter.request(POD_PATH, certificate=former, headers=headers)).status == 401
 
 
-async def test_header_names_are_not_normalized(tmp_path: Path) -> None:
+async def test_rotated_client_authority_is_believed_and_the_old_one_no_longer(new_adapter: ServedAdapter) -> None:
+    old = new_adapter.authorities.clients.issue("bob", client=True)
+    assert (await new_adapter.request(POD_PATH, certificate=old)).status == 200
+    new_adapter.authorities.clients = CertificateAuthority.create("kubernetes")
+    new_adapter.api.publish(new_adapter.authorities.config_map())
+    new = new_adapter.authorities.clients.issue("bob", client=True)
+
+    async def is_known() -> bool:
+        try:
+            return (await new_adapter.request(POD_PATH, certificate=new)).status == 200
+        except (aiohttp.ClientError, ConnectionError):
+            return False
+
+    await eventually(is_known, within=5.0, every=0.01)
+    with pytest.raises((aiohttp.ClientError, ConnectionError)):
+        await new_adapter.request(POD_PATH, certificate=old)
+
+
+async def test_header_names_are_not_normalized(new_adapter: ServedAdapter) -> None:
     """The first of two headers counts, an underscore is not a dash, and escaped characters are decoded."""
-    async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.request(
-            POD_PATH,
-            certificate=adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
-            headers=[
-                ("X_Remote_User", "root"),
-                ("X-Remote-User", "alice"),
-                ("X-Remote-User", "bob"),
-                ("X_Remote_Group", "system:masters"),
-                ("X-Remote-Extra-Example.com%2fRoles%2FOf", "a"),
-                ("X-Remote-Extra-Example.com%2fRoles%2FOf", "b"),
-                ("X-Remote-Extra-100%", "c"),
-            ],
-        )
-        assert reply.status == 403
-        assert 'User "alice" cannot get' in reply.json["message"]
-        spec = spec_of(adapter)
-        assert spec["groups"] == ["system:authenticated"]
-        assert spec["extra"] == {"example.com/roles/of": ["a", "b"], "100%": ["c"]}
+    reply = await new_adapter.request(
+        POD_PATH,
+        certificate=new_adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
+        headers=[
+            ("X_Remote_User", "root"),
+            ("X-Remote-User", "alice"),
+            ("X-Remote-User", "bob"),
+            ("X_Remote_Group", "system:masters"),
+            ("X-Remote-Extra-Example.com%2fRoles%2FOf", "a"),
+            ("X-Remote-Extra-Example.com%2fRoles%2FOf", "b"),
+            ("X-Remote-Extra-100%", "c"),
+        ],
+    )
+    assert reply.status == 403
+    assert 'User "alice" cannot get' in reply.json["message"]
+    spec = spec_of(new_adapter)
+    assert spec["groups"] == ["system:authenticated"]
+    assert spec["extra"] == {"example.com/roles/of": ["a", "b"], "100%": ["c"]}
 
 
-async def test_front_proxy_headers_beside_its_own_bearer_token(tmp_path: Path) -> None:
+async def test_front_proxy_headers_beside_its_own_bearer_token(new_adapter: ServedAdapter) -> None:
     """The certificate takes precedence: the token is not reviewed."""
-    async with served_adapter(tmp_path) as adapter:
-        adapter.api.tokens["secret"] = {"username": "alice"}
-        reply = await adapter.request(
-            POD_PATH,
-            certificate=adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
-            headers={"Authorization": "Bearer secret", "X-Remote-User": "bob"},
-        )
-        assert reply.status == 200
-        assert [review["kind"] for review in adapter.api.reviews] == ["SubjectAccessReview"]
+    new_adapter.api.tokens["secret"] = {"username": "alice"}
+    reply = await new_adapter.request(
+        POD_PATH,
+        certificate=new_adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True),
+        headers={"Authorization": "Bearer secret", "X-Remote-User": "bob"},
+    )
+    assert reply.status == 200
+    assert [review["kind"] for review in new_adapter.api.reviews] == ["SubjectAccessReview"]
 
 
 async def test_concurrent_reviews_of_one_token_are_one(tmp_path: Path) -> None:
@@ -447,27 +427,6 @@ async def test_certificate_is_verified_again_if_the_clock_was_set_back(
     assert await named_by_proxy(authenticator, proxy, SAYS_BOB) == BOB
     clock.now -= datetime.timedelta(days=2)
     assert await named_by_proxy(authenticator, proxy, SAYS_BOB) is None, "it is not valid yet"
-
-
-async def test_users_of_the_front_proxy_differ_in_every_header(
-    authenticator: Authenticator, authorities: Authorities
-) -> None:
-    proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
-    for _ in range(2):
-        assert await named_by_proxy(authenticator, proxy, SAYS_BOB) == BOB
-        groups = (*SAYS_BOB, (b"x-remote-group", b"devs"))
-        assert await named_by_proxy(authenticator, proxy, groups) == User("bob", ("devs", "system:authenticated"))
-        extra = (*SAYS_BOB, (b"x-remote-extra-scopes", b"read"))
-        scoped = User("bob", ("system:authenticated",), extra=(("scopes", ("read",)),))
-        assert await named_by_proxy(authenticator, proxy, extra) == scoped
-
-
-async def test_user_names_are_not_normalized(authenticator: Authenticator, authorities: Authorities) -> None:
-    """Invisible characters make another name, so they cannot be used to impersonate bob."""
-    proxy = der(authorities.front_proxy.issue(FRONT_PROXY, client=True))
-    for name in ("bob\u00a0", "\u2003bob", "bob\u200b", "Bob"):
-        headers = ((b"x-remote-user", name.encode()),)
-        assert await named_by_proxy(authenticator, proxy, headers) == User(name, ("system:authenticated",))
 
 
 async def test_anonymous_user_of_the_front_proxy_stays_unauthenticated(

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -22,11 +16,9 @@ from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import InstantQueries, VectorCache
 from adapter.planning.vector_index import IndexedVector, indexed
 from adapter.prometheus import DEFAULT_DESTINATION, PrometheusQueryError, Sample, Vector
-from adapter.rules import ResourceRules, load_rules, parse_rules
+from adapter.rules import ResourceRules, load_rules
 from kube.api.mapping import ResourceInfo
 from kube.values.selectors import EVERYTHING, LabelSelector
-from playground.prometheus import PrometheusServer, Series, openmetrics
-from tests.adapter.coalescing_rules import AtOneMoment
 from tests.adapter.metrics_env import NOW, RULES
 from tests.adapter.test_resource_metrics import Prometheus
 
@@ -160,90 +152,6 @@ async def test_freshness_is_observed() -> None:
     assert len(await metrics.nodes(selector=EVERYTHING, deadline=Deadline.after(5))) == 1
     ages = "metrics_apiserver_metric_freshness_seconds_sum"
     assert registry.get_sample_value(ages, {"group": "metrics.k8s.io"}) == pytest.approx(9.0)
-
-
-NAMESPACES = ("a", "b", "c")
-QUERIES = (
-    "sum by (<<.GroupBy>>) (rate(<<series>>{<<.LabelMatchers>>}[5m]))",
-    "sum by (<<.GroupBy>>) (<<series>>{container!='',<<.LabelMatchers>>})",
-    "max by (<<.GroupBy>>, image) (<<series>>{<<.LabelMatchers>>})",
-    "<<series>>{<<.LabelMatchers>>}",
-    "sum by (pod, container) (<<series>>{<<.LabelMatchers>>})",
-    "topk(1, <<series>>{<<.LabelMatchers>>})",
-)
-
-
-def written(pick: random.Random) -> ResourceRules:
-    """Rules of forms that can be merged and of those that cannot."""
-
-    def rule(series: str) -> str:
-        query = pick.choice(QUERIES).replace("<<series>>", series)
-        return f"""
-    containerQuery: "{query}"
-    nodeQuery: "{query.replace("pod, container", "node")}"
-    resources: {{overrides: {{node: {{resource: node}}, namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
-    containerLabel: container"""
-
-    text = f"resourceRules:\n  window: 5m\n  cpu:{rule('cpu_total')}\n  memory:{rule('memory_bytes')}\n"
-    found = parse_rules(text, source="rules.yaml").resource
-    assert found is not None
-    return found
-
-
-@pytest.fixture
-async def real(tmp_path: Path) -> AsyncIterator[AtOneMoment]:
-    moment = time.time() - 60
-    times = [moment - 600 + 20 * step for step in range(31)]
-    of_pods = [
-        {"namespace": namespace, "pod": pod, "container": container, "image": image}
-        for namespace in NAMESPACES
-        for pod in ("web.0", "web-0", "web-1")
-        for container, image in (("app", "v1"), ("app", "v2"), ("proxy", "v1"), ("", ""))
-        if (namespace, pod) != ("b", "web-1")
-    ]
-    labels = [*of_pods, *({"node": f"node-{n}", "cpu": cpu} for n in range(3) for cpu in ("0", "1"))]
-    samples = openmetrics(
-        Series(name, one, [(at, (index + more) * (at - times[0])) for at in times])
-        for name, more in (("cpu_total", 3), ("memory_bytes", 70))
-        for index, one in enumerate(labels)
-        if name == "cpu_total" or index % 5
-    )
-    async with PrometheusServer(tmp_path, samples=samples) as server, aiohttp.ClientSession() as http:
-        yield AtOneMoment(http, server.url, moment)
-
-
-@pytest.mark.e2e
-async def test_coalesced_usage_equals_that_of_single_requests(real: AtOneMoment) -> None:
-    known = [
-        *(ObjectMetadata(ns, pod, {"app": pod[-1]}) for ns in NAMESPACES for pod in ("web.0", "web-0", "web-1", "new")),
-        *(ObjectMetadata("", f"node-{n}", {}) for n in range(4)),
-    ]
-    cluster = Cluster(*known)
-    pick = random.Random(7)
-    saved = 0
-    for _ in range(40):
-        given = written(pick)
-        alone = path(real, cluster, coalescer=None, given=given)
-        async with VectorCache(real, ttl=60.0) as cache:
-            together = path(cache, cluster, coalescer=MetricsQueryCoalescer(cache), given=given)
-            asked = [0, 0]
-            for _ in range(6):
-                namespace = pick.choice(["", *NAMESPACES])
-                selector = LabelSelector.parse(pick.choice(["", "app=0", "app in (0,1)"]))
-                both = []
-                for index, metrics in enumerate((together, alone)):
-                    await cache.prefetches()
-                    before = real.requests
-                    both.append(
-                        [
-                            *await metrics.pods(namespace=namespace, selector=selector, deadline=Deadline.after(9)),
-                            *await metrics.nodes(selector=EVERYTHING, deadline=Deadline.after(9)),
-                        ]
-                    )
-                    asked[index] += real.requests - before
-                assert both[0] == both[1], (given, namespace, str(selector))
-            saved += asked[0] < asked[1]
-    assert saved > 20
 
 
 class _OtherIndexes(MetricsQueryCoalescer):

@@ -315,6 +315,8 @@ async def test_failure_pauses_coalescing_for_five_minutes() -> None:
     async with opened(PrometheusQueryError("too many samples")) as env:
         metric = source(SUM, "always")
         assert await fetched(env, metric, "web-0") is None
+        assert env.seen("merged_queries_total", rule="rules[0]", outcome="failure") == 1
+        assert env.seen("merging_paused", rule="rules[0]", reason="failure") == 1
         env.prometheus.result = result("web-0")
         await env.expire()
         env.now += 299.0
@@ -322,6 +324,7 @@ async def test_failure_pauses_coalescing_for_five_minutes() -> None:
         assert len(env.prometheus.queries) == 1
         env.now += 1.0
         assert await fetched(env, metric, "web-0")
+        assert env.seen("merging_paused", rule="rules[0]", reason="failure") is None
 
 
 async def test_failure_pauses_coalescing_of_an_external_metric_for_all_selectors() -> None:
@@ -505,15 +508,3 @@ async def test_coalescing_without_hits_is_paused_after_a_minute() -> None:
         assert env.seen("merging_paused", rule="rules[0]", reason="cost") is None
         env.coalescer.cached(objects_query(source(SUM), "web-0"))
         assert env.seen("merging_paused", rule="rules[0]", reason="cost") == 1
-
-
-async def test_failures_are_counted() -> None:
-    async with opened(PrometheusQueryError("too many samples")) as env:
-        assert await fetched(env, source(SUM, "always"), "web-0") is None
-        assert env.seen("merged_queries_total", rule="rules[0]", outcome="failure") == 1
-        assert env.seen("merging_paused", rule="rules[0]", reason="failure") == 1
-        env.prometheus.result = result("web-0")
-        await env.expire()
-        env.now += 301.0
-        assert await fetched(env, source(SUM, "always"), "web-0")
-        assert env.seen("merging_paused", rule="rules[0]", reason="failure") is None

@@ -78,15 +78,14 @@ async def test_trailers_are_not_collected(
     assert "closed a connection: the body of its request is too large" in caplog.messages
 
 
-async def test_only_the_first_pipelined_request_is_served(tmp_path: Path) -> None:
+async def test_only_the_first_pipelined_request_is_served(new_adapter: ServedAdapter) -> None:
     """Only the first one is; its response says that the connection ends, so the client repeats the others elsewhere."""
-    async with served_adapter(tmp_path) as adapter:
-        for between in (asked_by("bob"), asked_by("bob", more=CHUNKED) + TRAILERS):
-            async with raw_client(adapter, front_proxy(adapter)) as client:
-                client.send(asked_by("bob") + between + asked_by("mallory"))
-                response = await client.rest()
-                assert statuses(response) == [b"200"]
-                assert response.count(b"Connection: close") == 1
+    for between in (asked_by("bob"), asked_by("bob", more=CHUNKED) + TRAILERS):
+        async with raw_client(new_adapter, front_proxy(new_adapter)) as client:
+            client.send(asked_by("bob") + between + asked_by("mallory"))
+            response = await client.rest()
+            assert statuses(response) == [b"200"]
+            assert response.count(b"Connection: close") == 1
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 50, 1000])
@@ -109,16 +108,17 @@ async def test_head_may_come_in_pieces(size: int, tmp_path: Path) -> None:
     ],
     ids=["upgrade", "websocket", "connect"],
 )
-async def test_nothing_is_sent_after_a_request_for_another_protocol(request_bytes: bytes, tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        async with raw_client(adapter) as client:
-            client.send(request_bytes + b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert len(statuses(await client.rest())) == 1
-        async with raw_client(adapter) as client:
-            client.send(request_bytes)
-            await client.status()
-            client.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert await client.ended()
+async def test_nothing_is_sent_after_a_request_for_another_protocol(
+    request_bytes: bytes, new_adapter: ServedAdapter
+) -> None:
+    async with raw_client(new_adapter) as client:
+        client.send(request_bytes + b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert len(statuses(await client.rest())) == 1
+    async with raw_client(new_adapter) as client:
+        client.send(request_bytes)
+        await client.status()
+        client.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert await client.ended()
 
 
 @pytest.mark.parametrize(

@@ -6,26 +6,25 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.adapter.serving import served_adapter
+from tests.adapter.serving import ServedAdapter, served_adapter
 
 E = "/apis/external.metrics.k8s.io/v1beta1"
 
 
-async def test_discovery(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        group = {
-            "name": "custom.metrics.k8s.io",
-            "versions": [{"groupVersion": "custom.metrics.k8s.io/v1beta1", "version": "v1beta1"}],
-            "preferredVersion": {"groupVersion": "custom.metrics.k8s.io/v1beta1", "version": "v1beta1"},
-        }
-        document = (await adapter.request_as_master("/apis/custom.metrics.k8s.io/")).json
-        assert document == {"kind": "APIGroup", "apiVersion": "v1", **group}
+async def test_discovery(new_adapter: ServedAdapter) -> None:
+    group = {
+        "name": "custom.metrics.k8s.io",
+        "versions": [{"groupVersion": "custom.metrics.k8s.io/v1beta1", "version": "v1beta1"}],
+        "preferredVersion": {"groupVersion": "custom.metrics.k8s.io/v1beta1", "version": "v1beta1"},
+    }
+    document = (await new_adapter.request_as_master("/apis/custom.metrics.k8s.io/")).json
+    assert document == {"kind": "APIGroup", "apiVersion": "v1", **group}
 
-        groups = (await adapter.request_as_master("/apis")).json
-        assert groups["kind"] == "APIGroupList"
-        assert [entry["name"] for entry in groups["groups"]] == ["custom.metrics.k8s.io", "external.metrics.k8s.io"]
-        addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": f":{adapter.port}"}]
-        assert groups["groups"][0] == group | {"serverAddressByClientCIDRs": addresses}
+    groups = (await new_adapter.request_as_master("/apis")).json
+    assert groups["kind"] == "APIGroupList"
+    assert [entry["name"] for entry in groups["groups"]] == ["custom.metrics.k8s.io", "external.metrics.k8s.io"]
+    addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": f":{new_adapter.port}"}]
+    assert groups["groups"][0] == group | {"serverAddressByClientCIDRs": addresses}
 
 
 async def test_resource_lists(tmp_path: Path) -> None:
@@ -131,31 +130,28 @@ async def test_unknown_form_of_discovery_falls_back(tmp_path: Path) -> None:
         assert (await adapter.request_as_master("/apis", headers={"Accept": wanted})).status == 406
 
 
-async def test_discovery_follows_the_catalog_without_queries(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.names.external_metrics = ()
-        adapter.names.problem = "Prometheus has not answered yet"
-        assert (await adapter.request_as_master(E)).json["resources"] == []
-        assert adapter.metrics.requests == []
+async def test_discovery_follows_the_catalog_without_queries(new_adapter: ServedAdapter) -> None:
+    new_adapter.names.external_metrics = ()
+    new_adapter.names.problem = "Prometheus has not answered yet"
+    assert (await new_adapter.request_as_master(E)).json["resources"] == []
+    assert new_adapter.metrics.requests == []
 
 
-async def test_paths(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        root = await adapter.request_as_master("/")
-        nowhere = await adapter.request_as_master("/nosuch")
-        assert (root.status, nowhere.status) == (200, 404)
-        assert root.json == nowhere.json
-        assert {"/apis/custom.metrics.k8s.io/v1beta2", "/healthz", "/metrics", "/readyz/catalog", "/version"} <= set(
-            root.json["paths"]
-        )
-        assert (await adapter.request_as_master("/apis/apps/v1")).json == root.json
+async def test_paths(new_adapter: ServedAdapter) -> None:
+    root = await new_adapter.request_as_master("/")
+    nowhere = await new_adapter.request_as_master("/nosuch")
+    assert (root.status, nowhere.status) == (200, 404)
+    assert root.json == nowhere.json
+    assert {"/apis/custom.metrics.k8s.io/v1beta2", "/healthz", "/metrics", "/readyz/catalog", "/version"} <= set(
+        root.json["paths"]
+    )
+    assert (await new_adapter.request_as_master("/apis/apps/v1")).json == root.json
 
 
 @pytest.mark.parametrize("accept", ["", "*/*", "application/json;q=0", "text/html, application/json"])
-async def test_the_version_is_json(tmp_path: Path, accept: str) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.request_as_master("/version", headers={"Accept": accept})
-        assert (reply.status, reply.content_type) == (200, "application/json")
+async def test_the_version_is_json(new_adapter: ServedAdapter, accept: str) -> None:
+    reply = await new_adapter.request_as_master("/version", headers={"Accept": accept})
+    assert (reply.status, reply.content_type) == (200, "application/json")
 
 
 @pytest.mark.parametrize(
@@ -166,15 +162,13 @@ async def test_the_version_is_json(tmp_path: Path, accept: str) -> None:
         ("application/yaml", "application/yaml"),
     ],
 )
-async def test_the_version_is_nothing_but_json(tmp_path: Path, accept: str, content_type: str) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.request_as_master("/version", headers={"Accept": accept})
-        assert (reply.status, reply.content_type) == (406, content_type)
-        document = yaml.safe_load(reply.body)
-        assert document["message"] == "406: Not Acceptable\n\nAvailable representations: application/json"
+async def test_the_version_is_nothing_but_json(new_adapter: ServedAdapter, accept: str, content_type: str) -> None:
+    reply = await new_adapter.request_as_master("/version", headers={"Accept": accept})
+    assert (reply.status, reply.content_type) == (406, content_type)
+    document = yaml.safe_load(reply.body)
+    assert document["message"] == "406: Not Acceptable\n\nAvailable representations: application/json"
 
 
-async def test_version(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        document = (await adapter.request_as_master("/version")).json
-        assert document["gitVersion"] == f"v{document['major']}.{document['minor']}.0"
+async def test_version(new_adapter: ServedAdapter) -> None:
+    document = (await new_adapter.request_as_master("/version")).json
+    assert document["gitVersion"] == f"v{document['major']}.{document['minor']}.0"

@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bench.recorded_heads import RecordedRequest, hpa_head, recorded_requests
 from tests.adapter.front_proxy import Connection, front_proxy
 from tests.adapter.serving import CannedUsage, ServedAdapter, served_adapter
@@ -46,20 +44,6 @@ def kind_of(content_type: str, body: bytes) -> str:
         return next(kind for kind, _ in KINDS[9:] if bytes((0x12, len(kind))) + kind.encode() in body)
     document = json.loads(body)
     return str(document.get("kind") or next(key for key in ("swagger", "paths") if key in document))
-
-
-@pytest.mark.parametrize(
-    ("request_", "kind"), list(zip(REQUESTS, KINDS, strict=True)), ids=map(str, range(len(REQUESTS)))
-)
-async def test_recorded_request_gets_the_right_kind_of_response(
-    tmp_path: Path, request_: RecordedRequest, kind: tuple[str, str]
-) -> None:
-    async with served_adapter(tmp_path, usage=CannedUsage()) as adapter, front_proxy(adapter) as connection:
-        adapter.api.allowed = lambda _: True
-        for _ in range(2):  # read anew, and from the caches
-            code, content_type, body = await sent(connection, request_)
-            assert code == 200, body
-            assert (kind_of(content_type, body), content_type) == kind
 
 
 async def test_recorded_requests_can_share_one_connection(tmp_path: Path) -> None:

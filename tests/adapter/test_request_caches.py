@@ -27,10 +27,10 @@ from kube.security.authentication import (
 from kube.security.authorization import AuthorizationOptions, Authorizer
 from kube.security.request_info import RequestInfo, Target
 from tests.adapter.front_proxy import front_proxy
-from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, served_adapter
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter, served_adapter
 from tests.adapter.test_authentication import der, trusting
 from tests.adapter.test_recorded_heads import publish_uid_header, specs
-from tests.kube.access_api import FRONT_PROXY, AccessApi, Authorities
+from tests.kube.access_api import FRONT_PROXY, Authorities
 from tests.kube.scripted import connected, scripted_server
 
 MIB = 1024 * 1024
@@ -57,17 +57,16 @@ async def test_users_that_alternate_on_one_connection_are_distinguished(tmp_path
     [("X-Remote-Group", "readers"), ("X-Remote-Uid", "7"), ("X-Remote-Extra-Scopes", "metrics")],
     ids=["groups", "uid", "extra"],
 )
-async def test_two_users_of_one_name_are_not_the_same(tmp_path: Path, more: tuple[str, str]) -> None:
+async def test_two_users_of_one_name_are_not_the_same(new_adapter: ServedAdapter, more: tuple[str, str]) -> None:
     """A right may hang on everything that is known of a user."""
-    async with served_adapter(tmp_path) as adapter:
-        adapter.api.allowed = lambda spec: (
-            "readers" in spec["groups"] or "uid" in spec or "scopes" in spec.get("extra", {})
-        )
-        await publish_uid_header(adapter)
-        async with front_proxy(adapter) as connection:
-            for _ in range(2):
-                assert (await connection.send(named("ann", more).head()))[0] == 200
-                assert (await connection.send(named("ann").head()))[0] == 403
+    new_adapter.api.allowed = lambda spec: (
+        "readers" in spec["groups"] or "uid" in spec or "scopes" in spec.get("extra", {})
+    )
+    await publish_uid_header(new_adapter)
+    async with front_proxy(new_adapter) as connection:
+        for _ in range(2):
+            assert (await connection.send(named("ann", more).head()))[0] == 200
+            assert (await connection.send(named("ann").head()))[0] == 403
 
 
 @pytest.mark.parametrize("name", ["Impersonate-User", "impersonate-group", "IMPERSONATE-EXTRA-x", "iMPERSONATE-Uid"])
@@ -104,32 +103,6 @@ async def test_front_proxys_certificate_is_verified_again_when_the_cas_change(tm
             await authenticator.authenticate(certificate, headers)
 
 
-@pytest.mark.parametrize("allowed_first", [True, False])
-async def test_decision_holds_for_its_time_and_no_longer(tmp_path: Path, *, allowed_first: bool) -> None:
-    now = [100.0]
-    options = AuthorizationOptions(authorized_ttl=10.0, unauthorized_ttl=10.0)
-    async with scripted_server() as server, connected(server, tmp_path) as client:
-        api = AccessApi(Authorities())
-        api.script(server)
-        authorizer = Authorizer(client, options, clock=lambda: now[0])
-
-        async def is_allowed() -> bool:
-            try:
-                await authorizer.authorize(User("ann"), INFO)
-            except StatusError as error:
-                return error.code != 403
-            return True
-
-        api.allowed = lambda _: allowed_first
-        assert await is_allowed() is allowed_first
-        api.allowed = lambda _: not allowed_first
-        now[0] += 9.9
-        assert await is_allowed() is allowed_first, "it is kept"
-        now[0] += 0.2
-        assert await is_allowed() is not allowed_first
-        assert len(api.reviews) == 2
-
-
 async def test_targets_that_look_alike_are_not_the_same(tmp_path: Path) -> None:
     paths = {
         POD_PATH: ("ns-1", "pod-1-0"),
@@ -150,16 +123,15 @@ async def test_targets_that_look_alike_are_not_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [POD_PATH, EXTERNAL_PATH])
-async def test_cached_target_is_validated_again(tmp_path: Path, path: str) -> None:
+async def test_cached_target_is_validated_again(new_adapter: ServedAdapter, path: str) -> None:
     """The method, the media type and the parameters are validated although the target is cached."""
-    async with served_adapter(tmp_path) as adapter:
-        for _ in range(2):
-            assert (await adapter.request_as_master(path)).status == 200
-            assert (await adapter.request_as_master(path, method="POST")).status == 405
-            assert (await adapter.request_as_master(path, headers={"Accept": "text/html"})).status == 406
-            assert (await adapter.request_as_master(f"{path}?metricLabelSelector=%3D&labelSelector=%3D")).status == 400
-            assert (await adapter.request_as_master(f"{path}?limit=x")).status == 400
-            assert (await adapter.request_as_master(f"{path}?timeout=x")).status == 400
+    for _ in range(2):
+        assert (await new_adapter.request_as_master(path)).status == 200
+        assert (await new_adapter.request_as_master(path, method="POST")).status == 405
+        assert (await new_adapter.request_as_master(path, headers={"Accept": "text/html"})).status == 406
+        assert (await new_adapter.request_as_master(f"{path}?metricLabelSelector=%3D&labelSelector=%3D")).status == 400
+        assert (await new_adapter.request_as_master(f"{path}?limit=x")).status == 400
+        assert (await new_adapter.request_as_master(f"{path}?timeout=x")).status == 400
 
 
 async def test_every_client_gets_what_it_accepts(tmp_path: Path) -> None:

@@ -336,12 +336,6 @@ async def test_unacceptable_media_type_makes_no_query(adapter: ServedAdapter) ->
     assert (await adapter.request_as_master(EXTERNAL_PATH, headers=headers)).status == 406
 
 
-async def test_impersonation_headers_are_refused(adapter: ServedAdapter) -> None:
-    for header in ("Impersonate-User", "impersonate-group", "Impersonate-Extra-scopes"):
-        reply = await adapter.request_as_master(POD_PATH, headers={header: "alice"})
-        assert (reply.status, reply.json["reason"]) == (403, "Forbidden")
-
-
 @pytest.mark.parametrize("path", ["/healthz", "/readyz/ping", POD_PATH])
 async def test_health_and_error_responses_have_nosniff(adapter: ServedAdapter, path: str) -> None:
     reply = await adapter.request_as_master(path, headers={"Impersonate-User": "alice"})

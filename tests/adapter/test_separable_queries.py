@@ -45,16 +45,12 @@ def test_separable_templates_can_be_coalesced(query: str) -> None:
     [
         "sum(<<.Series>>{<<.LabelMatchers>>})",
         "sum(<<.Series>>{<<.LabelMatchers>>}) by (pod)",  # pods of one name in two namespaces
-        "topk(1, <<.Series>>{<<.LabelMatchers>>})",
-        "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>) / scalar(sum(<<.Series>>))",
-        "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>) or vector(0)",
         'sum(<<.Series>>{pod=~"<<index .LabelValuesByName "pod">>",<<.LabelMatchers>>}) by (<<.GroupBy>>)',
         "sum(<<.Series>>) by (<<.GroupBy>>)",
         "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<index .GroupBySlice 0>>)",
         "sum(a{<<.LabelMatchers>>}) by (namespace, <<.GroupBy>>) and sum(b{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
         "a{<<.LabelMatchers>>} and sum(b{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
         "sum(a{<<.LabelMatchers>>} / sum(b{<<.LabelMatchers>>}) by (<<.GroupBy>>)) by (<<.GroupBy>>)",
-        'label_replace(<<.Series>>{<<.LabelMatchers>>}, "pod", "x", "", "")',
     ],
 )
 def test_other_templates_cannot_be_coalesced(query: str) -> None:

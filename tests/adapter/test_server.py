@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import gzip
 import itertools
 import logging
@@ -57,40 +56,37 @@ async def raw_exchange(
     ],
     ids=["user", "group", "extra", "token"],
 )
-async def test_user_name_that_is_not_utf8_is_unauthenticated(headers: bytes, tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
-        request = f"GET {POD_PATH} HTTP/1.1\r\nHost: adapter\r\nConnection: close\r\n".encode() + headers + b"\r\n\r\n"
-        status, _ = await raw_exchange(adapter, request, certificate=proxy)
-        assert status == "HTTP/1.1 401 Unauthorized"
-        assert adapter.metrics.requests == []
+async def test_user_name_that_is_not_utf8_is_unauthenticated(headers: bytes, new_adapter: ServedAdapter) -> None:
+    proxy = new_adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
+    request = f"GET {POD_PATH} HTTP/1.1\r\nHost: adapter\r\nConnection: close\r\n".encode() + headers + b"\r\n\r\n"
+    status, _ = await raw_exchange(new_adapter, request, certificate=proxy)
+    assert status == "HTTP/1.1 401 Unauthorized"
+    assert new_adapter.metrics.requests == []
 
 
-async def test_request_that_takes_too_long(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.metrics.hold = asyncio.Event()
-        reply = await adapter.request_as_master(f"{POD_PATH}?timeout=20ms")
-        assert reply.status == 504
-        assert reply.json == {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": "Timeout: request did not complete within the allotted timeout",
-            "reason": "Timeout",
-            "details": {},
-            "code": 504,
-        }
-        assert adapter.metrics.cancelled.is_set()
+async def test_request_that_takes_too_long(new_adapter: ServedAdapter) -> None:
+    new_adapter.metrics.hold = asyncio.Event()
+    reply = await new_adapter.request_as_master(f"{POD_PATH}?timeout=20ms")
+    assert reply.status == 504
+    assert reply.json == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "Timeout: request did not complete within the allotted timeout",
+        "reason": "Timeout",
+        "details": {},
+        "code": 504,
+    }
+    assert new_adapter.metrics.cancelled.is_set()
 
 
 @pytest.mark.parametrize(("wanted", "given"), [("5s", 5.0), ("90s", 60.0), ("0s", 60.0), ("-1s", 60.0)])
-async def test_deadline_is_passed_on(tmp_path: Path, wanted: str, given: float) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        for path in (POD_PATH, EXTERNAL_PATH):
-            await adapter.request_as_master(f"{path}?timeout={wanted}")
-        for arguments in adapter.metrics.requests:
-            assert given - 1.0 < arguments["seconds"] <= given
+async def test_deadline_is_passed_on(new_adapter: ServedAdapter, wanted: str, given: float) -> None:
+    for path in (POD_PATH, EXTERNAL_PATH):
+        await new_adapter.request_as_master(f"{path}?timeout={wanted}")
+    for arguments in new_adapter.metrics.requests:
+        assert given - 1.0 < arguments["seconds"] <= given
 
 
 async def test_deadline_covers_paths_that_are_open_to_all(tmp_path: Path) -> None:
@@ -102,20 +98,18 @@ async def test_deadline_covers_paths_that_are_open_to_all(tmp_path: Path) -> Non
         assert adapter.api.reviews == []
 
 
-async def test_deadline_covers_authentication_too(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.api.hold = asyncio.Event()
-        headers = {"Authorization": "Bearer secret"}
-        assert (await adapter.request(f"{POD_PATH}?timeout=20ms", headers=headers)).status == 504
+async def test_deadline_covers_authentication_too(new_adapter: ServedAdapter) -> None:
+    new_adapter.api.hold = asyncio.Event()
+    headers = {"Authorization": "Bearer secret"}
+    assert (await new_adapter.request(f"{POD_PATH}?timeout=20ms", headers=headers)).status == 504
 
 
-async def test_client_that_leaves_takes_its_request_along(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.metrics.hold = asyncio.Event()
-        asking = asyncio.create_task(adapter.request_as_master(POD_PATH))
-        await adapter.metrics.held()
-        asking.cancel()
-        await asyncio.wait_for(adapter.metrics.cancelled.wait(), 60)
+async def test_client_that_leaves_takes_its_request_along(new_adapter: ServedAdapter) -> None:
+    new_adapter.metrics.hold = asyncio.Event()
+    asking = asyncio.create_task(new_adapter.request_as_master(POD_PATH))
+    await new_adapter.metrics.held()
+    asking.cancel()
+    await asyncio.wait_for(new_adapter.metrics.cancelled.wait(), 60)
 
 
 async def test_request_over_the_limit_gets_retry_after(tmp_path: Path) -> None:
@@ -155,17 +149,18 @@ async def test_compression_counts_as_work_on_a_request_and_has_its_deadline(
         assert (await adapter.request_as_master(BIG_PATH, headers=gzipped)).headers["Content-Encoding"] == "gzip"
 
 
-async def test_mistake_of_ours_is_logged_and_shown_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.metrics.error = RuntimeError("a secret")
-        with caplog.at_level(logging.ERROR):
-            reply = await adapter.request_as_master(POD_PATH)
-        assert (reply.status, reply.json["kind"], reply.json["reason"]) == (500, "Status", "InternalError")
-        assert b"secret" not in reply.body
-        (record,) = caplog.records
-        assert record.exc_info is not None
-        adapter.metrics.error = None
-        assert (await adapter.request_as_master(POD_PATH)).status == 200
+async def test_mistake_of_ours_is_logged_and_shown_to_nobody(
+    new_adapter: ServedAdapter, caplog: pytest.LogCaptureFixture
+) -> None:
+    new_adapter.metrics.error = RuntimeError("a secret")
+    with caplog.at_level(logging.ERROR):
+        reply = await new_adapter.request_as_master(POD_PATH)
+    assert (reply.status, reply.json["kind"], reply.json["reason"]) == (500, "Status", "InternalError")
+    assert b"secret" not in reply.body
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    new_adapter.metrics.error = None
+    assert (await new_adapter.request_as_master(POD_PATH)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -191,15 +186,14 @@ async def test_mistake_of_ours_is_logged_and_shown_to_nobody(tmp_path: Path, cap
     ids=["noise", "method", "bad header", "bare line feeds", "two lengths", "long path", "long header", "many headers"],
 )
 async def test_malformed_request_gets_a_status(
-    tmp_path: Path, request_bytes: bytes, code: int, message: bytes, caplog: pytest.LogCaptureFixture
+    new_adapter: ServedAdapter, request_bytes: bytes, code: int, message: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        line, body = await raw_exchange(adapter, request_bytes)
-        assert line.split()[1] == str(code)
-        assert b'"kind":"Status"' in body
-        assert message in body
-        assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-        assert (await adapter.request("/livez")).status == 200
+    line, body = await raw_exchange(new_adapter, request_bytes)
+    assert line.split()[1] == str(code)
+    assert b'"kind":"Status"' in body
+    assert message in body
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert (await new_adapter.request("/livez")).status == 200
 
 
 async def closed_after(adapter: ServedAdapter, pieces: Iterable[bytes], *, every: float = 0.01) -> bytes:
@@ -262,13 +256,12 @@ async def test_idle_connection_is_closed(tmp_path: Path) -> None:
 
 
 @real_time
-async def test_head_without_an_end_is_not_collected(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        field = b"X-Part: " + b"a" * 20_000 + b"\r\n"
-        pieces = itertools.chain([b"GET / HTTP/1.1\r\n"], itertools.repeat(field, 100))
-        received = await closed_after(adapter, pieces, every=0.0)
-        # The response to a client that still sends may be lost.
-        assert received == b"" or b" 431 " in received.split(b"\r\n")[0]
+async def test_head_without_an_end_is_not_collected(new_adapter: ServedAdapter) -> None:
+    field = b"X-Part: " + b"a" * 20_000 + b"\r\n"
+    pieces = itertools.chain([b"GET / HTTP/1.1\r\n"], itertools.repeat(field, 100))
+    received = await closed_after(new_adapter, pieces, every=0.0)
+    # The response to a client that still sends may be lost.
+    assert received == b"" or b" 431 " in received.split(b"\r\n")[0]
 
 
 async def responded(adapter: ServedAdapter, count: int) -> bool:
@@ -277,32 +270,10 @@ async def responded(adapter: ServedAdapter, count: int) -> bool:
     return len(adapter.metrics.requests) == count and not in_flight
 
 
-async def test_client_that_does_not_read_its_responses_is_disconnected(
+async def test_client_that_never_reads_its_response_is_disconnected(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="kube.serving.connection")
-    async with served_adapter(tmp_path, limits=impatient(read_seconds=0.2)) as adapter:
-        adapter.metrics.count = 25_000
-        master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
-        narrow = socket.socket()
-        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        narrow.connect(("127.0.0.1", adapter.port))
-        reader, writer = await asyncio.open_connection(
-            sock=narrow, ssl=adapter.client_context(master), server_hostname="127.0.0.1", limit=1024
-        )
-        writer.write(f"GET {BIG_PATH} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-        await eventually(functools.partial(responded, adapter, 1), within=10.0, every=0.02)
-
-        async def given_up() -> bool:
-            return "closed a connection: its client did not read the response" in caplog.messages
-
-        await eventually(given_up, within=10.0, every=0.02)
-        with contextlib.suppress(ConnectionError):
-            assert not (await asyncio.wait_for(reader.read(), 60)).endswith(b"}\n")
-        writer.close()
-
-
-async def test_client_that_never_reads_its_response_is_disconnected(tmp_path: Path) -> None:
     async with served_adapter(tmp_path, limits=impatient(read_seconds=0.2, handshake_seconds=2.0)) as adapter:
         adapter.metrics.count = 25_000
         master = adapter.authorities.clients.issue("admin", organizations=["system:masters"], client=True)
@@ -323,6 +294,7 @@ async def test_client_that_never_reads_its_response_is_disconnected(tmp_path: Pa
 
         await eventually(gone, within=20.0, every=0.02)
         writer.close()
+    assert "closed a connection: its client did not read the response" in caplog.messages
 
 
 async def test_handshake_that_does_not_come_ends_the_connection(tmp_path: Path) -> None:
@@ -412,17 +384,16 @@ async def test_body_that_is_no_body_ends_the_connection(tmp_path: Path, caplog: 
 
 
 @real_time
-async def test_large_response_is_compressed_if_the_client_accepts_it(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.metrics.count = 2000
-        plain = await adapter.request_as_master(BIG_PATH)
-        packed = await adapter.request_as_master(BIG_PATH, headers={"Accept-Encoding": "gzip"})
-        assert "Content-Encoding" not in plain.headers
-        assert packed.headers["Content-Encoding"] == "gzip"
-        assert gzip.decompress(packed.body) == plain.body
-        adapter.metrics.count = 20
-        small = await adapter.request_as_master(BIG_PATH, headers={"Accept-Encoding": "gzip"})
-        assert "Content-Encoding" not in small.headers
+async def test_large_response_is_compressed_if_the_client_accepts_it(new_adapter: ServedAdapter) -> None:
+    new_adapter.metrics.count = 2000
+    plain = await new_adapter.request_as_master(BIG_PATH)
+    packed = await new_adapter.request_as_master(BIG_PATH, headers={"Accept-Encoding": "gzip"})
+    assert "Content-Encoding" not in plain.headers
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == plain.body
+    new_adapter.metrics.count = 20
+    small = await new_adapter.request_as_master(BIG_PATH, headers={"Accept-Encoding": "gzip"})
+    assert "Content-Encoding" not in small.headers
 
 
 @real_time
@@ -430,46 +401,43 @@ async def test_large_response_is_compressed_if_the_client_accepts_it(tmp_path: P
     ("accepted", "packed"),
     [("gzip, deflate", True), ("br;q=1.0, GZIP;q=0.8", True), ("gzip;q=0", False), ("identity", False), ("", False)],
 )
-async def test_compression_is_as_negotiated(tmp_path: Path, accepted: str, packed: bool) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.metrics.count = 2000
-        reply = await adapter.request_as_master(BIG_PATH, headers={"Accept-Encoding": accepted})
-        assert (reply.headers.get("Content-Encoding") == "gzip") is packed
-        assert reply.headers["Vary"] == "Accept-Encoding"
+async def test_compression_is_as_negotiated(new_adapter: ServedAdapter, accepted: str, packed: bool) -> None:
+    new_adapter.metrics.count = 2000
+    reply = await new_adapter.request_as_master(BIG_PATH, headers={"Accept-Encoding": accepted})
+    assert (reply.headers.get("Content-Encoding") == "gzip") is packed
+    assert reply.headers["Vary"] == "Accept-Encoding"
 
 
-async def test_requests_are_counted(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        await adapter.request_as_master(POD_PATH)
-        await adapter.request_as_master(EXTERNAL_PATH)
-        await adapter.request(POD_PATH)
-        await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/widgets/b/c")
-        await adapter.request(POD_PATH.replace("v1beta2", "v9"))
-        await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2", method="OPTIONS")
-        reply = await adapter.request_as_master("/metrics")
-        assert reply.content_type.startswith("text/plain; version=")
-        counted = {
-            tuple(sample.labels[name] for name in ("verb", "group", "version", "resource", "code")): sample.value
-            for family in text_string_to_metric_families(reply.body.decode())
-            for sample in family.samples
-            if sample.name == "apiserver_request_total"
-        }
-        assert counted == {
-            ("GET", "custom.metrics.k8s.io", "v1beta2", "pods", "200"): 1,
-            ("GET", "custom.metrics.k8s.io", "v1beta2", "pods", "403"): 1,
-            ("LIST", "external.metrics.k8s.io", "v1beta1", "queue_depth", "200"): 1,
-            ("GET", "", "", "unknown", "200"): 1,
-            ("GET", "", "", "unknown", "403"): 1,
-            ("other", "", "", "", "405"): 1,
-        }
+async def test_requests_are_counted(new_adapter: ServedAdapter) -> None:
+    await new_adapter.request_as_master(POD_PATH)
+    await new_adapter.request_as_master(EXTERNAL_PATH)
+    await new_adapter.request(POD_PATH)
+    await new_adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/widgets/b/c")
+    await new_adapter.request(POD_PATH.replace("v1beta2", "v9"))
+    await new_adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2", method="OPTIONS")
+    reply = await new_adapter.request_as_master("/metrics")
+    assert reply.content_type.startswith("text/plain; version=")
+    counted = {
+        tuple(sample.labels[name] for name in ("verb", "group", "version", "resource", "code")): sample.value
+        for family in text_string_to_metric_families(reply.body.decode())
+        for sample in family.samples
+        if sample.name == "apiserver_request_total"
+    }
+    assert counted == {
+        ("GET", "custom.metrics.k8s.io", "v1beta2", "pods", "200"): 1,
+        ("GET", "custom.metrics.k8s.io", "v1beta2", "pods", "403"): 1,
+        ("LIST", "external.metrics.k8s.io", "v1beta1", "queue_depth", "200"): 1,
+        ("GET", "", "", "unknown", "200"): 1,
+        ("GET", "", "", "unknown", "403"): 1,
+        ("other", "", "", "", "405"): 1,
+    }
 
 
-async def test_metrics_are_for_authorized_users(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        reply = await adapter.request("/metrics")
-        assert reply.json["message"] == 'forbidden: User "system:anonymous" cannot get path "/metrics"'
-        adapter.api.tokens["secret"] = {"username": "bob"}
-        assert (await adapter.request("/metrics", headers={"Authorization": "Bearer secret"})).status == 200
+async def test_metrics_are_for_authorized_users(new_adapter: ServedAdapter) -> None:
+    reply = await new_adapter.request("/metrics")
+    assert reply.json["message"] == 'forbidden: User "system:anonymous" cannot get path "/metrics"'
+    new_adapter.api.tokens["secret"] = {"username": "bob"}
+    assert (await new_adapter.request("/metrics", headers={"Authorization": "Bearer secret"})).status == 200
 
 
 @pytest.mark.parametrize(("enough", "status"), [(-1, 429), (0, 200)])
@@ -484,27 +452,26 @@ async def test_request_gets_429_if_those_before_it_took_long_and_many_wait(
         assert (await adapter.request("/readyz")).status == 200
 
 
-async def test_stopping_lets_requests_in_flight_end(tmp_path: Path) -> None:
-    async with served_adapter(tmp_path) as adapter:
-        adapter.metrics.hold = asyncio.Event()
-        asking = asyncio.create_task(adapter.request_as_master(POD_PATH))
-        await adapter.metrics.held()
-        stopping = asyncio.create_task(adapter.listener.stop())
+async def test_stopping_lets_requests_in_flight_end(new_adapter: ServedAdapter) -> None:
+    new_adapter.metrics.hold = asyncio.Event()
+    asking = asyncio.create_task(new_adapter.request_as_master(POD_PATH))
+    await new_adapter.metrics.held()
+    stopping = asyncio.create_task(new_adapter.listener.stop())
 
-        async def refuses_connections() -> bool:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", adapter.port)
-            except OSError:
-                return True
-            writer.close()
-            return False
+    async def refuses_connections() -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", new_adapter.port)
+        except OSError:
+            return True
+        writer.close()
+        return False
 
-        await eventually(refuses_connections, within=5.0, every=0.01)
-        assert not stopping.done()
-        adapter.metrics.hold.set()
-        reply = await asking
-        assert (reply.status, reply.headers["Connection"]) == (200, "close")
-        await stopping
+    await eventually(refuses_connections, within=5.0, every=0.01)
+    assert not stopping.done()
+    new_adapter.metrics.hold.set()
+    reply = await asking
+    assert (reply.status, reply.headers["Connection"]) == (200, "close")
+    await stopping
 
 
 async def test_stopping_does_not_wait_for_ever(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -22,14 +21,12 @@ from adapter.prometheus import (
     Destination,
     PrometheusBusy,
     PrometheusOptions,
-    PrometheusQueryError,
     PrometheusTimeout,
     Sample,
     Scalar,
     Tenant,
     Vector,
 )
-from adapter.rules import parse_rules
 from kube.aio.fairness import current_namespace, enter_namespace
 from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector
@@ -41,7 +38,6 @@ from tests.adapter.metrics_env import (
     external_request,
     metrics_env,
     packets,
-    series,
     vector,
 )
 from tests.kube.scripted import LoopIterations
@@ -212,39 +208,6 @@ async def test_cached_values_keep_their_timestamp(tmp_path: Path) -> None:
         for namespace in ("shop", "shop", "other", "shop"):
             items = await external.values(external_request(namespace=namespace, metric="queue_depth"))
             assert {value.timestamp for value in items} == {sampled}
-
-
-QUEUES = """
-externalRules:
-- seriesQuery: queue_depth
-  resources: {overrides: {namespace: {resource: namespace}}}
-  metricsQuery: 'rate(<<.Series>>{<<.LabelMatchers>>}[5m])'
-"""
-
-
-class FailingForAll(CannedPrometheus):
-    """Fails for all namespaces together, because of one of them."""
-
-    async def instant(self, query: str, **arguments: Any) -> Vector | Scalar:
-        found = await super().instant(query, **arguments)
-        if '=~".+"' in query:
-            raise PrometheusQueryError("vector cannot contain metrics with the same labelset")
-        return found
-
-
-async def test_failing_coalesced_query_does_not_affect_requests(tmp_path: Path) -> None:
-    prometheus = FailingForAll(found={"queue_depth": (series("queue_depth", "namespace", "queue"),)})
-    prometheus.result = vector(({"queue": "q"}, 1.0))
-    rules = parse_rules(QUEUES, source="rules.yaml")
-    async with metrics_env(tmp_path, rules, prometheus) as env, VectorCache(prometheus, ttl=60.0) as cache:
-        await env.catalog.relist()
-        _, external = paths(env, cache)
-        for _ in range(3):
-            for namespace in "abc":
-                values = await external.values(external_request(namespace=namespace, metric="queue_depth"))
-                assert [value.milli for value in values] == [1000]
-    alone = [f'rate(queue_depth{{namespace="{namespace}"}}[5m])' for namespace in "abc"]
-    assert sorted(prometheus.queries) == [*alone, 'rate(queue_depth{namespace=~".+"}[5m])']
 
 
 async def test_long_external_list_yields_to_other_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
