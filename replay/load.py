@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from autoscaler.core.history import History
-from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import InvalidMetric, MetricSource, ObjectMetric, ResourceMetric
 from autoscaler.core.status import rfc3339
 from autoscaler.records.record import DecisionRecord, MetricRecord
@@ -182,7 +181,7 @@ def metric_key(source: MetricSource) -> str:
     if isinstance(source, ResourceMetric):
         return metric_name(source)
     try:
-        selector = str(metric_label_selector(source.metric))
+        selector = str(source.metric.label_selector)
     except SelectorError as error:
         raise ReplayError(f"the selector of metric {source.metric.name} is invalid: {error}") from error
     name = source.metric.name + (f"{{{selector}}}" if selector else "")

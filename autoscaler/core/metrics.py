@@ -35,7 +35,7 @@ from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator
 from autoscaler.core.status import selector_text
 from kube.values.fields import quote
 from kube.values.quantity import canonical_quantity, quantity_text
-from kube.values.selectors import LabelSelector, SelectorError
+from kube.values.selectors import SelectorError
 
 _NO_TARGET = {
     ResourceMetric: "invalid resource metric source: "
@@ -95,19 +95,10 @@ def validate_metric_source(spec: MetricSpec) -> MetricError | None:
     if isinstance(source, ResourceMetric) or (isinstance(source, ExternalMetric) and no_target):
         return no_target
     try:
-        metric_label_selector(source.metric)
+        _ = source.metric.label_selector
     except SelectorError as error:
         return _failure(spec, str(error), invalid_selector=True)
     return no_target
-
-
-def metric_label_selector(metric: MetricIdentifier) -> LabelSelector:
-    """Return the metric's own selector; without one, a selector that matches everything.
-
-    Raises:
-        SelectorError: the selector is invalid.
-    """
-    return metric.label_selector
 
 
 def _target(spec: MetricSpec) -> int | None:

@@ -15,7 +15,6 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from autoscaler.core.config import Config, PodSelection
-from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import (
     HPA,
     ExternalMetric,
@@ -200,7 +199,7 @@ class Observer:
             case ResourceMetric():
                 return await self._metrics.resource_usage(namespace, pods)
         # `next_read` excludes metrics with an invalid selector.
-        selector = metric_label_selector(source.metric)
+        selector = source.metric.label_selector
         match source:
             case PodsMetric(metric=metric):
                 return await self._metrics.pods_metric(namespace, metric.name, pods=pods, metric_selector=selector)

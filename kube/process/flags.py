@@ -129,13 +129,13 @@ def bool_option(*names: str, default: bool = False, **attributes: Any) -> Callab
     return click.option(*names, type=_BOOL, is_flag=False, flag_value="true", default=default, **attributes)
 
 
-def list_option(name: str, *, default: Sequence[str] = (), **attributes: Any) -> Callable[[F], F]:
+def list_option(*names: str, default: Sequence[str] = (), **attributes: Any) -> Callable[[F], F]:
     """Add a flag with several values, comma-separated or repeated; passed on as a tuple of str."""
 
     def split(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
         return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
-    return click.option(name, multiple=True, default=tuple(default), callback=split, **attributes)
+    return click.option(*names, multiple=True, default=tuple(default), callback=split, **attributes)
 
 
 def option_group(
@@ -143,14 +143,18 @@ def option_group(
 ) -> Callable[[F], F]:
     """Return a decorator that adds `options` to a command, and passes `build` of their values on as `argument`.
 
-    The parameters of `build` have the names that the options give to their values.
+    The parameters of `build` have the names that the options give to their values; those without an option have
+    defaults. Its ValueErrors are usage errors.
     """
     names = tuple(inspect.signature(build).parameters)
 
     def decorate(command: F) -> F:
         @functools.wraps(command)
         def wrapper(*arguments: Any, **values: Any) -> Any:
-            built = build(**{name: values.pop(name) for name in names})
+            try:
+                built = build(**{name: values.pop(name) for name in names if name in values})
+            except ValueError as error:
+                raise click.UsageError(str(error)) from None
             return command(*arguments, **values, **{argument: built})
 
         for option in reversed(options):  # --help lists the option that is applied last first

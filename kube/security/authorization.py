@@ -44,6 +44,12 @@ class AuthorizationOptions:
     authorized_ttl: float = 10.0
     unauthorized_ttl: float = 10.0
 
+    def __post_init__(self) -> None:
+        """Raises ValueError: a path has an asterisk before its end."""
+        for path in self.always_allow_paths:
+            if "*" in path[:-1]:
+                raise ValueError(f'--authorization-always-allow-paths: only trailing * allowed in "{path}"')
+
 
 class _Decision(msgspec.Struct, frozen=True):
     """`until` is on the clock; `size` is the bytes of the decision and its key."""

@@ -201,51 +201,29 @@ token_ttl_flag = click.option(
 )
 
 
-def _authorization_options(
-    *,
-    authorization_always_allow_paths: tuple[str, ...],
-    authorization_webhook_cache_authorized_ttl: float,
-    authorization_webhook_cache_unauthorized_ttl: float,
-) -> AuthorizationOptions:
-    for path in authorization_always_allow_paths:
-        if "*" in path[:-1]:
-            raise click.UsageError(f'--authorization-always-allow-paths: only trailing * allowed in "{path}"')
-    return AuthorizationOptions(
-        always_allow_paths=authorization_always_allow_paths,
-        authorized_ttl=authorization_webhook_cache_authorized_ttl,
-        unauthorized_ttl=authorization_webhook_cache_unauthorized_ttl,
-    )
-
-
-def _review_options(
-    *, authorization_webhook_cache_authorized_ttl: float, authorization_webhook_cache_unauthorized_ttl: float
-) -> AuthorizationOptions:
-    return AuthorizationOptions(
-        authorized_ttl=authorization_webhook_cache_authorized_ttl,
-        unauthorized_ttl=authorization_webhook_cache_unauthorized_ttl,
-    )
-
-
 _ALWAYS_ALLOW_PATHS = list_option(
     "--authorization-always-allow-paths",
+    "always_allow_paths",
     default=_AUTHORIZATION.always_allow_paths,
     help="HTTP paths that need no authorization, also for unauthenticated clients. A trailing * is a wildcard.",
 )
 _REVIEW_TTLS = (
     click.option(
         "--authorization-webhook-cache-authorized-ttl",
+        "authorized_ttl",
         type=DURATION,
         default="10s",
         help="Duration to cache 'authorized' results of SubjectAccessReviews.",
     ),
     click.option(
         "--authorization-webhook-cache-unauthorized-ttl",
+        "unauthorized_ttl",
         type=DURATION,
         default="10s",
         help="Duration to cache 'unauthorized' results of SubjectAccessReviews.",
     ),
 )
 
-authorization_flags = option_group("authorization", _authorization_options, _ALWAYS_ALLOW_PATHS, *_REVIEW_TTLS)
-review_flags = option_group("authorization", _review_options, *_REVIEW_TTLS)
+authorization_flags = option_group("authorization", AuthorizationOptions, _ALWAYS_ALLOW_PATHS, *_REVIEW_TTLS)
+review_flags = option_group("authorization", AuthorizationOptions, *_REVIEW_TTLS)
 """Those of a server that has no health endpoints."""

@@ -25,7 +25,6 @@ from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
 from adapter.promql import PromqlError, can_be_nan, is_scalar, label_text, parse
 from adapter.rules import Policy, QueryRule, Rule, ScheduleRule
-from autoscaler.core.metrics import metric_label_selector
 from autoscaler.core.model import (
     HPA,
     CrossVersionObjectReference,
@@ -193,7 +192,7 @@ class RuleQueries:
 
 def _selector(metric: MetricIdentifier) -> LabelSelector:
     """Return the selector of a request for the metric, of which the adapter gets the text."""
-    return LabelSelector.parse(str(metric_label_selector(metric)))
+    return LabelSelector.parse(str(metric.label_selector))
 
 
 def _summed(

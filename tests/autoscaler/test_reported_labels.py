@@ -7,12 +7,11 @@ expectedReportedReconciliationActionLabel and its like), for the situations of t
 from dataclasses import dataclass
 
 import pytest
-from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from autoscaler.core.config import Config, Pause
 from autoscaler.core.model import MetricSpec, MetricTarget, Status
-from autoscaler.core.observation import ReadError
+from autoscaler.core.observation import ReadError, Scale
 from autoscaler.loop.telemetry import Telemetry
 from tests.autoscaler.simulated_cluster import (
     SimulatedCluster,
@@ -76,6 +75,7 @@ def three(
     minimum: int = 1,
     maximum: int = 10,
     api_version: str = "apps/v1",
+    scale: Scale | ReadError | None = None,
 ) -> SimulatedCluster:
     """Three replicas and an HPA on them, with a stabilization window of so many seconds for scaling down."""
     on_three = hpa(
@@ -86,101 +86,71 @@ def three(
         maximum=maximum,
         api_version=api_version,
     )
-    return SimulatedCluster(on_three, replicas=3, config=config)
+    simulated = SimulatedCluster(on_three, replicas=3, config=config)
+    simulated.scale = scale or simulated.scale
+    return simulated
 
 
-def test_a_scale_up() -> None:
-    assert counted(three(), 150) == Counted(("scale_up", "none"), (("Pods", "scale_up", "none"),), 5)
+UP, DOWN, NONE = (("Pods", action, "none") for action in ("scale_up", "scale_down", "none"))
+FAILED = ("External", "none", "internal")
+NO_SELECTOR = Scale(spec_replicas=3, status_replicas=3, selector="")
+AT_ZERO = Scale(spec_replicas=0, status_replicas=0, selector="app=web")
+UNKNOWN_KIND = ReadError("no matches for kind", unknown_kind=True)
 
 
-def test_a_scale_down() -> None:
-    assert counted(three(), 30) == Counted(("scale_down", "none"), (("Pods", "scale_down", "none"),), 1)
-
-
-def test_nothing_to_do() -> None:
-    assert counted(three(), 100) == Counted(("none", "none"), (("Pods", "none", "none"),), 3)
-
-
-def test_stabilized_scale_down_is_only_counted_for_the_metric() -> None:
-    simulated = three(window=60)
-    assert counted(simulated, 30) == Counted(("none", "none"), (("Pods", "scale_down", "none"),), 3)
-
-
-def test_a_metric_is_compared_with_the_replicas_of_the_stored_status() -> None:
-    stale = three(status_replicas=5)
-    assert counted(stale, 100) == Counted(("none", "none"), (("Pods", "scale_down", "none"),), 3)
-
-
-def test_a_new_hpa_has_no_replicas_in_its_status() -> None:
-    assert counted(SimulatedCluster(hpa(), replicas=3), 100).metrics == (("Pods", "scale_up", "none"),)
-
-
-def test_a_metric_that_fails_is_internal_and_has_no_action() -> None:
-    assert counted(three(), "unavailable") == Counted(("none", "internal"), (("Pods", "none", "internal"),))
-
-
-def test_a_metric_without_a_target_is_internal_too() -> None:
-    assert counted(three(NO_TARGET), 0) == Counted(("none", "internal"), (("Pods", "none", "internal"),))
-
-
-def test_an_unknown_metric_type_is_a_spec_error_of_the_metric_and_internal_of_the_reconciliation() -> None:
-    assert counted(three(UNKNOWN), 0) == Counted(("none", "internal"), (("CheddarCheese", "none", "spec"),))
-
-
-def test_a_scale_up_beside_a_metric_that_fails_has_both_labels() -> None:
-    expected = (("Object", "scale_up", "none"), ("External", "none", "internal"))
-    simulated = three(object_metric(100), external_metric(100))
-    assert counted(simulated, 200, "unavailable") == Counted(("scale_up", "internal"), expected, 6)
-
-
-def test_a_scale_down_that_a_failed_metric_forbids() -> None:
-    expected = (("Object", "scale_down", "none"), ("External", "none", "internal"))
-    simulated = three(object_metric(100), external_metric(100))
-    assert counted(simulated, 30, "unavailable") == Counted(("none", "internal"), expected)
-
-
-def test_an_api_version_that_cannot_be_parsed_is_a_spec_error() -> None:
-    assert counted(three(api_version="apps/v1/beta")) == Counted(("none", "spec"))
-
-
-@pytest.mark.parametrize("scale", [ReadError("not found"), ReadError("no matches for kind", unknown_kind=True)])
-def test_a_scale_that_cannot_be_read_is_internal(scale: ReadError) -> None:
-    simulated = three()
-    simulated.scale = scale
-    assert counted(simulated) == Counted(("none", "internal"))
-
-
-def test_a_selector_that_is_missing_is_internal() -> None:
-    simulated = three()
-    assert not isinstance(simulated.scale, ReadError)
-    simulated.scale = replace(simulated.scale, selector="")
-    assert counted(simulated) == Counted(("none", "internal"))
+@pytest.mark.parametrize(
+    ("simulated", "values", "expected"),
+    [
+        pytest.param(three(), [150], Counted(("scale_up", "none"), (UP,), 5), id="scale up"),
+        pytest.param(three(), [30], Counted(("scale_down", "none"), (DOWN,), 1), id="scale down"),
+        pytest.param(three(), [100], Counted(("none", "none"), (NONE,), 3), id="nothing to do"),
+        pytest.param(three(window=60), [30], Counted(("none", "none"), (DOWN,), 3), id="stabilized"),
+        # A metric's proposal is compared with the replicas of the stored status.
+        pytest.param(three(status_replicas=5), [100], Counted(("none", "none"), (DOWN,), 3), id="old status"),
+        pytest.param(three(status_replicas=0), [100], Counted(("none", "none"), (UP,), 3), id="new HPA"),
+        pytest.param(
+            three(), ["unavailable"], Counted(("none", "internal"), (("Pods", "none", "internal"),)), id="failed metric"
+        ),
+        pytest.param(
+            three(NO_TARGET), [0], Counted(("none", "internal"), (("Pods", "none", "internal"),)), id="no target"
+        ),
+        pytest.param(
+            three(UNKNOWN),
+            [0],
+            Counted(("none", "internal"), (("CheddarCheese", "none", "spec"),)),
+            id="unknown type",
+        ),
+        pytest.param(
+            three(object_metric(100), external_metric(100)),
+            [200, "unavailable"],
+            Counted(("scale_up", "internal"), (("Object", "scale_up", "none"), FAILED), 6),
+            id="scale up beside a failed metric",
+        ),
+        pytest.param(
+            three(object_metric(100), external_metric(100)),
+            [30, "unavailable"],
+            Counted(("none", "internal"), (("Object", "scale_down", "none"), FAILED)),
+            id="scale down that a failed metric forbids",
+        ),
+        pytest.param(three(api_version="apps/v1/beta"), [], Counted(("none", "spec")), id="malformed API version"),
+        pytest.param(three(scale=ReadError("not found")), [], Counted(("none", "internal")), id="no scale"),
+        pytest.param(three(scale=UNKNOWN_KIND), [], Counted(("none", "internal")), id="unknown kind"),
+        pytest.param(three(scale=NO_SELECTOR), [], Counted(("none", "internal")), id="no selector"),
+        pytest.param(three(maximum=2), [], Counted(("scale_down", "none"), (), 2), id="above the maximum"),
+        pytest.param(three(minimum=4), [], Counted(("scale_up", "none"), (), 4), id="below the minimum"),
+        pytest.param(three(scale=AT_ZERO), [], Counted(("none", "none"), (), 0), id="scaled to zero by hand"),
+        pytest.param(three(config=Config(paused=Pause.ALL)), [150], Counted(("none", "none"), (UP,), 3), id="paused"),
+    ],
+)
+def test_each_situation_has_kubernetes_labels(
+    simulated: SimulatedCluster, values: list[int | str], expected: Counted
+) -> None:
+    assert counted(simulated, *values) == expected
 
 
 def test_a_scale_that_cannot_be_written_has_no_action_and_leaves_the_gauge() -> None:
-    expected = Counted(("none", "internal"), (("Pods", "scale_up", "none"),))
-    assert counted(three(), 150, scale_error="denied") == expected
+    assert counted(three(), 150, scale_error="denied") == Counted(("none", "internal"), (UP,))
 
 
 def test_a_status_that_cannot_be_stored_is_internal_beside_the_scale() -> None:
-    expected = Counted(("scale_up", "internal"), (("Pods", "scale_up", "none"),), 5)
-    assert counted(three(), 150, status_error="conflict") == expected
-
-
-def test_a_target_above_its_maximum_is_scaled_without_metrics() -> None:
-    assert counted(three(maximum=2)) == Counted(("scale_down", "none"), (), 2)
-
-
-def test_a_target_below_its_minimum_is_scaled_without_metrics() -> None:
-    assert counted(three(minimum=4)) == Counted(("scale_up", "none"), (), 4)
-
-
-def test_a_target_at_zero_is_left_there() -> None:
-    simulated = three()
-    simulated.scale_by_hand(0)
-    assert counted(simulated) == Counted(("none", "none"), (), 0)
-
-
-def test_a_pause_has_no_action() -> None:
-    simulated = three(config=Config(paused=Pause.ALL))
-    assert counted(simulated, 150) == Counted(("none", "none"), (("Pods", "scale_up", "none"),), 3)
+    assert counted(three(), 150, status_error="conflict") == Counted(("scale_up", "internal"), (UP,), 5)

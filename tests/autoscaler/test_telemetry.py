@@ -98,12 +98,6 @@ def test_hpas_of_both_apis_have_separate_series() -> None:
     assert f'{PREFIX}_desired_replicas{{hpa_name="web (milliscale.io)",namespace="default"}} 4.0' in shown
 
 
-def test_action_is_the_direction_from_current_to_desired() -> None:
-    assert Action.of(current=2, desired=3) is Action.SCALE_UP
-    assert Action.of(current=3, desired=2) is Action.SCALE_DOWN
-    assert Action.of(current=3, desired=3) is Action.NONE
-
-
 def test_additional_metrics_have_the_same_prefix() -> None:
     telemetry = Telemetry()
     decide(telemetry, 1000)
