@@ -81,7 +81,7 @@ async def metric_view(sources: Sources, reports: Reports, form: MetricForm) -> V
             explanation = await reports.explanation(form.target, form.selection)
         except StatusError as error:
             problem = error.message
-    values = {"form": form, "explanation": explanation, "problem": problem}
+    values = {"form": form, "explanation": explanation, "problem": problem, "in_namespace": form.texts["namespace"]}
     found = sources.forecasts.of_rule(explanation.rule) if explanation is not None and explanation.rule else []
     found = [one for one in found if form.selection.namespace in ("", one.key.namespace)]
     now = sources.clock()

@@ -37,5 +37,5 @@ class MetricPage(Page):
         except (StatusError, KubeError) as error:
             problem = f"the adapter's explanation cannot be read: {error}"
         on_adapter = sources.adapter_ui_url and f"{sources.adapter_ui_url}/metric?{urlencode(self._parameters)}"
-        shown = {"explanation": explanation, "problem": problem, "parameters": self._parameters}
-        return View(values={**shown, "on_adapter": on_adapter, "forecasts": ()})
+        values = {"explanation": explanation, "problem": problem, "parameters": self._parameters}
+        return View(values={**values, "on_adapter": on_adapter})

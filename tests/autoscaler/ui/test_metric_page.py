@@ -38,9 +38,9 @@ async def test_page_shows_the_promql_its_graph_and_the_values() -> None:
 
 async def test_metric_with_a_typo_has_a_link_to_the_one_that_exists() -> None:
     typo = Explanation(target="pods/packetz", reasons=("no rule makes it",), suggestions=("pods/packets",))
-    page = await Controller(explain_metric=AsyncMock(return_value=typo)).html("metric", metric="pods/packetz")
+    page = await Controller(explain_metric=AsyncMock(return_value=typo)).html("metric", **PODS)
     assert page.find("ul", class_="reasons").text == "no rule makes it"
-    assert page.find_all("a", href="/metric?metric=pods/packets") != []
+    assert page.find_all("a", href="/metric?metric=pods%2Fpackets&namespace=default") != []
 
 
 async def test_viewer_without_the_right_at_the_adapter_sees_nothing_of_it() -> None:
