@@ -108,7 +108,7 @@ def main() -> None:
 @bool_option(
     "--eager",
     default=_DEFAULTS.eager,
-    help="Look at the metrics of HPAs every second, and scale up as soon as a sync would. Scaling down stays as it is. "
+    help="Evaluate HPAs every second, and scale up as soon as a sync would. Scaling down stays as it is. "
     f"The annotation {PREFIX}eager overrides it per HPA.",
 )
 @config_options

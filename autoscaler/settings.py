@@ -37,16 +37,15 @@ class ReconciliationSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EagerSettings:
-    """Looks at the metrics of eager HPAs (--eager), between their syncs."""
+    """Evaluations of eager HPAs (--eager), between their syncs."""
 
     interval_seconds: float = 1.0
-    """From one look at an HPA to the next."""
+    """From one evaluation of an HPA to the next."""
     timeout_seconds: float = 5.0
-    """Limit of a look. One that fails or takes longer is repeated after a second, then two, up to a sync period."""
-    looks_per_second: int = 1000
+    """Limit of an evaluation. One that fails or takes longer is repeated after a second, then two, up to a sync
+    period."""
+    evaluations_per_second: int = 1000
     """Of all HPAs together, for their CPU; with more HPAs, those in namespaces with many have longer intervals."""
-    pods_per_look: int = 50
-    """An HPA with more pods counts as several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

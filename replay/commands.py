@@ -76,7 +76,7 @@ class Inputs:
 @click.option(
     "--eager",
     is_flag=True,
-    help="Also replay the first HPA in eager mode: it is looked at every second, and scaled up at once.",
+    help="Also replay the first HPA in eager mode: evaluated every second, and scaled up at once.",
 )
 @input_flags
 def replay(
@@ -353,7 +353,7 @@ def _prometheus_load(
 
 
 def _query_step_ms(step_ms: int, files: Sequence[HPAFile]) -> int:
-    """Return the time between two values: a part of the sync period if an HPA is looked at between its syncs."""
+    """Return the time between two values: a part of the sync period if an HPA is evaluated between its syncs."""
     parts = -(-step_ms // _EAGER_STEP_MS)
     return step_ms // parts if any(file.hpa.overrides.eager for file in files) and step_ms % parts == 0 else step_ms
 

@@ -1,4 +1,4 @@
-"""The looks at an eager HPA between its reconciliations (`autoscaler.loop.eager`), every second."""
+"""The evaluations of an eager HPA between its reconciliations (`autoscaler.loop.eager`), every second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autoscaler.core.decision import Decision
 from replay.load import Series
 from replay.workload import Workload
 
-LOOK_MS: Final = 1000
+INTERVAL_MS: Final = 1000
 
 
 def early_scale_up(
@@ -21,7 +21,7 @@ def early_scale_up(
     now_ms: int,
     next_ms: int,
 ) -> tuple[int, Decision | None, list[tuple[int, int, int]]]:
-    """Find the first scale-up before the next reconciliation. Looks at which nothing has changed are left out.
+    """Find the first scale-up before the next reconciliation. Evaluations for which nothing has changed are left out.
 
     Args:
         last: the decision of `now_ms`.
@@ -41,11 +41,11 @@ def early_scale_up(
         ahead = workload.ready_over(time_ms, next_ms)
         changes = [time_ms + 1] if is_limited else [each.next_ms(time_ms) for each in series]
         change_ms = max(min([*changes, *(start_ms for start_ms, _, _ in ahead[1:])]), time_ms + 1)
-        look_ms = now_ms + -(-(change_ms - now_ms) // LOOK_MS) * LOOK_MS
-        if look_ms >= next_ms:
+        evaluated_ms = now_ms + -(-(change_ms - now_ms) // INTERVAL_MS) * INTERVAL_MS
+        if evaluated_ms >= next_ms:
             return next_ms, None, ready + ahead
-        ready += workload.ready_over(time_ms, look_ms)
-        workload.advance(look_ms)
-        time_ms, last = look_ms, decide_at(look_ms)
+        ready += workload.ready_over(time_ms, evaluated_ms)
+        workload.advance(evaluated_ms)
+        time_ms, last = evaluated_ms, decide_at(evaluated_ms)
         if last.is_early_scale_up:
             return time_ms, last, ready

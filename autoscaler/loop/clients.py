@@ -8,8 +8,8 @@ of HPAs (`autoscaler.loop.options`).
 Requests in flight to a metrics API are limited, too: kube-apiserver holds a seat of the controller's priority level for
 each, so one namespace with many slow metrics could delay all requests of the controller there.
 
-Looks at the metrics of eager HPAs (`autoscaler.loop.eager`) have slots of their own, and let all other requests of the
-bucket go first. They can use up its burst, so then a sync waits for the next token.
+Evaluations of eager HPAs (`autoscaler.loop.eager`) have slots of their own, and let all other requests of the bucket go
+first. They can use up its burst, so then a sync waits for the next token.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ThrottledClients:
         self._in_flight = in_flight
         qps, burst = rate_limit(0)
         self._buckets = [TokenBucket(qps=qps, burst=burst) for _ in range(4)]
-        # For syncs and, from the fourth on, for looks.
+        # For syncs and, from the fourth on, for eager evaluations.
         self._slots = [FairSemaphore(in_flight(0), spare=_SPARE) for _ in range(6)]
         throttled = partial(ThrottledClient, client, may_write=may_write, on_error=on_error)
         self.objects = throttled(self._buckets[0])
@@ -58,7 +58,7 @@ class ThrottledClients:
             throttled(bucket, slots=slots, get_seconds=metrics_seconds)
             for bucket, slots in zip(self._buckets[1:], self._slots[:3], strict=True)
         )
-        self.looks = [
+        self.eager = [
             throttled(bucket, slots=slots, get_seconds=metrics_seconds, last=True)
             for bucket, slots in zip(self._buckets[1:], self._slots[3:], strict=True)
         ]

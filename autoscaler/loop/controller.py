@@ -24,10 +24,9 @@ from functools import partial
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Pod
-from autoscaler.core.pods import is_pod_ready
 from autoscaler.loop.clients import ThrottledClients
 from autoscaler.loop.debug import debug_page
-from autoscaler.loop.eager import EagerLooks
+from autoscaler.loop.eager import EagerEvaluator
 from autoscaler.loop.foreign_writer import EVENT_REASON, ForeignWriterDetector, event_message
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.hpas import HPAs
@@ -55,7 +54,7 @@ from kube.aio.tasks import done_before
 from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
 from kube.cache.label_index import SelectorIndex
-from kube.cache.store import Key, Store
+from kube.cache.store import Store
 from kube.controller.election import LeaderElector, unique_identity
 from kube.controller.error_log import ErrorLog
 from kube.controller.events import EventRecorder
@@ -99,7 +98,7 @@ class Controller:
             scale_to_zero=options.config.scale_to_zero,
             on_change=self._hpa_changed,
         )
-        self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_changed)
+        self._pods: Store[Pod] = Store(client, PODS, track_pod, on_change=self._pod_index.apply)
         self._replica_sets = ReplicaSets(client)
         self._workloads = Workloads(client, enough=settings.reconciliation.watched_from)
         self._shard_leases: ShardLeases | None = None
@@ -117,7 +116,7 @@ class Controller:
         mapper = RestMapper(client)
         scales = ScaleClient(self._clients.scales, mapper, self._workloads)
         syncs = (self._clients.resource_metrics, self._clients.custom_metrics, self._clients.external_metrics)
-        self._observer, self._look_observer = (
+        self._observer, eager_observer = (
             Observer(
                 scales=scales,
                 metrics=MetricsClient(
@@ -140,7 +139,7 @@ class Controller:
                     "replicasets": lambda _: self._replica_sets.stale,
                 },
             )
-            for resource, custom, external in (syncs, self._clients.looks)
+            for resource, custom, external in (syncs, self._clients.eager)
         )
         self._telemetry.watched("horizontalpodautoscalers", lambda: self._hpas.any_stale)
         self._telemetry.watched("pods", lambda: self._pods.stale)
@@ -187,9 +186,19 @@ class Controller:
             mode=options.mode,
             is_foreign=self._foreign.is_foreign,
             on_decision=self._foreign.decided,
-            on_reconciled=lambda *reconciled: self._looks.decided(*reconciled),
+            on_reconciled=lambda *reconciled: self._eager.decided(*reconciled),
         )
-        self._looks = self._create_looks()
+        self._eager = EagerEvaluator(
+            hpa=self._hpas.get,
+            is_eager=options.is_eager,
+            observer=eager_observer,
+            history=self._histories.of,
+            on_scale_up=lambda key: None if self._queue is None else self._queue.add_early(key),
+            on_evaluation=self._telemetry.eagerly_evaluated,
+            max_delay=options.sync_period,
+            settings=settings.eager,
+            now=self._reconciler.now,
+        )
         self._error_log = ErrorLog(disconnected=lambda: self._hpas.disconnected or self._pods.disconnected)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -295,7 +304,7 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as tasks:
                 working = tasks.create_task(run_workers(queue, partial(self._sync, queue), stop=stop))
-                background = [tasks.create_task(self._looks.run(stop))]
+                background = [tasks.create_task(self._eager.run())]
                 if self._saved_history is not None:
                     background.append(tasks.create_task(self._saved_history.run(self._histories)))
                 await stop.wait()
@@ -305,7 +314,6 @@ class Controller:
                 await self._finish(queue, working)
         finally:
             self._queue = None
-            self._looks = self._create_looks()
 
     async def _restore(self) -> None:
         """Restore the histories that earlier leaders saved, so that nothing is scaled down early."""
@@ -341,21 +349,6 @@ class Controller:
         for number, key in enumerate(keys):
             queue.add_after(key, number * interval)
         return queue
-
-    def _create_looks(self) -> EagerLooks:
-        """Return the looks at eager HPAs for a term as leader, in which each HPA is reconciled first."""
-        return EagerLooks(
-            hpa=self._hpas.get,
-            is_eager=self._options.is_eager,
-            observer=self._look_observer,
-            history=self._histories.of,
-            selectors=self._selectors,
-            on_scale_up=lambda key: None if self._queue is None else self._queue.add_early(key),
-            on_look=self._telemetry.looked,
-            longest_delay=self._options.sync_period,
-            settings=self._settings.eager,
-            now=self._reconciler.now,
-        )
 
     async def _finish(self, queue: WorkQueue[HPAKey], working: asyncio.Task[None]) -> None:
         """Wait for reconciliations in flight, send their events and save the histories, all for a bounded time."""
@@ -405,7 +398,7 @@ class Controller:
             self._error_log.reconciled(key, error)
         finally:
             if is_early:
-                self._looks.reconciled(key, scaled=scaled)
+                self._eager.reconciled(key, scaled=scaled)
         others = self._settings.reconciliation.other_shards_periods * self._options.sync_period
         queue.add_after(key, self._period(hpa) if own else others)
 
@@ -413,7 +406,7 @@ class Controller:
         """Drop all state of an HPA that was deleted."""
         self._reconciler.forget(key)
         self._selectors.drop(key)
-        self._looks.forget(key)
+        self._eager.forget(key)
         self._error_log.forget(key)
 
     def _period(self, hpa: HPA) -> float:
@@ -440,11 +433,6 @@ class Controller:
         elif old.status.conditions != new.status.conditions:
             # It belongs to another shard. Its selector may matter again, for example after its target was at zero.
             self._queue.add(key)
-
-    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
-        self._pod_index.apply(key, old, new)
-        if new is not None and is_pod_ready(new) and not (old is not None and is_pod_ready(old)):
-            self._looks.pod_became_ready(new)
 
     def _own_hpa_changed(self, key: HPAKey, old: HPA | None, new: HPA | None) -> None:
         was_eager, is_eager = (each is not None and self._options.is_eager(each) for each in (old, new))

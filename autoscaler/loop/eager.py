@@ -1,14 +1,14 @@
-"""Eager mode: look at the metrics of an HPA every second, and reconcile it at once if that scales it up.
+"""Eager mode: evaluate the metrics of an HPA every second, and reconcile it at once if that scales it up.
 
-A look fetches the metrics, takes pods from the watch and the scale from the last reconciliation, and decides. It
+An evaluation fetches the metrics, takes pods from the watch and the scale from the last reconciliation, and decides. It
 changes nothing: no recommendation, no status, no record, and not the time of the next sync. If its decision is to scale
 up, the HPA is reconciled; that reads the scale, decides again, and has no effect either unless it scales up. So every
 scale-up is one that a sync at that moment would have made, and only syncs scale down.
 
-The HPAs of a namespace are looked at together, so that their queries are coalesced. A look that fails, and a scale-up
-that cannot be written, are repeated after a second, then two, and so on up to a sync period. While there are more HPAs
-than `looks_per_second`, each namespace has an equal share of these, and its HPAs are looked at less often. So are all
-HPAs while reconciliations or looks start late, because the process has too little CPU.
+The HPAs of a namespace are evaluated in batches, so that their queries are coalesced. An evaluation that fails, and a
+scale-up that cannot be written, are repeated after a second, then two, and so on up to a sync period. While there are
+more HPAs than `evaluations_per_second`, each namespace has an equal share of these. Evaluations are less frequent while
+the event loop is late, because the process has too little CPU: syncs need it first.
 """
 
 from __future__ import annotations
@@ -17,44 +17,37 @@ import asyncio
 import logging
 import math
 import time
-import zlib
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from msgspec.structs import replace
 
 from autoscaler.core.config import Mode
-from autoscaler.core.decide import decide
+from autoscaler.core.decide import decide, may_scale_up
 from autoscaler.core.decision import Decision
 from autoscaler.core.history import History
 from autoscaler.core.model import HPA, HPAKey
-from autoscaler.core.observation import Observation, Pod, Scale
+from autoscaler.core.observation import Observation, Scale
 from autoscaler.loop.observe import Observer
 from autoscaler.settings import EagerSettings
 from kube.aio.fairness import enter_namespace
 from kube.api.retries import Backoff
-from kube.cache.label_index import SelectorIndex
-from kube.controller.workqueue import WorkQueue, run_workers
 
 _log = logging.getLogger(__name__)
 
-_TICKS: Final = 10
-"""The looks of an interval are spread over so many times."""
-_TOGETHER: Final = 50
-"""HPAs of a namespace that are looked at together: about as many as one request can have selectors."""
+_TICK_SECONDS: Final = 0.1
+_BATCH: Final = 50
+"""HPAs of a namespace that are evaluated together: about as many as one request can have selectors."""
 _SECONDS_PER_LATE_SECOND: Final = 10.0
-"""How much longer the interval of looks is for each second by which reconciliations and looks are late."""
-_LATENESS_WEIGHT: Final = 0.05
-"""Of the last one in their mean."""
-_MOST_LATE_SECONDS: Final = 1.0
-"""One that was later counts as so late, for example after the machine was suspended."""
+"""How much longer an interval is for each second by which the event loop is late."""
+_MAX_LATE_SECONDS: Final = 1.0
+"""For example after the machine was suspended."""
 
 
-class Look(StrEnum):
-    """The result of a look, a label of metrics."""
+class Result(StrEnum):
+    """The result of an evaluation, a label of metrics."""
 
     NONE = "none"
     """Nothing to do before the next sync."""
@@ -65,33 +58,38 @@ class Look(StrEnum):
 
 
 @dataclass(slots=True)
-class _Watched:
+class _EagerHPA:
     """An eager HPA."""
 
     observation: Observation
-    """The last one, with the scale as it was last read or written."""
+    """Of the last reconciliation, with the scale as it was read or written."""
     backoff: Backoff
-    weight: int = 0
-    """How many looks one of this HPA counts for."""
-    failing: bool = False
-    reconciling: bool = False
-    calm: bool = False
-    """With this observation, time alone changes nothing before the next sync."""
-    looked_at: float = -math.inf
+    retry_at: float = -math.inf
+    """By the clock: the end of a backoff."""
+    busy: bool = False
+    """It is being evaluated or reconciled."""
 
 
-class EagerLooks:
-    """Looks at eager HPAs, during one term as leader.
+@dataclass(slots=True)
+class _Namespace:
+    """The eager HPAs of a namespace. Those from `offset` on are evaluated when they are `due`, by the clock."""
+
+    due: float
+    offset: int = 0
+    hpas: dict[HPAKey, _EagerHPA] = field(default_factory=dict)
+
+
+class EagerEvaluator:
+    """Evaluates eager HPAs while this process is leader.
 
     Args:
         hpa: returns an HPA as it is now; None: it was deleted.
         is_eager: returns whether an HPA is eager.
         observer: fetches metrics, behind the requests of syncs.
         history: returns the history of an HPA.
-        selectors: the selectors of all HPAs' targets.
         on_scale_up: called with each HPA to reconcile at once; `reconciled` must follow.
-        on_look: called with the result of each look.
-        longest_delay: seconds between two looks that fail, at most; a sync period.
+        on_evaluation: called with the result of each evaluation.
+        max_delay: seconds from a failure to the next evaluation, at most; a sync period.
         settings: see EagerSettings.
         now: returns (milliseconds since the Unix epoch, milliseconds of the histories' clock).
         clock: the current time in seconds; only differences matter.
@@ -104,10 +102,9 @@ class EagerLooks:
         is_eager: Callable[[HPA], bool],
         observer: Observer,
         history: Callable[[HPA], History],
-        selectors: SelectorIndex[HPAKey],
         on_scale_up: Callable[[HPAKey], None],
-        on_look: Callable[[Look], None],
-        longest_delay: float,
+        on_evaluation: Callable[[Result], None],
+        max_delay: float,
         settings: EagerSettings,
         now: Callable[[], tuple[int, int]],
         clock: Callable[[], float] = time.monotonic,
@@ -116,29 +113,27 @@ class EagerLooks:
         self._is_eager = is_eager
         self._observer = observer
         self._history = history
-        self._selectors = selectors
         self._on_scale_up = on_scale_up
-        self._on_look = on_look
-        self._longest_delay = longest_delay
+        self._on_evaluation = on_evaluation
+        self._max_delay = max_delay
         self._settings = settings
         self._now = now
         self._clock = clock
-        self._tick = settings.interval_seconds / _TICKS
-        self._watched: dict[HPAKey, _Watched] = {}
-        self._weights: Counter[str] = Counter()  # by namespace
-        self._weight = 0
-        self._lateness = 0.0
-        self._queue: WorkQueue[HPAKey] = WorkQueue(
-            tick=self._tick,
-            namespace=lambda key: key.namespace,
-            limit=lambda: len(self._watched),
-            clock=clock,
-            on_lag=self._was_late,
-        )
+        self._namespaces: dict[str, _Namespace] = {}
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Look until `stop` is set."""
-        await run_workers(self._queue, self._run_look, stop=stop)
+    async def run(self) -> None:
+        """Evaluate HPAs once they have been reconciled, until cancelled."""
+        self._namespaces.clear()
+        late = 0.0
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                started = self._clock()
+                for namespace in self._namespaces.values():
+                    if namespace.due <= started:
+                        for key, hpa in self._next_batch(namespace, started, late):
+                            tasks.create_task(self._evaluate(key, hpa))
+                await asyncio.sleep(_TICK_SECONDS)
+                late = min(max(0.0, self._clock() - started - _TICK_SECONDS), _MAX_LATE_SECONDS)
 
     def decided(self, decision: Decision, mode: Mode, written: int | None) -> None:
         """Process a reconciliation of an HPA; `written`: the replicas that were written to its scale, if any."""
@@ -150,115 +145,75 @@ class EagerLooks:
         assert isinstance(scale, Scale)
         if written is not None:
             observation = replace(observation, scale=replace(scale, spec_replicas=written))
-        watched = self._watched.get(hpa.key)
-        is_new = watched is None
-        if watched is None:
-            backoff = Backoff(self._settings.interval_seconds, self._longest_delay)
-            watched = self._watched[hpa.key] = _Watched(observation, backoff)
-        watched.observation, watched.calm, watched.reconciling = observation, False, False
-        pods = len(observation.pods) if isinstance(observation.pods, tuple) else 0
-        self._weigh(hpa.key, watched, max(1, pods // self._settings.pods_per_look))
-        if is_new:
-            self._queue.add_after(hpa.key, self._delay(hpa.key, watched))
+        # The first evaluation is an interval after the reconciliation.
+        namespace = self._namespaces.setdefault(
+            hpa.namespace, _Namespace(self._clock() + self._settings.interval_seconds)
+        )
+        eager = namespace.hpas.setdefault(
+            hpa.key, _EagerHPA(observation, Backoff(self._settings.interval_seconds, self._max_delay))
+        )
+        eager.observation, eager.busy = observation, False
 
     def reconciled(self, key: HPAKey, *, scaled: bool) -> None:
-        """Process the reconciliation that a look has caused."""
-        watched = self._watched.get(key)
-        if watched is not None:
-            watched.reconciling, watched.failing = False, not scaled
-            self._queue.move(key, self._delay(key, watched))
-
-    def _was_late(self, seconds: float) -> None:
-        """Note by how much a look started later than it was due. Reconciliations also wait for workers."""
-        self._lateness += _LATENESS_WEIGHT * (min(seconds, _MOST_LATE_SECONDS) - self._lateness)
-
-    def pod_became_ready(self, pod: Pod) -> None:
-        """Look at the HPAs of a pod soon, unless looks at them fail; at most twice as often, if its readiness flaps."""
-        if not self._watched:
-            return
-        for key in self._selectors.matching(pod.namespace, pod):
-            watched = self._watched.get(key)
-            if watched is not None and not watched.failing:
-                since = self._clock() - watched.looked_at
-                self._queue.add_after(key, max(self._tick, self._interval(key, watched) / 2 - since))
+        """Process the reconciliation that an evaluation has caused."""
+        namespace = self._namespaces.get(key.namespace)
+        if namespace is not None and key in namespace.hpas:
+            self._done(namespace.hpas[key], failed=not scaled)
 
     def forget(self, key: HPAKey) -> None:
-        """Stop looking at an HPA."""
-        watched = self._watched.pop(key, None)
-        if watched is not None:
-            self._weigh(key, watched, 0)
+        """Stop evaluating an HPA."""
+        namespace = self._namespaces.get(key.namespace)
+        if namespace is not None and namespace.hpas.pop(key, None) is not None and not namespace.hpas:
+            del self._namespaces[key.namespace]
 
-    async def _run_look(self, key: HPAKey) -> None:
-        watched, hpa = self._watched.get(key), self._hpa(key)
-        if watched is None or hpa is None or hpa.problem:
+    def _next_batch(self, namespace: _Namespace, now: float, late: float) -> list[tuple[HPAKey, _EagerHPA]]:
+        """Return HPAs to evaluate now; the batches of a namespace are spread over its interval."""
+        hpas, settings = list(namespace.hpas.items()), self._settings
+        seconds, total = settings.interval_seconds, sum(len(each.hpas) for each in self._namespaces.values())
+        if total > settings.evaluations_per_second:
+            seconds = max(seconds, len(hpas) * len(self._namespaces) / settings.evaluations_per_second)
+        step = (seconds + _SECONDS_PER_LATE_SECOND * late) / math.ceil(len(hpas) / _BATCH)
+        namespace.due = max(namespace.due + step, now)
+        start = namespace.offset if namespace.offset < len(hpas) else 0
+        namespace.offset = start + _BATCH
+        return [(key, each) for key, each in hpas[start : namespace.offset] if not each.busy and each.retry_at <= now]
+
+    async def _evaluate(self, key: HPAKey, eager: _EagerHPA) -> None:
+        hpa, before = self._hpa(key), eager.observation
+        if hpa is None or hpa.problem:
             self.forget(key)
             return
-        watched.looked_at = self._clock()
-        if not watched.reconciling:
-            enter_namespace(key.namespace)
-            try:
-                async with asyncio.timeout(self._settings.timeout_seconds):
-                    result = await self._look(hpa, watched)
-            except TimeoutError:
-                result = Look.FAILED
-            except Exception:  # noqa: BLE001  # a bug: the other HPAs must go on
-                _log.exception("%s: internal error", key)
-                result = Look.FAILED
-            self._on_look(result)
-            if self._watched.get(key) is not watched:
-                return  # deleted meanwhile, or not eager any more
-            if result is Look.SCALE_UP:
-                watched.reconciling = True  # and failing as before, until it is scaled
-                self._on_scale_up(key)
-            else:
-                watched.failing = result is Look.FAILED
-        self._queue.add_after(key, self._delay(key, watched))
+        eager.busy = True
+        enter_namespace(key.namespace)
+        try:
+            async with asyncio.timeout(self._settings.timeout_seconds):
+                observation = await self._observer.refresh(hpa, before)
+            if eager.observation is not before:
+                return  # reconciled meanwhile
+            result = self._decide(observation)
+        except TimeoutError:
+            result = Result.FAILED
+        except Exception:  # noqa: BLE001  # a bug: the other HPAs must go on
+            _log.exception("%s: internal error", key)
+            result = Result.FAILED
+        self._on_evaluation(result)
+        if result is Result.SCALE_UP:
+            self._on_scale_up(key)
+        else:
+            self._done(eager, failed=result is Result.FAILED)
 
-    async def _look(self, hpa: HPA, watched: _Watched) -> Look:
-        before = watched.observation
-        observation = await self._observer.look(hpa, before)
-        if watched.observation is not before or watched.reconciling:
-            return Look.NONE  # reconciled meanwhile
-        is_same = observation.responses == before.responses and observation.pods == before.pods
-        if watched.calm and is_same and observation.hpa is before.hpa:
-            return Look.NONE
+    def _decide(self, observation: Observation) -> Result:
         now_ms, monotonic_ms = self._now()
-        decision = decide(observation, self._history(hpa), now_ms, monotonic_ms=monotonic_ms)
+        if not may_scale_up(observation, now_ms):
+            return Result.NONE
+        decision = decide(observation, self._history(observation.hpa), now_ms, monotonic_ms=monotonic_ms)
         if decision.error is not None:
-            return Look.FAILED
-        if decision.is_early_scale_up:
-            return Look.SCALE_UP
-        normalized = decision.normalized
-        watched.observation = observation
-        watched.calm = normalized is not None and normalized.proposed_replicas <= (decision.current_replicas or 0)
-        return Look.NONE
+            return Result.FAILED
+        return Result.SCALE_UP if decision.is_early_scale_up else Result.NONE
 
-    def _delay(self, key: HPAKey, watched: _Watched) -> float:
-        """Seconds until the next look: after an interval, when others of its namespace are due, too."""
-        if watched.failing:
-            return watched.backoff.next()
-        watched.backoff.reset()
-        groups = math.ceil(self._weights[key.namespace] / _TOGETHER)
-        group = zlib.crc32(key.namespace.encode()) + zlib.crc32(key.name.encode()) % groups
-        now, least = self._clock(), self._settings.interval_seconds
-        # Whole seconds, so that HPAs whose intervals differ a little are due together.
-        step = least * max(1, round(self._interval(key, watched) / least))
-        phase = group % round(step / self._tick) * self._tick
-        # Half an interval less: a look ends somewhat after it was due. Half a tick less: the queue rounds up.
-        rounds = math.floor((now + step / 2 - phase) / step) + 1
-        return rounds * step + phase - self._tick / 2 - now
-
-    def _interval(self, key: HPAKey, watched: _Watched) -> float:
-        """Seconds from one look at an HPA to the next."""
-        settings = self._settings
-        seconds = settings.interval_seconds * watched.weight
-        if self._weight > settings.looks_per_second:
-            seconds = max(seconds, self._weights[key.namespace] * len(self._weights) / settings.looks_per_second)
-        return seconds + _SECONDS_PER_LATE_SECOND * self._lateness
-
-    def _weigh(self, key: HPAKey, watched: _Watched, weight: int) -> None:
-        change, watched.weight = weight - watched.weight, weight
-        self._weight += change
-        self._weights[key.namespace] += change
-        if not self._weights[key.namespace]:
-            del self._weights[key.namespace]
+    def _done(self, eager: _EagerHPA, *, failed: bool) -> None:
+        eager.busy = False
+        if failed:
+            eager.retry_at = self._clock() + eager.backoff.next()
+        else:
+            eager.backoff.reset()

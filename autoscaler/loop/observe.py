@@ -113,7 +113,7 @@ class Observer:
                     assert_never(wanted)
         return Observed(observation=observation, target=target, seconds=seconds)
 
-    async def look(self, hpa: HPA, before: Observation) -> Observation:
+    async def refresh(self, hpa: HPA, before: Observation) -> Observation:
         """Return an earlier observation of an HPA with metrics and pods of now; its scale is not read again."""
         observation = replace(before, hpa=hpa, responses=None)
         wanted = next_read(observation)

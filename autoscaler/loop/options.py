@@ -100,13 +100,13 @@ class Options:
         return self.workers or _WORKERS + hpas // _HPAS_PER_WORKER
 
     def is_eager(self, hpa: HPA) -> bool:
-        """True if an HPA is looked at between its syncs."""
+        """True if an HPA is evaluated between its syncs, too."""
         return self.eager if hpa.overrides.eager is None else hpa.overrides.eager
 
     def rate_limit_for(self, hpas: int, eager: int = 0) -> tuple[float, int]:
         """Requests a second and burst for a number of HPAs, some of which are eager."""
-        looks = min(eager, self.settings.eager.looks_per_second)
-        qps = _QPS + _REQUESTS_PER_SYNC * hpas / self.sync_period + looks if self.qps is None else self.qps
+        evaluations = min(eager, self.settings.eager.evaluations_per_second)
+        qps = _QPS + _REQUESTS_PER_SYNC * hpas / self.sync_period + evaluations if self.qps is None else self.qps
         return qps, self.burst or max(1, round(_BURST_FACTOR * qps))
 
     def metrics_in_flight_for(self, hpas: int) -> int:

@@ -153,10 +153,10 @@ class Telemetry:
         self.schedule_lag = seconds(
             "schedule_lag", "Seconds by which a reconciliation of an HPA started later than it was due."
         )
-        self._looks = counter(
-            "eager_looks_total",
-            "Number of looks at eager HPAs between their syncs, by result: none, failed, or scale_up: the HPA is "
-            "reconciled at once.",
+        self._eager_evaluations = counter(
+            "eager_evaluations_total",
+            "Number of evaluations of eager HPAs between their syncs, by result: none, failed, or scale_up: the HPA "
+            "is reconciled at once.",
             ["result"],
         )
         self.loop_lag = seconds(
@@ -255,9 +255,9 @@ class Telemetry:
         if not outcome.failed:
             self._last.replicas[hpa.key] = desired
 
-    def looked(self, result: str) -> None:
-        """Count one look at an eager HPA."""
-        self._looks.labels(result).inc()
+    def eagerly_evaluated(self, result: str) -> None:
+        """Count one evaluation of an eager HPA between its syncs."""
+        self._eager_evaluations.labels(result).inc()
 
     def refused(self, key: HPAKey, *, seconds: float) -> None:
         """Count one reconciliation of an HPA that is invalid."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Pod, ReadyCondition
-from autoscaler.loop.eager import EagerLooks
+from autoscaler.loop.eager import EagerEvaluator
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
@@ -138,15 +138,14 @@ def simulate(
     seconds: float = 100.0,
     refuses_scales: bool = False,
     slowness: float = 1.0,
-    ready_at: float | None = None,
 ) -> Run:
-    """Let the reconciler and, if `eager`, the looks run for some virtual seconds, with the controller's queue.
+    """Let the reconciler and, if `eager`, the evaluator run for some virtual seconds, with the controller's queue.
 
-    `slowness`: the time in which the process does what takes a second otherwise; `ready_at`: when a pod becomes ready.
+    `slowness`: the time in which the process does what takes a second otherwise.
     """
     loop = looptime.new_event_loop(start=1024)
     try:
-        return loop.run_until_complete(_simulate(given_hpa, load, eager, seconds, refuses_scales, slowness, ready_at))
+        return loop.run_until_complete(_simulate(given_hpa, load, eager, seconds, refuses_scales, slowness))
     finally:
         loop.close()
 
@@ -158,7 +157,6 @@ async def _simulate(
     seconds: float,
     refuses_scales: bool,
     slowness: float,
-    ready_at: float | None,
 ) -> Run:
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -198,17 +196,16 @@ async def _simulate(
         shadow=ShadowComparer(sync_period=SYNC, config=FLAGS, on_comparison=lambda *_: None),
         wall_clock=lambda: START + clock(),
         clock=clock,
-        on_reconciled=lambda decision, mode, written: looks.decided(decision, mode, written) if eager else None,
+        on_reconciled=lambda *reconciled: evaluator.decided(*reconciled) if eager else None,
     )
-    looks = EagerLooks(
+    evaluator = EagerEvaluator(
         hpa=lambda _: given_hpa,
         is_eager=lambda _: True,
         observer=observer,
         history=histories.of,
-        selectors=selectors,
         on_scale_up=queue.add_early,
-        on_look=lambda _: None,
-        longest_delay=SYNC,
+        on_evaluation=lambda _: None,
+        max_delay=SYNC,
         settings=EagerSettings(),
         now=reconciler.now,
         clock=clock,
@@ -218,7 +215,7 @@ async def _simulate(
         before, writes = histories.changes, len(run.api.scale_writes)
         if queue.is_early(key):
             scaled = await reconciler.scale_up_early(given_hpa, timeout=5)
-            looks.reconciled(key, scaled=scaled)
+            evaluator.reconciled(key, scaled=scaled)
             if len(run.api.scale_writes) == writes:
                 run.changes_between_syncs += histories.changes - before
             return
@@ -231,11 +228,11 @@ async def _simulate(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(run_workers(queue, sync, stop=stop))
         if eager:
-            tasks.create_task(looks.run(stop))
-        if ready_at is not None:
-            loop.call_later(ready_at, looks.pod_became_ready, pod)
+            evaluating = tasks.create_task(evaluator.run())
         await asyncio.sleep(seconds)
         stop.set()
+        if eager:
+            evaluating.cancel()
     run.api.scale_writes = [(at - start, count) for at, count in run.api.scale_writes]
     run.api.metric_requests = [at - start for at in run.api.metric_requests]
     return run
@@ -309,7 +306,7 @@ def test_a_scale_up_is_written_within_two_seconds_and_a_scale_down_in_its_sync()
     assert down in [sync for sync in run.syncs if sync > second + 60]
 
 
-def test_looks_read_only_the_metric() -> None:
+def test_evaluations_read_only_the_metric() -> None:
     on = simulate(hpa(), lambda _: 20.0, eager=True, seconds=44)
     off = simulate(hpa(), lambda _: 20.0, eager=False, seconds=44)
     assert 40 <= len(on.api.metric_requests) - len(off.api.metric_requests) <= 44
@@ -324,7 +321,7 @@ def test_an_hpa_with_a_window_for_scaling_up_waits_for_its_syncs() -> None:
     assert on.api.scale_writes == off.api.scale_writes != []
 
 
-def test_looks_that_fail_wait_up_to_a_sync_period() -> None:
+def test_evaluations_that_fail_wait_up_to_a_sync_period() -> None:
     run = simulate(hpa(), lambda _: None, eager=True, seconds=120)
     between = len(run.api.metric_requests) - len(run.syncs)
     assert 8 <= between <= 12  # 1, 2, 4, 8 and then 15 s apart, with jitter
@@ -335,25 +332,18 @@ def test_a_scale_up_that_is_refused_is_repeated_up_to_a_sync_period_later() -> N
     assert 8 <= len(run.api.scale_reads) - len(run.syncs) <= 20  # each early one reads the scale once
 
 
-def test_looks_that_hang_end_and_wait() -> None:
+def test_evaluations_that_hang_end_and_wait() -> None:
     run = simulate(hpa(), steps([(20, 0.5), (HANGS, 14.0), (20, 60)]), eager=True, seconds=16)
     assert 2 <= len([at for at in run.api.metric_requests if 0.5 < at < 14.5]) <= 3  # 5 s each, 1 and 2 s apart
     assert run.syncs == [0, 15.1]
 
 
-def test_a_pod_that_becomes_ready_is_looked_at_before_the_next_look() -> None:
-    with_pod, without = (simulate(hpa(), lambda _: 20.0, eager=True, seconds=12, ready_at=each) for each in (7.2, None))
-    more = {round(at, 1) for at in with_pod.api.metric_requests} - {round(at, 1) for at in without.api.metric_requests}
-    assert len(more) == 1
-    assert 7.2 < more.pop() < 7.9
-
-
-def test_looks_are_rare_while_the_process_is_late() -> None:
+def test_evaluations_are_rare_while_the_process_is_late() -> None:
     """It has too little CPU, which syncs need first."""
-    quick, slow = (simulate(hpa(), lambda _: 20.0, eager=True, seconds=100, slowness=each) for each in (1.0, 1.5))
-    looks = [len(run.api.metric_requests) - len(run.syncs) for run in (quick, slow)]
-    assert 90 <= looks[0] <= 100
-    assert 5 <= looks[1] <= 40
+    runs = {each: simulate(hpa(), lambda _: 20.0, eager=True, seconds=100, slowness=each) for each in (1.0, 4.0)}
+    quick, slow = [(len(run.api.metric_requests) - len(run.syncs)) / (100 * each) for each, run in runs.items()]
+    assert 0.9 <= quick <= 1.0  # of the process' seconds
+    assert 0.1 <= slow <= 0.3
 
 
 async def test_an_eager_hpa_is_scaled_up_without_a_sync(tmp_path: Path) -> None:
@@ -381,7 +371,7 @@ async def test_an_eager_hpa_is_scaled_up_without_a_sync(tmp_path: Path) -> None:
             await until(lambda: cluster.replicas("plain") == 2)
 
 
-async def test_an_hpa_that_is_deleted_during_a_look_ends_nothing_else(tmp_path: Path) -> None:
+async def test_an_hpa_that_is_deleted_during_its_evaluation_ends_nothing_else(tmp_path: Path) -> None:
     options = Options(eager=True, sync_period=NEVER, bind_address="127.0.0.1", metrics_port=0)
     async with running_cluster(tmp_path) as cluster:
         for name in ("web", "next"):

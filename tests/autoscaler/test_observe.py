@@ -197,7 +197,7 @@ async def test_hpas_with_one_metric_and_with_several_share_requests(
         before.append((await observer.observe(each)).observation)
         selectors.clear()  # they need not have different pods
     api.requests.clear()
-    await asyncio.gather(*(observer.look(each, earlier) for each, earlier in zip(hpas, before, strict=True)))
+    await asyncio.gather(*(observer.refresh(each, earlier) for each, earlier in zip(hpas, before, strict=True)))
     assert sorted(each.path for each in api.requests) == sorted([DEPTH, USAGE])
 
 

@@ -48,7 +48,7 @@ def test_a_scale_up_is_at_the_next_second_and_a_scale_down_at_its_sync() -> None
     assert scales(make_hpa(metric, behavior=behavior, annotations=EAGER), load) == [(17, 4), (45, 1)]
 
 
-def test_each_look_may_double_the_replicas_as_each_sync_may() -> None:
+def test_each_evaluation_may_double_the_replicas_as_each_sync_may() -> None:
     load = load_at({0: 200, 3: 900}, 90, name="rps")
     assert scales(make_hpa(pods_metric()), load) == [(15, 4), (30, 8), (45, 9)]
     assert scales(make_hpa(pods_metric(), annotations=EAGER), load) == [(3, 4), (4, 8), (5, 9)]
