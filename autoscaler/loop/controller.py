@@ -266,10 +266,8 @@ class Controller:
         return pages_served(
             sources,
             self._options.ui_address,
-            self._options.ui_auth,
-            settings=self._settings,
+            self._options,
             client=self._client,
-            shard=self._shard,
             registry=self._telemetry.registry,
         )
 

@@ -12,12 +12,10 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from autoscaler.loop.leader_label import label_leader, own_pod_path
-from autoscaler.loop.sharding import Shard
-from autoscaler.settings import Settings
+from autoscaler.loop.options import Options
 from autoscaler.ui.sources import Sources
 from kube.api.client import KubeClient
 from kube.serving.delegated import DelegatedAuth
-from kube.serving.options import AuthOptions
 from kube.web.access import NamespaceAccess
 from kube.web.event_stream import EventStreams
 from kube.web.options import UIAddress
@@ -26,24 +24,15 @@ from kube.web.server import PageServer
 
 @asynccontextmanager
 async def pages_served(
-    sources: Sources,
-    address: UIAddress,
-    auth_options: AuthOptions,
-    *,
-    settings: Settings,
-    client: KubeClient,
-    shard: Shard,
-    registry: CollectorRegistry,
+    sources: Sources, address: UIAddress, options: Options, *, client: KubeClient, registry: CollectorRegistry
 ) -> AsyncIterator[None]:
     """Serve the pages until the end of the context.
 
     Args:
         sources: what the pages show.
         address: see UIAddress.
-        auth_options: for an address that is not a loopback one.
-        settings: see Settings.
+        options: of the process.
         client: the API server, for TokenReviews, SubjectAccessReviews, the CAs and the label of this pod.
-        shard: of this process; its pod gets a label with it.
         registry: the metrics registry.
 
     Raises:
@@ -57,7 +46,10 @@ async def pages_served(
     auth = None
     if not address.is_loopback:
         auth = DelegatedAuth(
-            auth_options, authentication_client=client, authorization_client=client, settings=settings.reviews
+            options.ui_auth,
+            authentication_client=client,
+            authorization_client=client,
+            settings=options.settings.reviews,
         )
         await auth.trust.load_files()
     access = NamespaceAccess("horizontalpodautoscalers", None if auth is None else auth.authorizer)
@@ -67,7 +59,7 @@ async def pages_served(
         auth=auth,
         registry=registry,
         metrics_prefix="milliscale_autoscaler_ui",
-        streams=EventStreams(settings.pages),
+        streams=EventStreams(options.settings.pages),
     )
     listening = server.bind()  # not within the TaskGroup, which would wrap the error
     async with asyncio.TaskGroup() as tasks:
@@ -75,6 +67,7 @@ async def pages_served(
         if auth is not None:
             background.append(tasks.create_task(auth.run(), name="certificates and CAs of the pages"))
             if (pod := own_pod_path()) is not None:
+                shard = options.availability.shard
                 labelling = label_leader(client, pod, is_leader=sources.is_leader, shard=shard)
                 background.append(tasks.create_task(labelling))
         await server.start(listening)

@@ -9,10 +9,13 @@ from click.testing import CliRunner, Result
 from autoscaler import cli
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import KUBERNETES, MILLISCALE
-from autoscaler.loop.options import Availability, Options
+from autoscaler.loop.debug import DebugAccess
+from autoscaler.loop.options import Availability, DecisionLogOptions, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard
+from autoscaler.records.audit import AuditSettings
 from autoscaler.ui.sources import WhatIf
+from kube.api.config import own_namespace
 from kube.controller.election import ElectionSettings
 from kube.security.authorization import AuthorizationOptions
 from kube.security.trust import TrustOptions
@@ -58,9 +61,16 @@ def test_defaults_are_those_of_kube_controller_manager_with_scale_to_zero(contro
         bind_address="0.0.0.0",
         metrics_port=8080,
         availability=Availability(
-            election=ElectionSettings(namespace="kube-system", name="milliscale-autoscaler"),
+            election=ElectionSettings(
+                namespace="kube-system",
+                name="milliscale-autoscaler",
+                lease_duration=15.0,
+                renew_deadline=10.0,
+                retry_period=2.0,
+            ),
             saved_history=SavedHistoryLocation(namespace="kube-system", name="milliscale-autoscaler-state"),
         ),
+        decision_log=DecisionLogOptions(max_per_hpa=20, debug_access=DebugAccess.LOCAL, audit=None),
         config=Config(
             tolerance=0.1,
             downscale_stabilization_ms=300_000,
@@ -96,6 +106,11 @@ def test_every_flag_becomes_an_option(controller: Controller) -> None:
         "--state-configmap=kept/memory",
         "--shards=3",
         "--shard-index=2",
+        "--kept-decisions=3",
+        "--debug-endpoints=all",
+        "--audit-log=/var/log/decisions.jsonl",
+        "--audit-log-maxsize=7",
+        "--audit-log-maxbackup=2",
         "-v=2",
     )
     assert result.exit_code == 0, result.output
@@ -118,6 +133,11 @@ def test_every_flag_becomes_an_option(controller: Controller) -> None:
             saved_history=SavedHistoryLocation(namespace="kept", name="memory"),
             shard=Shard(index=2, count=3),
         ),
+        decision_log=DecisionLogOptions(
+            max_per_hpa=3,
+            debug_access=DebugAccess.ALL,
+            audit=AuditSettings(path=Path("/var/log/decisions.jsonl"), max_bytes=7 * 2**20, max_backups=2),
+        ),
         config=Config(
             tolerance=0.05,
             downscale_stabilization_ms=0,
@@ -136,7 +156,7 @@ def test_feature_gate_can_be_false(text: str, controller: Controller) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "part"),
+    ("arguments", "part"),
     [
         ("--horizontal-pod-autoscaler-sync-period=15", "missing unit"),
         ("--horizontal-pod-autoscaler-sync-period=0s", "longer than 0s"),
@@ -156,10 +176,45 @@ def test_feature_gate_can_be_false(text: str, controller: Controller) -> None:
         ("--setting=history.save_second=1m", "did you mean 'history.save_seconds'?"),
         ("--v=loud", "not a number of zero or more"),
         ("--no-such-flag", "No such option"),
+        ("--mode=watch", "'watch' is not one of 'act', 'dry-run', 'shadow'"),
+        ("--shards=0", "0 is not in the range x>=1"),
+        ("--shard-index=-1 --shards=2", "-1 is not in the range x>=0"),
+        ("--shard-index=1", "--shard-index=1 must be lower than --shards=1"),
+        ("--shards=2", "--shards=2 needs --shard-index: the host name 'laptop' does not end in a number"),
+        ("--leader-elect=maybe", "'maybe' is neither true nor false"),
+        ("--leader-elect-resource-lock=endpoints", "'endpoints' is not 'leases'"),
+        (
+            "--leader-elect-lease-duration=10s",
+            "--leader-elect-lease-duration=10s must be longer than --leader-elect-renew-deadline=10s",
+        ),
+        (
+            "--leader-elect-retry-period=9s",
+            "--leader-elect-renew-deadline=10s must be longer than 1.2 times --leader-elect-retry-period=9s",
+        ),
+        ("--leader-elect-retry-period=0s", "must be longer than 0s"),
+        (
+            "--leader-elect-lease-duration=900ms --leader-elect-renew-deadline=500ms --leader-elect-retry-period=1ms",
+            "--leader-elect-lease-duration=900ms must be at least 1s: a Lease counts in seconds",
+        ),
+        ("--leader-elect-resource-name=Lock", "--leader-elect-resource-name=Lock: a lowercase RFC 1123 subdomain"),
+        ("--leader-elect-resource-name=", "--leader-elect-resource-name=: a lowercase RFC 1123 subdomain"),
+        ("--leader-elect-resource-namespace=a.b", "--leader-elect-resource-namespace=a.b: must not contain dots"),
+        ("--state-configmap=a/b/c", "--state-configmap=a/b/c: "),
+        ("--state-configmap=ns/", "--state-configmap=ns/: "),
+        ("--state-configmap=" + "a" * 64, "must be no more than 63 bytes"),
+        ("--kept-decisions=-1", "0<=x<=1000"),
+        ("--kept-decisions=many", "not a valid integer"),
+        ("--debug-endpoints=some", "'local', 'all', 'off'"),
+        ("--audit-log-maxsize=0", "x>=1"),
+        ("--audit-log-maxbackup=-1", "x>=0"),
+        ("--audit-log=/", "is a directory"),
     ],
 )
-def test_wrong_flag_is_one_line_and_status_2(argument: str, part: str, controller: Controller) -> None:
-    result = run(argument)
+def test_wrong_flag_is_one_line_and_status_2(
+    arguments: str, part: str, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTNAME", "laptop")
+    result = run(*arguments.split())
     assert result.exit_code == 2
     error = result.output.strip().splitlines()[-1]
     assert error.startswith("Error: ")
@@ -239,7 +294,46 @@ def test_flags_without_effect_are_hidden_from_the_help() -> None:
     assert "--watch-bookmark-interval" not in result.output
 
 
-def test_unknown_mode_is_a_usage_error() -> None:
-    result = run("--mode=watch")
-    assert result.exit_code == 2
-    assert "'watch' is not one of 'act', 'dry-run', 'shadow'" in result.output
+def availability_of(controller: Controller, *arguments: str) -> Availability:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert controller.options is not None
+    return controller.options.availability
+
+
+@pytest.mark.parametrize("arguments", [("--leader-elect=false", "--state-configmap="), ("--leader-elect=f",)])
+def test_leader_election_and_saved_history_can_be_disabled(arguments: tuple[str, ...], controller: Controller) -> None:
+    availability = availability_of(controller, *arguments)
+    assert availability.election is None
+    assert (availability.saved_history is None) == ("--state-configmap=" in arguments)
+
+
+def test_default_namespace_is_the_pods_own(tmp_path: Path) -> None:
+    file = tmp_path / "namespace"
+    assert own_namespace(default="kube-system", file=file) == "kube-system"
+    file.write_text("scaling\n")
+    assert own_namespace(default="kube-system", file=file) == "scaling"
+    file.write_bytes(b"\xff")
+    assert own_namespace(default="kube-system", file=file) == "kube-system"
+
+
+def test_saved_history_is_in_the_leases_namespace_by_default(controller: Controller) -> None:
+    here = availability_of(controller, "--leader-elect-resource-namespace=scaling").saved_history
+    assert here is not None
+    assert here.namespace == "scaling"
+
+
+@pytest.mark.parametrize(("pod", "index"), [("autoscaler-0", 0), ("autoscaler-2", 2), ("autoscaler-4", 1)])
+def test_shard_index_defaults_to_the_pods_ordinal(
+    pod: str, index: int, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTNAME", pod)
+    assert availability_of(controller, "--shards=3").shard == Shard(index=index, count=3)
+    assert availability_of(controller, "--shards=3", "--shard-index=0").shard.index == 0
+
+
+def test_audit_log_is_limited_by_default(controller: Controller) -> None:
+    assert run("--audit-log=decisions.jsonl").exit_code == 0
+    assert controller.options is not None
+    expected = AuditSettings(path=Path("decisions.jsonl"), max_bytes=100 * 2**20, max_backups=10)
+    assert controller.options.decision_log.audit == expected

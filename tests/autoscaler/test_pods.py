@@ -21,31 +21,6 @@ def init(name: str, *, sidecar: bool = False, **requests: int) -> Container:
     return Container(name=name, requests=requests, init=True, restartable=sidecar)
 
 
-def test_requests_are_the_sum_of_containers_and_sidecars() -> None:
-    pod = a_pod(container("app", cpu=100), init("setup", cpu=900), init("proxy", sidecar=True, cpu=50))
-    assert calculate_pod_requests(pod, "cpu") == 150
-
-
-def test_zero_is_a_request() -> None:
-    assert calculate_pod_requests(a_pod(container("app", cpu=0)), "cpu") == 0
-
-
-def test_container_without_a_request_is_an_error() -> None:
-    with pytest.raises(MetricError, match=r"^missing request for cpu in container proxy of Pod web-0$"):
-        calculate_pod_requests(a_pod(container("app", cpu=100), container("proxy", memory=1)), "cpu")
-
-
-def test_named_container_alone_counts() -> None:
-    pod = a_pod(container("app", cpu=100), container("proxy"), cpu=900)
-    assert calculate_pod_requests(pod, "cpu", "app") == 100
-    with pytest.raises(MetricError, match=r"^container ghost not found in Pod web-0$"):
-        calculate_pod_requests(pod, "cpu", "ghost")
-
-
-def test_pod_level_requests_go_first() -> None:
-    assert calculate_pod_requests(a_pod(container("app"), cpu=900), "cpu") == 900
-
-
 def test_without_pod_level_request_the_containers_peak_counts() -> None:
     containers = (
         container("app", cpu=100),

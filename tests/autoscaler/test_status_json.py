@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from autoscaler.core.metrics import metric_quantity
 from autoscaler.core.model import (
-    Condition,
     ContainerResourceMetric,
     CrossVersionObjectReference,
     ExternalMetric,
@@ -40,27 +39,6 @@ def shown(metric: MetricSpec) -> dict[str, Any]:
     return current
 
 
-def test_empty_status_has_the_required_fields() -> None:
-    assert status_json(Status()) == {"currentReplicas": 0, "desiredReplicas": 0, "conditions": []}
-
-
-def test_times_have_whole_seconds() -> None:
-    condition = Condition(
-        type="AbleToScale", status="True", reason="R", message="m", last_transition_ms=1_767_225_600_999
-    )
-    body = status_json(Status(last_scale_ms=1_767_225_599_999, conditions=(condition,)))
-    assert body["lastScaleTime"] == "2025-12-31T23:59:59Z"
-    assert body["conditions"] == [
-        {
-            "type": "AbleToScale",
-            "status": "True",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-            "reason": "R",
-            "message": "m",
-        }
-    ]
-
-
 @pytest.mark.parametrize(
     ("bytes_", "text"), [(98_101_000, "98101k"), (95_801 * 1024, "95801Ki"), (1024**3, "1Gi"), (1001, "1001")]
 )
@@ -69,14 +47,6 @@ def test_whole_ki_of_memory_have_a_binary_suffix(bytes_: int, text: str) -> None
     value = canonical_quantity(metric_quantity(spec, bytes_ * 1000))
     metric = shown(MetricSpec.of(ResourceMetric("memory", MetricTarget(average_value=value))))
     assert metric == {"type": "Resource", "resource": {"name": "memory", "current": {"averageValue": text}}}
-
-
-def test_metric_without_a_value_and_failed_metric() -> None:
-    assert shown(MetricSpec.of(ExternalMetric(MetricIdentifier("m")))) == {
-        "type": "External",
-        "external": {"metric": {"name": "m"}, "current": {}},
-    }
-    assert shown(MetricSpec()) == {"type": ""}
 
 
 SELECTOR = LabelSelectorSpec(
