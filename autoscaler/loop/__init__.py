@@ -7,6 +7,7 @@ hpas, pod_owners            watched objects
 histories, saved_history    recommendations and scale events, in the process and in a ConfigMap
 foreign_writer              detects HPAs on which another controller acts
 pages                       serves the web pages
+probes, debug               the endpoint of health checks, metrics and debug pages
 controller                  owns all other parts
 run                         the process
 

@@ -34,6 +34,7 @@ from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.options import Options
 from autoscaler.loop.pod_owners import PodIndex, ReplicaSets
+from autoscaler.loop.probes import probe_handler, serving
 from autoscaler.loop.reconcile import Reconciler, object_reference
 from autoscaler.loop.saved_history import SavedHistoryStore
 from autoscaler.loop.saved_history_format import LIMIT_BYTES
@@ -61,7 +62,6 @@ from kube.controller.events import EventRecorder
 from kube.controller.workqueue import WorkQueue, run_workers
 from kube.process.runtime import freeze_gc, watch_loop
 from kube.serving.health import Health
-from kube.serving.probes import probe_handler, serving
 
 _log = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from autoscaler.loop.probes import Page
 from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import ShadowComparer, ShadowPage, page_of
@@ -30,7 +31,6 @@ from kube.api.status import bad_request
 from kube.process.config_page import ConfigPage, Flags
 from kube.security.request_info import Query, Target
 from kube.serving.local import is_local
-from kube.serving.probes import Page
 
 _MAX_INDEX_DECISIONS: Final = 100
 """HPAs between two yields to the event loop, about a millisecond."""

@@ -9,11 +9,11 @@ from aiohttp import web
 
 from autoscaler.core.config import Config
 from autoscaler.loop.debug import DebugAccess, debug_page
+from autoscaler.loop.probes import probe_handler, serving
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer
 from kube.serving.health import Health
-from kube.serving.probes import probe_handler, serving
 from tests.autoscaler.test_decision_log import record
 
 SHADOW = ShadowComparer(sync_period=15, config=Config())

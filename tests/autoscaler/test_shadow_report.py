@@ -14,11 +14,11 @@ from autoscaler.commands.shadow_report import as_table
 from autoscaler.core.config import Config
 from autoscaler.core.model import Condition, HPAKey, Status
 from autoscaler.loop.debug import DebugAccess, debug_page
+from autoscaler.loop.probes import probe_handler, serving
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict, page_of
 from autoscaler.records.times import time_text
 from kube.serving.health import Health
-from kube.serving.probes import probe_handler, serving
 from tests.autoscaler.simulated_cluster import NOW, hpa
 
 START = "2001-09-09T01:46:40.000Z"

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from autoscaler.loop.probes import serving
 from kube.serving.local import is_local
-from kube.serving.probes import serving
 
 
 def request(*, client: str, connected_to: str, host: str = "localhost:6443") -> web.BaseRequest:

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
+from autoscaler.loop.probes import probe_handler, serving
 from kube.serving.health import Health
-from kube.serving.probes import probe_handler, serving
 from tests.eventually import eventually
 
 
