@@ -173,12 +173,7 @@ class Representation:
         return (Representation(self.media_type, self.pretty) if self.media_type else fallback).encode(error.body())
 
 
-def _negotiate(
-    accept: str,
-    offered: tuple[Conversion, ...],
-    indented: bool,
-    streamed: bool,
-) -> Representation:
+def _negotiate(accept: str, offered: tuple[Conversion, ...], indented: bool, streamed: bool) -> Representation:
     if not _names_one(accept):
         raise _not_acceptable(f"{_NAMES}, {_STREAMS}" if streamed else _NAMES)
     return Representation.chosen(accept, indented=indented, offered=offered)

@@ -149,11 +149,7 @@ class MetricsQueryCoalescer:
     """Decides which requests are coalesced, and returns cached results. Belongs to one version of the rules."""
 
     def __init__(
-        self,
-        cache: VectorCache,
-        *,
-        telemetry: RuleTelemetry | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, cache: VectorCache, *, telemetry: RuleTelemetry | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`clock` returns monotonic seconds."""
         self._cache = cache

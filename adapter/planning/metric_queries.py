@@ -29,12 +29,7 @@ from typing import TypeGuard
 import msgspec
 
 from adapter.catalog.inventory import CustomSource, ExternalSource, Source
-from adapter.planning.rendering import (
-    QueryError,
-    SelectorNotSupported,
-    custom_query,
-    external_query,
-)
+from adapter.planning.rendering import QueryError, SelectorNotSupported, custom_query, external_query
 from adapter.planning.vector_index import ObjectLabels
 from adapter.promql import Labels, groups_alike, separable_labels
 from adapter.rules import AnyRule, Merge, QueryRule, Rule

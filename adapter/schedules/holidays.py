@@ -180,8 +180,5 @@ def _recurrence(rule: Any, start: datetime, zone: ZoneInfo) -> _Recurrence | Non
         texts += [f"BYMONTHDAY={start.day}", *([] if "BYMONTH" in rule else [f"BYMONTH={start.month}"])]
     until = rule.get("UNTIL", [None])[0]
     return _Recurrence(
-        start,
-        ";".join(texts),
-        max(1, int(rule.get("INTERVAL", [1])[0])),
-        None if until is None else _wall(until, zone),
+        start, ";".join(texts), max(1, int(rule.get("INTERVAL", [1])[0])), None if until is None else _wall(until, zone)
     )

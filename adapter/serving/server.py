@@ -118,12 +118,7 @@ class RequestServer:
                 self._telemetry.observe_unparsed(request.method, code=code, seconds=seconds)
 
     async def _process(
-        self,
-        request: web.BaseRequest,
-        certificate: bytes | None,
-        line: RequestLine,
-        router: Router,
-        deadline: Deadline,
+        self, request: web.BaseRequest, certificate: bytes | None, line: RequestLine, router: Router, deadline: Deadline
     ) -> web.Response:
         """Authenticate, authorize and route a request, within the limit on requests in flight."""
         namespace = line.info.namespace

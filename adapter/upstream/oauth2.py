@@ -70,10 +70,7 @@ class OAuth2Tokens:
         if not secret:
             raise self._error("the file with the client's secret is empty")
         try:
-            async with (
-                asyncio.timeout(_SECONDS),
-                aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-            ):
+            async with asyncio.timeout(_SECONDS), aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
                 status, body = await self._send(session, secret, in_form=self._secret_in_form)
                 if status in (400, 401) and not self._secret_in_form:
                     second, second_body = await self._send(session, secret, in_form=True)

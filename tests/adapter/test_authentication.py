@@ -131,8 +131,7 @@ async def test_remote_user_header_means_nothing_without_a_certificate(new_adapte
 async def test_remote_user_header_means_nothing_beside_a_bearer_token(new_adapter: ServedAdapter) -> None:
     new_adapter.api.tokens["secret"] = {"username": "alice", "groups": ["staff"], "uid": "7"}
     reply = await new_adapter.request(
-        POD_PATH,
-        headers={"Authorization": "Bearer secret", "X-Remote-User": "bob", "X-Remote-Group": "system:masters"},
+        POD_PATH, headers={"Authorization": "Bearer secret", "X-Remote-User": "bob", "X-Remote-Group": "system:masters"}
     )
     assert reply.status == 403
     assert 'User "alice" cannot get' in reply.json["message"]
@@ -258,11 +257,7 @@ async def test_headers_and_names_are_those_that_are_published(new_adapter: Serve
 
     await eventually(is_known, within=5.0, every=0.01)
     (review,) = new_adapter.api.reviews
-    assert (review["spec"]["user"], review["spec"]["uid"], review["spec"]["extra"]) == (
-        "bob",
-        "7",
-        {"scope": ["a"]},
-    )
+    assert (review["spec"]["user"], review["spec"]["uid"], review["spec"]["extra"]) == ("bob", "7", {"scope": ["a"]})
     former = new_adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
     assert (await new_adapter.request(POD_PATH, certificate=former, headers=headers)).status == 401
 

@@ -18,12 +18,7 @@ from tests.kube.scripted import connected, respond, scripted_server
 
 BOB = User("bob", ("system:authenticated",))
 ALICE = User("alice", ("system:authenticated",))
-QUEUE_DEPTH = {
-    "group": "external.metrics.k8s.io",
-    "version": "v1beta1",
-    "namespace": "ns-1",
-    "resource": "queue_depth",
-}
+QUEUE_DEPTH = {"group": "external.metrics.k8s.io", "version": "v1beta1", "namespace": "ns-1", "resource": "queue_depth"}
 
 
 def info(path: str, method: str = "GET") -> RequestInfo:
@@ -252,19 +247,9 @@ async def test_decisions_are_cached_for_their_ttl(access: tuple[AccessApi, KubeC
         return len(api.reviews) - before
 
     four = [(user, path) for user in (BOB, ALICE) for path in (POD_PATH, "/metrics")]
-    assert [await new_reviews(*one) for one in four] == [
-        1,
-        1,
-        1,
-        1,
-    ]
+    assert [await new_reviews(*one) for one in four] == [1, 1, 1, 1]
     now = 2.9
-    assert [await new_reviews(*one) for one in four] == [
-        0,
-        0,
-        0,
-        0,
-    ]
+    assert [await new_reviews(*one) for one in four] == [0, 0, 0, 0]
     now = 3.1
     assert [await new_reviews(BOB, POD_PATH), await new_reviews(ALICE, POD_PATH)] == [0, 1]
     now = 10.1

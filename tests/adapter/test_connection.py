@@ -37,8 +37,7 @@ def statuses(answers: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("trailers", [TRAILERS, ONE_TRAILER], ids=["two", "one"])
 @pytest.mark.parametrize(
-    ("method", "path", "code"),
-    [("GET", "/livez", b"200"), ("POST", "/apis", b"403"), ("GET", POD_PATH, b"403")],
+    ("method", "path", "code"), [("GET", "/livez", b"200"), ("POST", "/apis", b"403"), ("GET", POD_PATH, b"403")]
 )
 async def test_trailers_are_never_headers_of_the_next_request(
     method: str, path: str, code: bytes, trailers: bytes, tmp_path: Path

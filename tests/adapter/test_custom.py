@@ -135,10 +135,7 @@ async def test_selector_matches_several_namespaces(env: MetricsEnv) -> None:
             "the server could not find the metric edge_value for services",
         ),
         ({"namespace": ""}, f"the server could not find the metric {PACKETS} for pods"),
-        (
-            {"resource": "nodes", "metric": "node_load"},
-            "the server could not find the metric node_load for nodes",
-        ),
+        ({"resource": "nodes", "metric": "node_load"}, "the server could not find the metric node_load for nodes"),
         (
             {"resource": "namespaces", "namespace": "", "name": "nosuch"},
             f"the server could not find the metric {PACKETS} for namespaces nosuch",
@@ -289,9 +286,7 @@ async def test_failed_list_is_an_internal_error(env: MetricsEnv) -> None:
     assert refused.value.message == "Internal error occurred: unable to list matching resources"
 
 
-async def test_cluster_scoped_metrics_are_found_with_and_without_a_namespace(
-    tmp_path: Path,
-) -> None:
+async def test_cluster_scoped_metrics_are_found_with_and_without_a_namespace(tmp_path: Path) -> None:
     rules = parse_rules(
         "rules: [{seriesQuery: a, metricsQuery: '<<.LabelMatchers>>', resources: {template: <<.Resource>>}}]",
         source="r",

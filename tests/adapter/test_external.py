@@ -60,11 +60,7 @@ async def test_every_series_is_an_item(env: MetricsEnv) -> None:
             milli=1_000_000,
         ),
         ExternalMetricValue(
-            metric="queue_depth",
-            labels={"queue": "b", "tier": "silver"},
-            timestamp=NOW,
-            window_seconds=None,
-            milli=500,
+            metric="queue_depth", labels={"queue": "b", "tier": "silver"}, timestamp=NOW, window_seconds=None, milli=500
         ),
     ]
     assert env.prometheus.queries == ['max(queue_depth{tier!="",namespace="shop"}) by (queue, tier)']

@@ -222,10 +222,7 @@ async def test_namespace_metric_and_selector_are_in_the_cache_key(tmp_path: Path
 
 
 async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: Path) -> None:
-    async with (
-        other_adapter(tmp_path) as (server, options),
-        forwarding(tmp_path, options) as (_, _, forwarder, _),
-    ):
+    async with other_adapter(tmp_path) as (server, options), forwarding(tmp_path, options) as (_, _, forwarder, _):
         await listed(forwarder)
         server.requests.clear()
         same, another = (

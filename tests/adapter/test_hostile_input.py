@@ -193,18 +193,7 @@ HEADERS = st.lists(
     max_size=3,
 )
 OTHERS = st.sampled_from(
-    [
-        "/",
-        "/apis",
-        "/openapi/v2",
-        "/openapi/v3/apis",
-        "/metrics",
-        "/version",
-        "/readyz",
-        "/livez/ping",
-        "//",
-        "/é",
-    ]
+    ["/", "/apis", "/openapi/v2", "/openapi/v3/apis", "/metrics", "/version", "/readyz", "/livez/ping", "//", "/é"]
 )
 REQUESTS = st.tuples(st.sampled_from(["GET", "GET", "GET", "HEAD", "POST", "TRACE"]), PATHS | OTHERS, QUERIES, HEADERS)
 SAMPLES = st.lists(

@@ -260,9 +260,7 @@ async def test_external_metrics_are_forwarded_to_other_adapters_while_one_is_unr
             assert (reply.status, reply.json["message"]) == (503, unreachable)
 
 
-async def test_sigterm_serves_for_the_delay_and_finishes_requests_in_flight(
-    tmp_path: Path,
-) -> None:
+async def test_sigterm_serves_for_the_delay_and_finishes_requests_in_flight(tmp_path: Path) -> None:
     async with scripted_server() as prometheus:
         held = Held(respond(SEVEN))
         prometheus.handlers["/api/v1/query"] = held

@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from adapter.prometheus import (
-    PrometheusClient,
-    PrometheusConfigError,
-    PrometheusOptions,
-    PrometheusUnavailable,
-    Vector,
-)
+from adapter.prometheus import PrometheusClient, PrometheusConfigError, PrometheusOptions, PrometheusUnavailable, Vector
 from kube.security.certs import CertificateAuthority
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
 

@@ -17,13 +17,7 @@ import pytest
 from adapter.serving.requests import RequestLines
 from bench.recorded_heads import RecordedRequest, recorded_requests
 from kube.api.status import StatusError
-from kube.security.authentication import (
-    Authenticator,
-    FrontProxyUsers,
-    RawHeaders,
-    TokenReviewer,
-    User,
-)
+from kube.security.authentication import Authenticator, FrontProxyUsers, RawHeaders, TokenReviewer, User
 from kube.security.authorization import AuthorizationOptions, Authorizer
 from kube.security.request_info import RequestInfo, Target
 from tests.adapter.front_proxy import front_proxy

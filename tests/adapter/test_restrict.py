@@ -158,10 +158,7 @@ def test_valid_queries_are_restricted(query: str) -> None:
 
 @pytest.mark.parametrize(
     ("selector", "restricted"),
-    [
-        ("x", 'x{namespace="shop"}'),
-        ('{__name__=~"^a_.*",pod!=""}', '{namespace="shop",__name__=~"^a_.*",pod!=""}'),
-    ],
+    [("x", 'x{namespace="shop"}'), ('{__name__=~"^a_.*",pod!=""}', '{namespace="shop",__name__=~"^a_.*",pod!=""}')],
 )
 def test_a_selector_of_series_gets_the_label(selector: str, restricted: str) -> None:
     assert restrict_selector(selector, label="namespace", value="shop") == restricted

@@ -160,11 +160,7 @@ async def test_external_metric(adapter: ServedAdapter) -> None:
     path = f"{E}/namespaces/*/queue_depth?labelSelector=queue%3Dq1&metricLabelSelector=is%3Dignored"
     reply = await adapter.request_as_master(path)
     (arguments,) = adapter.metrics.requests
-    assert (arguments["namespace"], arguments["metric"], str(arguments["selector"])) == (
-        "*",
-        "queue_depth",
-        "queue=q1",
-    )
+    assert (arguments["namespace"], arguments["metric"], str(arguments["selector"])) == ("*", "queue_depth", "queue=q1")
     assert reply.json == {
         "kind": "ExternalMetricValueList",
         "apiVersion": "external.metrics.k8s.io/v1beta1",
@@ -202,36 +198,12 @@ async def test_external_metric(adapter: ServedAdapter) -> None:
         (f"{G2}/namespaces/ns-1/pods/%ff/m", 400, "invalid request path: it is not UTF-8"),
         (POD_PATH + "?" + "x&" * 1000, 400, "the query has more than 1000 parameters"),
         (f"{POD_PATH}?labelSelector=a%3D%3D%3D", 400, NO_IDENTIFIER),
-        (
-            f"{POD_PATH}?metricLabelSelector=a%3D%3D%3D",
-            400,
-            NO_IDENTIFIER,
-        ),
-        (
-            f"{EXTERNAL_PATH}?labelSelector=a%3D%3D%3D",
-            400,
-            NO_IDENTIFIER,
-        ),
-        (
-            f"{G2}/namespaces/ns-1/pods/*/m?fieldSelector=metadata.name%3Dpod-1-1",
-            400,
-            OTHER_NAME,
-        ),
-        (
-            f"{POD_PATH}?fieldSelector=spec.nodeName%3Dx",
-            400,
-            NO_FIELD,
-        ),
-        (
-            f"{POD_PATH}?fieldSelector=metadata.namespace%3Dns-1",
-            400,
-            OTHER_NAME,
-        ),
-        (
-            f"{EXTERNAL_PATH}?fieldSelector=spec.nodeName%3Dx",
-            400,
-            NO_FIELD,
-        ),
+        (f"{POD_PATH}?metricLabelSelector=a%3D%3D%3D", 400, NO_IDENTIFIER),
+        (f"{EXTERNAL_PATH}?labelSelector=a%3D%3D%3D", 400, NO_IDENTIFIER),
+        (f"{G2}/namespaces/ns-1/pods/*/m?fieldSelector=metadata.name%3Dpod-1-1", 400, OTHER_NAME),
+        (f"{POD_PATH}?fieldSelector=spec.nodeName%3Dx", 400, NO_FIELD),
+        (f"{POD_PATH}?fieldSelector=metadata.namespace%3Dns-1", 400, OTHER_NAME),
+        (f"{EXTERNAL_PATH}?fieldSelector=spec.nodeName%3Dx", 400, NO_FIELD),
         (f"{EXTERNAL_PATH}?watch=true", 405, NO_WATCH),
         (f"{EXTERNAL_PATH}?watch", 405, NO_WATCH),
         (
@@ -256,21 +228,9 @@ async def test_external_metric(adapter: ServedAdapter) -> None:
         ),
         (f"{POD_PATH}?limit=many", 400, NO_NUMBER + '"many": invalid syntax'),
         (f"{EXTERNAL_PATH}?timeoutSeconds=1.5", 400, NO_NUMBER + '"1.5": invalid syntax'),
-        (
-            f"{POD_PATH}?limit=9223372036854775808",
-            400,
-            NO_NUMBER + '"9223372036854775808": value out of range',
-        ),
-        (
-            f"{POD_PATH}?timeout=soon",
-            400,
-            NO_TIME + 'invalid duration "soon"',
-        ),
-        (
-            f"{POD_PATH}?timeout=10",
-            400,
-            NO_TIME + 'missing unit in duration "10"',
-        ),
+        (f"{POD_PATH}?limit=9223372036854775808", 400, NO_NUMBER + '"9223372036854775808": value out of range'),
+        (f"{POD_PATH}?timeout=soon", 400, NO_TIME + 'invalid duration "soon"'),
+        (f"{POD_PATH}?timeout=10", 400, NO_TIME + 'missing unit in duration "10"'),
     ],
 )
 async def test_refusals(adapter: ServedAdapter, path: str, status: int, message: str) -> None:

@@ -72,10 +72,7 @@ async def test_metric_that_matches_no_pattern_is_not_found(tmp_path: Path) -> No
         async with forwarding(tmp_path, *options, rules=NONE) as (external, _, _, _):
             with pytest.raises(StatusError) as missing:
                 await fetch(external, "other")
-        assert (missing.value.code, missing.value.message) == (
-            404,
-            "the server could not find the metric other for ",
-        )
+        assert (missing.value.code, missing.value.message) == (404, "the server could not find the metric other for ")
         assert requests(keda) == requests(datadog) == []
 
 

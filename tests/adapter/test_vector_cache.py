@@ -79,9 +79,7 @@ async def test_query_refused_for_another_namespaces_full_queue_is_sent_again() -
     assert prometheus.queries == ["depth"]
 
 
-async def test_thousand_requests_are_one_coalesced_query_and_those_before_its_result(
-    tmp_path: Path,
-) -> None:
+async def test_thousand_requests_are_one_coalesced_query_and_those_before_its_result(tmp_path: Path) -> None:
     rules, prometheus = packets()
     labels = [{"namespace": f"ns-{n}", "pod": f"web-{pod}"} for n in range(10) for pod in range(10)]
     async with metrics_env(tmp_path, rules, prometheus) as env, VectorCache(prometheus, ttl=60.0) as cache:

@@ -26,7 +26,7 @@ LONG = Vector(
             ),
             key=sample_order,
         )
-    ),
+    )
 )
 
 
@@ -98,9 +98,7 @@ async def test_long_vector_is_scanned_once_for_all_requests(monkeypatch: pytest.
     assert sorted(looked_at, reverse=True) == [COUNT, COUNT, *[1] * 100]
 
 
-async def test_labels_that_clients_make_up_get_no_index(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_labels_that_clients_make_up_get_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     made = built(monkeypatch)
     vector = await indexed(LONG)
     for n in range(20):

@@ -34,12 +34,7 @@ pytestmark = pytest.mark.looptime
 
 class WatchedEnv:
     def __init__(
-        self,
-        server: ScriptedServer,
-        objects: WatchedObjects,
-        pods: Collection,
-        nodes: Collection,
-        direct: Collection,
+        self, server: ScriptedServer, objects: WatchedObjects, pods: Collection, nodes: Collection, direct: Collection
     ) -> None:
         self.server, self.objects, self.pods, self.nodes, self.direct = server, objects, pods, nodes, direct
 

@@ -33,10 +33,7 @@ def holidays(text: str, since: str = "2026-01-01", until: str = "2028-12-31") ->
         ("DTSTART;VALUE=DATE:20261225", ["2026-12-25 00:00 - 2026-12-26 00:00"]),
         ("DTSTART;VALUE=DATE:20261225 DTEND;VALUE=DATE:20261228", ["2026-12-25 00:00 - 2026-12-28 00:00"]),
         ("DTSTART;VALUE=DATE:20261225 DURATION:P2D", ["2026-12-25 00:00 - 2026-12-27 00:00"]),
-        (
-            "DTSTART:20261224T140000 DTEND:20261224T180000",
-            ["2026-12-24 14:00 - 2026-12-24 18:00"],
-        ),
+        ("DTSTART:20261224T140000 DTEND:20261224T180000", ["2026-12-24 14:00 - 2026-12-24 18:00"]),
         ("DTSTART:20261224T140000Z DTEND:20261224T150000Z", ["2026-12-24 15:00 - 2026-12-24 16:00"]),
         (
             "DTSTART;TZID=America/New_York:20261224T140000 DTEND;TZID=America/New_York:20261224T150000",
@@ -110,10 +107,7 @@ def test_holiday_that_began_before_the_period_is_found() -> None:
             calendar("DTSTART;VALUE=DATE:20261225 RRULE:FREQ=YEARLY;COUNT=2"),
             "event Day: COUNT in RRULE is not supported",
         ),
-        (
-            calendar("DTSTART;VALUE=DATE:19000101 RRULE:FREQ=YEARLY"),
-            "event Day: a recurrence may begin in 1970",
-        ),
+        (calendar("DTSTART;VALUE=DATE:19000101 RRULE:FREQ=YEARLY"), "event Day: a recurrence may begin in 1970"),
         (calendar("DTSTART;VALUE=DATE:20260101 RRULE:FREQ=YEARLY;BYDAY=XX"), "event Day: "),
     ],
 )

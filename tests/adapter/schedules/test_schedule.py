@@ -151,10 +151,7 @@ def test_holiday_cuts_a_long_window_and_has_no_ramps_of_it() -> None:
         windows=(window("0 8 * * MON", "0 18 * * FRI", 10, step=600),),
         holidays=read_holidays(HOLIDAY, BERLIN),
     )
-    assert course(schedule, "2026-11-17T12:00", "2026-11-19T12:00") == [
-        ("18 00:00", 0),
-        ("19 00:00", 10),
-    ]
+    assert course(schedule, "2026-11-17T12:00", "2026-11-19T12:00") == [("18 00:00", 0), ("19 00:00", 10)]
 
 
 def test_ramps_of_the_days_around_a_holiday_end_and_begin_at_its_midnights() -> None:

@@ -95,12 +95,7 @@ async def test_token_is_requested_once_and_sent_with_each_query(secret: Path) ->
         async with PrometheusClient(PrometheusOptions(url=prometheus.url, auth=form)) as client:
             await asyncio.gather(*(client.instant(f"up{number}") for number in range(20)))
     assert tokens.forms == [
-        {
-            "grant_type": "client_credentials",
-            "audience": "https://mimir",
-            "resource": "a",
-            "scope": "metrics:read b",
-        }
+        {"grant_type": "client_credentials", "audience": "https://mimir", "resource": "a", "scope": "metrics:read b"}
     ]
     assert {headers["Authorization"] for headers in prometheus.headers} == {"Bearer token-1"}
 

@@ -49,10 +49,7 @@ class ForwardProxy:
                 to_upstream.write(f"{method} /{path} HTTP/1.1\r\n{head.partition(chr(10))[2]}".encode())
             with contextlib.suppress(ConnectionError):
                 await asyncio.wait(
-                    [
-                        asyncio.create_task(_copy(reader, to_upstream)),
-                        asyncio.create_task(_copy(upstream, writer)),
-                    ]
+                    [asyncio.create_task(_copy(reader, to_upstream)), asyncio.create_task(_copy(upstream, writer))]
                 )
             to_upstream.close()
         writer.close()
@@ -140,10 +137,7 @@ async def test_token_url_has_a_proxy_of_its_own(tmp_path: Path) -> None:
     tokens = TokenServer()
     async with running(tokens) as prometheus, proxy() as forward:
         form = OAuth2Auth(
-            token_url=tokens.url,
-            client_id="adapter",
-            client_secret_file=tmp_path / "secret",
-            proxy_url=forward.url,
+            token_url=tokens.url, client_id="adapter", client_secret_file=tmp_path / "secret", proxy_url=forward.url
         )
         async with PrometheusClient(PrometheusOptions(url=prometheus.url, auth=Auth(oauth2=form))) as client:
             await client.instant("up")
