@@ -58,6 +58,15 @@ def listing(series: int) -> dict[str, Any]:
     return {"status": "success", "data": [{"__name__": "x", "pod": f"web-{n:05}"} for n in range(series)]}
 
 
+def requests(servers: PrometheusServers, destination: Destination) -> tuple[Awaitable[object], ...]:
+    """A query, a query over a range and a list of series."""
+    return (
+        servers.instant("x", destination=destination),
+        servers.range("x", **RANGE, destination=destination),
+        servers.series("x", start=0, end=1, destination=destination),
+    )
+
+
 async def test_queries_and_selectors_are_sent_with_the_label(
     servers: PrometheusServers, server: ScriptedPrometheus
 ) -> None:
@@ -121,23 +130,17 @@ async def test_without_a_label_queries_are_sent_unchanged(
 
 async def test_headers_are_refused(servers: PrometheusServers, server: ScriptedPrometheus) -> None:
     destination = Destination(headers=(("X-Scope-OrgID", "bank"),), tenant=SHOP)
-    with pytest.raises(PrometheusQueryError, match="cannot set headers"):
-        await servers.instant("x", destination=destination)
-    with pytest.raises(PrometheusQueryError, match="cannot set headers"):
-        await servers.series("x", start=0, end=1, destination=destination)
-    with pytest.raises(PrometheusQueryError, match="cannot set headers"):
-        await servers.range("x", **RANGE, destination=destination)
+    for request in requests(servers, destination):
+        with pytest.raises(PrometheusQueryError, match="cannot set headers"):
+            await request
     assert not server.requests
 
 
 async def test_other_servers_need_permission(servers: PrometheusServers, server: ScriptedPrometheus) -> None:
     closed = Destination(PrometheusOptions(url=server.url, name="billing"), tenant=SHOP)
-    with pytest.raises(PrometheusQueryError, match=r"prometheusServers\.billing has no `tenants: true`"):
-        await servers.instant("x", destination=closed)
-    with pytest.raises(PrometheusQueryError, match=r"prometheusServers\.billing has no `tenants: true`"):
-        await servers.series("x", start=0, end=1, destination=closed)
-    with pytest.raises(PrometheusQueryError, match=r"prometheusServers\.billing has no `tenants: true`"):
-        await servers.range("x", **RANGE, destination=closed)
+    for request in requests(servers, closed):
+        with pytest.raises(PrometheusQueryError, match=r"prometheusServers\.billing has no `tenants: true`"):
+            await request
     assert not server.requests
     open_to_all = Destination(PrometheusOptions(url=server.url, name="apps", tenants=True), tenant=SHOP)
     assert isinstance(await servers.instant("x", destination=open_to_all), Vector)
@@ -229,12 +232,9 @@ async def test_prometheus_gets_the_time_of_the_tenant(servers: PrometheusServers
 async def test_queries_end_after_the_time_of_the_tenant(servers: PrometheusServers, server: ScriptedPrometheus) -> None:
     server.reply = never
     destination = Destination(tenant=Tenant(namespace="shop", query_seconds=0.02))
-    with pytest.raises(PrometheusTimeout):
-        await servers.instant("x", destination=destination)
-    with pytest.raises(PrometheusTimeout):
-        await servers.series("x", start=0, end=1, destination=destination)
-    with pytest.raises(PrometheusTimeout):
-        await servers.range("x", **RANGE, destination=destination)
+    for request in requests(servers, destination):
+        with pytest.raises(PrometheusTimeout):
+            await request
 
 
 async def test_queries_wait_in_the_queue_of_the_tenants_namespace(server: ScriptedPrometheus) -> None:
