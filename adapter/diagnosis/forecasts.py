@@ -22,8 +22,7 @@ from kube.api.mapping import GroupResource
 
 if TYPE_CHECKING:
     from adapter.forecasts.gate import Accuracy
-    from adapter.forecasts.live import LiveForecast
-    from adapter.forecasts.preview import Hour
+    from adapter.forecasts.live import Hour, LiveForecast
 
 _PODS = GroupResource("", "pods")
 

@@ -29,7 +29,8 @@ _TOLERANCE: Final = 0.1
 _STABILIZATION_MINUTES: Final = 5
 _MOST_GROWTH: Final = 16
 """Of the replicas in a minute: doubled four times."""
-_NEAR: Final = 0.1
+NEAR: Final = 0.1
+"""A load by at most this share more or less than expected was expected well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ def judge(history: MinuteSeries, options: ForecastOptions) -> Judgement:
     """Replay the last days of a history, with what was known at each moment only. Takes a second of CPU."""
     first = _first_judged(len(history.values))
     expected = backtest(history, options, first)
-    return judge_expected(_from(history, first), expected[first:], options)
+    return judge_expected(history.part(first), expected[first:], options)
 
 
 def served(series: MinuteSeries, options: ForecastOptions, first: int) -> tuple[Floats, list[Judgement]]:
@@ -92,8 +93,7 @@ def served(series: MinuteSeries, options: ForecastOptions, first: int) -> tuple[
     holds: bool | None = None
     for begin in range(first, len(expected), DAY_MINUTES):
         since = max(begin - JUDGED_DAYS * DAY_MINUTES, tested)
-        past = MinuteSeries(series.start + since * MINUTE, series.values[since:begin])
-        judgements.append(judge_expected(past, expected[since:begin], options))
+        judgements.append(judge_expected(series.part(since, begin), expected[since:begin], options))
         holds = judgements[-1].holds(options, before=holds)
         if holds:
             found[begin : begin + DAY_MINUTES] = expected[begin : begin + DAY_MINUTES]
@@ -105,10 +105,6 @@ def _first_judged(count: int) -> int:
     return max(count - JUDGED_DAYS * DAY_MINUTES, LEAST_HISTORY)
 
 
-def _from(series: MinuteSeries, first: int) -> MinuteSeries:
-    return MinuteSeries(series.start + first * MINUTE, series.values[first:])
-
-
 def backtest(series: MinuteSeries, options: ForecastOptions, first: int) -> Floats:
     """Return what was expected at each minute from `first` on, by models of the minutes before it; NaN: nothing.
 
@@ -117,9 +113,9 @@ def backtest(series: MinuteSeries, options: ForecastOptions, first: int) -> Floa
     expected = np.full(len(series.values), np.nan)
     for begin in range(first, len(series.values), DAY_MINUTES):
         end = min(begin + DAY_MINUTES, len(series.values))
-        model = fit(MinuteSeries(series.start, series.values[:begin]), options)
+        model = fit(series.part(0, begin), options)
         if not isinstance(model, str):
-            expected[begin:end] = model.expect_each(MinuteSeries(series.start, series.values[:end]), begin, end)
+            expected[begin:end] = model.expect_each(series.part(0, end), begin, end)
     return expected
 
 
@@ -190,5 +186,5 @@ def _accuracy(load: Floats, with_forecast: Floats, expected: Floats, options: Fo
     ratio = came / np.maximum(with_forecast[: len(came)], 1e-9)
     ratio = ratio[np.isfinite(expected[: len(came)]) & np.isfinite(ratio)]
     count = max(len(ratio), 1)
-    above, below = float((ratio > 1 + _NEAR).sum()) / count, float((ratio < 1 - _NEAR).sum()) / count
+    above, below = float((ratio > 1 + NEAR).sum()) / count, float((ratio < 1 - NEAR).sum()) / count
     return Accuracy(minutes=len(ratio), within=1 - above - below if len(ratio) else 0.0, above=above, below=below)

@@ -5,21 +5,38 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
+import msgspec
 import numpy as np
 
-from adapter.forecasts.gate import Judgement, judge
-from adapter.forecasts.model import Expectation, ForecastModel, fit
+from adapter.forecasts.gate import NEAR, Judgement, judge
+from adapter.forecasts.model import RECENT_MINUTES, SEASON_DAYS, Expectation, ForecastModel, fit, summaries, taken
 from adapter.forecasts.options import ForecastOptions
-from adapter.forecasts.preview import Hour, next_day
-from adapter.forecasts.series import DAY_MINUTES, MINUTE, MinuteSeries
+from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats, MinuteSeries, days_before, local_minutes
 
+_HOUR_MINUTES: Final = 60
 _SPARE_MINUTES: Final = 60
-_RECENT_MINUTES: Final = 120
+_NEWEST_MINUTES: Final = 120
 _MISSING_MINUTES: Final = 10
-"""So many of the recent minutes may be missing."""
-_TOLERANCE: Final = 0.1
+"""So many of the newest minutes may be missing."""
+
+
+class Hour(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """An hour of the next day; values are the highest of the hour, None if none is known.
+
+    Attributes:
+        start: when it begins, in the model's time zone.
+        days: the values of the last days at this time, those of yesterday last.
+        usual: the median of the last 7 days, by the minute.
+        expected: what the forecast would be if the load were the usual one until then.
+    """
+
+    start: datetime
+    days: tuple[float | None, ...]
+    usual: float | None
+    expected: float | None
 
 
 class LiveForecast:
@@ -87,9 +104,9 @@ class LiveForecast:
             return "there is no model yet"
         minute = int(now // MINUTE)
         last = minute - self._first + 1
-        known = int(np.isfinite(self._values[max(last - _RECENT_MINUTES, 0) : last]).sum())
-        if known < _RECENT_MINUTES - _MISSING_MINUTES:
-            return f"{_RECENT_MINUTES - known} of the last {_RECENT_MINUTES} minutes have no value"
+        known = int(np.isfinite(self._values[max(last - _NEWEST_MINUTES, 0) : last]).sum())
+        if known < _NEWEST_MINUTES - _MISSING_MINUTES:
+            return f"{_NEWEST_MINUTES - known} of the last {_NEWEST_MINUTES} minutes have no value"
         # Several HPAs and frequent clients request one value: a model takes a millisecond or two for each.
         inputs = (model, minute, float(self._values[last - 1]))
         if self._newest is None or self._newest[0] != inputs:
@@ -112,9 +129,31 @@ class LiveForecast:
         """Replay the last days. Takes some seconds: call it in a worker thread."""
         return judge(history, self.options)
 
-    def next_day(self, now: float) -> tuple[Hour, ...]:
-        """Return the next 24 hours; none without a model. Takes some hundredths of a second."""
-        return next_day(self.model, self.history(now + MINUTE)) if self.model is not None else ()
+    def next_day(self, now: float, *, days: int = 3) -> tuple[Hour, ...]:
+        """Return the next 24 full hours, with the last `days`; none without a model. Takes hundredths of a second."""
+        model, history = self.model, self.history(now + MINUTE)
+        if model is None:
+            return ()
+        recent = history.between(history.end - RECENT_MINUTES * MINUTE, history.end)
+        known = recent.values.astype(np.float64)
+        values = np.concatenate([known, np.full(DAY_MINUTES + _HOUR_MINUTES, np.nan)])
+        local = local_minutes(recent.start, len(values), model.options.zone)
+        at = np.arange(len(known), len(values))
+        past = np.stack([taken(values, days_before(local, at, day)) for day in range(1, SEASON_DAYS + 1)])
+        _, usual, _ = summaries(past)
+        values[len(known) :] = usual
+        expected = model.expect_each(MinuteSeries(recent.start, values), len(known), len(values))
+        first = -(recent.start // MINUTE + len(known)) % _HOUR_MINUTES  # minutes until the next full hour
+        hours = [slice(begin, begin + _HOUR_MINUTES) for begin in range(first, first + DAY_MINUTES, _HOUR_MINUTES)]
+        return tuple(
+            Hour(
+                start=datetime.fromtimestamp(recent.end + hour.start * MINUTE, model.options.zone),
+                days=tuple(_highest(past[day - 1][hour]) for day in range(days, 0, -1)),
+                usual=_highest(usual[hour]),
+                expected=_highest(expected[hour]),
+            )
+            for hour in hours
+        )
 
     def day(self, now: float) -> list[tuple[int, float, float]]:
         """Return (time, value, expected value) of each minute of the last day; NaN: not known."""
@@ -134,7 +173,7 @@ class LiveForecast:
             if begin < 0 or len(came) <= self._ahead or not math.isfinite(expected) or not np.isfinite(came).all():
                 continue
             highest = float(came.max())
-            above, below = highest > expected * (1 + _TOLERANCE), highest < expected * (1 - _TOLERANCE)
+            above, below = highest > expected * (1 + NEAR), highest < expected * (1 - NEAR)
             self._outcomes["above" if above else "below" if below else "within"] += 1
         for at in range(first + 1, minute + 1):
             self._expected[at % DAY_MINUTES] = np.nan
@@ -149,3 +188,8 @@ class LiveForecast:
         self._values[:-by] = self._values[by:].copy()
         self._values[-by:] = np.nan
         self._first += beyond + _SPARE_MINUTES // 2
+
+
+def _highest(values: Floats) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(known.max()) if len(known) else None

@@ -37,7 +37,10 @@ class MinuteSeries:
     def between(self, start: float, end: float) -> MinuteSeries:
         """Return the minutes that begin from `start` to before `end`."""
         first = min(max(-int(-(start - self.start) // MINUTE), 0), len(self.values))
-        last = max(-int(-(end - self.start) // MINUTE), first)
+        return self.part(first, max(-int(-(end - self.start) // MINUTE), first))
+
+    def part(self, first: int, last: int | None = None) -> MinuteSeries:
+        """Return the minutes from one index to before another."""
         return MinuteSeries(self.start + first * MINUTE, self.values[first:last])
 
 

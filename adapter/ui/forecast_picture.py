@@ -12,7 +12,7 @@ from adapter.forecasts.registry import Forecast
 from adapter.forecasts.sentence import number_text
 
 if TYPE_CHECKING:
-    from adapter.forecasts.preview import Hour
+    from adapter.forecasts.live import Hour
 
 WIDTH: Final = 720
 HEIGHT: Final = 160
