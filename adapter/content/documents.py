@@ -15,7 +15,7 @@ import msgspec
 
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP, RESOURCE_GROUP
 from adapter.catalog.values import ExternalMetricValue, MetricValue
-from adapter.metrics.usage import NodeUsage, PodUsage, Usage
+from adapter.metrics.usage import ObjectUsage, Usage
 from kube.values.durations import format_duration
 from kube.values.quantity import Format, Quantity, milli_text
 from kube.values.selectors import LabelSelector, Operator
@@ -92,7 +92,7 @@ class UsageDocument(msgspec.Struct, frozen=True):
     """A PodMetrics or NodeMetrics of metrics.k8s.io/v1beta1, or a list of them, by `kind`."""
 
     kind: str
-    usages: Sequence[PodUsage | NodeUsage]
+    usages: Sequence[ObjectUsage]
 
     @property
     def is_list(self) -> bool:
@@ -115,7 +115,7 @@ Document = CustomMetricList | ExternalMetricList | UsageDocument
 """A document, not yet encoded, that also has a protobuf form."""
 
 
-def usage_table(usages: Sequence[PodUsage | NodeUsage], api_version: str, *, include: str) -> JsonObject:
+def usage_table(usages: Sequence[ObjectUsage], api_version: str, *, include: str) -> JsonObject:
     """Return a Table with a row for each pod or node, for a pod with the sum of its containers.
 
     Args:
@@ -124,7 +124,7 @@ def usage_table(usages: Sequence[PodUsage | NodeUsage], api_version: str, *, inc
         include: one of INCLUDED.
     """
 
-    def row(usage: PodUsage | NodeUsage) -> JsonObject:
+    def row(usage: ObjectUsage) -> JsonObject:
         found: JsonObject | None = None
         if include == "Object":
             found = _object(usage)
@@ -216,12 +216,12 @@ def _reference(value: MetricValue) -> _Reference:
     return _Reference(described.kind, described.namespace, described.name, described.api_version)
 
 
-def _object(usage: PodUsage | NodeUsage) -> JsonObject:
-    kind = "PodMetrics" if isinstance(usage, PodUsage) else "NodeMetrics"
+def _object(usage: ObjectUsage) -> JsonObject:
+    kind = "PodMetrics" if usage.namespace else "NodeMetrics"
     return {**_usage_item(usage), "kind": kind, "apiVersion": f"{RESOURCE_GROUP}/v1beta1"}
 
 
-def _usage_item(usage: PodUsage | NodeUsage) -> JsonObject:
+def _usage_item(usage: ObjectUsage) -> JsonObject:
     """Return a list item: without kind and apiVersion, and with the timestamp of the values as creationTimestamp."""
     moment = _whole_second(int(usage.timestamp))
     metadata = {"name": usage.name, "creationTimestamp": moment}
@@ -230,14 +230,14 @@ def _usage_item(usage: PodUsage | NodeUsage) -> JsonObject:
         "timestamp": moment,
         "window": _window(usage),
     }
-    if isinstance(usage, NodeUsage):
-        item["usage"] = usage_texts(usage.usage)
-    else:
+    if usage.namespace:
         item["containers"] = [{"name": one.name, "usage": usage_texts(one.usage)} for one in usage.containers]
+    else:
+        item["usage"] = usage_texts(usage.usage)
     return item
 
 
-def _window(usage: PodUsage | NodeUsage) -> str:
+def _window(usage: ObjectUsage) -> str:
     return format_duration(usage.window_seconds)
 
 

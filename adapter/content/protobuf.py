@@ -21,7 +21,7 @@ from adapter.content.documents import (
     selector_object,
     usage_texts,
 )
-from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage
+from adapter.metrics.usage import ContainerUsage, ObjectUsage
 from kube.api.status import StatusError
 from kube.values.quantity import milli_text
 from kube.values.selectors import LabelSelector
@@ -105,11 +105,11 @@ def _sample(value: MetricValue | ExternalMetricValue) -> bytes:
     return _time(int(value.timestamp)) + _optional(4, value.window_seconds) + _quantity(value.milli)
 
 
-def _usage(item: PodUsage | NodeUsage) -> bytes:
+def _usage(item: ObjectUsage) -> bytes:
     seconds = _seconds(int(item.timestamp))
     head = message(1, _object_meta(item)) + message(2, seconds)
     head += message(3, integer(1, round(item.window_seconds * 10**9)))
-    if isinstance(item, NodeUsage):
+    if not item.namespace:
         return head + _quantities(4, usage_texts(item.usage))
     return head + b"".join(message(4, _container(container)) for container in item.containers)
 
@@ -124,7 +124,7 @@ def _quantities(field: int, quantities: Mapping[str, str]) -> bytes:
     )
 
 
-def _object_meta(item: PodUsage | NodeUsage) -> bytes:
+def _object_meta(item: ObjectUsage) -> bytes:
     return (
         string(1, item.name)
         + string(2, "")  # generateName

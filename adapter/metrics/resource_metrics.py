@@ -20,7 +20,7 @@ from adapter.catalog.inventory import CustomMetricInfo, CustomSource
 from adapter.deadlines import Deadline
 from adapter.gotemplate import Template
 from adapter.metrics.objects import ObjectMetadata, ObjectSource
-from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
+from adapter.metrics.usage import ContainerUsage, ObjectUsage, Usage
 from adapter.planning.metric_queries import ObjectsQuery
 from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries
@@ -58,77 +58,65 @@ class ResourceMetrics:
         self._queries = queries
         self._objects = objects
         self._window = rules.window if rules is not None else 0.0
-        # CPU and memory of each.
         sources = resource_sources(rules) if rules is not None else []
-        self._pods, self._nodes = sources[::2], sources[1::2]
+        self._sources = {"pods": (_PODS, sources[::2]), "nodes": (_NODES, sources[1::2])}  # CPU and memory of each
 
-    async def pods(
-        self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
-    ) -> list[PodUsage]:
-        """Return the usage of pods, in the order of namespaces and names; those without values are left out.
+    async def usages(
+        self, resource: str, *, namespace: str = "", selector: LabelSelector, name: str = "", deadline: Deadline
+    ) -> list[ObjectUsage]:
+        """Return the usage of pods or nodes, in the order of namespaces and names; those without values are left out.
 
         Args:
-            namespace: the pods' namespace, or "" for all.
-            selector: selects pods.
-            name: selects a single pod, unless it is "".
+            resource: "pods" or "nodes".
+            namespace: the pods' namespace; "" for all, and for nodes.
+            selector: selects objects.
+            name: selects a single object, unless it is "".
             deadline: when the response is due.
 
         Raises:
-            StatusError: 404 when there is no pod of the `name`, 503 and 504 when Prometheus or the API server is
-                unavailable or slow, 500 when a query is invalid or no label maps to pods.
+            StatusError: 404 when there is no object of the `name`, 503 and 504 when Prometheus or the API server is
+                unavailable or slow, 500 when a query is invalid or no label maps to the resource.
         """
-        found = await self._listed(_PODS, namespace, selector, name)
+        info, sources = self._sources[resource]
+        found = await self._objects.objects(info, namespace=namespace, selector=selector, name=name)
+        if name and not found:
+            raise status.not_found(f'{resource} "{name}" not found', details={"name": name, "kind": resource})
         by_namespace: dict[str, list[str]] = {}
-        for pod in found:
-            by_namespace.setdefault(pod.namespace, []).append(pod.name)
+        for one in found:
+            by_namespace.setdefault(one.namespace, []).append(one.name)
         everything = selector.empty and not name
         free = asyncio.Semaphore(_NAMESPACES_AT_ONCE)
 
-        async def both(space: str, names: list[str]) -> tuple[ObjectSamples, ObjectSamples]:
+        async def both(space: str, names: list[str]) -> Sequence[ObjectSamples]:
+            queries = [ObjectsQuery(source, space, names, everything, EVERYTHING) for source in sources]
             async with free:
-                return await self._both(self._pods, space, names, deadline, all_objects=everything)
+                return await all_of(self._samples(query, deadline) for query in queries)
 
         results = await all_of(both(space, names) for space, names in by_namespace.items())
         measured = dict(zip(by_namespace, results, strict=True))
-        usages = [usage for pod in found if (usage := self._pod(pod, *measured[pod.namespace])) is not None]
-        self._observe_freshness(usages)
-        return usages
-
-    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
-        """Return the usage of nodes, in the order of their names; see `pods`."""
-        found = await self._listed(_NODES, "", selector, name)
-        if not found:
-            return []
-        cpu, memory = await self._both(
-            self._nodes, "", [node.name for node in found], deadline, all_objects=selector.empty and not name
-        )
-        usages = [usage for node in found if (usage := self._node(node, cpu, memory)) is not None]
-        self._observe_freshness(usages)
-        return usages
-
-    async def _listed(
-        self, info: ResourceInfo, namespace: str, selector: LabelSelector, name: str
-    ) -> list[ObjectMetadata]:
-        found = await self._objects.objects(info, namespace=namespace, selector=selector, name=name)
-        if name and not found:
-            raise status.not_found(f'{info.plural} "{name}" not found', details={"name": name, "kind": info.plural})
-        return found
-
-    def _observe_freshness(self, usages: Sequence[PodUsage] | Sequence[NodeUsage]) -> None:
+        made = (self._usage(sources, one, *measured[one.namespace]) for one in found)
+        usages = [usage for usage in made if usage is not None]
         now = self._clock()
         self._queries.observe_freshness(RESOURCE_GROUP, [now - usage.timestamp for usage in usages])
+        return usages
 
-    def _pod(self, pod: ObjectMetadata, cpu: ObjectSamples, memory: ObjectSamples) -> PodUsage | None:
-        of_cpu, of_memory = as_sequence(cpu.get(pod.name)), as_sequence(memory.get(pod.name))
+    def _usage(
+        self, sources: Sequence[CustomSource], of: ObjectMetadata, cpu: ObjectSamples, memory: ObjectSamples
+    ) -> ObjectUsage | None:
+        of_cpu, of_memory = as_sequence(cpu.get(of.name)), as_sequence(memory.get(of.name))
+        if not of.namespace:  # a node has one value of each
+            of_cpu, of_memory = of_cpu[:1], of_memory[:1]
         if not of_cpu or not of_memory:
             return None
         cores, bytes_ = (
-            self._by_container(source, samples) for source, samples in zip(self._pods, (of_cpu, of_memory), strict=True)
+            self._by_container(source, samples) for source, samples in zip(sources, (of_cpu, of_memory), strict=True)
         )
-        return PodUsage(
-            namespace=pod.namespace,
-            name=pod.name,
-            labels=pod.labels,
+        if not of.namespace and not (cores and bytes_):
+            return None
+        return ObjectUsage(
+            namespace=of.namespace,
+            name=of.name,
+            labels=of.labels,
             timestamp=min(sample.timestamp for sample in (*of_cpu, *of_memory)),
             window_seconds=self._window,
             containers=tuple(
@@ -137,49 +125,15 @@ class ResourceMetrics:
             ),
         )
 
-    def _node(self, node: ObjectMetadata, cpu: ObjectSamples, memory: ObjectSamples) -> NodeUsage | None:
-        of_cpu, of_memory = as_sequence(cpu.get(node.name)), as_sequence(memory.get(node.name))
-        if not of_cpu or not of_memory:
-            return None
-        cores, bytes_ = (
-            self._milli(source, samples[0]) for source, samples in zip(self._nodes, (of_cpu, of_memory), strict=True)
-        )
-        if cores is None or bytes_ is None:
-            return None
-        return NodeUsage(
-            name=node.name,
-            labels=node.labels,
-            timestamp=min(of_cpu[0].timestamp, of_memory[0].timestamp),
-            window_seconds=self._window,
-            usage=Usage(cpu_milli=cores, memory_milli=bytes_),
-        )
-
     def _by_container(self, source: CustomSource, samples: Iterable[Sample]) -> dict[str, int]:
-        """Return each container's value; of several values, the first in the order of labels."""
+        """Return each container's value, a node's as that of ""; of several, the first in the order of labels."""
         values: dict[str, int] = {}
         for sample in samples:
-            milli = self._milli(source, sample)
+            milli = self._queries.milli(source.rule, sample.value)
             if milli is not None:
-                values.setdefault(sample.labels.get(source.group_by[0], ""), milli)
+                name = sample.labels.get(source.group_by[0], "") if source.group_by else ""
+                values.setdefault(name, max(milli, 0))
         return values
-
-    def _milli(self, source: CustomSource, sample: Sample) -> int | None:
-        milli = self._queries.milli(source.rule, sample.value)
-        return None if milli is None else max(milli, 0)
-
-    async def _both(
-        self,
-        sources: Sequence[CustomSource],
-        namespace: str,
-        names: list[str],
-        deadline: Deadline,
-        *,
-        all_objects: bool,
-    ) -> tuple[ObjectSamples, ObjectSamples]:
-        """Return the samples of CPU and those of memory."""
-        queries = [ObjectsQuery(source, namespace, names, all_objects, EVERYTHING) for source in sources]
-        cpu, memory = await all_of(self._samples(query, deadline) for query in queries)
-        return cpu, memory
 
     async def _samples(self, query: ObjectsQuery, deadline: Deadline) -> ObjectSamples:
         source, rule = query.source, query.source.rule

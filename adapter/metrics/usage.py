@@ -23,11 +23,15 @@ class ContainerUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ObjectUsage:
-    """The common fields of pods and nodes.
+class ObjectUsage:
+    """The usage of a pod, or of a node.
 
-    `namespace` is "" for a node. `timestamp` is the time of the oldest sample, in seconds since the epoch.
-    `window_seconds` is the window of the rates.
+    Attributes:
+        namespace: of a pod; "" for a node.
+        name, labels: of the object.
+        timestamp: of the oldest sample, in seconds since the epoch.
+        window_seconds: the window of the rates.
+        containers: of a pod, sorted by name; a node has one without a name.
     """
 
     namespace: str = ""
@@ -35,12 +39,6 @@ class _ObjectUsage:
     labels: Mapping[str, str]
     timestamp: float
     window_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodUsage(_ObjectUsage):
-    """The usage of a pod's containers, sorted by name."""
-
     containers: tuple[ContainerUsage, ...]
 
     @property
@@ -50,10 +48,3 @@ class PodUsage(_ObjectUsage):
             cpu_milli=sum(one.usage.cpu_milli for one in self.containers),
             memory_milli=sum(one.usage.memory_milli for one in self.containers),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeUsage(_ObjectUsage):
-    """The usage of a node."""
-
-    usage: Usage

@@ -15,7 +15,7 @@ from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.content.documents import JsonObject, UsageDocument, usage_table
 from adapter.content.encoding import Conversion, Representation
 from adapter.metrics.resource_metrics import ResourceMetrics
-from adapter.metrics.usage import NodeUsage, PodUsage
+from adapter.metrics.usage import ObjectUsage
 from adapter.serving.requests import (
     Request,
     Response,
@@ -62,16 +62,12 @@ class ResourceRoutes:
         representation, table = _negotiate(request)
         selector, fields = _selectors(request, name)
         namespace, deadline = request.info.namespace, request.deadline
-        found: Sequence[PodUsage | NodeUsage]
-        if resource == "pods":
-            found = await self._usage.pods(namespace=namespace, selector=selector, name=name, deadline=deadline)
-        else:
-            found = await self._usage.nodes(selector=selector, name=name, deadline=deadline)
+        found = await self._usage.usages(resource, namespace=namespace, selector=selector, name=name, deadline=deadline)
         found = [one for one in found if fields.matches(name=one.name, namespace=one.namespace)]
         if name and not found:
             raise _not_found(resource, f"{namespace}/{name}" if namespace else name)
 
-        def document(usages: Sequence[PodUsage | NodeUsage]) -> UsageDocument | JsonObject:
+        def document(usages: Sequence[ObjectUsage]) -> UsageDocument | JsonObject:
             if table is not None:
                 return usage_table(usages, table[0], include=table[1])
             return UsageDocument(_KINDS[resource] if name else f"{_KINDS[resource]}List", usages)

@@ -23,7 +23,7 @@ from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectRefer
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis import Report
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
-from adapter.metrics.usage import NodeUsage, PodUsage, Usage
+from adapter.metrics.usage import ContainerUsage, ObjectUsage, Usage
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.requests import Request, RequestLines
@@ -149,34 +149,21 @@ class CannedUsage:
         self.requests = 0
         self.count = 1
 
-    async def pods(
-        self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
-    ) -> list[PodUsage]:
-        """Pods without containers, in one namespace."""
+    async def usages(
+        self, resource: str, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
+    ) -> list[ObjectUsage]:
+        """Pods without containers, in one namespace, or nodes."""
         self.requests += 1
+        is_pod = resource == "pods"
+        only = (ContainerUsage("", Usage(cpu_milli=1, memory_milli=1)),)
         return [
-            PodUsage(
-                namespace="shop",
-                name=f"web-{number}",
+            ObjectUsage(
+                namespace="shop" if is_pod else "",
+                name=f"{'web' if is_pod else 'node'}-{number}",
                 labels={},
                 timestamp=SAMPLED_AT,
                 window_seconds=300.0,
-                containers=(),
-            )
-            for number in range(self.count)
-        ]
-
-    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
-        """Nodes."""
-        self.requests += 1
-        usage = Usage(cpu_milli=1, memory_milli=1)
-        return [
-            NodeUsage(
-                name=f"node-{number}",
-                labels={},
-                timestamp=SAMPLED_AT,
-                window_seconds=300.0,
-                usage=usage,
+                containers=() if is_pod else only,
             )
             for number in range(self.count)
         ]

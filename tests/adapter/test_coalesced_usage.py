@@ -9,13 +9,13 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.deadlines import Deadline
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
-from adapter.metrics.usage import PodUsage
+from adapter.metrics.usage import ObjectUsage
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import MetricQuery
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import InstantQueries, VectorCache
 from adapter.planning.vector_index import IndexedVector, indexed
-from adapter.prometheus import DEFAULT_DESTINATION, PrometheusQueryError, Sample, Vector
+from adapter.prometheus import DEFAULT_DESTINATION, Sample, Vector
 from adapter.rules import ResourceRules, load_rules
 from kube.api.mapping import ResourceInfo
 from kube.values.selectors import EVERYTHING, LabelSelector
@@ -79,7 +79,7 @@ def path(
     return ResourceMetrics(given or rules(), queries, cluster)
 
 
-def containers(found: list[PodUsage]) -> dict[tuple[str, str], list[tuple[str, int]]]:
+def containers(found: list[ObjectUsage]) -> dict[tuple[str, str], list[tuple[str, int]]]:
     return {
         (one.namespace, one.name): [(container.name, container.usage.cpu_milli) for container in one.containers]
         for one in found
@@ -96,7 +96,9 @@ async def test_requests_of_many_namespaces_are_one_coalesced_query_of_each_resou
                 selector = LabelSelector.parse(f"app={pod.name}")
                 await cache.prefetches()
                 is_merged = cache.cached((CPU, DEFAULT_DESTINATION)) is not None
-                found = await metrics.pods(namespace=pod.namespace, selector=selector, deadline=Deadline.after(5))
+                found = await metrics.usages(
+                    "pods", namespace=pod.namespace, selector=selector, deadline=Deadline.after(5)
+                )
                 if is_merged:  # before that the canned result has too much
                     assert containers(found) == {
                         (pod.namespace, pod.name): [("app", index * 1000 + 250), ("proxy", index * 1000 + 500)]
@@ -110,36 +112,15 @@ async def test_list_of_all_namespaces_is_one_coalesced_query_of_each_resource() 
     prometheus = canned(known)
     async with VectorCache(prometheus, ttl=60.0) as cache:
         metrics = path(cache, Cluster(*known), coalescer=MetricsQueryCoalescer(cache))
-        await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
+        await metrics.usages("pods", namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
         await cache.prefetches()
         assert sorted(query for query in prometheus.queries if ".+" in query) == [MEMORY, CPU]
         prometheus.queries.clear()
         for _ in range(3):
-            found = await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
+            found = await metrics.usages("pods", namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
             await cache.prefetches()
     assert prometheus.queries == []
     assert len(found) == 100
-
-
-async def test_after_a_failure_requests_are_sent_alone() -> None:
-    known = pods(2, 1)
-
-    class Limited(Prometheus):
-        async def instant(self, query: str, **arguments: object) -> Vector:
-            self.queries.append(query)
-            if ".+" in query:
-                raise PrometheusQueryError("too many samples")
-            return Vector(tuple(sample for sample in self.cpu if f'"{sample.labels["namespace"]}"' in query))
-
-    samples = canned(known).cpu
-    prometheus = Limited(samples, samples)
-    async with VectorCache(prometheus, ttl=60.0) as cache:
-        metrics = path(cache, Cluster(*known), coalescer=MetricsQueryCoalescer(cache))
-        for _ in range(3):
-            found = await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))
-            await cache.prefetches()
-    assert [one.name for one in found] == ["web-0", "web-0"]
-    assert len([query for query in prometheus.queries if ".+" in query]) == 2
 
 
 async def test_freshness_is_observed() -> None:
@@ -148,8 +129,8 @@ async def test_freshness_is_observed() -> None:
     prometheus.cpu.append(Sample({"node": "node-a"}, NOW, 1.0))
     queries = RuleQueries(prometheus, telemetry=RuleTelemetry(registry))
     metrics = ResourceMetrics(rules(), queries, Cluster(*known), clock=lambda: NOW + 3)
-    assert len(await metrics.pods(namespace="", selector=EVERYTHING, deadline=Deadline.after(5))) == 2
-    assert len(await metrics.nodes(selector=EVERYTHING, deadline=Deadline.after(5))) == 1
+    assert len(await metrics.usages("pods", namespace="", selector=EVERYTHING, deadline=Deadline.after(5))) == 2
+    assert len(await metrics.usages("nodes", selector=EVERYTHING, deadline=Deadline.after(5))) == 1
     ages = "metrics_apiserver_metric_freshness_seconds_sum"
     assert registry.get_sample_value(ages, {"group": "metrics.k8s.io"}) == pytest.approx(9.0)
 
@@ -169,7 +150,7 @@ async def test_result_that_is_not_indexed_by_the_objects_serves_no_request() -> 
     async with VectorCache(prometheus, ttl=60.0) as cache:
         coalescer = _OtherIndexes(cache)
         coalescer.result = await indexed(Vector(()), [("a",), ("b",), ("c",), ("d",)])
-        found = await path(cache, Cluster(*known), coalescer=coalescer).pods(
-            namespace="ns-0", selector=EVERYTHING, deadline=Deadline.after(5)
+        found = await path(cache, Cluster(*known), coalescer=coalescer).usages(
+            "pods", namespace="ns-0", selector=EVERYTHING, deadline=Deadline.after(5)
         )
     assert containers(found) == {("ns-0", "web-0"): [("app", 250), ("proxy", 500)]}

@@ -200,7 +200,7 @@ async def test_resource_metrics_have_the_nodes(server: PrometheusServer, file: s
     async with PrometheusServers(PrometheusOptions(url=server.url)) as prometheus:
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
         metrics = ResourceMetrics(load_rules(GUIDES / file).resource, queries, Nodes())
-        found = await metrics.nodes(selector=LabelSelector(), deadline=Deadline.after(10))
+        found = await metrics.usages("nodes", selector=LabelSelector(), deadline=Deadline.after(10))
     assert [(one.name, one.usage.memory_milli) for one in found] == [
         (name, 2**20 * 1000) for name in ("node-1", "node-2")
     ]

@@ -53,15 +53,6 @@ async def test_only_queries_with_long_responses_are_compressed(server: ScriptedP
     assert all("gzip" in coding for coding in codings[3:])
 
 
-async def test_headers_are_sent_with_queries_and_with_series(server: ScriptedPrometheus) -> None:
-    options = PrometheusOptions(url=server.url, headers=(("X-Scope-OrgID", "team-a"),))
-    async with PrometheusClient(options) as client:
-        await client.instant("a")
-        server.reply = responds({"status": "success", "data": []})
-        await client.series("a", start=0, end=1)
-    assert [headers["X-Scope-OrgID"] for headers in server.headers] == ["team-a"] * 3
-
-
 async def test_slow_server_is_a_timeout(server: ScriptedPrometheus) -> None:
     server.reply = never
     settings = PrometheusSettings(list_seconds=0.2)

@@ -128,22 +128,6 @@ async def test_cached_target_is_validated_again(new_adapter: ServedAdapter, path
         assert (await new_adapter.request_as_master(f"{path}?timeout=x")).status == 400
 
 
-async def test_every_client_gets_what_it_accepts(tmp_path: Path) -> None:
-    begins = {
-        "application/vnd.kubernetes.protobuf, */*": b"k8s\0",
-        "application/json": b'{"kind"',
-        "application/yaml": b"apiVersion: ",
-        "": b'{"kind"',
-    }
-    async with served_adapter(tmp_path) as adapter:
-        for _ in range(2):
-            for accept, start in begins.items():
-                reply = await adapter.request_as_master(POD_PATH, headers={"Accept": accept} if accept else {})
-                assert reply.body.startswith(start)
-            pretty = await adapter.request_as_master(POD_PATH, headers={"User-Agent": "curl/8.5.0"})
-            assert pretty.body.startswith(b"{\n")
-
-
 def grown(fill: Callable[[], object]) -> int:
     """The bytes that are in use after filling something."""
     tracemalloc.start()

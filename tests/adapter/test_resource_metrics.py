@@ -19,7 +19,7 @@ from adapter.content.encoding import Representation
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
-from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
+from adapter.metrics.usage import ContainerUsage, ObjectUsage, Usage
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
@@ -52,7 +52,11 @@ class Objects:
     async def objects(
         self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
     ) -> list[ObjectMetadata]:
-        return [one for one in self.found if namespace in ("", one.namespace) and name in ("", one.name)]
+        return [
+            one
+            for one in self.found
+            if bool(one.namespace) == info.namespaced and namespace in ("", one.namespace) and name in ("", one.name)
+        ]
 
 
 @dataclass
@@ -90,6 +94,10 @@ def metrics(prometheus: Prometheus, *found: ObjectMetadata, rules: ResourceRules
     return ResourceMetrics(rules or resource_rules(), queries, Objects(list(found)))
 
 
+async def usages(served: ResourceMetrics, resource: str, *, namespace: str = "", name: str = "") -> list[ObjectUsage]:
+    return await served.usages(resource, namespace=namespace, selector=EVERYTHING, name=name, deadline=NO_DEADLINE)
+
+
 def pod(name: str, namespace: str = "shop") -> ObjectMetadata:
     return ObjectMetadata(namespace, name, {"app": name})
 
@@ -100,9 +108,7 @@ def usage(cpu: int, memory: int) -> Usage:
 
 async def test_queries_for_cpu_and_memory() -> None:
     prometheus = Prometheus([], [])
-    await metrics(prometheus, pod("web.0"), pod("web-1")).pods(
-        namespace="shop", selector=EVERYTHING, deadline=NO_DEADLINE
-    )
+    await usages(metrics(prometheus, pod("web.0"), pod("web-1")), "pods", namespace="shop")
     assert sorted(prometheus.queries) == [
         (
             "sum by (pod,container) (container_memory_working_set_bytes"
@@ -114,15 +120,8 @@ async def test_queries_for_cpu_and_memory() -> None:
         ),
     ]
     prometheus.queries.clear()
-    await metrics(prometheus, ObjectMetadata("", "node-a", {})).nodes(selector=EVERYTHING, deadline=NO_DEADLINE)
+    await usages(metrics(prometheus, ObjectMetadata("", "node-a", {})), "nodes")
     assert sorted(prometheus.queries)[0] == ('sum by (node) (container_memory_working_set_bytes{id="/",node="node-a"})')
-
-
-async def test_each_namespace_is_a_pair_of_queries() -> None:
-    prometheus = Prometheus([], [])
-    found = [pod("a", "one"), pod("b", "two")]
-    await metrics(prometheus, *found).pods(namespace="", selector=EVERYTHING, deadline=NO_DEADLINE)
-    assert len(prometheus.queries) == 4
 
 
 async def test_namespaces_are_queried_some_at_a_time() -> None:
@@ -142,7 +141,7 @@ async def test_namespaces_are_queried_some_at_a_time() -> None:
 
     prometheus = Slow([], [])
     pods = [pod("web", f"ns-{number}") for number in range(400)]
-    await metrics(prometheus, *pods).pods(namespace="", selector=EVERYTHING, deadline=NO_DEADLINE)
+    await usages(metrics(prometheus, *pods), "pods")
     assert len(prometheus.queries) == 800
     assert 2 < prometheus.most <= PrometheusOptions(url="http://p").connections
 
@@ -152,8 +151,8 @@ async def test_containers_have_values_and_the_oldest_timestamp() -> None:
         cpu=[sample(0.25, pod="web", container="app"), sample(0.1, pod="web", container="only-cpu")],
         memory=[sample(2.0**20, pod="web", container="app", at=NOW - 7)],
     )
-    [found] = await metrics(prometheus, pod("web")).pods(namespace="shop", selector=EVERYTHING, deadline=NO_DEADLINE)
-    assert found == PodUsage(
+    [found] = await usages(metrics(prometheus, pod("web")), "pods", namespace="shop")
+    assert found == ObjectUsage(
         namespace="shop",
         name="web",
         labels={"app": "web"},
@@ -169,14 +168,14 @@ async def test_containers_of_another_namespaces_pod_are_not_counted() -> None:
         cpu=[sample(value, namespace=namespace, pod="web", container="app") for namespace, value in both],
         memory=[sample(value, namespace=namespace, pod="web", container="app") for namespace, value in both],
     )
-    [found] = await metrics(prometheus, pod("web")).pods(namespace="shop", selector=EVERYTHING, deadline=NO_DEADLINE)
+    [found] = await usages(metrics(prometheus, pod("web")), "pods", namespace="shop")
     assert found.containers == (ContainerUsage("app", usage(250, 250)),)
 
 
 @pytest.mark.parametrize("value", [math.nan, -1.0])
 async def test_negative_and_nan_are_zero(value: float) -> None:
     prometheus = Prometheus([sample(value, node="n")], [sample(value, node="n")])
-    [node] = await metrics(prometheus, ObjectMetadata("", "n", {})).nodes(selector=EVERYTHING, deadline=NO_DEADLINE)
+    [node] = await usages(metrics(prometheus, ObjectMetadata("", "n", {})), "nodes")
     assert node.usage == usage(0, 0)
 
 
@@ -184,9 +183,9 @@ async def test_negative_and_nan_are_zero(value: float) -> None:
 async def test_without_cpu_or_memory_an_object_is_left_out(cpu: bool, memory: bool) -> None:
     of_pod, of_node = sample(1.0, pod="x", container="c"), sample(1.0, node="x")
     prometheus = Prometheus([of_pod, of_node] if cpu else [], [of_pod, of_node] if memory else [])
-    served = metrics(prometheus, pod("x"))
-    assert await served.pods(namespace="shop", selector=EVERYTHING, deadline=NO_DEADLINE) == []
-    assert await served.nodes(selector=EVERYTHING, deadline=NO_DEADLINE) == []
+    served = metrics(prometheus, pod("x"), ObjectMetadata("", "x", {}))
+    assert await usages(served, "pods", namespace="shop") == []
+    assert await usages(served, "nodes") == []
 
 
 async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> None:
@@ -201,7 +200,7 @@ async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> Non
             return Vector((sample(float(found[1]), pod="web", container="app"),))
 
     env = metrics(OfNamespaces([], []), *(pod("web", f"ns-{number}") for number in (2, 1, 3)))
-    found = await env.pods(namespace="", selector=EVERYTHING, deadline=NO_DEADLINE)
+    found = await usages(env, "pods")
     assert [(one.namespace, one.containers[0].usage) for one in found] == [
         (f"ns-{number}", usage(number * 1000, number * 1000)) for number in (2, 1, 3)
     ]
@@ -210,26 +209,20 @@ async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> Non
 async def test_node_has_the_older_timestamp() -> None:
     for cpu, memory in ((NOW - 30, NOW), (NOW, NOW - 30)):
         prometheus = Prometheus([sample(1.0, node="a", at=cpu)], [sample(1.0, node="a", at=memory)])
-        [found] = await metrics(prometheus, ObjectMetadata("", "a", {})).nodes(
-            selector=EVERYTHING, deadline=NO_DEADLINE
-        )
+        [found] = await usages(metrics(prometheus, ObjectMetadata("", "a", {})), "nodes")
         assert found.timestamp == NOW - 30
 
 
 async def test_missing_object_is_not_found() -> None:
     with pytest.raises(StatusError, match='pods "ghost" not found') as error:
-        await metrics(Prometheus([], [])).pods(
-            namespace="shop", selector=EVERYTHING, name="ghost", deadline=NO_DEADLINE
-        )
+        await usages(metrics(Prometheus([], [])), "pods", namespace="shop", name="ghost")
     assert error.value.code == 404
 
 
 async def test_outage_is_an_error() -> None:
     prometheus = Prometheus([], [], error=PrometheusUnavailable("refused"))
     with pytest.raises(StatusError) as error:
-        await metrics(prometheus, pod("a", "one"), pod("b", "two")).pods(
-            namespace="", selector=EVERYTHING, deadline=NO_DEADLINE
-        )
+        await usages(metrics(prometheus, pod("a", "one"), pod("b", "two")), "pods")
     assert error.value.code == 503
 
 
@@ -240,13 +233,13 @@ async def test_rule_without_a_node_label_is_logged_once(caplog: pytest.LogCaptur
     )
     for _ in range(2):
         with pytest.raises(StatusError) as error:
-            await served.nodes(selector=EVERYTHING, deadline=NO_DEADLINE)
+            await usages(served, "nodes")
         assert error.value.code == 500
     [record] = [record for record in caplog.records if "resourceRules.cpu" in record.message]
     assert "no label maps to nodes; add one to resources.overrides" in record.message
 
 
-POD = PodUsage(
+POD = ObjectUsage(
     namespace="shop",
     name="web-0",
     labels={"app": "web"},
@@ -276,7 +269,13 @@ def test_protobuf_is_k8s_io_metrics() -> None:
     encoded = protobuf.encode(UsageDocument("PodMetrics", [POD]))
     for part in (meta, b"\x12" + bytes([len(time)]) + time, b"\x1a" + bytes([len(window)]) + window, container):
         assert part in encoded
-    node = NodeUsage(name="n", labels={}, timestamp=NOW, window_seconds=90.0, usage=usage(250, 65536 * 1000))
+    node = ObjectUsage(
+        name="n",
+        labels={},
+        timestamp=NOW,
+        window_seconds=90.0,
+        containers=(ContainerUsage("", usage(250, 65536 * 1000)),),
+    )
     assert b"\x22\x0d\x0a\x03cpu\x12\x06\x0a\x04250m" in protobuf.encode(UsageDocument("NodeMetrics", [node]))
 
 
@@ -342,9 +341,7 @@ async def test_cpu_and_memory_can_come_from_different_servers() -> None:
     file = parse_rules(f"prometheusServers: {{other: {{url: 'http://other'}}}}\n{text}", source="rules.yaml")
     assert file.resource is not None
     prometheus = Prometheus([], [])
-    await metrics(prometheus, pod("web-1"), rules=file.resource).pods(
-        namespace="shop", selector=EVERYTHING, deadline=NO_DEADLINE
-    )
+    await usages(metrics(prometheus, pod("web-1"), rules=file.resource), "pods", namespace="shop")
     of_cpu = file.resource.cpu.destination
     assert of_cpu.server is not None
     assert (of_cpu.server.url, of_cpu.headers) == ("http://other", (("X-Scope-OrgID", "team"),))

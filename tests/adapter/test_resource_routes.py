@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from adapter.deadlines import Deadline
-from adapter.metrics.usage import ContainerUsage, NodeUsage, PodUsage, Usage
+from adapter.metrics.usage import ContainerUsage, ObjectUsage, Usage
 from adapter.serving.requests import Response
 from adapter.serving.resource_routes import ResourceRoutes
 from kube.api.status import StatusError
@@ -20,7 +20,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 OLD_TABLE = "application/json;as=Table;v=v1beta1;g=meta.k8s.io"
 KUBECTL = f"{TABLE},application/json"
 
-POD = PodUsage(
+POD = ObjectUsage(
     namespace="shop",
     name="web-0",
     labels={"app": "web"},
@@ -31,12 +31,12 @@ POD = PodUsage(
         ContainerUsage("proxy", Usage(cpu_milli=50, memory_milli=16 * MEBI_MILLI)),
     ),
 )
-NODE = NodeUsage(
+NODE = ObjectUsage(
     name="node-a",
     labels={"zone": "north"},
     timestamp=SAMPLED_AT,
     window_seconds=90.0,
-    usage=Usage(cpu_milli=1500, memory_milli=2048 * MEBI_MILLI),
+    containers=(ContainerUsage("", Usage(cpu_milli=1500, memory_milli=2048 * MEBI_MILLI)),),
 )
 POD_METADATA = {"name": "web-0", "creationTimestamp": SAMPLED_TEXT, "namespace": "shop", "labels": {"app": "web"}}
 
@@ -44,13 +44,11 @@ POD_METADATA = {"name": "web-0", "creationTimestamp": SAMPLED_TEXT, "namespace":
 class Cluster:
     """One pod and one node, whatever is selected."""
 
-    async def pods(
-        self, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
-    ) -> list[PodUsage]:
-        return [POD] if namespace in ("", POD.namespace) and name in ("", POD.name) else []
-
-    async def nodes(self, *, selector: LabelSelector, name: str = "", deadline: Deadline) -> list[NodeUsage]:
-        return [NODE] if name in ("", NODE.name) else []
+    async def usages(
+        self, resource: str, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
+    ) -> list[ObjectUsage]:
+        one = POD if resource == "pods" else NODE
+        return [one] if namespace in ("", one.namespace) and name in ("", one.name) else []
 
 
 async def requested(path: str, accept: str, *, method: str = "GET") -> Response:

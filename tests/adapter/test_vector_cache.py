@@ -79,35 +79,6 @@ async def test_query_refused_for_another_namespaces_full_queue_is_sent_again() -
     assert prometheus.queries == ["depth"]
 
 
-async def test_thousand_requests_are_one_coalesced_query_and_those_before_its_result(tmp_path: Path) -> None:
-    rules, prometheus = packets()
-    labels = [{"namespace": f"ns-{n}", "pod": f"web-{pod}"} for n in range(10) for pod in range(10)]
-    async with metrics_env(tmp_path, rules, prometheus) as env, VectorCache(prometheus, ttl=60.0) as cache:
-        await env.catalog.relist()
-        custom, _ = paths(env, cache)
-
-        async def request(one: dict[str, str]) -> int:
-            values = await custom.values(
-                custom_request(namespace=one["namespace"], name=one["pod"], metric="http_packets_per_second")
-            )
-            assert values[0].timestamp == NOW
-            return values[0].milli
-
-        prometheus.result = vector((labels[0], 7.0))
-        assert await request(labels[0]) == 7000
-        prometheus.result = vector(*((one, float(number)) for number, one in enumerate(labels)))
-        assert await request(labels[1]) in (0, 1000)  # the canned result has a web-1 of each namespace
-        await cache.prefetches()
-        for _ in range(10):
-            values = await asyncio.gather(*map(request, labels[1:]))
-            assert values == [number * 1000 for number in range(1, 100)]
-    assert sorted(prometheus.queries) == [
-        'sum(rate(http_packets_total{namespace="ns-0",pod="web-0"}[1m])) by (pod)',
-        'sum(rate(http_packets_total{namespace="ns-0",pod="web-1"}[1m])) by (pod)',
-        'sum(rate(http_packets_total{namespace=~".+",pod=~".+"}[1m])) by (pod,namespace)',
-    ]
-
-
 async def test_external_metric_that_cannot_be_coalesced_is_one_query_for_each_namespace(tmp_path: Path) -> None:
     rules, prometheus = packets()
     prometheus.result = vector(({"queue": "q1", "tier": "gold"}, 3.0))

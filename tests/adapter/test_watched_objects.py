@@ -159,13 +159,6 @@ async def test_number_of_watched_kinds_is_bounded(tmp_path: Path) -> None:
         assert await cluster.objects.names(kinds[59], "shop", ALL) == ["listed"]
 
 
-async def test_each_request_lists_until_there_is_a_whole_list(tmp_path: Path) -> None:
-    async with env(tmp_path, pods=False) as cluster:
-        assert await cluster.names() == ["listed"]  # and pods are followed from now on
-        await cluster.follows(cluster.pods)
-        assert await cluster.names(WEB) == ["web-0", "web-1"]
-
-
 @pytest.mark.parametrize("code", [403, 500])
 async def test_each_request_lists_where_watching_is_forbidden(tmp_path: Path, code: int) -> None:
     async with env(tmp_path) as cluster:
@@ -241,6 +234,8 @@ async def test_objects_by_name_and_of_all_namespaces(tmp_path: Path) -> None:
             ("shop", "web-0"),
             ("shop", "web-1"),
         ]
+        named = await cluster.objects.objects(PODS, namespace="", selector=ALL, name="web-0")
+        assert [(one.namespace, one.name) for one in named] == [("other", "web-0"), ("shop", "web-0")]
 
 
 async def test_each_request_lists_during_the_first_list(tmp_path: Path) -> None:
@@ -266,11 +261,3 @@ async def test_pods_are_followed_without_requests(tmp_path: Path) -> None:
         await eventually(nodes_are_given_up, within=5.0, every=0.05)
         assert await cluster.names(WEB) == ["web-0", "web-1"]
         assert (cluster.pods.lists, cluster.direct.lists) == (1, 0)
-
-
-async def test_objects_of_one_name_in_all_namespaces(tmp_path: Path) -> None:
-    async with env(tmp_path) as cluster:
-        cluster.pods.items.append(pod("web-0", "1", namespace="other", app="web"))
-        await cluster.follows(cluster.pods)
-        found = await cluster.objects.objects(PODS, namespace="", selector=ALL, name="web-0")
-        assert [(one.namespace, one.name) for one in found] == [("other", "web-0"), ("shop", "web-0")]

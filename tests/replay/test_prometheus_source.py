@@ -161,8 +161,8 @@ async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
                     several = await ExternalMetrics(catalog, queries).values(request_)
                     return sum(one.milli for one in several) if several else None
                 case {"resource": {"name": name}} | {"containerResource": {"name": name}}:
-                    usages = await ResourceMetrics(rules.resource, queries, Pods()).pods(
-                        namespace=NAMESPACE, selector=NOTHING, deadline=Deadline.after(10)
+                    usages = await ResourceMetrics(rules.resource, queries, Pods()).usages(
+                        "pods", namespace=NAMESPACE, selector=NOTHING, deadline=Deadline.after(10)
                     )
                     container = source.get("containerResource", {}).get("container", "")
                     shares = [one for usage in usages for one in usage.containers if container in ("", one.name)]
