@@ -42,7 +42,6 @@ FAILING = {
     "apply -f moved.yaml": "migrate-keda does not run",
     "get pods.metrics.k8s.io": "no adapter runs",
     "kubectl krew": "krew is not installed",
-    "logs deployment/router": "the demo's pods have no logs",
 }
 HELM_FLAGS = {"--create-namespace", "--install", "--namespace", "--output", "--set", "--values"}
 CLICK: dict[str, click.Group] = {

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 import pytest
-import yaml
 
 from adapter.cli import main as adapter
 from adapter.commands.ignored_flags import IGNORED
@@ -108,12 +107,3 @@ def test_every_scenario_of_chaos_tests_has_a_row() -> None:
     text = (ROOT / "docs/reliability.md").read_text()
     rows = re.findall(r"^\| `([a-z][a-z0-9-]*)` \|", text, re.MULTILINE)
     assert sorted(rows) == sorted({scenario.name for scenario in (*SCENARIOS, *ETCD_SCENARIOS)})
-
-
-def test_every_alert_is_listed_and_has_a_runbook() -> None:
-    runbooks, production = (ROOT / "docs/runbooks.md").read_text(), (ROOT / "docs/production.md").read_text()
-    for path in sorted((ROOT / "manifests/components").glob("*-monitoring/alerts.yaml")):
-        for group in yaml.safe_load(path.read_text())["spec"]["groups"]:
-            for alert in (rule["alert"] for rule in group["rules"] if "alert" in rule):
-                assert re.search(rf"^##+ {alert}$", runbooks, re.MULTILINE), alert
-                assert f"(runbooks.md#{alert.lower()})" in production, alert

@@ -53,7 +53,7 @@ def with_cluster(test: Callable[..., Any]) -> Any:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
     folder = tmp_path_factory.mktemp("rules-by-example")
-    namespaces = {one["metadata"]["namespace"] for section in SECTIONS.values() for one in section.of_kind(HPA)}
+    namespaces = {one["metadata"]["namespace"] for section in SECTIONS.values() for one in hpas(section)}
     series = {title: series_of(example["series"]) for title, example in EXAMPLES.items()}
     dotted = series.pop(DOTS)
     recorded = [group for section in SECTIONS.values() for group in section.recording_rules]
@@ -77,6 +77,27 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
             )
         )
         yield Running(cluster, prometheus_url, rules)
+
+
+def hpas(section: Section) -> list[dict[str, Any]]:
+    """Return the section's HPAs. Those of which it shows only a part of the spec get the rest."""
+    example = EXAMPLES[section.title]
+    shown = [one for one in section.documents if one.get("kind") == HPA or "metrics" in one]
+    return [
+        one if "kind" in one else completed(one, name, example.get("namespace", "shop"))
+        for one, name in zip(shown, example["replicas"], strict=True)
+    ]
+
+
+def completed(spec: Mapping[str, Any], name: str, namespace: str) -> dict[str, Any]:
+    """Return an HPA of a Deployment of its name with 1 to 20 replicas, unless the spec has others."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": HPA,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 20, **spec},
+    }
 
 
 def local_rules(section: Section, prometheus_url: str) -> dict[str, Any]:
@@ -112,7 +133,7 @@ async def prometheus_3(query: str, series: list[WrittenSeries]) -> AsyncIterator
 def test_each_example_has_series_an_hpa_and_a_decision() -> None:
     assert set(SECTIONS) == set(EXAMPLES)
     for section in SECTIONS.values():
-        targets = [one["spec"]["scaleTargetRef"]["name"] for one in section.of_kind(HPA)]
+        targets = [one["spec"]["scaleTargetRef"]["name"] for one in hpas(section)]
         assert targets == list(EXAMPLES[section.title]["replicas"])
         assert len(section.texts) == len(targets)
         assert EXAMPLES[section.title]["source"]
@@ -120,7 +141,7 @@ def test_each_example_has_series_an_hpa_and_a_decision() -> None:
 
 @pytest.mark.parametrize("title", SECTIONS)
 def test_hpas_are_valid(title: str) -> None:
-    for hpa in SECTIONS[title].of_kind(HPA):
+    for hpa in hpas(SECTIONS[title]):
         assert validate_hpa(default_hpa(hpa), scale_to_zero=True) == []
 
 
@@ -150,7 +171,7 @@ def check(file: Path, prometheus_url: str) -> dict[str, Any]:
 async def test_hpas_are_decided_as_stated(running: Running, title: str) -> None:
     section, replicas = SECTIONS[title], EXAMPLES[title]["replicas"]
     listed = await running.cluster.listed()
-    for hpa, stated in zip(section.of_kind(HPA), section.texts, strict=True):
+    for hpa, stated in zip(hpas(section), section.texts, strict=True):
         for metric in hpa["spec"]["metrics"]:
             assert listed_name(metric) in listed
         running.cluster.add_target(hpa, replicas[hpa["spec"]["scaleTargetRef"]["name"]])

@@ -22,6 +22,7 @@ from tests.helm_engine import render, require_helm
 from tools.render_chart import CHART
 
 RULES = {"rules", "externalRules", "resourceRules", "prometheusServers", "forwardExternal"}
+HPA_SPEC = {"maxReplicas", "metrics", "behavior"}
 KUSTOMIZATION = {"resources", "components", "patches"}
 HPA_GROUPS = ("autoscaling", "milliscale.io")
 # The servers that rules of the documentation name.
@@ -134,8 +135,18 @@ def execute(program: Program, *arguments: str | Path) -> str:
     return ended.stdout
 
 
+def read_hpa_spec(document: Any, folder: Path) -> None:
+    """Read a part of an HPA's spec as that of an HPA that has the rest."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    metadata = {"name": "web", "namespace": "shop"}
+    spec = {"scaleTargetRef": target, "maxReplicas": 20, **document}
+    hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+    read_object(hpa, folder)
+
+
 READERS: list[tuple[set[str], Callable[[Any, Path], None]]] = [
     (RULES, read_rules),
+    (HPA_SPEC, read_hpa_spec),
     (KUSTOMIZATION, read_kustomization),
     ({"scrape_configs"}, read_prometheus_configuration),
     ({"groups"}, read_prometheus_rules),

@@ -95,6 +95,8 @@ def test_alert_has_a_runbook_with_meaning_impact_diagnosis_and_mitigation(alert:
     assert entry is not None
     parts = re.findall(r"^\*\*(\w+)\.\*\*", entry[1], flags=re.MULTILINE)
     assert parts == ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+    named_by_severity = f"`{alert['alert']}`" in RUNBOOKS.partition("\n## ")[0]
+    assert named_by_severity == (alert["labels"]["severity"] != "warning")
 
 
 def test_there_are_no_runbooks_of_alerts_that_do_not_exist() -> None:

@@ -114,11 +114,3 @@ def test_scrape_configuration_without_the_operator_is_valid_and_has_the_same_job
     }
     assert set(documented) == used
     assert documented["milliscale/milliscale-autoscaler"]["honor_labels"] is True
-
-
-def test_all_alerts_are_in_the_table_of_the_documentation() -> None:
-    section = monitoring_section()
-    for process in PROCESSES:
-        manifest = (MANIFESTS / f"components/{process}-monitoring/alerts.yaml").read_text()
-        for alert in re.findall(r"alert: (\w+)", manifest):
-            assert f"(runbooks.md#{alert.lower()}) " in section.replace(",", " "), alert
