@@ -18,13 +18,13 @@ def test_program_on_path_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_unpacked_package_is_started_with_its_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "debian/chromium/usr/lib/chromium/chromium"
+    program = tmp_path / "debian/chromium-headless-shell/usr/lib/chromium/chromium-headless-shell"
     program.parent.mkdir(parents=True)
     program.touch()
     monkeypatch.setenv("PATH", "")
     found = find_chromium(home=tmp_path)
     assert found.path == program
-    assert found.environment["LD_LIBRARY_PATH"].startswith(f"{tmp_path}/debian/chromium/usr/lib/")
+    assert found.environment["LD_LIBRARY_PATH"].startswith(f"{tmp_path}/debian/chromium-headless-shell/usr/lib/")
 
 
 def test_error_without_apt_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +34,7 @@ def test_error_without_apt_names_the_package(tmp_path: Path, monkeypatch: pytest
 
 
 def test_package_without_the_program_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "debian/chromium").mkdir(parents=True)
+    (tmp_path / "debian/chromium-headless-shell").mkdir(parents=True)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(MissingBinaryError, match=r"has no usr/lib/chromium/chromium; install Chromium"):
+    with pytest.raises(MissingBinaryError, match=r"has no usr/lib/chromium/chromium-headless-shell; install Chromium"):
         find_chromium(home=tmp_path)
