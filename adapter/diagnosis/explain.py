@@ -104,7 +104,7 @@ async def explain(
     source, *others = makers
     if source.rule.namespace:
         others = [other for other in others if other.rule.namespace in ("", source.rule.namespace)]
-    example = await probe.example(source, selection)
+    example = await probe.over_last_scrapes(source, selection, await probe.example(source, selection))
     return Explanation(
         target=str(target),
         rule=source.rule.key,

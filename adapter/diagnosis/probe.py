@@ -44,6 +44,8 @@ from kube.web.explanation import Example, Value
 _NODES = GroupResource("", "nodes")
 # Kubernetes' pattern for node names; an address with a port does not match.
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+# The function, and strings, in which it is no function.
+_RATE = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)|\brate(?=\s*\()""")
 _NOT_FOUND = 404
 _EXISTING_SECONDS = 2.0
 
@@ -105,6 +107,22 @@ class _Recorder:
         return Example(queries=tuple(self.queries), problem=problem)
 
 
+@dataclass(frozen=True, slots=True)
+class _LastScrapes:
+    """Sends queries with the last two samples of a range in the place of all."""
+
+    prometheus: InstantQueries
+
+    async def instant(
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector | Scalar:
+        return await self.prometheus.instant(_with_irate(query), deadline=deadline, destination=destination)
+
+
+def _with_irate(query: str) -> str:
+    return _RATE.sub(lambda found: found[1] or "irate", query)
+
+
 class Probe:
     """Queries metrics of the catalog, each within `seconds`.
 
@@ -160,6 +178,22 @@ class Probe:
             self._existing, recorder.queries[-1], source.rule.destination, deadline=Deadline.after(_EXISTING_SECONDS)
         )
         return msgspec.structs.replace(example, existing=existing)
+
+    async def over_last_scrapes(self, source: Source, selection: Selection, example: Example) -> Example:
+        """Add to the values of an example what they would be over the last two scrapes, if its query has a rate."""
+        if not example.values or not example.queries or _with_irate(example.queries[-1]) == example.queries[-1]:
+            return example
+        recorder = _Recorder(_LastScrapes(self._existing), logs=False)
+        if isinstance(source, ExternalSource):
+            latest = await self._external(source, replace(selection, namespace=example.of), recorder)
+        else:
+            if selection.selector is None:
+                namespace, _, name = example.of.rpartition("/")
+                selection = replace(selection, namespace=namespace, name=name)
+            latest = await self._custom(source, selection, recorder)
+        by_object = {each.of: each.value for each in latest.values}
+        values = [msgspec.structs.replace(each, latest=by_object.get(each.of, "")) for each in example.values]
+        return msgspec.structs.replace(example, values=tuple(values))
 
     async def _custom(self, source: CustomSource, selection: Selection, recorder: _Recorder) -> Example:
         namespaced, selector, name = source.info.namespaced, selection.selector, selection.name

@@ -1,13 +1,13 @@
 """How soon a scale-up followed the load: what is known of each part of that time.
 
 The load rose between the last sample for which the current replicas sufficed and the first that called for more; when
-is not known. A reconciliation used that sample once it was served, and windows and policies may have held the scale-up
-back since. Nothing is estimated: what has no timestamp is left out.
+is not known. A reconciliation used that sample, and windows and policies may have held the scale-up back since. Nothing
+is estimated: what has no timestamp is left out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from autoscaler.core.decision import Decision
 from autoscaler.core.model import HPAKey
@@ -16,20 +16,11 @@ from autoscaler.records.record import ReactionRecord
 from autoscaler.records.times import time_text
 
 
-@dataclass(frozen=True, slots=True)
-class _Proposal:
-    """A reconciliation, and the newest sample of the metric that decided; None: it has no timestamp."""
+class _Reconciliation(NamedTuple):
+    """Its time, and that of the newest sample of the metric that decided; None: it has no timestamp."""
 
     time_ms: int
     sampled_ms: int | None
-
-
-@dataclass(slots=True)
-class _Watched:
-    calm: _Proposal | None = None
-    """The last that proposed no more than the current replicas; None: there was none since the start."""
-    rising: _Proposal | None = None
-    """The first since then."""
 
 
 def sample_times(response: MetricResponse | None) -> tuple[int | None, int | None]:
@@ -49,10 +40,11 @@ def sample_times(response: MetricResponse | None) -> tuple[int | None, int | Non
 
 
 class Reactions:
-    """The time since when each HPA's metrics have proposed more replicas."""
+    """Since when each HPA's metrics have proposed more than the current replicas."""
 
     def __init__(self) -> None:
-        self._watched: dict[HPAKey, _Watched] = {}
+        # The last reconciliation that proposed no more, None: there was none since the start; and the first after it.
+        self._known: dict[HPAKey, tuple[_Reconciliation | None, _Reconciliation | None]] = {}
 
     def decided(self, decision: Decision, *, written_ms: int | None) -> ReactionRecord | None:
         """Process a reconciliation; return how soon it followed the load if it scaled up for a metric.
@@ -63,42 +55,41 @@ class Reactions:
         """
         key, normalized, current = decision.observation.hpa.key, decision.normalized, decision.current_replicas or 0
         if normalized is None or decision.winner is None:
-            self._watched.pop(key, None)
+            self.forget(key)
             return None
-        index = next(index for index, each in enumerate(decision.evaluations) if each is decision.winner)
-        responses = decision.observation.responses or ()
-        now = _Proposal(decision.now_ms, sample_times(responses[index])[0])
-        watched = self._watched.setdefault(key, _Watched())
+        response = (decision.observation.responses or ())[decision.evaluations.index(decision.winner)]
+        this, scale_to = _Reconciliation(decision.now_ms, sample_times(response)[0]), decision.scale_to or 0
         if normalized.proposed_replicas <= current:
-            watched.calm, watched.rising = now, None
+            self._known[key] = this, None
             return None
-        rising = watched.rising = watched.rising or now
-        if written_ms is None or decision.scale_to is None or decision.scale_to <= current:
+        before, first = self._known.get(key, (None, None))
+        first = first or this
+        if written_ms is None or scale_to <= current:
+            self._known[key] = before, first
             return None
-        if normalized.proposed_replicas <= decision.scale_to:
-            self._watched[key] = _Watched(calm=now)  # from here on the proposal is no more than the replicas
-        return _reaction(watched.calm, rising, decision.now_ms, written_ms)
+        self._known[key] = (this, None) if normalized.proposed_replicas <= scale_to else (before, first)
+        return _reaction(before, first, decision.now_ms, written_ms)
 
     def forget(self, key: HPAKey) -> None:
         """Drop the state of an HPA that was deleted."""
-        self._watched.pop(key, None)
+        self._known.pop(key, None)
 
 
-def _reaction(calm: _Proposal | None, rising: _Proposal, decided_ms: int, written_ms: int) -> ReactionRecord:
-    before, sampled = None if calm is None else calm.sampled_ms, rising.sampled_ms
-    sync_seconds = served_seconds = None
-    if calm is not None:
+def _reaction(
+    before: _Reconciliation | None, first: _Reconciliation, decided_ms: int, written_ms: int
+) -> ReactionRecord:
+    sampled_ms, sufficed_ms, sync_seconds = first.sampled_ms, None, None
+    if before is not None:
         # The sample could have been used since it was there, but not before the last reconciliation without it.
-        since_ms = calm.time_ms if sampled is None else min(max(calm.time_ms, sampled), rising.time_ms)
-        sync_seconds = (rising.time_ms - since_ms) / 1000
-        if sampled is not None:
-            served_seconds = max(0, calm.time_ms - sampled) / 1000
+        since_ms = min(max(before.time_ms, sampled_ms or 0), first.time_ms)
+        sync_seconds = (first.time_ms - since_ms) / 1000
+        if sampled_ms is None or (before.sampled_ms or 0) < sampled_ms:
+            sufficed_ms = before.sampled_ms
     return ReactionRecord(
-        sufficed=None if before is None or (sampled is not None and before >= sampled) else time_text(before),
-        sampled=None if sampled is None else time_text(sampled),
-        served_seconds=served_seconds or None,
+        sufficed=None if sufficed_ms is None else time_text(sufficed_ms),
+        sampled=None if sampled_ms is None else time_text(sampled_ms),
         sync_seconds=sync_seconds,
-        held_seconds=(decided_ms - rising.time_ms) / 1000,
+        held_seconds=(decided_ms - first.time_ms) / 1000,
         write_seconds=max(0, written_ms - decided_ms) / 1000,
         written=time_text(written_ms),
     )
@@ -110,7 +101,6 @@ def reaction_text(reaction: ReactionRecord) -> str:
     if reaction.sufficed is not None:
         samples += f"not yet by that of {_clock(reaction.sufficed)}, "
     parts = [
-        (reaction.served_seconds, "until it was served"),
         (reaction.sync_seconds, "of sync period"),
         (reaction.held_seconds or None, "of windows and policies"),
         (reaction.write_seconds, "of writing"),

@@ -174,10 +174,8 @@ class ReactionRecord(_Record, frozen=True, kw_only=True):
     """The time of the last sample for which the replicas sufficed; absent if it is not known."""
     sampled: str | None = None
     """The time of the first sample that called for more; absent if it has no timestamp."""
-    served_seconds: float | None = None
-    """From then to the last reconciliation that had no such sample yet; absent if that was before."""
     sync_seconds: float | None = None
-    """From the sample, or that reconciliation if it is later, to the first one that used the sample."""
+    """From the sample, or the last reconciliation without it if that is later, to the first one that used it."""
     held_seconds: float = 0.0
     """From that to the decision to scale: stabilization, policies, earlier steps."""
     write_seconds: float = 0.0

@@ -20,20 +20,33 @@ class _Json(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     pass
 
 
-class Value(_Json, frozen=True):
-    """A value as a quantity: of an object ("namespace/name"), or of a series, with its labels."""
+class Value(_Json, frozen=True, omit_defaults=True):
+    """A value as a quantity: of an object ("namespace/name"), or of a series, with its labels.
+
+    `latest`: what it would be over the last two scrapes; "" if the query has no rate.
+    """
 
     of: str
     value: str
+    latest: str = ""
 
     @property
     def text(self) -> str:
         """The value for people: `585708m` is 585.7; others remain as they are."""
-        milli = self.value.removesuffix("m")
-        if milli == self.value or not milli.lstrip("-").isdigit():
-            return self.value
-        value = int(milli) / 1000
-        return f"{value:.4g}" if abs(value) < _NO_FRACTION else f"{value:.0f}"
+        return _text(self.value)
+
+    @property
+    def latest_text(self) -> str:
+        """How `latest` is shown after the value."""
+        return f"({_text(self.latest)} over the last two scrapes)" if self.latest else ""
+
+
+def _text(quantity: str) -> str:
+    milli = quantity.removesuffix("m")
+    if milli == quantity or not milli.lstrip("-").isdigit():
+        return quantity
+    value = int(milli) / 1000
+    return f"{value:.4g}" if abs(value) < _NO_FRACTION else f"{value:.0f}"
 
 
 class Example(_Json, frozen=True):
@@ -113,7 +126,7 @@ class Explanation(_Json, frozen=True):
             yield from (f"  query  {on_one_line(query)}" for query in example.queries)
             yield from (f"  graph  {graph}" for graph in self.graphs)
             if values:
-                yield from (f"  value  {value.value}  {value.of}".rstrip() for value in example.values)
+                yield from (f"  value  {one.value}  {one.of}  {one.latest_text}".rstrip() for one in example.values)
             if example.samples:
                 yield f"  {example.samples}"
             if example.several:

@@ -18,6 +18,7 @@ from adapter.prometheus import (
     Vector,
 )
 from adapter.rules import parse_rules
+from kube.web.explanation import Example
 from tests.adapter.diagnosis_env import POD, codes, probe_of
 from tests.adapter.metrics_env import NOW, CannedPrometheus, metrics_env, series
 
@@ -39,7 +40,7 @@ class Prometheus(CannedPrometheus):
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector | Scalar:
         if "timestamp" not in query:
-            return Vector((Sample(POD, NOW, 5.0),))
+            return Vector((Sample(POD, NOW, 9.0 if "irate" in query else 5.0),))
         if self.failure is not None:
             raise self.failure
         newest = Sample({"milliscale_newest": str(int((NOW - self.age) * 4))}, NOW, 3.0)
@@ -47,10 +48,10 @@ class Prometheus(CannedPrometheus):
         return Vector((newest, *found))
 
 
-async def asked(
+async def explained(
     folder: Path, query: str, intervals: dict[str, float], failure: PrometheusError | None = None
-) -> tuple[str, str, list[tuple[str, str, str]]]:
-    """Return what `explain` says of samples and of ranges, and the findings of `check`."""
+) -> tuple[Example, list[tuple[str, str, str]]]:
+    """Return the example of `explain`, and the findings of `check`."""
     prometheus = Prometheus(found={"load": (series("load"),)})
     prometheus.intervals, prometheus.failure = intervals, failure
     rules = parse_rules(SHORT.replace("QUERY", query), source="rules.yaml")
@@ -65,7 +66,31 @@ async def asked(
         )
         report = await check(opened.catalog, opened.mapper, probe_of(opened), knows_cluster=True, examples=1)
     assert explanation.example is not None
-    return explanation.example.samples, explanation.example.long_range, codes(report)
+    return explanation.example, codes(report)
+
+
+async def asked(
+    folder: Path, query: str, intervals: dict[str, float], failure: PrometheusError | None = None
+) -> tuple[str, str, list[tuple[str, str, str]]]:
+    """Return what `explain` says of samples and of ranges, and the findings of `check`."""
+    example, findings = await explained(folder, query, intervals, failure)
+    return example.samples, example.long_range, findings
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("sum(rate(hits_total[5m]))", "(9 over the last two scrapes)"),
+        ("sum(rate (hits_total[5m])) / sum(tries)", "(9 over the last two scrapes)"),
+        ("sum(irate(hits_total[5m]))", ""),
+        ('max(load{path="rate()"})', ""),
+    ],
+)
+async def test_rate_is_explained_with_its_value_over_the_last_two_scrapes(
+    tmp_path: Path, query: str, text: str
+) -> None:
+    example, _ = await explained(tmp_path, query, {"15": 1})
+    assert [each.latest_text for each in example.values] == [text]
 
 
 async def test_range_of_a_rate_is_compared_with_the_scrape_interval(tmp_path: Path) -> None:

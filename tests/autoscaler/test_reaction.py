@@ -67,12 +67,12 @@ def test_a_scale_up_names_the_samples_and_what_it_waited_for() -> None:
     )
 
 
-def test_a_sample_that_the_last_sync_could_not_see_was_served_later() -> None:
+def test_the_sync_period_counts_from_the_last_sync_that_could_not_see_the_sample() -> None:
     load = Load(hpa(external_metric(10_000)))
     load.sync(0, 20, sampled=-20)
     reaction = load.sync(15, 40, sampled=-5)
     assert reaction is not None
-    assert "5.0s until it was served, 15.0s of sync period, 0.2s of writing" in reaction_text(reaction)
+    assert "written at 01:46:55.2: 15.0s of sync period, 0.2s of writing" in reaction_text(reaction)
 
 
 def test_what_is_not_known_is_not_said() -> None:

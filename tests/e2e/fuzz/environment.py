@@ -71,15 +71,17 @@ class Report:
         )
 
 
-async def run(folder: Path, *, hpas: int, phases: int, seed: int, say: Any = print) -> Report:
+async def run(folder: Path, *, hpas: int, phases: int, seed: int, eager: bool = False, say: Any = print) -> Report:
     """One round: `hpas` cases of `phases` phases each from `seed`, in a cluster of its own.
 
     Of four seeds one has HPAs whose queries are coalesced, and every second one those that may scale to zero.
+    `eager`: the autoscaler runs with --eager.
     """
     kind = Kind(to_zero=seed % 2 == 0, coalescible=seed % 4 == 3)
     cases = [make_case(f"f{number}", Random(f"{seed}/{number}"), phases, kind) for number in range(hpas)]
     sync = max(1, -(-hpas // (80 if kind.coalescible else 40)))
-    async with _environment(folder, cases, sync, f"HPAScaleToZero={str(kind.to_zero).lower()}") as environment:
+    gates = f"HPAScaleToZero={str(kind.to_zero).lower()}"
+    async with _environment(folder, cases, sync, gates, eager=eager) as environment:
         for number in range(phases):
             begun, seen = time.monotonic(), len(environment.report.differences)
             await environment.play(number)
@@ -90,7 +92,9 @@ async def run(folder: Path, *, hpas: int, phases: int, seed: int, say: Any = pri
 
 
 @asynccontextmanager
-async def _environment(folder: Path, cases: list[Case], sync: int, gates: str) -> AsyncIterator["Environment"]:
+async def _environment(
+    folder: Path, cases: list[Case], sync: int, gates: str, *, eager: bool
+) -> AsyncIterator["Environment"]:
     pki = await asyncio.to_thread(Pki.create, folder)
     timing = [
         f"--horizontal-pod-autoscaler-sync-period={sync}s",
@@ -110,7 +114,7 @@ async def _environment(folder: Path, cases: list[Case], sync: int, gates: str) -
             await apply(client, await read_objects(Path(__file__).parent / "targets.yaml"))
             environment = Environment(client, cases, metrics, sync)
             await environment.prepare()
-            flags = ("--hpa-apis=milliscale", "--metrics-port=0", f"--feature-gates={gates}")
+            flags = ("--hpa-apis=milliscale", "--metrics-port=0", f"--feature-gates={gates}", f"--eager={eager}")
             ours = autoscaler(cluster.kubeconfig, *flags, timing=timing)
             theirs = controller_manager(cluster, folder, f"--feature-gates={gates}", timing=timing)
             async with (
