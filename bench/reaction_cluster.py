@@ -200,8 +200,8 @@ class ReactionCluster:
 
     def _written(self, key: Key, old: Deployment | None, new: Deployment | None) -> None:
         application = self._applications.get(key)
-        if application is not None and old is not None and new is not None and new.replicas != old.replicas:
-            application.writes.append((time.time(), new.replicas))
+        if application is not None and old is not None and new is not None and new.spec.replicas != old.spec.replicas:
+            application.writes.append((time.time(), new.spec.replicas))
 
     async def _create(self, application: Application) -> None:
         namespace, labels = application.interval.namespace, {"app": application.name}

@@ -8,16 +8,14 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
-
-import msgspec
 
 from kube.api.client import KubeClient, KubeError
 from kube.api.retries import Backoff
 from kube.api.status import StatusError
 from kube.cache.store import Key, Store
+from playground.views import Pod
 
 _log = logging.getLogger(__name__)
 
@@ -25,61 +23,6 @@ _POD_IP: Final = "127.0.0.1"
 _VERSION: Final = "playground"
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
-
-
-class _Json(msgspec.Struct, rename="camel"):
-    """The fields of an object that are read."""
-
-
-class _MetadataJson(_Json):
-    name: str
-    namespace: str
-    uid: str
-    deletion_timestamp: str | None = None
-
-
-class _ContainerJson(_Json):
-    name: str
-    image: str = ""
-
-
-class _SpecJson(_Json):
-    node_name: str = ""
-    containers: list[_ContainerJson] = []
-
-
-class _StatusJson(_Json):
-    phase: str = ""
-
-
-class _PodJson(_Json):
-    metadata: _MetadataJson
-    spec: _SpecJson
-    status: _StatusJson = msgspec.field(default_factory=_StatusJson)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pod:
-    uid: str
-    node: str
-    containers: tuple[tuple[str, str], ...]
-    """Name and image of each."""
-    pending: bool
-    deleting: bool
-
-    @staticmethod
-    def select(entry: Mapping[str, Any]) -> _Pod | None:
-        try:
-            json = msgspec.convert(entry, _PodJson)
-        except msgspec.ValidationError:
-            return None
-        return _Pod(
-            uid=json.metadata.uid,
-            node=json.spec.node_name,
-            containers=tuple((container.name, container.image) for container in json.spec.containers),
-            pending=json.status.phase in ("", "Pending"),
-            deleting=json.metadata.deletion_timestamp is not None,
-        )
 
 
 class Kubelet:
@@ -90,8 +33,8 @@ class Kubelet:
         self._client = client
         self._node = node
         self._ready_seconds = ready_seconds
-        self._pods = Store(client, "/api/v1/pods", _Pod.select, on_change=self._pod_changed)
-        self._arrivals: asyncio.Queue[tuple[Key, _Pod]] = asyncio.Queue()
+        self._pods = Store(client, "/api/v1/pods", Pod.select, on_change=self._pod_changed)
+        self._arrivals: asyncio.Queue[tuple[Key, Pod]] = asyncio.Queue()
 
     async def run(self) -> None:
         """Manage the pods until cancelled."""
@@ -115,30 +58,30 @@ class Kubelet:
                 raise
         await self._client.patch(f"/api/v1/nodes/{self._node}/status", {"status": status})
 
-    def _pod_changed(self, key: Key, old: _Pod | None, new: _Pod | None) -> None:
-        if new is None or new.node != self._node:
+    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        if new is None or new.spec.node_name != self._node:
             return
         # Only a new pod and a new deletionTimestamp need work.
-        if old is not None and old.uid == new.uid and old.deleting == new.deleting:
+        if old is not None and old.metadata.uid == new.metadata.uid and old.deleting == new.deleting:
             return
-        if new.deleting or new.pending:
+        if new.deleting or new.status.phase in ("", "Pending"):
             self._arrivals.put_nowait((key, new))
 
-    async def _start(self, key: Key, pod: _Pod) -> None:
+    async def _start(self, key: Key, pod: Pod) -> None:
         await asyncio.sleep(self._ready_seconds)
         path = f"{_path(key)}/status"
         # The UID is a precondition, so that another pod of the same name is not changed.
-        change = {"metadata": {"uid": pod.uid}, "status": _running(pod)}
+        change = {"metadata": {"uid": pod.metadata.uid}, "status": _running(pod)}
 
         await self._retry(key, pod, lambda: self._client.patch(path, change))
 
-    async def _stop(self, key: Key, pod: _Pod) -> None:
+    async def _stop(self, key: Key, pod: Pod) -> None:
         await self._retry(key, pod, lambda: self._client.delete(_path(key), {"gracePeriodSeconds": 0}))
 
-    async def _retry(self, key: Key, pod: _Pod, report: Callable[[], Awaitable[object]]) -> None:
+    async def _retry(self, key: Key, pod: Pod, report: Callable[[], Awaitable[object]]) -> None:
         """Call `report` until it succeeds or the pod is deleted."""
         backoff = Backoff(0.2, 5.0)
-        while (found := self._pods.get(*key)) is not None and found.uid == pod.uid:
+        while (found := self._pods.get(*key)) is not None and found.metadata.uid == pod.metadata.uid:
             try:
                 await report()
             except StatusError as error:
@@ -157,7 +100,7 @@ def _path(key: Key) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
-def _running(pod: _Pod) -> dict[str, Any]:
+def _running(pod: Pod) -> dict[str, Any]:
     now = _now()
     return {
         "phase": "Running",
@@ -171,15 +114,15 @@ def _running(pod: _Pod) -> dict[str, Any]:
         ],
         "containerStatuses": [
             {
-                "name": name,
-                "image": image,
+                "name": container.name,
+                "image": container.image,
                 "imageID": "",
                 "ready": True,
                 "started": True,
                 "restartCount": 0,
                 "state": {"running": {"startedAt": now}},
             }
-            for name, image in pod.containers
+            for container in pod.spec.containers
         ],
     }
 

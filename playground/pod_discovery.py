@@ -52,7 +52,7 @@ class PodDiscovery:
     async def _apply(self) -> None:
         pods, services = self._pods.list(self._namespace), self._services.list(self._namespace)
         await self._workload.set_pods(
-            [WorkloadPod(pod.name, pod.labels.get(_APPLICATION_LABEL, ""), pod.ready) for pod in pods]
+            [WorkloadPod(pod.name, pod.metadata.labels.get(_APPLICATION_LABEL, ""), pod.ready) for pod in pods]
         )
         exporter = Target(address=self._workload.exporter_address, labels={"namespace": self._namespace})
         found = targets(pods, services, namespace=self._namespace, addresses=self._workload.addresses)

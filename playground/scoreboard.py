@@ -106,12 +106,12 @@ class Scoreboard:
             return
         tally = self._tallies[key[1]]
         if old is None:
-            tally.lowest = tally.highest = new.replicas
+            tally.lowest = tally.highest = new.spec.replicas
         else:
-            tally.ups += new.replicas > old.replicas
-            tally.downs += new.replicas < old.replicas
-            tally.lowest = min(tally.lowest, new.replicas)
-            tally.highest = max(tally.highest, new.replicas)
+            tally.ups += new.spec.replicas > old.spec.replicas
+            tally.downs += new.spec.replicas < old.spec.replicas
+            tally.lowest = min(tally.lowest, new.spec.replicas)
+            tally.highest = max(tally.highest, new.spec.replicas)
 
     def _event_came(self, _key: Key, old: Event | None, new: Event | None) -> None:
         # A failure is repeated with each reconciliation.

@@ -77,7 +77,7 @@ def plain_lines(picture: Picture) -> list[str]:
         lines.append(
             f"{picture.elapsed:4.0f} s  {hpa.name:8} load {_rate(row)}, "
             f"{hpa.metric} {_decimal(hpa.value)} of {_decimal(hpa.goal)}, "
-            f"{deployment.replicas} replicas, {deployment.ready} ready"
+            f"{deployment.spec.replicas} replicas, {deployment.status.ready_replicas} ready"
             + (f"; {hpa.problem.partition(':')[0]}" if hpa.problem else "")
         )
     return lines
@@ -133,10 +133,10 @@ def _spark(history: Sequence[float]) -> str:
 
 
 def _replicas(standing: Standing) -> Text:
-    wanted, ready = standing.deployment.replicas, standing.deployment.ready
+    wanted, ready = standing.deployment.spec.replicas, standing.deployment.status.ready_replicas
     bar = Text()
     bar.append("■" * min(ready, wanted), "green")
     bar.append("■" * max(0, wanted - ready), "yellow")
-    bar.append("·" * max(0, standing.hpa.maximum - wanted), "dim")
+    bar.append("·" * max(0, standing.hpa.spec.max_replicas - wanted), "dim")
     bar.append(f" {wanted}")
     return bar

@@ -1,237 +1,249 @@
-"""Typed views of objects for the demo. Each has a `select` for kube.cache.store, which returns None for other JSON."""
+"""Objects of the API, with the fields that the playground reads.
+
+Each has a `select` for kube.cache.store, which returns None for other JSON.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hpa:
-    """An HPA with one metric; quantities are those of the API, or ""."""
+class _Part(msgspec.Struct, rename="camel"):
+    """A part of an object."""
+
+
+class Owner(_Part):
+    """An owner of an object."""
+
+    kind: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Metadata(_Part):
+    """Of any object."""
 
     name: str
-    target: str
-    """The name of its Deployment."""
-    metric: str
-    goal: str
-    value: str
-    minimum: int
-    maximum: int
-    problem: str
-    """Reason and message of the first condition that is not True, or ""."""
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    owner_references: list[Owner] = []
 
-    @staticmethod
-    def select(entry: Mapping[str, Any]) -> Hpa | None:
-        """Return the view of an autoscaling/v2 HorizontalPodAutoscaler."""
-        hpa = _read(entry, _HpaJson)
-        if hpa is None:
+
+class Condition(_Part):
+    """A condition of any status."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class _View(_Part):
+    metadata: Metadata
+
+    @classmethod
+    def select(cls, entry: Mapping[str, Any]) -> Self | None:
+        """Return the view of an object."""
+        try:
+            return msgspec.convert(entry, cls)
+        except msgspec.ValidationError:
             return None
-        wanted = next((metric.source for metric in hpa.spec.metrics), _SourceJson())
-        current = next((metric.source for metric in hpa.status.current_metrics or ()), _SourceJson())
-        return Hpa(
-            name=hpa.metadata.name,
-            target=hpa.spec.scale_target_ref.name,
-            metric=wanted.metric.name,
-            goal=wanted.target.text,
-            value=current.current.text,
-            minimum=hpa.spec.min_replicas,
-            maximum=hpa.spec.max_replicas,
-            problem=next((f"{one.reason}: {one.message}" for one in hpa.status.conditions if one.is_problem), ""),
-        )
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.metadata.name
+
+    @property
+    def deleting(self) -> bool:
+        """True after its deletion was requested."""
+        return self.metadata.deletion_timestamp is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
-    """Desired and ready replicas."""
-
-    replicas: int
-    ready: int
-
-    @staticmethod
-    def select(entry: Mapping[str, Any]) -> Deployment | None:
-        """Return the view of an apps/v1 Deployment."""
-        deployment = _read(entry, _DeploymentJson)
-        if deployment is None:
-            return None
-        return Deployment(replicas=deployment.spec.replicas, ready=deployment.status.ready_replicas)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """An event about an object (`kind/name`), with its count."""
-
-    about: str
-    reason: str
-    message: str
-    count: int = 1
-
-    @staticmethod
-    def select(entry: Mapping[str, Any]) -> Event | None:
-        """Return the view of a v1 Event."""
-        event = _read(entry, _EventJson)
-        if event is None:
-            return None
-        about = f"{event.involved_object.kind.lower()}/{event.involved_object.name}"
-        return Event(about=about, reason=event.reason, message=event.message, count=event.count)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
-    """A pod; `ready` means that a Service sends traffic to it."""
+class Container(_Part):
+    """A container of a pod."""
 
     name: str
-    ready: bool
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-    @staticmethod
-    def select(entry: Mapping[str, Any]) -> Pod | None:
-        """Return the view of a v1 Pod."""
-        pod = _read(entry, _PodJson)
-        if pod is None:
-            return None
-        ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
-        return Pod(
-            name=pod.metadata.name,
-            ready=ready and pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None,
-            labels=pod.metadata.labels,
-        )
+    image: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """A Service with its selector."""
+class PodSpec(_Part):
+    """Of a pod."""
 
-    name: str
-    selector: Mapping[str, str] = field(default_factory=dict)
+    node_name: str = ""
+    containers: list[Container] = []
 
-    @staticmethod
-    def select(entry: Mapping[str, Any]) -> Service | None:
-        """Return the view of a v1 Service."""
-        service = _read(entry, _ServiceJson)
-        if service is None:
-            return None
-        return Service(name=service.metadata.name, selector=service.spec.selector)
+
+class PodStatus(_Part):
+    """Of a pod."""
+
+    phase: str = ""
+    conditions: list[Condition] = []
+
+
+class Pod(_View):
+    """A v1 Pod."""
+
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def ready(self) -> bool:
+        """True if a Service sends traffic to it."""
+        ready = any(one.type == "Ready" and one.status == "True" for one in self.status.conditions)
+        return ready and self.status.phase == "Running" and not self.deleting
+
+
+class ServiceSpec(_Part):
+    """Of a Service."""
+
+    selector: dict[str, str] = {}
+
+
+class Service(_View):
+    """A v1 Service."""
+
+    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
 
     def serves(self, pod: Pod) -> bool:
         """Return whether the Service selects the pod; without a selector it selects none."""
-        return bool(self.selector) and self.selector.items() <= pod.labels.items()
+        return bool(self.spec.selector) and self.spec.selector.items() <= pod.metadata.labels.items()
 
 
-class _Json(msgspec.Struct, rename="camel"):
-    """The fields of an object that are read."""
+class DeploymentSpec(_Part):
+    """Of a Deployment."""
+
+    template: dict[str, Any] = {}
+    replicas: int = 1
 
 
-class _MetadataJson(_Json):
-    name: str
-    labels: dict[str, str] = {}
-    deletion_timestamp: str | None = None
+class DeploymentStatus(_Part):
+    """Of a Deployment."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    unavailable_replicas: int = 0
+    conditions: list[Condition] = []
 
 
-class _ReferenceJson(_Json):
+class Deployment(_View):
+    """An apps/v1 Deployment."""
+
+    spec: DeploymentSpec
+    status: DeploymentStatus = msgspec.field(default_factory=DeploymentStatus)
+
+
+class Reference(_Part):
+    """Names an object, or a metric."""
+
     name: str = ""
     kind: str = ""
 
 
-class _AmountsJson(_Json):
-    value: str = ""
-    average_value: str = ""
+class Event(_View):
+    """A v1 Event."""
 
-    @property
-    def text(self) -> str:
-        # An External metric has its total beside the average per pod; the target is for the average.
-        return self.average_value or self.value
-
-
-class _SourceJson(_Json):
-    metric: _ReferenceJson = msgspec.field(default_factory=_ReferenceJson)
-    target: _AmountsJson = msgspec.field(default_factory=_AmountsJson)
-    current: _AmountsJson = msgspec.field(default_factory=_AmountsJson)
-
-
-class _MetricJson(_Json):
-    pods: _SourceJson | None = None
-    object: _SourceJson | None = None
-    external: _SourceJson | None = None
-
-    @property
-    def source(self) -> _SourceJson:
-        return self.pods or self.object or self.external or _SourceJson()
-
-
-class _ConditionJson(_Json):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-
-    @property
-    def is_problem(self) -> bool:
-        return self.type in ("AbleToScale", "ScalingActive") and self.status != "True"
-
-
-class _HpaSpecJson(_Json):
-    scale_target_ref: _ReferenceJson
-    max_replicas: int
-    min_replicas: int = 1
-    metrics: list[_MetricJson] = []
-
-
-class _HpaStatusJson(_Json):
-    current_metrics: list[_MetricJson] | None = None
-    conditions: list[_ConditionJson] = []
-
-
-class _HpaJson(_Json):
-    metadata: _MetadataJson
-    spec: _HpaSpecJson
-    status: _HpaStatusJson = msgspec.field(default_factory=_HpaStatusJson)
-
-
-class _ReplicasJson(_Json):
-    replicas: int = 1
-    ready_replicas: int = 0
-
-
-class _DeploymentJson(_Json):
-    spec: _ReplicasJson
-    status: _ReplicasJson = msgspec.field(default_factory=_ReplicasJson)
-
-
-class _EventJson(_Json):
-    involved_object: _ReferenceJson
+    involved_object: Reference
     reason: str = ""
     message: str = ""
     count: int = 1
 
-
-class _PodStatusJson(_Json):
-    phase: str = ""
-    conditions: list[_ConditionJson] = []
-
-
-class _PodJson(_Json):
-    metadata: _MetadataJson
-    status: _PodStatusJson = msgspec.field(default_factory=_PodStatusJson)
+    @property
+    def about(self) -> str:
+        """The object, `kind/name`."""
+        return f"{self.involved_object.kind.lower()}/{self.involved_object.name}"
 
 
-class _ServiceSpecJson(_Json):
-    selector: dict[str, str] = {}
+class Amounts(_Part):
+    """A target, or a current value: quantities."""
+
+    value: str = ""
+    average_value: str = ""
 
 
-class _ServiceJson(_Json):
-    metadata: _MetadataJson
-    spec: _ServiceSpecJson = msgspec.field(default_factory=_ServiceSpecJson)
+class Source(_Part):
+    """A metric in `spec` or `status`."""
+
+    metric: Reference = msgspec.field(default_factory=Reference)
+    target: Amounts = msgspec.field(default_factory=Amounts)
+    current: Amounts = msgspec.field(default_factory=Amounts)
 
 
-_T = TypeVar("_T")
+class Metric(_Part):
+    """An entry of `spec.metrics` or `status.currentMetrics`."""
+
+    pods: Source | None = None
+    object: Source | None = None
+    external: Source | None = None
 
 
-def _read(entry: Mapping[str, Any], form: type[_T]) -> _T | None:
-    try:
-        return msgspec.convert(entry, form)
-    except msgspec.ValidationError:
-        return None
+class HpaSpec(_Part):
+    """Of an HPA."""
+
+    scale_target_ref: Reference
+    max_replicas: int
+    metrics: list[Metric] = []
+
+
+class HpaStatus(_Part):
+    """Of an HPA."""
+
+    current_metrics: list[Metric] | None = None
+    conditions: list[Condition] = []
+
+
+class Hpa(_View):
+    """An autoscaling/v2 HorizontalPodAutoscaler with one metric."""
+
+    spec: HpaSpec
+    status: HpaStatus = msgspec.field(default_factory=HpaStatus)
+
+    @property
+    def target(self) -> str:
+        """The name of its Deployment."""
+        return self.spec.scale_target_ref.name
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric."""
+        return _first(self.spec.metrics).metric.name
+
+    @property
+    def goal(self) -> str:
+        """The metric's target, a quantity; or ""."""
+        return _text(_first(self.spec.metrics).target)
+
+    @property
+    def value(self) -> str:
+        """The metric's current value, a quantity; or ""."""
+        return _text(_first(self.status.current_metrics).current)
+
+    @property
+    def problem(self) -> str:
+        """Reason and message of the first condition that is not True, or ""."""
+        for one in self.status.conditions:
+            if one.type in ("AbleToScale", "ScalingActive") and one.status != "True":
+                return f"{one.reason}: {one.message}"
+        return ""
+
+
+def _first(metrics: list[Metric] | None) -> Source:
+    for metric in metrics or ():
+        return metric.pods or metric.object or metric.external or Source()
+    return Source()
+
+
+def _text(amounts: Amounts) -> str:
+    # An External metric has its total beside the average per pod; the target is for the average.
+    return amounts.average_value or amounts.value

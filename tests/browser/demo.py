@@ -36,8 +36,8 @@ class Scales:
             yield
 
     def _changed(self, key: Key, old: Deployment | None, new: Deployment | None) -> None:
-        if old is not None and new is not None and old.replicas != new.replicas:
-            self.seen.append((time.time(), key[1], new.replicas))
+        if old is not None and new is not None and old.spec.replicas != new.spec.replicas:
+            self.seen.append((time.time(), key[1], new.spec.replicas))
 
 
 async def record_replicas(tab: Tab) -> None:

@@ -2,16 +2,16 @@
 
 from playground.pod_discovery import targets
 from playground.prometheus import Target
-from playground.views import Pod, Service
+from playground.views import Metadata, Pod, Service, ServiceSpec
 
-SHOP = Service(name="shop", selector={"app": "shop"})
-HEADLESS = Service(name="manual", selector={})
+SHOP = Service(metadata=Metadata(name="shop"), spec=ServiceSpec(selector={"app": "shop"}))
+HEADLESS = Service(metadata=Metadata(name="manual"))
 
 
 def test_target_has_namespace_pod_and_service_labels() -> None:
     pods = [
-        Pod(name="shop-0", ready=True, labels={"app": "shop", "version": "2"}),
-        Pod(name="router-0", ready=False, labels={"app": "router"}),
+        Pod(metadata=Metadata(name="shop-0", labels={"app": "shop", "version": "2"})),
+        Pod(metadata=Metadata(name="router-0", labels={"app": "router"})),
     ]
     addresses = {"shop-0": "127.0.0.1:1", "router-0": "127.0.0.1:2"}
     assert targets(pods, [HEADLESS, SHOP], namespace="default", addresses=addresses) == [
@@ -21,4 +21,4 @@ def test_target_has_namespace_pod_and_service_labels() -> None:
 
 
 def test_pod_without_address_is_no_target() -> None:
-    assert targets([Pod(name="a", ready=True)], [SHOP], namespace="default", addresses={}) == []
+    assert targets([Pod(metadata=Metadata(name="a"))], [SHOP], namespace="default", addresses={}) == []

@@ -43,7 +43,7 @@ async def test_scale_ups_and_downs_are_counted(client: KubeClient) -> None:
 
         async def router_has(replicas: int, value: str) -> bool:
             standing = scoreboard.standings[0]
-            return standing.deployment.replicas == replicas and standing.hpa.value == value
+            return standing.deployment.spec.replicas == replicas and standing.hpa.value == value
 
         for replicas, value in [(1, "90"), (4, "142500m"), (6, "120"), (2, "10")]:
             await scale(client, replicas)

@@ -3,26 +3,40 @@
 import io
 from dataclasses import replace
 
+import msgspec
 from rich.console import Console, RenderableType
 
 from playground.scoreboard import Standing, Tally
 from playground.screen import Picture, Row, draw, event_line, plain_lines, summary
-from playground.views import Deployment, Event, Hpa
+from playground.views import Deployment, DeploymentSpec, DeploymentStatus, Event, Hpa, Metadata, Reference
 
-HPA = Hpa(
-    name="router",
-    target="router",
-    metric="packets_per_second",
-    goal="100",
-    value="87500m",
-    minimum=1,
-    maximum=8,
-    problem="",
-)
-EVENT = Event(about="horizontalpodautoscaler/router", reason="SuccessfulRescale", message="New size: 3")
+
+def an_hpa(*, problem: str = "", **current: str) -> Hpa:
+    metric = {"metric": {"name": "packets_per_second"}, "target": {"averageValue": "100"}, "current": current}
+    reason, _, message = problem.partition(": ")
+    condition = {
+        "type": "ScalingActive",
+        "status": "False" if problem else "True",
+        "reason": reason,
+        "message": message,
+    }
+    hpa = Hpa.select(
+        {
+            "metadata": {"name": "router"},
+            "spec": {"scaleTargetRef": {"name": "router"}, "maxReplicas": 8, "metrics": [{"pods": metric}]},
+            "status": {"currentMetrics": [{"pods": metric}], "conditions": [condition]},
+        }
+    )
+    assert hpa is not None
+    return hpa
+
+
+ABOUT = Reference(kind="HorizontalPodAutoscaler", name="router")
+NAMED = Metadata(name="router")
+EVENT = Event(metadata=NAMED, involved_object=ABOUT, reason="SuccessfulRescale", message="New size: 3")
 STANDING = Standing(
-    HPA,
-    Deployment(replicas=5, ready=3),
+    an_hpa(averageValue="87500m"),
+    Deployment(metadata=NAMED, spec=DeploymentSpec(replicas=5), status=DeploymentStatus(ready_replicas=3)),
     Tally(ups=2, downs=1, lowest=1, highest=7, largest="142500m"),
 )
 PICTURE = Picture(
@@ -48,7 +62,7 @@ def test_live_screen_shows_load_metric_replicas_and_events() -> None:
 
 
 def test_problem_of_an_hpa_is_shown() -> None:
-    hpa = replace(HPA, value="", problem="FailedGetPodsMetric: unable to get metric packets_per_second")
+    hpa = an_hpa(problem="FailedGetPodsMetric: unable to get metric packets_per_second")
     picture = replace(PICTURE, rows=[Row(replace(STANDING, hpa=hpa), load=0, history=[])])
     assert "- / 100" in printed(draw(picture))
     assert "router: FailedGetPodsMetric: unable to get metric packets_per_second" in printed(draw(picture))
@@ -66,14 +80,14 @@ def test_unlimited_demo_shows_ctrl_c() -> None:
 
 
 def test_only_the_last_events_are_shown() -> None:
-    events = [replace(EVENT, message=f"New size: {number}") for number in range(100, 120)]
+    events = [msgspec.structs.replace(EVENT, message=f"New size: {number}") for number in range(100, 120)]
     screen = printed(draw(replace(PICTURE, events=events)))
     assert "New size: 119" in screen
     assert "New size: 105" not in screen
 
 
 def test_text_from_the_cluster_is_no_markup() -> None:
-    event = replace(EVENT, message="[bold]not[/bold] [link")
+    event = msgspec.structs.replace(EVENT, message="[bold]not[/bold] [link")
     assert "[bold]not[/bold] [link" in printed(draw(replace(PICTURE, events=[event])))
 
 
@@ -83,7 +97,7 @@ def test_plain_output_has_a_line_per_hpa() -> None:
 
 
 def test_repeated_event_has_its_count() -> None:
-    line = event_line(replace(EVENT, count=2))
+    line = event_line(msgspec.structs.replace(EVENT, count=2))
     assert line == "horizontalpodautoscaler/router: SuccessfulRescale (2 times): New size: 3"
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from playground.views import Deployment, Event, Hpa, Pod, Service
+from playground.views import Deployment, Event, Hpa, Metadata, Pod, Service
 
 
 def hpa_json(**status: Any) -> dict[str, Any]:
@@ -12,7 +12,6 @@ def hpa_json(**status: Any) -> dict[str, Any]:
         "metadata": {"name": "worker"},
         "spec": {
             "scaleTargetRef": {"kind": "Deployment", "name": "worker"},
-            "minReplicas": 2,
             "maxReplicas": 8,
             "metrics": [
                 {
@@ -42,7 +41,7 @@ def test_external_metric_is_shown_per_pod() -> None:
     current = {"external": {"metric": {"name": "queue_depth"}, "current": {"value": "300", "averageValue": "60"}}}
     hpa = Hpa.select(hpa_json(currentMetrics=[current]))
     assert hpa is not None
-    assert (hpa.metric, hpa.value, hpa.goal, hpa.minimum, hpa.maximum) == ("queue_depth", "60", "50", 2, 8)
+    assert (hpa.metric, hpa.value, hpa.goal, hpa.spec.max_replicas) == ("queue_depth", "60", "50", 8)
 
 
 @pytest.mark.parametrize("metrics", [None, [], [{"type": ""}]], ids=["none yet", "empty", "failed"])
@@ -77,12 +76,17 @@ def test_pod_is_ready_while_it_runs_and_is_not_deleted(phase: str, condition: st
         {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}
     )
     status = {"phase": phase, "conditions": [{"type": "Ready", "status": condition}]}
-    assert Pod.select({"metadata": metadata, "status": status}) == Pod(name="a", ready=ready, labels={"app": "shop"})
+    pod = Pod.select({"metadata": metadata, "status": status})
+    assert pod is not None
+    assert pod.ready is ready
 
 
 def test_service_selects_pods_with_all_its_labels() -> None:
+    def pod(**labels: str) -> Pod:
+        return Pod(metadata=Metadata(name="a", labels=labels))
+
     service = Service.select({"metadata": {"name": "shop"}, "spec": {"selector": {"app": "shop", "tier": "web"}}})
     assert service is not None
-    assert service.serves(Pod(name="a", ready=True, labels={"app": "shop", "tier": "web", "version": "1"}))
-    assert not service.serves(Pod(name="b", ready=True, labels={"app": "shop"}))
-    assert not Service(name="manual").serves(Pod(name="a", ready=True))
+    assert service.serves(pod(app="shop", tier="web", version="1"))
+    assert not service.serves(pod(app="shop"))
+    assert not Service(metadata=Metadata(name="manual")).serves(pod())
