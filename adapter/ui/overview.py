@@ -43,7 +43,7 @@ class RuleRow:
         failure: why the last list failed; "" if it did not.
         errors, warnings: findings of `check`.
         paused: why requests are not coalesced for a while.
-        merged, alone, query_errors: see RuleFigures.
+        figures: its counters.
     """
 
     key: str
@@ -59,9 +59,7 @@ class RuleRow:
     errors: int
     warnings: int
     paused: tuple[Pause, ...]
-    merged: int
-    alone: int
-    query_errors: int
+    figures: RuleFigures
 
     @property
     def id(self) -> str:
@@ -122,10 +120,18 @@ class Overview:
         now = self._sources.clock()
         rows = []
         for rule in sorted(active.rules.all_rules, key=_place):
-            row = _row(
-                active,
-                rule,
-                now=now,
+            state = active.catalog.state(rule)
+            row = RuleRow(
+                key=rule.key,
+                title=rule_title(rule.key, (source.metric for source in state.sources)),
+                about=shortened(about(rule)),
+                short=not isinstance(rule, Rule),
+                scheduled=isinstance(rule, ScheduleRule),
+                server=rule.prometheus,
+                series=len(state.series),
+                metrics=len(state.sources),
+                age=None if state.listed_at is None else rounded_age(now - state.listed_at),
+                failure=state.failure,
                 errors=counts[rule.key, Severity.ERROR],
                 warnings=counts[rule.key, Severity.WARNING],
                 paused=tuple(sorted(paused.get(rule.key, ()), key=lambda why: why.value)),
@@ -174,34 +180,3 @@ def _contains(row: RuleRow, rule: AnyRule, active: ActiveRules, wanted: str) -> 
 def _place(rule: AnyRule) -> tuple[bool, int]:
     """Return the place of a rule in the file; `all_rules` are in the order in which they take precedence."""
     return rule.external, int(rule.key.partition("[")[2].rstrip("]"))
-
-
-def _row(
-    active: ActiveRules,
-    rule: AnyRule,
-    *,
-    now: float,
-    errors: int,
-    warnings: int,
-    paused: tuple[Pause, ...],
-    figures: RuleFigures,
-) -> RuleRow:
-    state = active.catalog.state(rule)
-    return RuleRow(
-        key=rule.key,
-        title=rule_title(rule.key, (source.metric for source in state.sources)),
-        about=shortened(about(rule)),
-        short=not isinstance(rule, Rule),
-        scheduled=isinstance(rule, ScheduleRule),
-        server=rule.prometheus,
-        series=len(state.series),
-        metrics=len(state.sources),
-        age=None if state.listed_at is None else rounded_age(now - state.listed_at),
-        failure=state.failure,
-        errors=errors,
-        warnings=warnings,
-        paused=paused,
-        merged=figures.merged,
-        alone=figures.alone,
-        query_errors=figures.query_errors,
-    )
