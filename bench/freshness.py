@@ -29,7 +29,6 @@ from adapter.prometheus import (
     Destination,
     PrometheusOptions,
     PrometheusServers,
-    Scalar,
     Vector,
 )
 from bench.costs import show
@@ -64,7 +63,7 @@ class _Counted:
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         self.counts[query.removeprefix("(").partition("\n")[0]] += 1
         return await self._servers.instant(query, deadline=deadline, destination=destination)
 

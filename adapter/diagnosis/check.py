@@ -18,7 +18,7 @@ from adapter.diagnosis.rule_results import RuleResult, rule_result, rule_results
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.coalescer import Pause
 from adapter.planning.metric_queries import coalesced_query
-from adapter.prometheus import PrometheusError, Vector
+from adapter.prometheus import PrometheusError
 from adapter.rules import AnyRule, Merge, ResourceRules, Rule
 from adapter.rules.naming import NAMESPACES
 from kube.api.mapping import GroupResource, ResourceLookup
@@ -200,12 +200,11 @@ async def _merge_finding(source: Source, metric: str, alone: str, probe: Probe) 
         own = await probe.instant(alone, destination)
     except PrometheusError:
         return None
-    count = len(merged.samples) if isinstance(merged, Vector) else 1
     always = isinstance(source.rule, Rule) and source.rule.merge is Merge.ALWAYS
-    if always or merged.seconds <= own.seconds * max(count, _FEW_VALUES):
+    if always or merged.seconds <= own.seconds * max(len(merged.samples), _FEW_VALUES):
         return None
     message = (
-        f"{metric}: the query for all objects took {merged.seconds:.3g} s for {count} values, one object's"
-        f" {own.seconds:.3g} s; that costs more than it saves, so requests are sent alone ({query})"
+        f"{metric}: the query for all objects took {merged.seconds:.3g} s for {len(merged.samples)} values, one"
+        f" object's {own.seconds:.3g} s; that costs more than it saves, so requests are sent alone ({query})"
     )
     return warning("merge-costs", source.rule.key, message)

@@ -21,7 +21,7 @@ from adapter.diagnosis.probe import Probe
 from adapter.diagnosis.report import Finding, RuleReport
 from adapter.metrics.objects import ObjectNames
 from adapter.planning.vector_cache import InstantQueries
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Scalar, Series, Vector
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series, Vector
 from adapter.rules import AnyRule, RulesFile
 from kube.api.client import KubeError
 from kube.api.mapping import ResourceLookup
@@ -161,13 +161,13 @@ class _Recorder:
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         try:
             result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
         except PrometheusError as error:
             self._record.error = error
             raise
-        count = len(result.samples) if isinstance(result, Vector) else 1
+        count = len(result.samples)
         self._record.samples = max(count, self._record.samples or 0)  # the second query of an activation finds fewer
         self._record.seconds = result.seconds
         return result

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from adapter.deadlines import Deadline
 from adapter.planning.vector_cache import InstantQueries
-from adapter.prometheus import Destination, PrometheusError, Vector
+from adapter.prometheus import Destination, PrometheusError
 from adapter.promql import PromqlError, label_text, matcher_sign, matchers, parse, selectors
 from kube.values.fields import quote
 
@@ -38,7 +38,7 @@ async def existing_series(
         return []
     query = f"count by (__name__) ({{__name__=~{quote('|'.join(map(re.escape, wanted)))}}})"
     result = await prometheus.instant(query, deadline=deadline, destination=destination)
-    found = {one.labels.get("__name__") for one in result.samples} if isinstance(result, Vector) else set()
+    found = {one.labels.get("__name__") for one in result.samples}
     return [name for name in wanted if name in found]
 
 

@@ -28,7 +28,7 @@ from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalM
 from adapter.planning.rendering import QueryError, custom_query
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_cache import InstantQueries
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Vector, sent_query
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Vector, sent_query
 from adapter.prometheus.errors import server_text
 from adapter.prometheus.results import HISTOGRAMS
 from adapter.promql import is_plain_name, label_text
@@ -72,12 +72,12 @@ class _Recorder:
     queries: list[str] = field(default_factory=list)
     error: str = ""
     labels: frozenset[str] | None = None
-    result: Vector | Scalar | None = None
+    result: Vector | None = None
     notes: tuple[str, ...] = ()
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         self.queries.append(sent_query(query, destination.tenant))
         try:
             result = await self.prometheus.instant(query, deadline=deadline, destination=destination)
@@ -86,7 +86,7 @@ class _Recorder:
             raise
         self.result, samples = result, _samples(result)
         self.labels = frozenset().union(*(sample.labels for sample in samples)) if samples else None
-        self.notes = result.notes if isinstance(result, Vector) else ()
+        self.notes = result.notes
         return result
 
     def rule_queries(self) -> RuleQueries:
@@ -301,7 +301,7 @@ class Probe:
         shown = {"g0.tab": "0", "g0.range_input": "1h"}
         return tuple(f"{self._external_url}/graph?{urlencode({'g0.expr': query, **shown})}" for query in queries)
 
-    async def instant(self, query: str, destination: Destination) -> Vector | Scalar:
+    async def instant(self, query: str, destination: Destination) -> Vector:
         """Send a query. Raises PrometheusError."""
         return await self._prometheus.instant(query, deadline=self._deadline(), destination=destination)
 
@@ -367,8 +367,8 @@ class Probe:
         return _samples(result)
 
 
-def _samples(result: Vector | Scalar) -> Sequence[Sample]:
-    return result.samples if isinstance(result, Vector) else ()
+def _samples(result: Vector) -> Sequence[Sample]:
+    return () if result.is_scalar else result.samples
 
 
 def _has(sample: Sample, label: str, value: str) -> bool:

@@ -12,7 +12,7 @@ from promql_parser import Call, MatrixSelector
 from adapter.deadlines import Deadline
 from adapter.planning.sample_times import Selectors, read_ages
 from adapter.planning.vector_cache import InstantQueries
-from adapter.prometheus import Destination, PrometheusError, Vector
+from adapter.prometheus import Destination, PrometheusError
 from adapter.promql import PromqlError, parse, walk
 
 _RATES = frozenset({"rate", "increase"})
@@ -51,8 +51,6 @@ async def sample_age(
     try:
         result = await prometheus.instant(selectors.query, deadline=deadline, destination=destination)
     except PrometheusError:
-        return None
-    if not isinstance(result, Vector):
         return None
     _, ages, interval = read_ages(result)
     if not ages:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from adapter.catalog.inventory import CustomSource
 from adapter.planning.rule_queries import by_name
-from adapter.prometheus import Sample, Scalar, Vector
+from adapter.prometheus import Sample, Vector
 from adapter.promql import label_text
 from adapter.rules import QueryRule, Rule
 
 _SHOWN = 5
 
 
-def several_values(source: CustomSource, namespace: str, result: Vector | Scalar | None) -> str:
+def several_values(source: CustomSource, namespace: str, result: Vector | None) -> str:
     """Return a sentence about the first object with several values, with the query that adds them up; "" for none."""
     for name, samples in (by_name(source, namespace, result) or {}).items():
         if isinstance(samples, list):

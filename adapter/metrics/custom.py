@@ -21,7 +21,7 @@ from adapter.planning.metric_queries import ObjectsQuery
 from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries, by_name
 from adapter.planning.vector_index import IndexedVector
-from adapter.prometheus import Sample, Scalar, Vector
+from adapter.prometheus import Sample, Vector
 from adapter.rules import AnyRule, Policy, QueryRule, Rule
 from adapter.rules.naming import NAMESPACES
 from kube.api.client import KubeError
@@ -157,7 +157,7 @@ class CustomMetrics:
         return values
 
     async def _values(
-        self, request: CustomMetricRequest, info: ResourceInfo, query: ObjectsQuery, result: Vector | Scalar | None
+        self, request: CustomMetricRequest, info: ResourceInfo, query: ObjectsQuery, result: Vector | None
     ) -> list[MetricValue]:
         """Return the objects' values; of several values of one object, the first in the order of labels."""
         rule, samples = query.source.rule, by_name(query.source, query.namespace, result)

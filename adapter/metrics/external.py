@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -24,7 +24,7 @@ from adapter.planning.metric_queries import ExternalQuery
 from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vector_index import IndexedVector, matching
-from adapter.prometheus import Sample, Scalar, Vector
+from adapter.prometheus import Sample, Vector, scalar
 from adapter.rules import AnyRule, Policy, Rule, ScheduleRule
 from adapter.rules.schedule_spec import Activation
 from kube.aio.pace import Pace
@@ -101,7 +101,7 @@ class ExternalMetrics:
         return values
 
     async def _queried(self, query: ExternalQuery, deadline: Deadline) -> list[ExternalMetricValue]:
-        async def alone(result: Vector | Scalar | None) -> list[ExternalMetricValue]:
+        async def alone(result: Vector | None) -> list[ExternalMetricValue]:
             if result is None:
                 raise StatusError(500, "", "encountered an unexpected query result type")
             return await self._converted(query.source, result)
@@ -123,7 +123,7 @@ class ExternalMetrics:
         recent: set[frozenset[tuple[str, str]]] = set()
         if activation.for_ is not None:
             found = await self._queries.recently_active(query, activation, deadline)
-            recent = {frozenset((_labels(sample) or {}).items()) for sample in found.samples}
+            recent = {frozenset(_labels(sample).items()) for sample in found.samples}
         activated = []
         for value in values:
             if value.milli < threshold:
@@ -157,18 +157,19 @@ class ExternalMetrics:
                 vector.index.prepare(prepared, selector, values, count=len(values))
         return values
 
-    async def _converted(self, source: ExternalSource, result: Vector | Scalar) -> list[ExternalMetricValue]:
-        samples: Sequence[Sample | Scalar] = (result,) if isinstance(result, Scalar) else result.samples
+    async def _converted(self, source: ExternalSource, result: Vector) -> list[ExternalMetricValue]:
+        if not result.samples:
+            result = self._default(source.rule, source.metric)
         values: list[ExternalMetricValue] = []
         pace = Pace()
-        for sample in samples or self._default(source.rule, source.metric):
+        for sample in result.samples:
             await pace.pause()
             milli = self._queries.milli(source.rule, sample.value)
             if milli is not None:
                 values.append(
                     ExternalMetricValue(
                         metric=source.metric,
-                        labels=_labels(sample),
+                        labels=None if result.is_scalar else _labels(sample),
                         timestamp=sample.timestamp,
                         window_seconds=None,
                         milli=milli,
@@ -176,18 +177,16 @@ class ExternalMetrics:
                 )
         return values
 
-    def _default(self, rule: AnyRule, metric: str) -> tuple[Scalar, ...]:
-        """Return the values that the rule's `empty` policy sets for a result without values."""
+    def _default(self, rule: AnyRule, metric: str) -> Vector:
+        """Return what the rule's `empty` policy sets for a result without values."""
         match rule.empty:
             case Policy.ZERO:
-                return (Scalar(self._clock(), 0.0),)
+                return scalar(self._clock(), 0.0)
             case Policy.ERROR:
                 raise service_unavailable(f"the metric {metric} has no value, which {rule} makes an error")
-        return ()
+        return Vector(())
 
 
-def _labels(sample: Sample | Scalar) -> dict[str, str] | None:
-    """A sample's labels without the series' name; a scalar has none."""
-    if isinstance(sample, Scalar):
-        return None
+def _labels(sample: Sample) -> dict[str, str]:
+    """Return a sample's labels without the series' name."""
     return {label: value for label, value in sample.labels.items() if label != "__name__"}

@@ -30,7 +30,7 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.planning.metric_queries import CoalescedQuery, MetricQuery, may_be_coalesced
 from adapter.planning.vector_cache import Outcome, VectorCache
 from adapter.planning.vector_index import IndexedVector
-from adapter.prometheus import PrometheusError, Vector
+from adapter.prometheus import PrometheusError
 from adapter.rules import Merge, Rule
 from kube.aio.fairness import for_all_namespaces
 
@@ -220,7 +220,7 @@ class MetricsQueryCoalescer:
     def _fetched(self, group: _Group, query: CoalescedQuery, outcome: Outcome) -> None:
         """Record the result of a coalesced query."""
         now, before = self._clock(), group.paused
-        if not isinstance(outcome, Vector):
+        if isinstance(outcome, PrometheusError) or outcome.is_scalar:
             group.pause(Pause.FAILURE, now=now)
         elif not self._cache.fits((query.text, group.rule.destination), outcome):
             group.pause(Pause.TOO_LONG, now=now)

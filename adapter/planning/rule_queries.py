@@ -33,7 +33,6 @@ from adapter.prometheus import (
     PrometheusSlow,
     PrometheusTimeout,
     Sample,
-    Scalar,
     Vector,
 )
 from adapter.rules import AnyRule, Policy
@@ -80,7 +79,7 @@ class RuleQueries:
         deadline: Deadline,
         *,
         coalesced: Callable[[IndexedVector], Awaitable[_T | None]],
-        alone: Callable[[Vector | Scalar | None], Awaitable[_T]],
+        alone: Callable[[Vector | None], Awaitable[_T]],
     ) -> _T:
         """Evaluate the query of a request: from the cached coalesced result, or else planned and executed alone.
 
@@ -108,12 +107,12 @@ class RuleQueries:
         async def coalesced(vector: IndexedVector) -> ObjectSamples | None:
             return vector.index.objects(query.index, query.namespace)
 
-        async def alone(result: Vector | Scalar | None) -> ObjectSamples | None:
+        async def alone(result: Vector | None) -> ObjectSamples | None:
             return by_name(query.source, query.namespace, result)
 
         return await self.evaluate(query, deadline, coalesced=coalesced, alone=alone)
 
-    async def execute(self, query: MetricQuery, deadline: Deadline) -> Vector | Scalar | None:
+    async def execute(self, query: MetricQuery, deadline: Deadline) -> Vector | None:
         """Plan a request, execute its queries, and return the samples, None if they have no single values.
 
         Raises:
@@ -137,11 +136,11 @@ class RuleQueries:
         plan = query.plan()
         queries = tuple(recently_active_query(text, activation) for text in plan.queries)
         result = await self._execute_plan(query.source.rule, replace(plan, queries=queries), deadline)
-        if not isinstance(result, Vector):
+        if result is None or result.is_scalar:
             raise self.failure(query.source.rule, "the query must make a vector")
         return result
 
-    async def _execute_plan(self, rule: AnyRule, plan: Plan, deadline: Deadline) -> Vector | Scalar | None:
+    async def _execute_plan(self, rule: AnyRule, plan: Plan, deadline: Deadline) -> Vector | None:
         if plan.too_long:
             self.warn_once(
                 rule,
@@ -152,16 +151,14 @@ class RuleQueries:
             result = await self.query(rule, plan.queries[0], deadline=deadline)
         else:
             results = await self._query_all(rule, plan.queries, deadline)
-            vectors = [result for result in results if isinstance(result, Vector)]
+            vectors = [result for result in results if result is not None]
             samples = tuple(sample for vector in vectors for sample in vector.samples)
             result = Vector(samples, seconds=sum(vector.seconds for vector in vectors))
         if plan.value_labels is not None and result is not None:
             result = _only_value(result, plan.value_labels)
-        if isinstance(result, Scalar) and (plan.labels or not plan.selector.matches({})):
-            return Vector(())
-        return await matching(result, plan.labels, plan.selector) if isinstance(result, Vector) else result
+        return None if result is None else await matching(result, plan.labels, plan.selector)
 
-    async def query(self, rule: AnyRule, query: str, *, deadline: Deadline = NO_DEADLINE) -> Vector | Scalar | None:
+    async def query(self, rule: AnyRule, query: str, *, deadline: Deadline = NO_DEADLINE) -> Vector | None:
         """Evaluate a query of a rule; None if its result has no single values.
 
         Raises:
@@ -184,13 +181,11 @@ class RuleQueries:
                 _log.info("%s: the query works again", rule)
         return result
 
-    async def _query_all(
-        self, rule: AnyRule, queries: tuple[str, ...], deadline: Deadline
-    ) -> list[Vector | Scalar | None]:
+    async def _query_all(self, rule: AnyRule, queries: tuple[str, ...], deadline: Deadline) -> list[Vector | None]:
         """Evaluate several queries, a few at a time; the first failure cancels the others."""
         free = asyncio.Semaphore(_CONCURRENCY)
 
-        async def one(query: str) -> Vector | Scalar | None:
+        async def one(query: str) -> Vector | None:
             async with free:
                 return await self.query(rule, query, deadline=deadline)
 
@@ -248,16 +243,15 @@ class RuleQueries:
             _log.log(level, "%s: %s (the query was %s)", rule, error, query[:_SHOWN_QUERY])
 
 
-def _only_value(result: Vector | Scalar, labels: tuple[tuple[str, str], ...]) -> Vector:
+def _only_value(result: Vector, labels: tuple[tuple[str, str], ...]) -> Vector:
     """Return a result's first value, with these labels instead of its own."""
-    values = (result,) if isinstance(result, Scalar) else result.samples[:1]
-    samples = tuple(Sample(dict(labels), value.timestamp, value.value) for value in values)
+    samples = tuple(Sample(dict(labels), one.timestamp, one.value) for one in result.samples[:1])
     return Vector(samples, seconds=result.seconds)
 
 
-def by_name(source: CustomSource, namespace: str, result: Vector | Scalar | None) -> ObjectSamples | None:
+def by_name(source: CustomSource, namespace: str, result: Vector | None) -> ObjectSamples | None:
     """Return the samples of a namespace's objects by name; None if the result is no vector."""
-    if not isinstance(result, Vector):
+    if result is None or result.is_scalar:
         return None
     samples: dict[str, Sample | list[Sample]] = {}
     for sample in result.samples:

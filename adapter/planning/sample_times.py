@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from promql_parser import Call, MatrixSelector, SubqueryExpr, VectorSelector
 
 from adapter.planning.refresh_ahead import REFRESH_AFTER
-from adapter.prometheus import Sample, Scalar, Vector
+from adapter.prometheus import Sample, Vector
 from adapter.promql import PromqlError, is_scalar, label_text, matcher_sign, matchers, parse, walk
 from kube.values.fields import quote
 
@@ -129,13 +129,11 @@ class SampleTimes:
     newest: tuple[float, ...]
 
     @classmethod
-    def read(cls, result: Vector | Scalar, *, now: float) -> tuple[Vector | Scalar, SampleTimes | None]:
+    def read(cls, result: Vector, *, now: float) -> tuple[Vector, SampleTimes | None]:
         """Return the result without the times, and the times; None if they are not certain.
 
         `now` is the time when Prometheus evaluated the query.
         """
-        if not isinstance(result, Vector):
-            return result, None
         values, ages, interval = read_ages(result)
         recent = tuple(sorted(now - age for age in ages if age < _GONE * interval))
         if not recent or not _MIN_INTERVAL <= interval <= _MAX_INTERVAL:
@@ -214,7 +212,7 @@ class SampleClock:
     def _give_up(self, now: float) -> None:
         self._times, self._learn_at = None, now + _RETRY_SECONDS
 
-    def learn(self, result: Vector | Scalar, *, now: float) -> Vector | Scalar:
+    def learn(self, result: Vector, *, now: float) -> Vector:
         """Read the times of samples from the result of `query`, and return the result without them."""
         values, times = SampleTimes.read(result, now=now)
         is_steady = self._is_steady(0.0 if times is None else times.interval, now)
@@ -240,7 +238,7 @@ class SampleClock:
             self._interval, self._interval_since = interval, now
         return now - self._interval_since >= _WINDOW_SECONDS
 
-    def _can_wait(self, times: SampleTimes, selectors: Selectors, values: Vector | Scalar, is_steady: bool) -> bool:
+    def _can_wait(self, times: SampleTimes, selectors: Selectors, values: Vector, is_steady: bool) -> bool:
         """Return whether a result is good until there is the next sample."""
         if values.seconds > _EXPENSIVE * times.interval:
             return False
@@ -254,7 +252,7 @@ class SampleClock:
             return False
         # The first sample of a new object is a value, where no rate needs two, and may come at any time, unless one
         # target has those of all objects.
-        one_target = len(times.newest) == 1 and isinstance(values, Vector) and len(values.samples) >= _OF_ONE_TARGET
+        one_target = len(times.newest) == 1 and len(values.samples) >= _OF_ONE_TARGET
         return one_target or not (self._new_objects and selectors.instant)
 
     def due(self, now: float) -> tuple[float, float] | None:

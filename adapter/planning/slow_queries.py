@@ -27,7 +27,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from adapter.deadlines import Deadline
-from adapter.prometheus import PrometheusSlow, PrometheusTimeout, QueryProgress, Scalar, Vector
+from adapter.prometheus import PrometheusSlow, PrometheusTimeout, QueryProgress, Vector
 from kube.api.retries import Backoff
 
 _log = logging.getLogger(__name__)
@@ -95,12 +95,12 @@ class SlowQueries(Collector):
         self,
         namespace: str,
         key: Hashable,
-        get: Callable[[], Awaitable[Vector | Scalar]],
+        get: Callable[[], Awaitable[Vector]],
         *,
         deadline: Deadline,
         progress: Callable[[], QueryProgress | None],
         responded_at: Callable[[], float],
-    ) -> Vector | Scalar:
+    ) -> Vector:
         """Return `get()`, the result of a query of a namespace, within the namespace's budget.
 
         Requests without a namespace are not limited.
@@ -152,7 +152,7 @@ class SlowQueries(Collector):
                 timeout.reschedule(now)
 
         timer = loop.call_later(_MOMENT_SECONDS, check)
-        result: Vector | Scalar | None = None
+        result: Vector | None = None
         try:
             async with timeout:
                 result = await get()

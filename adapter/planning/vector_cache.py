@@ -25,7 +25,6 @@ from adapter.prometheus import (
     PrometheusOptions,
     PrometheusTimeout,
     QueryProgress,
-    Scalar,
     Tenant,
     Vector,
     query_progress,
@@ -33,7 +32,7 @@ from adapter.prometheus import (
 from adapter.settings import DEFAULTS
 from kube.aio.fairness import current_namespace
 
-Outcome = Vector | Scalar | PrometheusError
+Outcome = Vector | PrometheusError
 """The result of a query, or the error."""
 
 # The minimum size of a sample in bytes.
@@ -45,11 +44,11 @@ class InstantQueries(Protocol):
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         """Evaluate a query now."""
 
 
-class VectorCache(RefreshAheadCache[Vector | Scalar]):
+class VectorCache(RefreshAheadCache[Vector]):
     """Cached results by query and destination. Use as an async context manager."""
 
     def __init__(
@@ -66,7 +65,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             size=_size,
             max_bytes=max_bytes,
             caches_failure=lambda error: not isinstance(error, PrometheusBusy),
-            parts=lambda result: result.samples if isinstance(result, Vector) else (),
+            parts=lambda result: result.samples,
             owner=_namespace,
             due=_due,
         )
@@ -78,7 +77,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         """Return a query's result; raises as PrometheusServers.instant, and PrometheusSlow."""
         left, key = deadline.remaining(), (query, destination)
         if left is not None and left <= 0:
@@ -96,7 +95,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             responded_at=lambda: self._responded_at.get(destination.server, -math.inf),
         )
 
-    async def _instant(self, query: str, deadline: Deadline, destination: Destination) -> Vector | Scalar:
+    async def _instant(self, query: str, deadline: Deadline, destination: Destination) -> Vector:
         left = deadline.remaining()
         fetch = self._fetch(query, destination)
         while True:
@@ -118,7 +117,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
         """
         fetch = self._fetch(query, destination, index)
 
-        async def observed(deadline: Deadline) -> Vector | Scalar:
+        async def observed(deadline: Deadline) -> Vector:
             try:
                 result = await fetch(deadline)
             except PrometheusError as error:
@@ -129,8 +128,8 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
 
         self.prefetch((query, destination), observed)
 
-    def _fetch(self, query: str, destination: Destination, index: ObjectLabels | None = None) -> Fetch[Vector | Scalar]:
-        async def fetch(deadline: Deadline) -> Vector | Scalar:
+    def _fetch(self, query: str, destination: Destination, index: ObjectLabels | None = None) -> Fetch[Vector]:
+        async def fetch(deadline: Deadline) -> Vector:
             now = asyncio.get_running_loop().time
             before = self.latest((query, destination))
             indexes: frozenset[tuple[str, ...]] = frozenset()
@@ -163,7 +162,7 @@ class VectorCache(RefreshAheadCache[Vector | Scalar]):
             if text is not query:
                 # Whether it is worth to coalesce requests does not depend on what else this query has found.
                 result = replace(clock.learn(result, now=now()), seconds=min(seconds, result.seconds))
-            return await indexed(result, indexes, clock) if isinstance(result, Vector) else result
+            return await indexed(result, indexes, clock)
 
         return fetch
 
@@ -176,11 +175,11 @@ def _namespace(key: Hashable) -> str:
     return ""
 
 
-def _due(result: Vector | Scalar) -> tuple[float, float] | None:
+def _due(result: Vector) -> tuple[float, float] | None:
     """Return when a result is refreshed and expires, by the times of its samples; see SampleClock.due."""
     clock = result.clock if isinstance(result, IndexedVector) else None
     return None if clock is None else clock.due(asyncio.get_running_loop().time())
 
 
-def _size(result: Vector | Scalar) -> int:
-    return max(_SAMPLE_BYTES * len(result.samples), result.memory) if isinstance(result, Vector) else 0
+def _size(result: Vector) -> int:
+    return max(_SAMPLE_BYTES * len(result.samples), result.memory)

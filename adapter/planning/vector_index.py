@@ -140,7 +140,9 @@ async def indexed(
     """Return a vector with its index, which is built by these labels."""
     index = VectorIndex(vector.samples)
     await index.build(by)
-    return IndexedVector(vector.samples, vector.memory, seconds=vector.seconds, index=index, clock=clock)
+    return IndexedVector(
+        vector.samples, vector.memory, seconds=vector.seconds, is_scalar=vector.is_scalar, index=index, clock=clock
+    )
 
 
 async def matching(vector: Vector, labels: _Labels, selector: LabelSelector) -> Vector:
@@ -148,7 +150,8 @@ async def matching(vector: Vector, labels: _Labels, selector: LabelSelector) -> 
     if not labels and selector.empty:
         return vector
     index = vector.index if isinstance(vector, IndexedVector) else VectorIndex(vector.samples)
-    return Vector(await index.matching(labels, selector), seconds=vector.seconds)
+    found = await index.matching(labels, selector)
+    return Vector(found, seconds=vector.seconds, is_scalar=vector.is_scalar and bool(found))
 
 
 def _index(samples: Sequence[Sample], labels: tuple[str, ...]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from adapter.prometheus.errors import (
     PrometheusUnavailable,
 )
 from adapter.prometheus.options import DEFAULT_DESTINATION, DEFAULT_SERVER, Destination, PrometheusOptions, Tenant
-from adapter.prometheus.results import RangeSeries, Sample, Scalar, Vector
+from adapter.prometheus.results import RangeSeries, Sample, Vector, scalar
 from adapter.prometheus.series import Series
 from adapter.prometheus.servers import PrometheusServers
 from adapter.prometheus.tenants import sent_query
@@ -71,10 +71,10 @@ __all__ = [
     "QueryProgress",
     "RangeSeries",
     "Sample",
-    "Scalar",
     "Series",
     "Tenant",
     "Vector",
     "query_progress",
+    "scalar",
     "sent_query",
 ]

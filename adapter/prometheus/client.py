@@ -44,7 +44,7 @@ from adapter.prometheus.errors import (
 )
 from adapter.prometheus.list_reader import ListReader
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
-from adapter.prometheus.results import Notices, RangeSeries, Result, Scalar, Vector, VectorReader, decode, decode_range
+from adapter.prometheus.results import Notices, RangeSeries, Result, Vector, VectorReader, decode, decode_range
 from adapter.prometheus.series import Series, SeriesReader, decode_names, with_label
 from adapter.settings import DEFAULTS, PrometheusSettings
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, without_credentials
@@ -141,7 +141,7 @@ class PrometheusClient:
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         """Evaluate a query now, within the limits of the destination's tenant.
 
         The destination's headers replace those of the options with the same names. Prometheus gets the seconds until

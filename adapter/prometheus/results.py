@@ -46,23 +46,15 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 class Vector:
     """The values of any number of series, in the order of their labels.
 
-    `memory` is the approximate size in bytes (0: unknown), `seconds` the duration of the query, `notes` what the server
-    says of it.
+    A scalar is a sample without labels, with `is_scalar`. `memory` is the approximate size in bytes (0: unknown),
+    `seconds` the duration of the query, `notes` what the server says of it.
     """
 
     samples: tuple[Sample, ...]
     memory: int = field(default=0, compare=False)
+    is_scalar: bool = field(default=False, kw_only=True)
     seconds: float = field(default=0.0, compare=False, kw_only=True)
     notes: tuple[str, ...] = field(default=(), compare=False, kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A number without labels; `seconds` is the duration of the query."""
-
-    timestamp: float
-    value: float
-    seconds: float = field(default=0.0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +63,11 @@ class RangeSeries:
 
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
+
+
+def scalar(timestamp: float, value: float) -> Vector:
+    """Return the result of a query that makes a number."""
+    return Vector((Sample({}, timestamp, value),), is_scalar=True)
 
 
 class Notices(msgspec.Struct, rename="camel"):
@@ -101,7 +98,7 @@ class Notices(msgspec.Struct, rename="camel"):
 class Result:
     """A result with the response's warnings."""
 
-    value: Vector | Scalar
+    value: Vector
     notices: Notices
 
 
@@ -149,7 +146,7 @@ def decode(status: int, body: bytes, *, max_samples: int | None = None) -> Resul
     if not 200 <= status < 300:
         raise refusal(status, body)
     notices, found = _read(status, body)
-    if isinstance(found, Scalar):
+    if isinstance(found, Vector):
         return Result(found, notices)
     _check_number(len(found), max_samples)
     return Result(
@@ -217,7 +214,7 @@ class VectorReader(ListReader[Result]):
         """Return the whole result; see ListReader.finish."""
         text = self.rest
         notices, found = _read(200, text)
-        if isinstance(found, Scalar):
+        if isinstance(found, Vector):
             return Result(found, notices)
         samples, memory = self._samples + found, self._memory + _memory(found, len(text))
         self._samples = []
@@ -231,12 +228,12 @@ class VectorReader(ListReader[Result]):
         return Result(Vector(ordered, memory=memory, notes=notices.notes), notices)
 
 
-def _read(status: int, body: bytes) -> tuple[Notices, list[Sample] | Scalar]:
-    """Return the warnings and the result of a body; samples in the order in which they arrived."""
+def _read(status: int, body: bytes) -> tuple[Notices, list[Sample] | Vector]:
+    """Return the warnings and the result of a body: a scalar, or samples in the order in which they arrived."""
     try:
         notices, kind, result = _opened(status, body)
         if kind == "scalar":
-            return notices, Scalar(*_point(_scalar.decode(result)))
+            return notices, scalar(*_point(_scalar.decode(result)))
         if kind != "vector":
             raise _no_vector(kind)
         return notices, _decoded(result)

@@ -20,7 +20,7 @@ from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import PrometheusQueryError
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
-from adapter.prometheus.results import RangeSeries, Scalar, Vector
+from adapter.prometheus.results import RangeSeries, Vector
 from adapter.prometheus.series import Series
 from adapter.prometheus.tenants import TenantQueries
 from adapter.settings import DEFAULTS, PrometheusSettings
@@ -83,7 +83,7 @@ class PrometheusServers:
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         """Query the server of a destination, as its tenant may; see PrometheusClient.instant."""
         query = await self._permitted(query, destination)
         async with self._client(destination) as client:

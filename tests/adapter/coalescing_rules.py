@@ -6,7 +6,7 @@ import aiohttp
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
 from adapter.deadlines import NO_DEADLINE, Deadline
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, Scalar, Vector
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, Vector
 from adapter.prometheus.results import decode
 from adapter.rules import Rule, parse_rules
 from kube.api.mapping import GroupResource
@@ -53,7 +53,7 @@ class AtOneMoment:
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         """The result of a query."""
         self.requests += 1
         parameters = {"query": query, "time": f"{self._moment:.3f}"}

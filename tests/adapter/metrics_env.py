@@ -23,7 +23,7 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.planning.rule_queries import RuleQueries
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Scalar, Series, Vector
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Series, Vector
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import Rule, RulesFile, load_rules
 from adapter.rules.objects import Tenancy
@@ -46,7 +46,7 @@ class CannedPrometheus:
     """
 
     found: dict[str, tuple[Series, ...] | PrometheusError] = field(default_factory=dict)
-    result: Vector | Scalar | PrometheusError = field(default_factory=lambda: Vector(()))
+    result: Vector | PrometheusError = field(default_factory=lambda: Vector(()))
     listed: list[tuple[str, float, float]] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
     deadlines: list[Deadline] = field(default_factory=list)
@@ -64,7 +64,7 @@ class CannedPrometheus:
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         self.destinations.append(destination)
         self.queries.append(query)
         self.deadlines.append(deadline)

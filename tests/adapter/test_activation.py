@@ -26,7 +26,6 @@ from adapter.prometheus import (
     PrometheusOptions,
     PrometheusServers,
     PrometheusUnavailable,
-    Scalar,
     Vector,
 )
 from adapter.rules import parse_rules
@@ -41,12 +40,12 @@ from tests.adapter.metrics_env import CannedPrometheus, external_request, metric
 class TwoQueries(CannedPrometheus):
     """Returns one result for the rule's query, and another for the time of its activation."""
 
-    now: Vector | Scalar = field(default_factory=lambda: Vector(()))
+    now: Vector = field(default_factory=lambda: Vector(()))
     recent: Vector | PrometheusUnavailable = field(default_factory=lambda: Vector(()))
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         self.result = self.recent if query.startswith("max_over_time(") else self.now
         return await super().instant(query, deadline=deadline, destination=destination)
 

@@ -28,8 +28,8 @@ from adapter.prometheus import (
     PrometheusError,
     PrometheusQueryError,
     Sample,
-    Scalar,
     Vector,
+    scalar,
 )
 from adapter.rules import RulesError
 from kube.values.selectors import LabelSelector
@@ -111,9 +111,7 @@ class CoalescerEnv:
 
 
 @asynccontextmanager
-async def opened(
-    results: Vector | Scalar | PrometheusError | CannedPrometheus, **options: Any
-) -> AsyncIterator[CoalescerEnv]:
+async def opened(results: Vector | PrometheusError | CannedPrometheus, **options: Any) -> AsyncIterator[CoalescerEnv]:
     prometheus = results if isinstance(results, CannedPrometheus) else CannedPrometheus(result=results)
     async with VectorCache(prometheus, ttl=60.0, **options) as cache:
         yield CoalescerEnv(prometheus, cache)
@@ -406,7 +404,7 @@ async def test_an_external_metric_without_namespaces_is_one_query_for_all_select
 
 
 async def test_coalesced_scalar_pauses_coalescing() -> None:
-    async with opened(Scalar(0.0, 1.0)) as env:
+    async with opened(scalar(0.0, 1.0)) as env:
         metric = external(f"scalar({RAW})", "always")
         for _ in range(3):
             assert await env.external(metric) is None
@@ -420,7 +418,7 @@ class Held(CannedPrometheus):
         super().__init__(result=result)
         self.open, self.arrived = asyncio.Event(), asyncio.Event()
 
-    async def instant(self, query: str, **arguments: Any) -> Vector | Scalar:
+    async def instant(self, query: str, **arguments: Any) -> Vector:
         found = await super().instant(query, **arguments)
         if '=~".+"' in query:
             self.arrived.set()

@@ -27,7 +27,8 @@ from adapter.prometheus import (
     PrometheusResultError,
     PrometheusTimeout,
     PrometheusUnavailable,
-    Scalar,
+    Vector,
+    scalar,
 )
 from adapter.rules import parse_rules
 from kube.api.status import StatusError
@@ -204,11 +205,11 @@ UNABLE = "Internal error occurred: unable to fetch metrics"
         (PrometheusTimeout("secret.host"), 504, "Timeout: Prometheus did not answer in time for rules[0] ("),
         (PrometheusQueryError("secret.host"), 500, f"{UNABLE}: the query of rules[0] ("),
         (PrometheusResultError("secret.host"), 500, f"{UNABLE}: rules[0] ("),
-        (Scalar(1.0, 5.0), 500, f"{UNABLE}: rules[0] ("),
+        (scalar(1.0, 5.0), 500, f"{UNABLE}: rules[0] ("),
     ],
 )
 async def test_prometheus_failure_is_reported_without_its_address(
-    env: MetricsEnv, error: PrometheusError | Scalar, code: int, message: str
+    env: MetricsEnv, error: PrometheusError | Vector, code: int, message: str
 ) -> None:
     env.prometheus.result = error
     with pytest.raises(StatusError) as refused:

@@ -16,7 +16,7 @@ from adapter.prometheus import (
     PrometheusResultError,
     PrometheusTimeout,
     PrometheusUnavailable,
-    Scalar,
+    scalar,
 )
 from adapter.rules import parse_rules
 from kube.api.status import StatusError
@@ -78,7 +78,7 @@ async def test_no_series_is_an_empty_list(env: MetricsEnv) -> None:
 
 
 async def test_scalar_has_no_labels_and_its_own_time(env: MetricsEnv) -> None:
-    env.prometheus.result = Scalar(1.0, 5.0)
+    env.prometheus.result = scalar(1.0, 5.0)
     [value] = await values(env)
     assert (value.labels, value.timestamp, value.milli) == (None, 1.0, 5000)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.prometheus import PrometheusBadResponse, PrometheusError, PrometheusResultError, Scalar, Vector
+from adapter.prometheus import PrometheusBadResponse, PrometheusError, PrometheusResultError, Vector
 from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.results import VectorReader, decode
 
@@ -22,7 +22,7 @@ SERIES = st.fixed_dictionaries({"metric": LABELS, "value": VALUE}, optional={"hi
 BEGINNINGS = [b"", b'{"data":{"result":[', b'{"status":"success","data":{"resultType":"vector","result":[{']
 
 
-def read(body: bytes, *, size: int = 1_000) -> Vector | Scalar:
+def read(body: bytes, *, size: int = 1_000) -> Vector:
     reader = VectorReader()
     for start in range(0, len(body), size):
         reader.feed(body[start : start + size])

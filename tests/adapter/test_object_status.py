@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,8 +18,8 @@ from adapter.prometheus import (
     PrometheusQueryError,
     PrometheusTimeout,
     PrometheusUnavailable,
-    Scalar,
     Vector,
+    scalar,
 )
 from adapter.rule_objects.reasons import problem_of
 from adapter.rule_objects.state import ObjectState
@@ -85,7 +86,7 @@ async def test_status_of_a_rule_says_whether_its_forecast_is_served(tmp_path: Pa
 
 async def test_long_form_counts_the_names_of_its_series(tmp_path: Path) -> None:
     prometheus = CannedPrometheus(
-        found={'{job="queue"}': (series("depth"), series("age"))}, result=Scalar(NOW, 7.0, seconds=0.001)
+        found={'{job="queue"}': (series("depth"), series("age"))}, result=replace(scalar(NOW, 7.0), seconds=0.001)
     )
     verdict = await verdict_on(tmp_path, LONG, prometheus)
     assert (verdict.ready, verdict.message) == (True, "makes 2 metrics")
@@ -185,7 +186,7 @@ async def test_without_the_api_server_nothing_is_known_about_resources(tmp_path:
 
 async def test_check_ends_at_its_time_limit(tmp_path: Path) -> None:
     class Hanging(CannedPrometheus):
-        async def instant(self, *_: object, **__: object) -> Vector | Scalar:
+        async def instant(self, *_: object, **__: object) -> Vector:
             await asyncio.Event().wait()
             raise AssertionError
 

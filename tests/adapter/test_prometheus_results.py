@@ -18,8 +18,8 @@ from adapter.prometheus import (
     PrometheusTimeout,
     PrometheusUnavailable,
     Sample,
-    Scalar,
     Vector,
+    scalar,
 )
 from adapter.prometheus.results import VectorReader, decode
 
@@ -47,13 +47,13 @@ def test_vector_is_sorted_by_labels() -> None:
 
 
 def test_scalar_has_a_time_and_a_value() -> None:
-    assert decode(200, success("scalar", [1, "5"])).value == Scalar(1.0, 5.0)
+    assert decode(200, success("scalar", [1, "5"])).value == scalar(1.0, 5.0)
 
 
 def test_nan_is_a_value() -> None:
     result = decode(200, success("scalar", [1, "NaN"])).value
-    assert isinstance(result, Scalar)
-    assert math.isnan(result.value)
+    assert result.is_scalar
+    assert math.isnan(result.samples[0].value)
 
 
 @pytest.mark.parametrize("others", [0, 1, 3_000])  # the last one is decoded while it arrives

@@ -22,7 +22,6 @@ from adapter.prometheus import (
     PrometheusResultError,
     PrometheusServers,
     PrometheusUnavailable,
-    Scalar,
 )
 from adapter.rules import parse_rules
 from kube.api.mapping import RestMapper
@@ -120,7 +119,7 @@ async def test_from_series_to_values(server: PrometheusServer, tmp_path: Path, v
 
 async def test_errors_are_distinguished(server: PrometheusServer) -> None:
     async with PrometheusClient(PrometheusOptions(url=server.url)) as prometheus:
-        assert isinstance(await prometheus.instant("1"), Scalar)
+        assert (await prometheus.instant("1")).is_scalar
         with pytest.raises(PrometheusQueryError, match="parse error"):
             await prometheus.instant("sum(")
         with pytest.raises(PrometheusQueryError, match="many-to-many"):
@@ -135,5 +134,5 @@ async def test_errors_are_distinguished(server: PrometheusServer) -> None:
         with pytest.raises(PrometheusUnavailable):
             await prometheus.series("packets_total", start=0, end=time.time())
         await server.start()
-        assert isinstance(await prometheus.instant("1"), Scalar)
+        assert (await prometheus.instant("1")).is_scalar
         assert len(await prometheus.series("packets_total", start=0, end=time.time())) == 1

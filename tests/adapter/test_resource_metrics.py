@@ -28,7 +28,6 @@ from adapter.prometheus import (
     PrometheusOptions,
     PrometheusUnavailable,
     Sample,
-    Scalar,
     Vector,
 )
 from adapter.rules import ResourceRules, load_rules, parse_rules
@@ -40,7 +39,7 @@ from kube.values.selectors import EVERYTHING, LabelSelector
 from tests.adapter.metrics_env import NOW, RULES
 from tests.adapter.serving import CannedNames
 
-Value = Callable[[str], Vector | Scalar]
+Value = Callable[[str], Vector]
 
 
 @dataclass
@@ -71,7 +70,7 @@ class Prometheus:
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         self.queries.append(query)
         self.destinations.append(destination)
         if self.error is not None:
@@ -132,7 +131,7 @@ async def test_namespaces_are_queried_some_at_a_time() -> None:
 
         async def instant(
             self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-        ) -> Vector | Scalar:
+        ) -> Vector:
             self.now += 1
             self.most = max(self.most, self.now)
             await asyncio.sleep(0)
@@ -194,7 +193,7 @@ async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> Non
 
         async def instant(
             self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-        ) -> Vector | Scalar:
+        ) -> Vector:
             found = re.search(r'namespace="ns-(\d)"', query)
             assert found is not None
             return Vector((sample(float(found[1]), pod="web", container="app"),))

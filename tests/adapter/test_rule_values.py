@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from adapter.catalog.values import ExternalMetricValue, MetricValue
-from adapter.prometheus import Sample, Scalar, Vector
+from adapter.prometheus import Sample, Vector, scalar
 from adapter.rules import RulesFile, parse_rules
 from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector
@@ -133,7 +133,7 @@ async def test_external_short_rule_returns_the_labels_of_its_result(tmp_path: Pa
         ]
         assert [value.milli for value in await external(env, "own_backlog", "queue")] == [1000, 2000]
         assert await external(env, "backlog", "app.io/x=y") == []
-        env.prometheus.result = Scalar(NOW, 5.0)
+        env.prometheus.result = scalar(NOW, 5.0)
         assert [value.milli for value in await external(env, "backlog")] == [5000]
 
 
@@ -243,7 +243,7 @@ class Matching(CannedPrometheus):
         self.pods = pods
         self.matches = matches
 
-    async def instant(self, query: str, **arguments: object) -> Vector | Scalar:
+    async def instant(self, query: str, **arguments: object) -> Vector:
         self.queries.append(query)
         return Vector(tuple(Sample({"pod": pod}, NOW, 1.0) for pod in self.pods if self.matches(query, pod)))
 

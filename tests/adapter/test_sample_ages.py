@@ -14,7 +14,6 @@ from adapter.prometheus import (
     PrometheusError,
     PrometheusUnavailable,
     Sample,
-    Scalar,
     Vector,
 )
 from adapter.rules import parse_rules
@@ -38,7 +37,7 @@ class Prometheus(CannedPrometheus):
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         if "timestamp" not in query:
             return Vector((Sample(POD, NOW, 9.0 if "irate" in query else 5.0),))
         if self.failure is not None:

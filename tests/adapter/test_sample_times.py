@@ -23,7 +23,6 @@ from adapter.prometheus import (
     PrometheusTimeout,
     PrometheusUnavailable,
     Sample,
-    Scalar,
     Vector,
 )
 from playground.load import Load, Traffic, Wave
@@ -64,7 +63,7 @@ class ScrapedPrometheus:
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         now = asyncio.get_running_loop().time()
         timed = "timestamp" in query
         if timed and self.refuses is not None:
@@ -96,7 +95,7 @@ class ScrapedPrometheus:
         before = next(one for one in there if one <= now - 120)
         return round((there[0] - before) / len(recent) / 0.05) * 0.05
 
-    def unseen(self, result: Vector | Scalar) -> float:
+    def unseen(self, result: Vector) -> float:
         """Since when there has been a sample that is not in a result."""
         assert isinstance(result, Vector)
         now, seen = asyncio.get_running_loop().time(), result.samples[0].value
@@ -328,7 +327,7 @@ async def test_times_that_are_no_numbers_are_ignored(labels: dict[str, str]) -> 
     class Odd(ScrapedPrometheus):
         async def instant(
             self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-        ) -> Vector | Scalar:
+        ) -> Vector:
             result = await super().instant(query, deadline=deadline, destination=destination)
             assert isinstance(result, Vector)
             odd = (Sample(labels, EPOCH, math.nan),) if "timestamp" in query else ()

@@ -24,7 +24,6 @@ from adapter.prometheus import (
     PrometheusError,
     PrometheusServers,
     PrometheusTimeout,
-    Scalar,
     Vector,
 )
 from kube.aio.fairness import for_namespace
@@ -49,7 +48,7 @@ class Prometheus:
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         kind = query.split()[0]
         if kind == "alive":
             return Vector(())
@@ -253,7 +252,7 @@ async def test_few_slow_queries_get_their_values() -> None:
 
 async def test_query_that_is_sent_again_while_its_cancellation_ends_has_a_value() -> None:
     class Lingering(Prometheus):
-        async def instant(self, query: str, **arguments: Any) -> Vector | Scalar:
+        async def instant(self, query: str, **arguments: Any) -> Vector:
             try:
                 return await super().instant(query, **arguments)
             finally:

@@ -21,7 +21,6 @@ from adapter.prometheus import (
     PrometheusResultError,
     PrometheusServers,
     PrometheusTimeout,
-    Scalar,
     Tenant,
     Vector,
     tenants,
@@ -243,7 +242,7 @@ async def test_queries_wait_in_the_queue_of_the_tenants_namespace(server: Script
     options, settings = PrometheusOptions(url=server.url, connections=1), PrometheusSettings(waiting=1)
     async with PrometheusServers(options, settings=settings) as servers, VectorCache(servers, ttl=60) as cache:
 
-        def query(text: str, namespace: str) -> asyncio.Task[Vector | Scalar]:
+        def query(text: str, namespace: str) -> asyncio.Task[Vector]:
             destination = Destination(tenant=Tenant(namespace=namespace))
             return asyncio.create_task(cache.instant(text, deadline=Deadline.after(10), destination=destination))
 

@@ -13,7 +13,7 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.deadlines import NO_DEADLINE
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
-from adapter.prometheus import Sample, Scalar, Vector
+from adapter.prometheus import Sample, Vector, scalar
 from adapter.rules import QueryRule, RulesFile
 from adapter.rules.objects import ObjectName, RuleObject
 from kube.api.mapping import FixedResources, GroupResource
@@ -23,21 +23,21 @@ from tests.adapter.metrics_env import NOW, CannedPrometheus, vector
 RULE = QueryRule(metric="rps", query="sum(rps)", value_labels=(("type", "prometheus"),), key="hpa", external=True)
 
 
-def queries(result: Vector | Scalar) -> RuleQueries:
+def queries(result: Vector) -> RuleQueries:
     """Return queries that all have this result."""
     return RuleQueries(CannedPrometheus(result=result), telemetry=RuleTelemetry(CollectorRegistry()))
 
 
-async def external(result: Vector | Scalar, selector: str) -> Vector | Scalar | None:
+async def external(result: Vector, selector: str) -> Vector | None:
     """Return the external metric's samples."""
     query = ExternalQuery(external_query_source(RULE), "shop", LabelSelector.parse(selector))
     return await queries(result).execute(query, NO_DEADLINE)
 
 
 @pytest.mark.parametrize(
-    "result", [Scalar(NOW, 7.0), vector(({"app": "web"}, 7)), vector(({"app": "a"}, 7), ({"app": "b"}, 8))]
+    "result", [scalar(NOW, 7.0), vector(({"app": "web"}, 7)), vector(({"app": "a"}, 7), ({"app": "b"}, 8))]
 )
-async def test_first_value_has_the_labels_of_the_rule(result: Vector | Scalar) -> None:
+async def test_first_value_has_the_labels_of_the_rule(result: Vector) -> None:
     only = Vector((Sample({"type": "prometheus"}, NOW, 7.0),))
     for selector in ("", "type=prometheus", "type in (prometheus, zmon)", "other!=x"):
         assert await external(result, selector) == only
@@ -62,7 +62,7 @@ async def test_value_of_an_object_is_found_by_its_name() -> None:
     source = CustomSource(info, rule, "", rule.resource_label, rule.namespace_label)
     for namespace, found in (("shop", ["dummy"]), ("other", [])):
         query = ObjectsQuery(source, namespace, ["dummy"], False, LabelSelector())
-        samples = await queries(Scalar(NOW, 7.0)).objects(query, NO_DEADLINE)
+        samples = await queries(scalar(NOW, 7.0)).objects(query, NO_DEADLINE)
         assert samples is not None
         assert list(samples) == found
 

@@ -23,7 +23,6 @@ from adapter.prometheus import (
     PrometheusOptions,
     PrometheusTimeout,
     Sample,
-    Scalar,
     Tenant,
     Vector,
 )
@@ -58,13 +57,13 @@ async def test_query_refused_for_another_namespaces_full_queue_is_sent_again() -
     class Prometheus(CannedPrometheus):
         async def instant(
             self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-        ) -> Vector | Scalar:
+        ) -> Vector:
             await asyncio.sleep(0)
             if current_namespace() == "noisy":
                 raise PrometheusBusy("noisy")
             return await super().instant(query, deadline=deadline, destination=destination)
 
-    async def request(cache: VectorCache, namespace: str) -> Vector | Scalar:
+    async def request(cache: VectorCache, namespace: str) -> Vector:
         enter_namespace(namespace)
         return await cache.instant("depth", deadline=Deadline.after(5))
 

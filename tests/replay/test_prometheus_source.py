@@ -25,7 +25,7 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.planning.rule_queries import RuleQueries
-from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions, PrometheusServers, Scalar, Vector
+from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions, PrometheusServers, Vector
 from adapter.prometheus.results import decode
 from adapter.rules import parse_rules
 from autoscaler.core.model import HPA
@@ -116,7 +116,7 @@ class AtTime:
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         parameters = {"query": query, "time": str(self._seconds)}
         async with self._http.get(f"{self._url}/api/v1/query", params=parameters) as response:
             return decode(response.status, await response.read()).value

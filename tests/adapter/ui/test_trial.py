@@ -18,7 +18,6 @@ from adapter.prometheus import (
     Destination,
     PrometheusError,
     PrometheusQueryError,
-    Scalar,
     Series,
     Vector,
 )
@@ -48,7 +47,7 @@ class SlowPrometheus(CannedPrometheus):
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         self.waiting.set()
         try:
             await asyncio.Event().wait()
