@@ -289,8 +289,9 @@ def sync_period_ms(hpa: HPA, settings: Settings) -> int:
 class _Merging:
     """Finds reconciliations that can only repeat the decision before them.
 
-    They have the same metrics and pods, and propose the current replicas. So neither the end of a stabilization window
-    nor that of a policy's period changes anything; only their time counts in the history.
+    They have the same metrics and pods, and propose the current replicas, or keep them for as long as a recommendation is
+    in the stabilization window. So nothing before its end, nor that of a policy's period, changes anything; only their
+    time counts in the history.
     """
 
     def __init__(self, hpa: HPA, config: Config, settings: Settings, start_ms: int) -> None:
@@ -307,7 +308,7 @@ class _Merging:
             return next_ms
         if (
             normalized is None
-            or normalized.proposed_replicas != decision.current_replicas
+            or normalized.stabilized_replicas != decision.current_replicas
             or normalized.limited
             or decision.error is not None
             or now_ms - self._scaled_ms <= self._settled_ms
@@ -315,6 +316,8 @@ class _Merging:
         ):
             return next_ms
         change_ms = min(each.next_ms(now_ms) for each in series)
+        if normalized.stabilized_by is not None:
+            change_ms = min(change_ms, normalized.stabilized_by.time_ms + normalized.window_ms)
         step_ms = next_ms - now_ms
         return max(next_ms, min(now_ms - (now_ms - change_ms) // step_ms * step_ms, end_ms))
 

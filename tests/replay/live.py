@@ -32,7 +32,7 @@ from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import DecisionRecord
 from tests.replay.builders import START_MS
 
-_REQUESTS_PER_CORE = 500
+REQUESTS_PER_CORE = 500
 REQUESTS = {"cpu": 250, "memory": 128 * 2**20 * 1000}
 
 
@@ -152,7 +152,7 @@ class Live:
                 )
             case ResourceMetric(name=resource):
                 if resource == "cpu":
-                    values = [value // _REQUESTS_PER_CORE for value in values]
+                    values = [value // REQUESTS_PER_CORE for value in values]
                 return ResourceResponse(
                     tuple(
                         PodUsage(

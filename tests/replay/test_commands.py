@@ -24,7 +24,6 @@ from autoscaler.commands import debug_client
 from autoscaler.core.config import Config
 from kube.api.client import ClientSettings, KubeClient
 from playground.prometheus import PrometheusServer
-from replay.flags import Moment
 from replay.hpa_files import read_hpa_file
 from tests.imports import imported
 from tests.kube.scripted import ScriptedServer, respond, scripted_server
@@ -263,24 +262,10 @@ def test_metric_that_only_grows_is_noted(hpa: Path, tmp_path: Path, output: str)
     assert note not in result.output
 
 
-def test_moments() -> None:
-    assert Moment(ago_ms=60_000).resolve(100_000) == 40_000
-    assert Moment(time_ms=5).resolve(100_000) == 5
-    assert Moment().resolve(100_000) == 100_000
-
-
 def test_error_leaves_the_log_as_it_was(hpa: Path) -> None:
     level = logging.getLogger().level
     assert replay("--hpa", hpa, "--prometheus-url", "http://127.0.0.1:1").exit_code == 1
     assert logging.getLogger().level == level
-
-
-def test_help_has_sections() -> None:
-    output = replay("--help").output
-    for section in ("Load flags:", "Prometheus flags:", "Workload flags:", "Controller flags:", "Kubernetes client"):
-        assert f"\n{section}" in output
-    assert "--section" not in output
-    assert "\n  Examples:\n    # " in output
 
 
 # --- imports -------------------------------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 import csv
 import io
+import json
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,66 +19,11 @@ from replay.simulation import Settings, capacity_of, replay_hpa
 from tests.replay.builders import GAP, external_metric, load_of, make_hpa, pods_metric
 from tests.replay.comparisons import peak_load
 
-
-class _Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    pass
-
-
-class Metric(_Strict):
-    name: str
-    value: float | None
-
-
-class Step(_Strict):
-    time: str
-    replicas: int
-    ready: int
-    desired_replicas: int
-    metrics: list[Metric]
-    sentence: str
-
-
-class Summary(_Strict):
-    seconds: float
-    min_replicas: int
-    mean_replicas: float
-    max_replicas: int
-    pod_hours: float
-    scale_events: int
-    flaps: int
-    overload_seconds: float | None
-    overload_requests: float | None
-    overload_ratio: float | None
-    at_max_seconds: float | None
-    no_metrics_seconds: float | None
-    cost: float | None
-
-
-class Worst(_Strict):
-    start: str
-    end: str
-    overload_seconds: float
-    missing_pod_seconds: float
-    sentence: str
-
-
-class Replay(_Strict):
-    hpa: str
-    summary: Summary
-    steps: list[Step]
-    worst: list[Worst]
-
-
-class Reality(_Strict):
-    summary: Summary
-
-
-class Whole(_Strict):
-    version: int
-    replays: list[Replay]
-    verdict: str
-    notes: list[str]
-    reality: Reality | None = None
+SUMMARY = {
+    *("seconds", "minReplicas", "meanReplicas", "maxReplicas", "podHours", "scaleEvents", "flaps", "overloadSeconds"),
+    *("overloadRequests", "overloadRatio", "atMaxSeconds", "noMetricsSeconds", "cost"),
+}
+"""The documented fields."""
 
 
 def write(document: Document, hpas: Sequence[HPA], load: Load) -> Sequence[Replayed]:
@@ -84,41 +31,42 @@ def write(document: Document, hpas: Sequence[HPA], load: Load) -> Sequence[Repla
     return compare(named, load, Settings(capacity=capacity_of(hpas, {"": 100.0})), document=document).replays
 
 
-def json_of(hpas: Sequence[HPA], load: Load) -> tuple[Whole, Sequence[Replayed]]:
+def json_of(hpas: Sequence[HPA], load: Load) -> tuple[dict[str, Any], Sequence[Replayed]]:
     file = io.StringIO()
     replays = write(JSONDocument(file), hpas, load)
-    return msgspec.json.decode(file.getvalue(), type=Whole, strict=True), replays
+    return json.loads(file.getvalue()), replays
 
 
 def test_json_has_the_documented_shape() -> None:
     document, replays = json_of([make_hpa(), make_hpa(pods_metric(average="70"))], peak_load(reality=True))
-    assert document.version == 1
-    assert [each.hpa for each in document.replays] == ["shop/web-0", "shop/web-1"]
-    assert [len(each.steps) for each in document.replays] == [240, 240]
-    assert document.reality is not None
-    assert document.reality.summary.at_max_seconds is None
-    for each, replayed in zip(document.replays, replays, strict=True):
-        assert msgspec.to_builtins(each.summary) == msgspec.to_builtins(
-            msgspec.convert(replayed.summary, Summary, from_attributes=True)
-        )
+    assert (document.keys(), document["version"]) == ({"version", "replays", "verdict", "notes", "reality"}, 1)
+    assert document["reality"].keys() == {"summary"}
+    assert (document["reality"]["summary"].keys(), document["reality"]["summary"]["atMaxSeconds"]) == (SUMMARY, None)
+    for number, (each, replayed) in enumerate(zip(document["replays"], replays, strict=True)):
+        assert each.keys() == {"hpa", "summary", "steps", "worst"}
+        assert (each["hpa"], len(each["steps"])) == (f"shop/web-{number}", 240)
+        assert each["summary"].keys() == SUMMARY
+        assert each["summary"] == msgspec.to_builtins(replayed.summary)
+        for step in each["steps"]:
+            assert step.keys() == {"time", "replicas", "ready", "desiredReplicas", "metrics", "sentence"}
+            assert step["metrics"][0].keys() == {"name", "value"}
+        for worst in each["worst"]:
+            assert worst.keys() == {"start", "end", "overloadSeconds", "missingPodSeconds", "sentence"}
+    assert document["replays"][0]["worst"]
 
 
 def test_json_steps_continue_each_other_and_have_their_sentences() -> None:
     document, replays = json_of([make_hpa()], peak_load())
-    steps = document.replays[0].steps
-    assert [step.time for step in steps[:2]] == ["2026-05-28T20:26:40.000Z", "2026-05-28T20:26:55.000Z"]
-    assert [step.replicas for step in steps[1:]] == [step.desired_replicas for step in steps[:-1]]
-    changes = [step.sentence for step in steps if step.replicas != step.desired_replicas]
+    steps = document["replays"][0]["steps"]
+    assert [step["time"] for step in steps[:2]] == ["2026-05-28T20:26:40.000Z", "2026-05-28T20:26:55.000Z"]
+    assert [step["replicas"] for step in steps[1:]] == [step["desiredReplicas"] for step in steps[:-1]]
+    changes = [step["sentence"] for step in steps if step["replicas"] != step["desiredReplicas"]]
     assert changes == [scale.sentence for scale in replays[0].scales]
     assert changes[0].startswith(f"{replays[0].scales[0].replicas} -> ")
-    assert all(step.sentence for step in steps)
-    assert document.reality is None
-
-
-def test_a_gap_is_null() -> None:
-    document, _ = json_of([make_hpa()], peak_load())
-    assert [step.metrics[0].value is None for step in document.replays[0].steps].count(True) == 8
-    assert document.replays[0].summary.no_metrics_seconds == 120
+    assert all(step["sentence"] for step in steps)
+    assert "reality" not in document
+    gaps = [step for step in steps if step["metrics"][0]["value"] is None]
+    assert (len(gaps), document["replays"][0]["summary"]["noMetricsSeconds"]) == (8, 120)
 
 
 @pytest.mark.parametrize("name", ['a"b\\', "</script>", "line\nbreak", "🙂"])
@@ -128,7 +76,7 @@ def test_names_are_encoded(name: str) -> None:
     document.begin(name, make_hpa())
     document.end(replay_hpa(make_hpa(), peak_load(), Settings()))
     document.close(None, verdict="", notes=[])
-    assert msgspec.json.decode(file.getvalue(), type=Whole).replays[0].hpa == name
+    assert json.loads(file.getvalue())["replays"][0]["hpa"] == name
 
 
 class Counting(io.StringIO):

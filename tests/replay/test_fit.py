@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +15,11 @@ import pytest
 from autoscaler.core.config import Config
 from replay.fit import fit
 from replay.load import Load, Series
+from replay.output.comparison import duration
 from replay.reality import startup_of
 from replay.simulation import Settings, replay_hpa, replay_reality
-from tests.replay.builders import START_MS, make_hpa, pods_metric
-from tests.replay.live import REQUESTS, Live
+from tests.replay.builders import START_MS, cpu_metric, make_hpa, pods_metric
+from tests.replay.live import REQUESTS, REQUESTS_PER_CORE, Live
 
 SAMPLE_MS = 15_000
 
@@ -70,8 +73,9 @@ def sampled(values: Sequence[tuple[int, float]], times: range) -> Series:
     [
         (Config(tolerance=0.05, downscale_stabilization_ms=120_000), 30.0),
         (Config(tolerance=0.2, downscale_stabilization_ms=600_000), 15.0),
+        (Config(), 15.0),
     ],
-    ids=["sensitive", "calm"],
+    ids=["low tolerance", "high tolerance", "defaults"],
 )
 def test_unchanged_spec_needs_what_reality_had_without_a_flag(config: Config, period: float) -> None:
     live = Live(make_hpa(pods_metric(average="100"), max_replicas=60), seed=2, config=config, replicas=9)
@@ -83,6 +87,7 @@ def test_unchanged_spec_needs_what_reality_had_without_a_flag(config: Config, pe
     settings, note = fit(live.hpa, load, Settings(pod_startup_ms=startup.milliseconds), ())
 
     assert note.startswith("The real replicas are explained by ")
+    assert settings.config == config
     replayed, real = replay_hpa(live.hpa, load, settings).summary, replay_reality(load, settings)
     assert real is not None
     assert replayed.pod_hours == pytest.approx(real.summary.pod_hours, rel=0.01)
@@ -106,7 +111,7 @@ def test_gap_of_the_recorded_replicas_does_not_count() -> None:
     assert load.replicas is not None
     load.replicas.values[60:180] = array("d", [math.nan] * 120)  # half an hour
     settings, note = fit(live.hpa, load, Settings(), {"tolerance", "step"})
-    assert note.startswith("The real replicas are explained by downscale stabilization 5m ")
+    assert re.match(r"The real replicas are explained by downscale stabilization 5m \([-+]\d\.\d% pod-hours", note)
     assert settings == Settings()
 
 
@@ -123,8 +128,15 @@ def test_gap_of_the_recorded_replicas_does_not_count() -> None:
             "sync period",
         ),
         ({"annotations": {"milliscale.io/sync-period": "15s", "milliscale.io/tolerance": "0.1"}}, "downscale"),
+        (
+            {
+                "behavior": {"scaleUp": {"tolerance": "0.1"}, "scaleDown": {"stabilizationWindowSeconds": 300}},
+                "annotations": {"milliscale.io/sync-period": "15s"},
+            },
+            "tolerance",  # of the other direction
+        ),
     ],
-    ids=["behavior", "annotations"],
+    ids=["behavior", "annotations", "one direction"],
 )
 def test_settings_that_the_hpa_has_itself_are_not_the_controllers(options: dict[str, Any], found: str) -> None:
     live = Live(make_hpa(pods_metric(average="100"), max_replicas=60), seed=2, replicas=9)
@@ -134,18 +146,40 @@ def test_settings_that_the_hpa_has_itself_are_not_the_controllers(options: dict[
     assert ", " not in note.partition("(")[0]
 
 
-def test_spec_with_as_many_scale_events_but_fewer_pods_is_not_the_one_in_force() -> None:
+def test_readiness_delay_counts_for_metrics_of_cpu() -> None:
+    live = Live(make_hpa(cpu_metric(60), max_replicas=60), seed=2, replicas=9)
+    load = reality(live, 240, period=15.0)
+    cores = array("d", [value / REQUESTS_PER_CORE for value in load.series["rps"].values])
+    load = replace(load, series={"cpu": replace(load.series["rps"], values=cores)})
+    assert "initial readiness delay " in fit(live.hpa, load, Settings(), {"step"})[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda index, replicas: replicas + 1,  # as many scale events
+        lambda index, replicas: replicas + (index % 160 == 5) - (index % 160 == 6),  # as many pod-hours
+    ],
+    ids=["more pods", "more scale events"],
+)
+def test_replicas_of_something_else_are_not_explained(change: Callable[[int, float], float]) -> None:
     live = Live(make_hpa(pods_metric(average="100"), max_replicas=60), seed=2, replicas=9)
     load = reality(live, 240, period=15.0)
-    other = make_hpa(pods_metric(average="108"), max_replicas=60)
-    settings, note = fit(other, load, Settings(), {"tolerance", "downscale_stabilization"})
+    assert load.replicas is not None
+    values = array("d", [change(index, value) for index, value in enumerate(load.replicas.values)])
+    load = replace(load, replicas=replace(load.replicas, values=values))
+    settings, note = fit(live.hpa, load, Settings(), {"tolerance", "downscale_stabilization"})
     assert settings == Settings()
     assert note.startswith("No usual settings of a controller explain the real replicas")
 
 
-def test_calm_replicas_say_nothing() -> None:
-    live = Live(make_hpa(pods_metric(average="50")), seed=2, replicas=18)
-    load = reality(live, 10, period=15.0)
+@pytest.mark.parametrize(("minutes", "scales"), [(20, 0), (60, 1)])
+def test_replicas_that_rarely_change_say_nothing(minutes: int, scales: int) -> None:
+    live = Live(make_hpa(pods_metric(average="100"), max_replicas=60), seed=2, replicas=9)
+    load = reality(live, minutes, period=15.0)
+    real = replay_reality(load, Settings())
+    assert real is not None
+    assert len(real.scales) == scales
     settings, note = fit(live.hpa, load, Settings(), ())
     assert settings == Settings()
-    assert note.startswith("The real replicas change too rarely in the first 10m")
+    assert note.startswith(f"The real replicas change too rarely in the first {duration(60 * minutes)}")

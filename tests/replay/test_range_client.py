@@ -373,15 +373,6 @@ def test_server_without_tls() -> None:
         request(url.replace("http:", "https:"))
 
 
-def test_client_certificate_is_sent(tls: Path) -> None:
-    context = server_context(tls)
-    context.verify_mode = ssl.CERT_REQUIRED
-    with stub_server(lambda _: (200, JSON, MATRIX), tls=context) as url:
-        request(url, ca_file=tls / "ca.crt", cert_file=tls / "client.crt", key_file=tls / "client.key")
-        with pytest.raises(ReplayError):
-            request(url, ca_file=tls / "ca.crt")
-
-
 def test_unusable_file_of_tls(tmp_path: Path) -> None:
     with pytest.raises(ReplayError, match="CA file for Prometheus"):
         request("https://127.0.0.1:1", ca_file=tmp_path / "none")

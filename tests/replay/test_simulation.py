@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import tracemalloc
 from typing import Any
 
@@ -29,7 +28,6 @@ from tests.replay.builders import (
     external_metric,
     load_of,
     make_hpa,
-    object_metric,
     pods_metric,
     series_of,
 )
@@ -87,20 +85,6 @@ def test_sentence_has_the_configured_window() -> None:
     steps = steps_of(make_hpa(pods_metric(average="100")), load_of(rps=[400, 100]), initial_replicas=4)
 
     assert "kept at 4 by the stabilization window of 300s" in sentence(steps[1].decision)
-
-
-def test_scale_down_policies_limit_pods_per_period() -> None:
-    behavior = {
-        "scaleDown": {
-            "stabilizationWindowSeconds": 0,
-            "policies": [{"type": "Pods", "value": 2, "periodSeconds": 30}],
-        }
-    }
-    hpa = make_hpa(pods_metric(average="100"), behavior=behavior)
-    load = load_of(rps=[100] * 6)
-
-    # 2 pods within any 30 s: an event of exactly 30 s ago does not count any more.
-    assert desired(hpa, load, initial_replicas=8) == [6, 6, 4, 4, 2, 2]
 
 
 def test_a_total_is_not_rounded_up_by_dividing_it() -> None:
@@ -176,24 +160,6 @@ def test_value_targets_multiply_the_ready_pods() -> None:
     assert [(step.ready, step.desired_replicas) for step in steps] == [(2, 3), (2, 3), (3, 5), (3, 5)]
 
 
-def test_average_values_divide_by_all_replicas() -> None:
-    hpa = make_hpa(object_metric(averageValue="100"))
-    load = load_of({"Service/front/hits": [350, 350]})
-
-    assert desired(hpa, load, initial_replicas=1) == [4, 4]
-
-
-def test_the_metric_that_asks_for_most_decides() -> None:
-    hpa = make_hpa(pods_metric(average="100"), external_metric(averageValue="10"))
-    load = load_of(rps=[300, 300], queue=[35, 25])
-
-    steps = steps_of(hpa, load, initial_replicas=3)
-
-    assert [step.desired_replicas for step in steps] == [4, 4]
-    assert [step.values for step in steps] == [(300.0, 35.0), (300.0, 25.0)]
-    assert steps[0].decision.rescale_reason == "external metric queue(nil) above target"
-
-
 def test_scale_to_zero_and_up_again() -> None:
     hpa = make_hpa(external_metric(averageValue="10"), min_replicas=0)
     load = load_of(queue=[5, 0, 0, 25, 25])
@@ -212,21 +178,7 @@ def test_an_hpa_that_starts_at_zero_has_scaled_to_zero() -> None:
     assert desired(make_hpa(external_metric(averageValue="10")), recorded) == [0, 0]  # switched off by hand
 
 
-def test_scale_to_zero_needs_the_feature() -> None:
-    hpa = make_hpa(external_metric(averageValue="10"), min_replicas=0)
-    config = Config(downscale_stabilization_ms=0, scale_to_zero=False)
-
-    assert desired(hpa, load_of(queue=[0, 0, 25]), initial_replicas=1, config=config) == [1, 0, 0]
-
-
 # --- bounds, gaps, settings
-
-
-def test_replicas_out_of_bounds_are_corrected() -> None:
-    hpa = make_hpa(min_replicas=3, max_replicas=5)
-
-    assert desired(hpa, load_of(rps=[400, 900]), initial_replicas=1)[0] == 3
-    assert desired(hpa, load_of(rps=[400, 900]), initial_replicas=9)[0] == 5
 
 
 def test_a_gap_fails_the_metric_and_does_not_scale() -> None:
@@ -243,12 +195,6 @@ def test_a_gap_fails_the_metric_and_does_not_scale() -> None:
     failed = {each.type: each for each in steps[2].decision.status.conditions}["ScalingActive"]
     assert failed.reason == "FailedGetExternalMetric"
     assert failed.message.endswith("no metrics returned from external metrics API")
-
-
-def test_a_gap_of_one_metric_does_not_prevent_a_scale_up_by_another() -> None:
-    hpa = make_hpa(pods_metric(), external_metric(averageValue="100"))
-
-    assert desired(hpa, load_of(rps=[GAP], queue=[450]), initial_replicas=2) == [4]
 
 
 def test_annotations_apply() -> None:
@@ -405,16 +351,6 @@ def test_reality_needs_recorded_replicas() -> None:
 
     assert replay_reality(load, Settings()) is None
     assert replay_reality(dataclasses.replace(load, replicas=series_of([GAP])), Settings()) is None
-
-
-def test_the_same_input_gives_the_same_output() -> None:
-    hpa = make_hpa(pods_metric(), cpu_metric())
-    values = [100 + 90 * math.sin(index / 7) for index in range(200)]
-    load = load_of(rps=values, cpu=[each / 300 for each in values])
-    load = dataclasses.replace(load, requests={"cpu": 250})
-
-    assert replay_hpa(hpa, load, Settings()) == replay_hpa(hpa, load, Settings())
-    assert steps_of(hpa, load) == steps_of(hpa, load)
 
 
 def test_memory_does_not_grow_with_the_steps() -> None:

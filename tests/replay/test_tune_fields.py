@@ -10,7 +10,7 @@ from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from replay.simulation import Settings
 from replay.tune.fields import FIELDS, Candidate, other_fields, target_field
-from replay.tune.specs import candidate_object, describe, to_yaml
+from replay.tune.specs import candidate_object, to_yaml
 from tests.replay.builders import cpu_metric, external_metric, hpa_document, load_of, make_hpa, pods_metric
 
 SETTINGS = Settings(capacity={"rps": 100.0})
@@ -51,10 +51,6 @@ def test_values_of_other_fields_differ_from_the_given_ones() -> None:
 def test_min_replicas_is_neither_lowered_nor_above_max_replicas() -> None:
     assert choices("minReplicas", min_replicas=7) == {"minReplicas": (10,)}
     assert choices("minReplicas", min_replicas=2, max_replicas=4) == {"minReplicas": ()}
-
-
-def test_only_named_fields_change() -> None:
-    assert list(choices("scaleUp.tolerance")) == ["scaleUp.tolerance"]
 
 
 def test_direction_that_is_disabled_is_not_searched() -> None:
@@ -165,12 +161,6 @@ def test_targets_are_rounded_down_to_stay_within_the_capacity() -> None:
 
 def test_yaml_keeps_quantities_as_text() -> None:
     assert "averageValue: '82'" in to_yaml(object_of(hpa_document(pods_metric(average="70")), {"target": 82.0}))
-
-
-def test_candidate_is_described_in_one_line() -> None:
-    candidate = {"target": 82.0, "scaleUp.tolerance": 0.05, "scaleDown.stabilizationWindowSeconds": 60.0}
-    assert describe(candidate) == "target 82%, scaleUp.tolerance 0.05, scaleDown.stabilizationWindowSeconds 60 s"
-    assert describe({}) == "as given"
 
 
 def object_of(document: dict[str, Any], candidate: Candidate) -> dict[str, Any]:

@@ -44,14 +44,6 @@ def test_new_pods_are_pending_until_their_start_up_is_over() -> None:
     assert len({pod.name for pod in workload.pods}) == 3
 
 
-def test_pods_without_start_up_are_ready_at_once() -> None:
-    workload = make_workload(1, startup_ms=0)
-
-    workload.scale(3, START_MS)
-
-    assert workload.ready == 3
-
-
 def test_scale_down_deletes_starting_pods_first_and_then_the_youngest() -> None:
     workload = make_workload(2)
     workload.scale(3, START_MS)
