@@ -36,7 +36,7 @@ setup: ## create .venv from the pinned lock file, unless it is up to date
 
 demo: ## run everything on loopback; SECONDS=90 ends by itself
 	@$(MAKE) --no-print-directory --jobs=2 demo-setup demo-programs
-	@.venv-demo/bin/python -m playground demo $(if $(SECONDS),--seconds $(SECONDS))
+	@.venv-demo/bin/python -m milliscale demo $(if $(SECONDS),--seconds $(SECONDS))
 
 demo-setup:
 	@$(PYTHON3) tools/setup_venv.py .venv-demo requirements-demo.lock

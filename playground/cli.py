@@ -1,4 +1,4 @@
-"""The playground's command line: `python -m playground demo`, which `make demo` calls."""
+"""`milliscale demo`, which `make demo` calls."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from playground.errors import PlaygroundError
 from playground.scenario import PERIOD
 
 
-@click.group()
-def main() -> None:
-    """Run milliscale with a local cluster on loopback."""
-
-
-@main.command()
+@click.command()
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),

@@ -20,7 +20,6 @@ from kubectl_milliscale.cli import main as plugin
 from milliscale.cli import main as milliscale
 from playground.apiserver import PlaygroundApiServer
 from playground.binaries import find
-from playground.cli import main as playground
 from playground.install import Manifests, apply, read_objects
 from playground.scenario import SHOWCASE
 from tests.docs.blocks import LANGUAGES, ROOT, all_blocks, commands, pages
@@ -51,7 +50,6 @@ CLICK: dict[str, click.Group] = {
     "python -m adapter": adapter,
     "python -m autoscaler": autoscaler,
     "python -m kubectl_milliscale": plugin,
-    "python -m playground": playground,
     "kubectl milliscale": plugin,
     "kubectl-milliscale": plugin,
 }

@@ -10,7 +10,7 @@ from adapter.cli import main as adapter
 from adapter.commands.ignored_flags import IGNORED
 from autoscaler.cli import main as autoscaler
 from kubectl_milliscale.cli import main as plugin
-from playground.cli import main as playground
+from playground.cli import demo
 from tests.chaos.etcd_scenarios import SCENARIOS as ETCD_SCENARIOS
 from tests.chaos.scenarios import SCENARIOS
 from tests.docs.blocks import ROOT, pages
@@ -70,7 +70,7 @@ def inline_code(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_flags_exist(page: Path) -> None:
-    known = set().union(*map(flags_of, (adapter, autoscaler, plugin, playground))) | set(IGNORED) | set(OTHERS)
+    known = set().union(*map(flags_of, (adapter, autoscaler, plugin, demo))) | set(IGNORED) | set(OTHERS)
     named = {flag for code in inline_code(page) for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9.-]*\w", code)}
     prefixes = {flag for code in inline_code(page) for flag in re.findall(r"(--[\w-]+-)(?:\*|\.\.\.)", code)}
     named = {flag for flag in named if not any(f"{flag}-" == prefix for prefix in prefixes)}

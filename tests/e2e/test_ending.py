@@ -15,7 +15,7 @@ from tests.eventually import PATIENCE, eventually
 
 pytestmark = pytest.mark.e2e
 
-DEMO = [sys.executable, "-m", "playground", "demo"]
+DEMO = [sys.executable, "-m", "milliscale", "demo"]
 
 
 async def test_sigterm_ends_each_process_with_exit_status_0(tmp_path: Path) -> None:
