@@ -27,9 +27,9 @@ class Deadline(msgspec.Struct, frozen=True, order=True):
         """Return the deadline `seconds` from now; None: no deadline."""
         return cls() if seconds is None else cls(asyncio.get_running_loop().time() + seconds)
 
-    def remaining(self) -> float | None:
-        """Return the seconds left, at least 0; None: no deadline."""
-        return None if self.at == math.inf else max(self.at - asyncio.get_running_loop().time(), 0.0)
+    def remaining(self) -> float:
+        """Return the seconds left, at least 0; infinite: no deadline."""
+        return self.at if self.at == math.inf else max(self.at - asyncio.get_running_loop().time(), 0.0)
 
     def timeout(self) -> asyncio.Timeout:
         """Return a context manager that cancels its body at the deadline, like `asyncio.timeout_at`."""

@@ -115,7 +115,7 @@ class _LastScrapes:
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector | Scalar:
+    ) -> Vector:
         return await self.prometheus.instant(_with_irate(query), deadline=deadline, destination=destination)
 
 

@@ -229,8 +229,7 @@ class RefreshAheadCache(Generic[T]):
         try:
             value = await fetch(deadline)
         except Exception as error:
-            left = deadline.remaining()
-            if left is not None and left <= _EARLY_SECONDS:
+            if deadline.remaining() <= _EARLY_SECONDS:
                 raise _DeadlinePassed(deadline) from error
             if self._is_open and self._ttl and self._caches_failure(error):
                 self._put(key, _Entry(fetch, _size_of(key), failure=error))

@@ -79,8 +79,8 @@ class VectorCache(RefreshAheadCache[Vector]):
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         """Return a query's result; raises as PrometheusServers.instant, and PrometheusSlow."""
-        left, key = deadline.remaining(), (query, destination)
-        if left is not None and left <= 0:
+        key = query, destination
+        if deadline.remaining() <= 0:
             raise PrometheusTimeout("no time was left for the query")
         value = self.cached(key)
         if value is not None:

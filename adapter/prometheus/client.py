@@ -151,8 +151,7 @@ class PrometheusClient:
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
-        left = deadline.remaining()
-        seconds = min(self._query_seconds, destination.max_seconds, math.inf if left is None else left)
+        seconds = min(self._query_seconds, destination.max_seconds, deadline.remaining())
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
         # Never rounded to 0, which some servers interpret as no limit.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
@@ -21,7 +22,7 @@ async def test_deadline_counts_down_and_never_below_zero() -> None:
 
 
 async def test_no_timeout_is_later_than_any_deadline() -> None:
-    assert Deadline.after(None).remaining() is None
+    assert Deadline.after(None).remaining() == math.inf
     assert max(Deadline.after(5), Deadline.after(None), Deadline.after(7)) == Deadline()
     assert max(Deadline.after(5), Deadline.after(7)).remaining() == 7
 
