@@ -289,9 +289,9 @@ def sync_period_ms(hpa: HPA, settings: Settings) -> int:
 class _Merging:
     """Finds reconciliations that can only repeat the decision before them.
 
-    They have the same metrics and pods, and propose the current replicas, or keep them until a recommendation leaves the
-    stabilization window. So nothing before that, nor the end of a policy's period, changes anything; only their time
-    counts in the history.
+    They have the same metrics and pods, and propose the current replicas, or keep them until a recommendation leaves
+    the stabilization window. So nothing before that, nor the end of a policy's period, changes anything; only their
+    time counts in the history.
     """
 
     def __init__(self, hpa: HPA, config: Config, settings: Settings, start_ms: int) -> None:
