@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 
@@ -155,17 +154,6 @@ def test_string_literals_mean_the_same_as_in_json(body: str) -> None:
         return
     assert text == json.loads(f'"{body}"', strict=False)
     text.encode()
-
-
-WORDS = """<< >> <<- ->> if else end range with break $x := = .Series .LabelValuesByName .GroupBySlice . $ $v , | ( )
-index eq printf len slice "a" "%d" `b` 'c' "\\ud800" "\\xff" ' " ` 1 -2 3.5 nil true not and or /* */ text"""
-PIECES = st.sampled_from(WORDS.split())
-
-
-@given(st.lists(PIECES, max_size=14).map(" ".join) | st.lists(PIECES, max_size=14).map("".join))
-def test_any_text_renders_or_raises_template_error(source: str) -> None:
-    with contextlib.suppress(TemplateError):
-        render(source)
 
 
 @pytest.mark.parametrize(

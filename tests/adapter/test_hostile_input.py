@@ -109,13 +109,6 @@ async def test_response_is_for_the_authorized_request(raw: str) -> None:
             assert info.name == received["name"]
 
 
-@given(accept=st.text(alphabet="*/;,=q.01 ajsonylmtextppication", max_size=40))
-@settings(deadline=None)
-def test_any_accept_header_can_be_read(accept: str) -> None:
-    with contextlib.suppress(StatusError):
-        Representation.negotiate(accept)
-
-
 class AnyList(dict[str, Any]):
     """The handlers of an API server that has every list, with the same objects in each."""
 

@@ -6,8 +6,6 @@ import json
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adapter.prometheus import (
     PrometheusAccessError,
@@ -150,25 +148,3 @@ def test_message_of_a_server_is_printable_and_has_its_end() -> None:
 def test_redirect_is_unavailable() -> None:
     with pytest.raises(PrometheusUnavailable, match="a redirect, status 302; give the address itself"):
         decode(302, b"")
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.integers(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(st.sampled_from([200, 204, 400, 503, 600]), JSON.map(lambda data: json.dumps(data).encode()) | st.binary())
-def test_any_response_is_a_result_or_a_prometheus_error(status: int, body: bytes) -> None:
-    with pytest.raises(PrometheusError):
-        decode(status, body)
-
-
-@given(st.sampled_from(["vector", "scalar"]), JSON)
-def test_any_result_is_a_result_or_a_prometheus_error(kind: str, result: object) -> None:
-    try:
-        decode(200, success(kind, result))
-    except PrometheusError:
-        return
-    assert isinstance(result, list)
