@@ -54,7 +54,7 @@ _LAG, _MAX_LAG = 0.25, 1.0
 _EXPENSIVE = 0.02
 # How often the times are learned: where nothing depends on each sample, after they were not certain, and after
 # Prometheus has refused the query.
-_LEARN_SECONDS, _RETRY_SECONDS, _REFUSED_SECONDS = 60.0, 20.0, 600.0
+_LEARN_SECONDS, _RETRY_SECONDS, REFUSED_SECONDS = 60.0, 20.0, 600.0
 _LATE_SECONDS = 600.0
 # So many objects with samples of the same quarter of a second are of one target, and not each of its own.
 _OF_ONE_TARGET = 3
@@ -107,7 +107,7 @@ class Selectors:
 
     @property
     def query(self) -> str:
-        """The query for the times of their samples; see `SampleTimes.read`."""
+        """The query for the times of their samples; see `read_ages`."""
         return "\nor ".join(part for text in self.texts for part in _times_of(text))
 
 
@@ -116,35 +116,6 @@ def _times_of(selector: str) -> Iterator[str]:
     yield f'count_values("{_NEWEST}", ceil({newest} * {_PARTS_OF_SECOND}))'
     between = f"({newest} - timestamp({selector} offset {_WINDOW})) / count_over_time({selector}[{_WINDOW}])"
     yield f'count_values("{_INTERVAL}", round({between}, 0.05))'
-
-
-@dataclass(frozen=True, slots=True)
-class SampleTimes:
-    """The interval between samples in seconds, and the times of the newest ones: of different targets, if several.
-
-    They are rounded up to a quarter of a second, and of the same clock as `now`.
-    """
-
-    interval: float
-    newest: tuple[float, ...]
-
-    @classmethod
-    def read(cls, result: Vector, *, now: float) -> tuple[Vector, SampleTimes | None]:
-        """Return the result without the times, and the times; None if they are not certain.
-
-        `now` is the time when Prometheus evaluated the query.
-        """
-        values, ages, interval = read_ages(result)
-        recent = tuple(sorted(now - age for age in ages if age < _GONE * interval))
-        if not recent or not _MIN_INTERVAL <= interval <= _MAX_INTERVAL:
-            return values, None
-        return values, cls(interval, recent)
-
-    def next_after(self, seen: float, *, lag: float) -> list[float]:
-        """Return when the next sample of each target can be queried, in order, after a query at `seen`."""
-        since = (seen - lag - one for one in self.newest)
-        ages = (age - math.floor(age / self.interval) * self.interval for age in since)
-        return sorted(seen - age + self.interval for age in ages)
 
 
 def read_ages(result: Vector) -> tuple[Vector, list[float], float]:
@@ -177,7 +148,7 @@ def _number(text: str) -> float:
 
 
 class SampleClock:
-    """What is known of the samples of one cached query."""
+    """When the samples of one cached query are due. Times of samples are rounded up to a quarter of a second."""
 
     def __init__(self, *, ttl: float, new_objects: bool) -> None:
         """`ttl` is in seconds. `new_objects`: the result has all objects, and requests need those that are new."""
@@ -185,7 +156,7 @@ class SampleClock:
         self._new_objects = new_objects
         self._selectors: Selectors | None = None
         self._is_read = False
-        self._times: SampleTimes | None = None
+        self._newest: tuple[float, ...] = ()  # of each target; empty: not certain
         self._interval, self._interval_since = 0.0, -math.inf
         self._lag = _LAG
         self._late_at = -math.inf
@@ -201,59 +172,52 @@ class SampleClock:
         if not self._is_read:
             self._selectors, self._is_read = await asyncio.to_thread(Selectors.of, query), True
         if self._selectors is None or seconds > _EXPENSIVE * self._ttl:
-            self._give_up(now)
+            self.give_up(now)
             return query
         return f"({query}\n)\nor {self._selectors.query}"
 
-    def refused(self, now: float) -> None:
-        """Learn nothing for a while: Prometheus refuses the query."""
-        self._times, self._learn_at = None, now + _REFUSED_SECONDS
-
-    def _give_up(self, now: float) -> None:
-        self._times, self._learn_at = None, now + _RETRY_SECONDS
+    def give_up(self, now: float, *, seconds: float = _RETRY_SECONDS) -> None:
+        """Refresh by the TTL, and learn nothing for a while."""
+        self._newest, self._learn_at = (), now + seconds
 
     def learn(self, result: Vector, *, now: float) -> Vector:
-        """Read the times of samples from the result of `query`, and return the result without them."""
-        values, times = SampleTimes.read(result, now=now)
-        is_steady = self._is_steady(0.0 if times is None else times.interval, now)
-        if times is None or self._selectors is None or not self._can_wait(times, self._selectors, values, is_steady):
-            self._give_up(now)
-            return values
-        late = any(one + times.interval + self._lag <= now for one in times.newest)
-        if late and self._lag >= _MAX_LAG:
-            self._give_up(now)
+        """Read the times of samples from the result of `query`, and return the result without them.
+
+        `now` is the time when Prometheus evaluated the query.
+        """
+        values, ages, interval = read_ages(result)
+        # An outage of Prometheus makes it seem longer for two minutes.
+        if abs(interval - self._interval) > _SAME_INTERVAL:
+            self._interval, self._interval_since = interval, now
+        newest = tuple(now - age for age in ages if age < _GONE * interval)
+        late = any(one + interval + self._lag <= now for one in newest)
+        if not newest or not self._can_wait(len(newest), interval, values, now) or (late and self._lag >= _MAX_LAG):
+            self.give_up(now)
             return values
         # A late sample is looked for at the usual time, and then with more lag.
         if late:
             self._lag, self._late_at = min(2 * self._lag, _MAX_LAG), now
         elif now - self._late_at > _LATE_SECONDS:
             self._lag = _LAG
-        self._times = None if late else times
-        self._learn_at = now + _LEARN_SECONDS if times.interval <= self._ttl and not late else now
+        self._newest = () if late else newest
+        self._learn_at = now + _LEARN_SECONDS if interval <= self._ttl and not late else now
         return values
 
-    def _is_steady(self, interval: float, now: float) -> bool:
-        """Return whether the interval is the same as two minutes ago: an outage of Prometheus makes it seem longer."""
-        if abs(interval - self._interval) > _SAME_INTERVAL:
-            self._interval, self._interval_since = interval, now
-        return now - self._interval_since >= _WINDOW_SECONDS
-
-    def _can_wait(self, times: SampleTimes, selectors: Selectors, values: Vector, is_steady: bool) -> bool:
+    def _can_wait(self, targets: int, interval: float, values: Vector, now: float) -> bool:
         """Return whether a result is good until there is the next sample."""
-        if values.seconds > _EXPENSIVE * times.interval:
+        if not _MIN_INTERVAL <= interval <= _MAX_INTERVAL or values.seconds > _EXPENSIVE * interval:
             return False
-        if times.interval <= self._ttl:
+        if interval <= self._ttl:
             return True
-        if not is_steady:
-            return False
+        assert self._selectors is not None
         # A range of other lengths than whole intervals loses samples at other times than those of new ones.
-        steps = [one / times.interval for one in selectors.ranges]
-        if any(abs(step - round(step)) >= 0.01 for step in steps):
+        steps = [one / interval for one in self._selectors.ranges]
+        if now - self._interval_since < _WINDOW_SECONDS or any(abs(step - round(step)) >= 0.01 for step in steps):
             return False
         # The first sample of a new object is a value, where no rate needs two, and may come at any time, unless one
         # target has those of all objects.
-        one_target = len(times.newest) == 1 and len(values.samples) >= _OF_ONE_TARGET
-        return one_target or not (self._new_objects and selectors.instant)
+        one_target = targets == 1 and len(values.samples) >= _OF_ONE_TARGET
+        return one_target or not (self._new_objects and self._selectors.instant)
 
     def due(self, now: float) -> tuple[float, float] | None:
         """Return when the result of a query that ended now is refreshed, and when it expires; None: as usual.
@@ -261,10 +225,11 @@ class SampleClock:
         With an interval up to the TTL there is one refresh in each, when the samples are youngest on average. Otherwise
         a refresh has all samples of nine tenths of a TTL, so there are hardly more than without this.
         """
-        if self._times is None:
+        if not self._newest:
             return None
-        interval, ttl = self._times.interval, self._ttl
-        nexts = self._times.next_after(now, lag=self._lag)
+        interval, ttl = self._interval, self._ttl
+        # When the next sample of each target can be queried.
+        nexts = sorted(now + interval - (now - self._lag - one) % interval for one in self._newest)
         if interval <= ttl:
             refresh = min(nexts, key=lambda at: (round(sum((at - one) % interval for one in nexts), 1), -at))
         else:

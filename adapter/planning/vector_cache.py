@@ -14,7 +14,7 @@ from typing import Protocol
 
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.refresh_ahead import Fetch, RefreshAheadCache
-from adapter.planning.sample_times import SampleClock
+from adapter.planning.sample_times import REFUSED_SECONDS, SampleClock
 from adapter.planning.slow_queries import SlowQueries
 from adapter.planning.vector_index import IndexedVector, ObjectLabels, indexed
 from adapter.prometheus import (
@@ -151,7 +151,7 @@ class VectorCache(RefreshAheadCache[Vector]):
                     # Whatever the longer query fails with, a proxy's rights or limits, the metric has a value.
                     if text is query:
                         raise
-                    clock.refused(now())
+                    clock.give_up(now(), seconds=REFUSED_SECONDS)
                     text = query
                     result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
                 self._responded_at[destination.server] = now()
