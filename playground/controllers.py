@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import hashlib
 import logging
 import random
@@ -22,7 +21,7 @@ from kube.api.client import KubeClient, KubeError
 from kube.api.retries import Backoff
 from kube.api.status import StatusError
 from kube.cache.store import Key, Store
-from playground.views import Condition, Deployment, DeploymentStatus, Pod
+from playground.views import Condition, Deployment, DeploymentStatus, Pod, now
 
 _log = logging.getLogger(__name__)
 
@@ -159,8 +158,8 @@ class DeploymentController:
             "status": available,
             "reason": "MinimumReplicasAvailable" if available == "True" else "MinimumReplicasUnavailable",
             "message": f"{ready} of {wanted} replicas are available",
-            "lastUpdateTime": _now(),
-            "lastTransitionTime": last.last_transition_time if available == last.status else _now(),
+            "lastUpdateTime": now(),
+            "lastTransitionTime": last.last_transition_time if available == last.status else now(),
         }
         await self._client.patch(
             f"/apis/apps/v1/namespaces/{deployment.metadata.namespace}/deployments/{deployment.name}/status",
@@ -220,7 +219,3 @@ def _hash(template: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(msgspec.json.encode(template, order="sorted")).digest()
     number = str(int.from_bytes(digest[:4]))
     return "".join(_SUFFIX_LETTERS[ord(digit) % len(_SUFFIX_LETTERS)] for digit in number)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

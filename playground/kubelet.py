@@ -6,7 +6,6 @@ It only writes the status that a kubelet writes. It also works with a real API s
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -15,7 +14,7 @@ from kube.api.client import KubeClient, KubeError
 from kube.api.retries import Backoff
 from kube.api.status import StatusError
 from kube.cache.store import Key, Store
-from playground.views import Pod
+from playground.views import Pod, now
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class Kubelet:
     async def _register(self) -> None:
         """Create the Node with the condition Ready."""
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node}}
-        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": _now()}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": now()}
         status = {"conditions": [ready], "nodeInfo": {"kubeletVersion": _VERSION}}
         try:
             await self._client.post("/api/v1/nodes", node)
@@ -101,15 +100,15 @@ def _path(key: Key) -> str:
 
 
 def _running(pod: Pod) -> dict[str, Any]:
-    now = _now()
+    started = now()
     return {
         "phase": "Running",
-        "startTime": now,
+        "startTime": started,
         "podIP": _POD_IP,
         "podIPs": [{"ip": _POD_IP}],
         "hostIP": _POD_IP,
         "conditions": [
-            {"type": name, "status": "True", "lastTransitionTime": now}
+            {"type": name, "status": "True", "lastTransitionTime": started}
             for name in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
         ],
         "containerStatuses": [
@@ -120,12 +119,8 @@ def _running(pod: Pod) -> dict[str, Any]:
                 "ready": True,
                 "started": True,
                 "restartCount": 0,
-                "state": {"running": {"startedAt": now}},
+                "state": {"running": {"startedAt": started}},
             }
             for container in pod.spec.containers
         ],
     }
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -5,19 +5,23 @@ Each has a `select` for kube.cache.store, which returns None for other JSON.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from typing import Any, Self
 
 import msgspec
 
 
+def now() -> str:
+    """Return the time as a metav1.Time: whole seconds, in UTC."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 class _Part(msgspec.Struct, rename="camel"):
     """A part of an object."""
 
 
-class Owner(_Part):
-    """An owner of an object."""
-
+class _Owner(_Part):
     kind: str = ""
     uid: str = ""
     controller: bool = False
@@ -33,7 +37,7 @@ class Metadata(_Part):
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
-    owner_references: list[Owner] = []
+    owner_references: list[_Owner] = []
 
 
 class Condition(_Part):
@@ -68,23 +72,17 @@ class _View(_Part):
         return self.metadata.deletion_timestamp is not None
 
 
-class Container(_Part):
-    """A container of a pod."""
-
+class _Container(_Part):
     name: str
     image: str = ""
 
 
-class PodSpec(_Part):
-    """Of a pod."""
-
+class _PodSpec(_Part):
     node_name: str = ""
-    containers: list[Container] = []
+    containers: list[_Container] = []
 
 
-class PodStatus(_Part):
-    """Of a pod."""
-
+class _PodStatus(_Part):
     phase: str = ""
     conditions: list[Condition] = []
 
@@ -92,8 +90,8 @@ class PodStatus(_Part):
 class Pod(_View):
     """A v1 Pod."""
 
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
     @property
     def ready(self) -> bool:
@@ -165,49 +163,39 @@ class Event(_View):
         return f"{self.involved_object.kind.lower()}/{self.involved_object.name}"
 
 
-class Amounts(_Part):
-    """A target, or a current value: quantities."""
-
+class _Amounts(_Part):
     value: str = ""
     average_value: str = ""
 
 
-class Source(_Part):
-    """A metric in `spec` or `status`."""
-
+class _Source(_Part):
     metric: Reference = msgspec.field(default_factory=Reference)
-    target: Amounts = msgspec.field(default_factory=Amounts)
-    current: Amounts = msgspec.field(default_factory=Amounts)
+    target: _Amounts = msgspec.field(default_factory=_Amounts)
+    current: _Amounts = msgspec.field(default_factory=_Amounts)
 
 
-class Metric(_Part):
-    """An entry of `spec.metrics` or `status.currentMetrics`."""
-
-    pods: Source | None = None
-    object: Source | None = None
-    external: Source | None = None
+class _Metric(_Part):
+    pods: _Source | None = None
+    object: _Source | None = None
+    external: _Source | None = None
 
 
-class HpaSpec(_Part):
-    """Of an HPA."""
-
+class _HpaSpec(_Part):
     scale_target_ref: Reference
     max_replicas: int
-    metrics: list[Metric] = []
+    metrics: list[_Metric] = []
 
 
-class HpaStatus(_Part):
-    """Of an HPA."""
-
-    current_metrics: list[Metric] | None = None
+class _HpaStatus(_Part):
+    current_metrics: list[_Metric] | None = None
     conditions: list[Condition] = []
 
 
 class Hpa(_View):
     """An autoscaling/v2 HorizontalPodAutoscaler with one metric."""
 
-    spec: HpaSpec
-    status: HpaStatus = msgspec.field(default_factory=HpaStatus)
+    spec: _HpaSpec
+    status: _HpaStatus = msgspec.field(default_factory=_HpaStatus)
 
     @property
     def target(self) -> str:
@@ -238,12 +226,12 @@ class Hpa(_View):
         return ""
 
 
-def _first(metrics: list[Metric] | None) -> Source:
+def _first(metrics: list[_Metric] | None) -> _Source:
     for metric in metrics or ():
-        return metric.pods or metric.object or metric.external or Source()
-    return Source()
+        return metric.pods or metric.object or metric.external or _Source()
+    return _Source()
 
 
-def _text(amounts: Amounts) -> str:
+def _text(amounts: _Amounts) -> str:
     # An External metric has its total beside the average per pod; the target is for the average.
     return amounts.average_value or amounts.value
