@@ -18,7 +18,7 @@ RUN python -m venv --without-pip /opt/milliscale
 ARG LOCK=requirements.lock
 COPY requirements.lock requirements-clouds.lock requirements-build.lock ./
 RUN pip --python /opt/milliscale/bin/python install --no-compile --no-cache-dir --require-hashes --only-binary :all: -r ${LOCK} \
-    && pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements-build.lock
+    && pip install --no-compile --no-cache-dir --require-hashes --only-binary :all: -r requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY kube ./kube
 COPY adapter ./adapter
@@ -33,7 +33,8 @@ RUN pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation --wheel-d
     && pip --python /opt/milliscale/bin/python install --no-compile --no-cache-dir --no-index --no-deps --find-links /wheels milliscale \
     && find /opt/milliscale/lib -path '*/numpy/*' -name tests -type d -prune -exec rm -r {} + \
     && /opt/milliscale/bin/python -m compileall -qf --invalidation-mode unchecked-hash \
-       -x '/(pycparser|pygments/(lexers|styles)|kubernetes_asyncio/client)/' /opt/milliscale/lib \
+       -x '/(pycparser|pygments/(lexers|styles)|icalendar/tests|kubernetes_asyncio/client)/|/numpy/(distutils|f2py|ma|random)/' \
+       /opt/milliscale/lib \
     && /opt/milliscale/bin/python -m compileall -qfb -o 2 --invalidation-mode unchecked-hash \
        /opt/milliscale/lib/python3.*/site-packages/kubernetes_asyncio/client \
     && find /opt/milliscale/lib -path '*/kubernetes_asyncio/client/*.py' -delete \

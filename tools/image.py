@@ -134,13 +134,15 @@ class _Steps:
             self._do(instruction)
 
     def _make_base(self, wheels: Path) -> None:
-        fresh = self._base.with_name("base-fresh")
+        """Make the base image's environment; later stages and builds in this place get a copy of it."""
+        fresh = self._base.parent.with_name("base-fresh")
         if self._base.exists():
             shutil.rmtree(self._base)
+        if fresh.exists():
             shutil.copytree(fresh, self._base, symlinks=True, copy_function=os.link)
             return
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", self._base], check=True)
-        install = ["install", "--quiet", "--no-index", f"--find-links={wheels}", "pip"]
+        install = ["install", "--quiet", "--no-compile", "--no-index", f"--find-links={wheels}", "pip"]
         pip = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check"]
         subprocess.run([*pip, "--python", self._base / "bin" / "python", *install], check=True)
         shutil.copytree(self._base, fresh, symlinks=True)
