@@ -57,7 +57,7 @@ format: setup ## let ruff rewrite the code
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-unit: setup ## pytest, with three workers more than there are cores; PYTEST_ARGS="-k name" narrows it
+unit: setup ## pytest, with two workers more than there are cores; PYTEST_ARGS="-k name" narrows it
 	$(PY) -m pytest --numprocesses=auto $(PYTEST_ARGS)
 
 conformance: setup ## compare with recorded cases of Kubernetes; CORPUS_DIR=DIR takes others

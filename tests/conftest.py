@@ -28,8 +28,11 @@ asyncio.set_event_loop(None)
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """More workers than cores: the tests that start processes mostly wait for them."""
-    return (os.cpu_count() or 1) + 3
+    """More workers than cores: the tests that start processes mostly wait for them.
+
+    Each worker imports and collects all tests, which takes five seconds of CPU, and twice as much the first time.
+    """
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(wrapper=True)
@@ -43,15 +46,19 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that start processes, so that no worker is left with the longest of them at the end.
 
-    On a machine that is very busy the longest of them take minutes, so their time limit is a longer one.
+    On a machine that is very busy the longest of them take minutes, so their time limit is a longer one. The others of
+    a file run in one worker, which has its fixtures and what it has computed once.
     """
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
     for item in items:
         if item.get_closest_marker("e2e") is not None:
             item.add_marker(pytest.mark.timeout(600))
+        elif item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(Path(__file__).parent).with_suffix(""))))
         for missing in {name for mark in item.iter_markers("kubebuilder") for name in missing_binaries(mark)}:
             item.add_marker(pytest.mark.skip(f"KUBEBUILDER_ASSETS names no directory with {missing}"))
 
