@@ -1,7 +1,6 @@
 """The settings of both processes are used, and documented."""
 
 import ast
-from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -21,34 +20,32 @@ OF_SETTINGS = {"settings", "limits", "connection"}
 
 
 @cache
-def attributes(process: str) -> frozenset[tuple[str, str]]:
-    """Return the attributes in the code of a process and of kube: (what has it, its name)."""
+def attributes(package: str) -> frozenset[tuple[str, str]]:
+    """Return the attributes in the code of a package: (what has it, its name)."""
     return frozenset(
         (owner.id if isinstance(owner, ast.Name) else owner.attr, node.attr)
-        for package in (process, "kube")
         for path in (ROOT / package).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and isinstance(owner := node.value, ast.Name | ast.Attribute)
     )
 
 
-def readers(process: str, name: str) -> Iterator[str]:
-    """Yield the names of what the code of a process reads the attribute of."""
-    return (owner for owner, attribute in attributes(process) if attribute == name)
+def is_read(process: str, name: str, group: str = "") -> bool:
+    """Return whether code of a process or of kube reads an attribute of settings, or of what is named as the group."""
+    owners = {owner for owner, attribute in attributes(process) | attributes("kube") if attribute == name}
+    return group in owners or any(owner.rpartition("_")[2] in OF_SETTINGS for owner in owners)
 
 
-@pytest.mark.parametrize(
-    ("process", "path"), [(process, path) for process, tree in TREES.items() for path, _ in settings_of(tree)]
-)
-def test_each_setting_is_read(process: str, path: str) -> None:
-    group, _, name = path.partition(".")
-    assert any(owner == group or owner.rpartition("_")[2] in OF_SETTINGS for owner in readers(process, name))
+@pytest.mark.parametrize("process", TREES)
+def test_each_setting_is_read(process: str) -> None:
+    paths = [path.partition(".") for path, _ in settings_of(TREES[process])]
+    assert [path for path in paths if not is_read(process, path[2], group=path[0])] == []
 
 
-@pytest.mark.parametrize(("process", "group"), GROUPS)
-def test_each_group_is_passed_on_to_what_reads_it(process: str, group: str) -> None:
+@pytest.mark.parametrize("process", TREES)
+def test_each_group_is_passed_on_to_what_reads_it(process: str) -> None:
     """The default in the signature of a class is read from DEFAULTS, and does not count."""
-    assert any(owner.rpartition("_")[2] in OF_SETTINGS for owner in readers(process, group))
+    assert [group.name for group in fields(TREES[process]) if not is_read(process, group.name)] == []
 
 
 @pytest.mark.parametrize(("process", "group"), GROUPS)
