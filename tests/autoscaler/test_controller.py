@@ -132,42 +132,6 @@ async def test_a_bug_is_logged_and_counted_and_does_not_affect_others(
     assert 'horizontal_pod_autoscaler_controller_reconciliations_total{action="none",error="internal"} ' in shown
 
 
-async def test_without_metrics_nothing_is_scaled_down(cluster: Cluster) -> None:
-    cluster.add_deployment("web", replicas=3)
-    cluster.add_hpa("web")
-    cluster.metrics.status = 503
-    async with autoscaler(cluster):
-        await until(lambda: cluster.condition("web", "ScalingActive") == ("False", "FailedGetPodsMetric"))
-        await some_syncs(cluster)
-        assert cluster.replicas("web") == 3
-        cluster.metrics.status = 200
-        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
-
-
-async def test_an_unchanged_status_is_not_written(cluster: Cluster) -> None:
-    cluster.add_deployment("web", replicas=1)
-    cluster.add_hpa("web")
-    async with autoscaler(cluster):
-        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
-        await some_syncs(cluster, 2)
-        before = cluster.status_writes()
-        await some_syncs(cluster, 10)
-        assert cluster.status_writes() == before
-        assert before <= 2
-
-
-async def test_two_hpas_on_one_target_are_ambiguous_selectors(cluster: Cluster) -> None:
-    cluster.add_deployment("web", replicas=1)
-    cluster.add_hpa("one", target="web")
-    cluster.add_hpa("two", target="web")
-    cluster.metrics.value = "10"
-    async with autoscaler(cluster):
-        await until(lambda: cluster.condition("one", "ScalingActive") == ("False", "AmbiguousSelector"))
-        await until(lambda: cluster.condition("two", "ScalingActive") == ("False", "AmbiguousSelector"))
-        await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/one")
-        await until(lambda: cluster.condition("two", "ScalingActive") == ("True", "ValidMetricFound"))
-
-
 async def test_selectors_of_an_earlier_term_are_not_used(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """While another process led, a target was replaced by one that selects other pods; no HPA's own spec changed."""
     caplog.set_level(logging.WARNING)

@@ -23,7 +23,7 @@ from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
 from kube.controller.flowcontrol import ThrottledClient
 from kube.values.selectors import LabelSelector
-from tests.kube.scripted_api import RecordedRequest, ScriptedApi, busy
+from tests.kube.scripted_api import RecordedRequest, ScriptedApi
 
 GROUP = "/apis/custom.metrics.k8s.io"
 PODS = f"{GROUP}/v1beta2/namespaces/default/pods/*/packets"
@@ -82,21 +82,6 @@ async def test_pods_metric_has_a_sample_for_each_pod(api: ScriptedApi, metrics: 
             "web-1": PodSample(value=2000, timestamp_ms=TIME_MS, window_ms=0),
         }
     )
-
-
-async def test_busy_metrics_api_is_retried(api: ScriptedApi, metrics: MetricsClient, kube: KubeClient) -> None:
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    kube.retries.sleep = sleep
-    api.on("GET", PODS, busy)
-    api.then("GET", PODS, busy)
-    api.then("GET", PODS, listed(value_of("web-0", "3")))
-    response = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
-    assert response == PodsResponse({"web-0": PodSample(value=3000, timestamp_ms=TIME_MS, window_ms=0)})
-    assert [1 <= each <= 1.2 for each in waits] == [True, True]
 
 
 async def test_too_large_response_is_an_error(api: ScriptedApi, metrics: MetricsClient) -> None:
@@ -210,23 +195,6 @@ async def test_status_message_is_the_error(api: ScriptedApi, metrics: MetricsCli
     api.fail("GET", PODS, 503, "prometheus cannot be reached")
     response = await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING)
     assert response == MetricError("prometheus cannot be reached")
-
-
-@pytest.mark.parametrize("body", [b"boom", b'{"error":"boom"}'], ids=["text", "JSON"])
-async def test_response_without_a_status_has_client_gos_message(
-    body: bytes, api: ScriptedApi, metrics: MetricsClient
-) -> None:
-    for path in (PODS, RESOURCE, EXTERNAL):
-        api.on("GET", path, body, status=503)
-    api.on("GET", f"{GROUP}/v1beta2", {"resources": []})
-    unable = "the server is currently unable to handle the request"
-    assert await metrics.pods_metric("default", "packets", pods=WEB, metric_selector=NOTHING) == MetricError(
-        f"{unable} (get pods.custom.metrics.k8s.io *)"
-    )
-    assert await metrics.resource_usage("default", WEB) == MetricError(f"{unable} (get pods.metrics.k8s.io)")
-    assert await metrics.external_metric("default", "queue_depth", metric_selector=NOTHING) == MetricError(
-        f"{unable} (get queue_depth.external.metrics.k8s.io)"
-    )
 
 
 # --- object metrics ------------------------------------------------------------------------------------------------

@@ -127,17 +127,6 @@ async def test_a_dry_run_writes_events_and_nothing_else(cluster: Cluster, caplog
     assert [(reason, text) for reason, text, _ in await cluster.events("web")] == [("WouldRescale", message)]
 
 
-async def test_a_shadow_writes_nothing(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    cluster.metrics.value = "20"
-    await annotate(cluster, tolerance="much")
-    async with autoscaler(cluster.kubeconfig, SHADOW, caplog) as running:
-        await eventually(
-            lambda: _reached(running, 'decisions_total{action="scale_up",reason="ValidMetricFound"}', 3), within=SOON
-        )
-    assert cluster.replicas("web") == 2
-    assert written(cluster) == set()
-
-
 async def test_a_single_hpa_may_have_another_mode(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     cluster.metrics.value = "20"
     await annotate(cluster, mode="shadow")
@@ -276,17 +265,6 @@ async def test_pod_selection_owner_counts_only_pods_of_the_target(
         assert cluster.replicas("web") == 2, "one pod at twice its target needs two"
         await annotate(cluster, pod_selection=None)
         await until(lambda: cluster.replicas("web") == 4)
-
-
-@pytest.mark.usefixtures("one_pod_is_owned")
-async def test_nothing_is_scaled_without_the_right_to_list_replica_sets(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    await annotate(cluster, pod_selection="owner")
-    async with autoscaler(cluster.kubeconfig, ACTING, caplog):
-        await until(lambda: cluster.condition("web", "ScalingActive") == ("False", "FailedGetPodsMetric"))
-    assert cluster.replicas("web") == 2
-    assert "the ReplicaSets have not been listed yet, which the autoscaler must be allowed to do" in caplog.text
 
 
 async def test_failed_requests_and_late_steps_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

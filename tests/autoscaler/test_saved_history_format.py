@@ -6,19 +6,18 @@ from itertools import islice
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision
-from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent, store_scale_event
-from autoscaler.core.model import Behavior, HPAKey
+from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
+from autoscaler.core.model import HPAKey
 from autoscaler.core.observation import Observation
-from autoscaler.core.stabilization import Normalized
 from autoscaler.loop.histories import HistoryEntry
 from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
-from tests.autoscaler.simulated_cluster import NOW, behavior, normalize, percent, rules, some_pods
+from tests.autoscaler.simulated_cluster import NOW, behavior, normalize, percent, rules
 from tests.conformance import reconcile_traces
 from tests.conformance.runner import RECORDED
 
@@ -74,68 +73,6 @@ def test_entries_that_can_count_are_restored_in_their_slots(memory: dict[HPAKey,
     assert restored == {
         key: HistoryEntry(each.uid, without_what_cannot_count(each.history)) for key, each in memory.items()
     }
-
-
-reconciliations = st.lists(
-    st.tuples(
-        st.integers(0, 20),  # what the metrics ask for
-        st.sampled_from([SECOND, 15 * SECOND, MINUTE, 5 * MINUTE, 40 * MINUTE, 26 * HOUR]),  # time that passes
-        st.sampled_from([0, 2 * MINUTE, 5 * MINUTE, HOUR]),  # the window by then
-        st.booleans(),  # saved, ended, begun anew, restored
-    ),
-    max_size=60,
-)
-POLICIES = behavior(
-    rules(percent(100, 15), some_pods(4, 60), window=0), rules(percent(10, 1800), some_pods(2, 60), select="Max")
-)
-
-
-@given(reconciliations, st.sampled_from([None, POLICIES]))
-@settings(max_examples=300)
-def test_every_decision_is_the_same_with_restarts_as_without(
-    reconciliations: list[tuple[int, int, int, bool]], policies: Behavior | None
-) -> None:
-    def decided(*, restarts: bool) -> list[Normalized]:
-        history, replicas, now = History(recommendations=(Recommendation(5, NOW),)), 5, NOW
-        found = []
-        for proposed, passes, window, restart in reconciliations:
-            now += passes
-            if restart and restarts:
-                history = saved_and_restored(history, now)
-            normalized = normalize(
-                proposed_replicas=proposed,
-                current_replicas=replicas,
-                min_replicas=1,
-                max_replicas=20,
-                behavior=policies,
-                downscale_stabilization_ms=window,
-                history=history,
-                now_ms=now,
-            )
-            history = History(
-                recommendations=normalized.recommendations,
-                scale_up_events=history.scale_up_events,
-                scale_down_events=history.scale_down_events,
-            )
-            if normalized.desired_replicas != replicas:
-                history = store_scale_event(
-                    history,
-                    behavior=policies,
-                    previous_replicas=replicas,
-                    new_replicas=normalized.desired_replicas,
-                    now_ms=now,
-                )
-                replicas = normalized.desired_replicas
-            found.append(normalized)
-        return found
-
-    def visible(found: list[Normalized]) -> list[tuple[object, ...]]:
-        return [
-            (each.stabilized_replicas, each.scale_up_limit, each.scale_down_limit, each.desired_replicas, each.limit)
-            for each in found
-        ]
-
-    assert visible(decided(restarts=True)) == visible(decided(restarts=False))
 
 
 def test_recorded_decisions_are_the_same_with_a_restart_before_each_reconciliation(

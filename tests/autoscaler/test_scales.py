@@ -10,7 +10,7 @@ from autoscaler.loop.scales import ScaleClient, ScaleWriteError, TargetScale
 from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
 from kube.controller.flowcontrol import ThrottledClient
-from tests.kube.scripted_api import ScriptedApi, busy, status_body
+from tests.kube.scripted_api import ScriptedApi, status_body
 
 WEB = CrossVersionObjectReference("Deployment", "web", "apps/v1")
 PATH = "/apis/apps/v1/namespaces/default/deployments/web/scale"
@@ -65,11 +65,6 @@ async def test_only_the_group_of_the_reference_matters(api: ScriptedApi, scales:
     assert isinstance(await scales.read("default", outdated), TargetScale)
 
 
-async def test_absent_fields_of_a_scale_are_zero(api: ScriptedApi, scales: ScaleClient) -> None:
-    api.on("GET", PATH, scale(replicas=None, status={}))
-    assert (await read(scales)).scale == Scale(spec_replicas=0, status_replicas=0, selector="")
-
-
 async def test_only_the_preferred_version_is_read(api: ScriptedApi, scales: ScaleClient) -> None:
     api.on("GET", PATH.replace("v1", "v1beta1"), scale())
     api.fail("GET", PATH, 404, "the server could not find the requested resource")
@@ -118,13 +113,6 @@ async def test_a_selector_is_read_as_a_label_selector_and_written_as_a_text(
     selector = " tier notin (b,a) , app==web,!old, x in (1)"
     api.on("GET", PATH, scale(status={"replicas": 1, "selector": selector}))
     assert (await read(scales)).scale.selector == "app=web,!old,tier notin (a,b),x in (1)"
-
-
-async def test_response_without_a_status_has_client_gos_message(api: ScriptedApi, scales: ScaleClient) -> None:
-    api.on("GET", PATH, b"service unavailable\n", status=503)
-    assert await scales.read("default", WEB) == ReadError(
-        "the server is currently unable to handle the request (get deployments web)"
-    )
 
 
 async def test_a_target_that_does_not_exist_is_a_scale_error(api: ScriptedApi, scales: ScaleClient) -> None:
@@ -216,15 +204,3 @@ async def test_other_errors_are_not_retried(api: ScriptedApi, scales: ScaleClien
     with pytest.raises(ScaleWriteError, match="admission webhook denied the request"):
         await scales.write(await read(scales), 5)
     assert len(api.named("PUT")) == 1
-
-
-async def test_write_is_retried_on_a_busy_api_server(api: ScriptedApi, scales: ScaleClient, kube: KubeClient) -> None:
-    async def sleep(_: float) -> None:
-        pass
-
-    kube.retries.sleep = sleep
-    api.on("GET", PATH, scale())
-    api.on("PUT", PATH, busy)
-    api.then("PUT", PATH, scale(replicas=5))
-    await scales.write(await read(scales), 5)
-    assert [asked.body["spec"]["replicas"] for asked in api.named("PUT")] == [5, 5]

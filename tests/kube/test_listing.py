@@ -112,21 +112,6 @@ async def test_object_that_cannot_be_decoded_is_unreachable(tmp_path: Path) -> N
             await list_objects(client, PATH, name_of)
 
 
-async def test_too_large_page_is_followed_by_smaller_ones(tmp_path: Path) -> None:
-    async with scripted_server() as server, connected(server, tmp_path, settings=SMALL) as client:
-        collection = Collection()
-        collection.items = [thing(f"thing-{number}", "1", padding="x" * 500) for number in range(5)]
-        server.handlers[PATH] = collection.handle
-        listed = await list_objects(client, PATH, name_of, {"resourceVersion": "0"})
-        assert listed.items == [f"thing-{number}" for number in range(5)]
-        assert server.requests == [
-            f"GET {PATH}?resourceVersion=0&limit=20",
-            f"GET {PATH}?resourceVersion=0&limit=2",
-            f"GET {PATH}?limit=2&continue=2",
-            f"GET {PATH}?limit=2&continue=4",
-        ]
-
-
 async def test_too_large_object_is_an_error(tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path, settings=SMALL) as client:
         collection = Collection()
