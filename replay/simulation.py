@@ -158,10 +158,10 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
             failed = (
                 recorded is not None and recorded.record.desired_replicas == decision.scale_to and recorded.scale_error
             )
-            outcome = conclude(decision, scale_error=failed or None)
-            history = outcome.history
-            if outcome.status is not None:
-                hpa = replace(hpa, status=outcome.status)
+            concluded = conclude(decision, scale_error=failed or None)
+            history = concluded.next_history
+            if concluded.new_status is not None:
+                hpa = replace(hpa, status=concluded.new_status)
             before = replicas
             if decision.scale_to is not None and not failed:
                 replicas = decision.scale_to

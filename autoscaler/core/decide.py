@@ -1,7 +1,7 @@
 """The decision on an HPA, in the order of Kubernetes 1.36: target, bounds, selector, metrics, stabilization, limits.
 
 `autoscaler.core.preconditions.next_read` returns the next read before a decision. `autoscaler.core.outcome.conclude`
-returns its outcome, after the scale was written or could not be written.
+completes it, after the scale was written or could not be written.
 """
 
 from __future__ import annotations

@@ -87,7 +87,10 @@ class Event(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """The decision on one HPA and its reasons; `autoscaler.core.outcome.conclude` completes it."""
+    """The decision on one HPA and its reasons.
+
+    `autoscaler.core.outcome.conclude` completes status, events, error and history after the scale was written.
+    """
 
     observation: Observation
     now_ms: int
@@ -113,17 +116,35 @@ class Decision(Struct, frozen=True, kw_only=True):
     blocked: BlockedScale | None = None
     """The scale that a pause blocked (`scale_to` is None then), or the scale-down that stale watches blocked."""
     status: Status
-    """The HPA's status before the scale is written."""
+    """The HPA's status; see `new_status`."""
     events: tuple[Event, ...] = ()
-    """Events before the status is written."""
+    """To emit before the status is written, in order."""
     late_events: tuple[Event, ...] = ()
-    """Events after the status is written."""
+    """To emit after the status is written, in order."""
     error: str | None = None
     """The error of the reconciliation; it may scale despite an error."""
     failed: bool = False
     """The reconciliation ends early with `error`: there is no replica count."""
     history: History
-    """The history with this recommendation; `conclude` adds a scale that succeeds."""
+    """The history with this recommendation, on which the decision is based; see `next_history`."""
+    scaled_history: History | None = None
+    """The same with the scale of this decision, if `conclude` has added it."""
+    concluded: bool = False
+    """`conclude` has completed it."""
+    scale_error: str | None = None
+    """Why the scale could not be written, once it is concluded."""
+    status_error: str | None = None
+    """Why the status could not be stored, once it is concluded."""
+
+    @property
+    def next_history(self) -> History:
+        """The history for the next reconciliation."""
+        return self.history if self.scaled_history is None else self.scaled_history
+
+    @property
+    def new_status(self) -> Status | None:
+        """The status to write; None: it did not change."""
+        return None if self.status == self.observation.hpa.status else self.status
 
     @property
     def is_early_scale_up(self) -> bool:

@@ -1,44 +1,20 @@
-"""The outcome of a reconciliation: status, events and history after the write of the scale succeeded or failed.
+"""The end of a reconciliation: status, events and history after the writes succeeded or failed.
 
 A failed write changes all three, so they are known only then.
 """
 
 from __future__ import annotations
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from autoscaler.core.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, Conditions
 from autoscaler.core.decision import Decision, Event
 from autoscaler.core.history import History, store_scale_event
-from autoscaler.core.model import HPA, Status
 from autoscaler.core.preconditions import has_object_or_external_metrics
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """The end of one reconciliation."""
-
-    status: Status | None
-    """The status to write; None: it did not change, or is not written."""
-    events: tuple[Event, ...]
-    """To emit before the status is written, in order."""
-    late_events: tuple[Event, ...]
-    """To emit after the status is written, in order."""
-    error: str | None
-    history: History
-    """The history for the next reconciliation."""
-    failed: bool
-    """The reconciliation ended early with `error`; a failed status write does not replace that error."""
-
-    def status_not_stored(self, hpa: HPA, message: str) -> Outcome:
-        """Return this outcome after the status write failed with `message`."""
-        event = Event("Warning", "FailedUpdateStatus", message)
-        error = self.error if self.failed else f"failed to update status for {hpa.name}: {message}"
-        return replace(self, status=None, late_events=(event, *self.late_events), error=error)
-
-
-def conclude(decision: Decision, *, act: bool = True, scale_error: str | None = None) -> Outcome:
-    """Return the outcome after `decision.scale_to`, if any, was written.
+def conclude(decision: Decision, *, act: bool = True, scale_error: str | None = None) -> Decision:
+    """Complete a decision after `decision.scale_to`, if any, was written.
 
     Args:
         decision: the decision.
@@ -46,8 +22,8 @@ def conclude(decision: Decision, *, act: bool = True, scale_error: str | None = 
         scale_error: why the scale could not be written; None if it was written or there was nothing to write.
     """
     hpa = decision.observation.hpa
-    status, events, history = decision.status, decision.events, decision.history
-    error, failed = decision.error, decision.failed
+    status, events, error = decision.status, decision.events, decision.error
+    scaled_history: History | None = None
     if decision.scale_to is not None:
         conditions = Conditions(status.conditions, decision.now_ms)
         size = f"{decision.scale_to}; reason: {decision.rescale_reason}"
@@ -58,15 +34,15 @@ def conclude(decision: Decision, *, act: bool = True, scale_error: str | None = 
             conditions.set(ABLE_TO_SCALE, False, "FailedUpdateScale", message)
             events = (*events, Event("Warning", "FailedRescale", f"New size: {size}; error: {scale_error}"))
             status = replace(status, desired_replicas=hpa.status.desired_replicas, conditions=conditions.all)
-            error, failed = f"failed to rescale {hpa.target}: {scale_error}", True
+            error = f"failed to rescale {hpa.target}: {scale_error}"
         else:
             message = f"the HPA controller was able to update the target scale to {decision.scale_to}"
             conditions.set(ABLE_TO_SCALE, True, "SucceededRescale", message)
             _set_scaled_to_zero(decision, conditions)
             events = (*events, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
             status = replace(status, last_scale_ms=decision.now_ms, conditions=conditions.all)
-            history = store_scale_event(
-                history,
+            scaled_history = store_scale_event(
+                decision.history,
                 behavior=hpa.spec.behavior,
                 previous_replicas=decision.current_replicas or 0,
                 new_replicas=decision.scale_to,
@@ -74,14 +50,24 @@ def conclude(decision: Decision, *, act: bool = True, scale_error: str | None = 
             )
     if hpa.generation:
         status = replace(status, observed_generation=hpa.generation)
-    return Outcome(
-        status=status if act and status != hpa.status else None,
+    return replace(
+        decision,
+        status=status,
         events=events,
-        late_events=decision.late_events,
         error=error,
-        history=history,
-        failed=failed,
+        scaled_history=scaled_history,
+        concluded=True,
+        scale_error=None if decision.scale_to is None else scale_error,
     )
+
+
+def status_not_stored(decision: Decision, message: str) -> Decision:
+    """Complete a concluded decision after the status write failed with `message`."""
+    event = Event("Warning", "FailedUpdateStatus", message)
+    error = decision.error
+    if not decision.failed and decision.scale_error is None:
+        error = f"failed to update status for {decision.observation.hpa.name}: {message}"
+    return replace(decision, late_events=(event, *decision.late_events), error=error, status_error=message)
 
 
 def _set_scaled_to_zero(decision: Decision, conditions: Conditions) -> None:

@@ -23,7 +23,7 @@ from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision, Event
 from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
 from autoscaler.core.model import HPA, KIND, HPAKey, Status
-from autoscaler.core.outcome import conclude
+from autoscaler.core.outcome import conclude, status_not_stored
 from autoscaler.core.status import status_json, targets_line
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.observe import Observed, Observer
@@ -130,45 +130,30 @@ class Reconciler:
         # After all reads, during which another controller may have been detected.
         mode = self.mode_of(hpa)
 
-        status_error = None
         scale_error = await self._write_scale(observed, decision) if mode is Mode.ACT else None
         written = mode is Mode.ACT and decision.scale_to is not None and scale_error is None
         reaction = self._reactions.decided(decision, written_ms=self._now_ms() if written else None)
-        outcome = conclude(decision, act=mode is Mode.ACT, scale_error=scale_error)
+        decision = conclude(decision, act=mode is Mode.ACT, scale_error=scale_error)
         # First, before anything can fail or be cancelled, since the scale may have been written.
-        self._histories.replace(hpa, outcome.history)
+        self._histories.replace(hpa, decision.next_history)
         if mode is Mode.SHADOW:
             self._shadow.add_decision(decision)
-        self._emit(hpa, outcome.events)
-        if outcome.status is not None:
-            status_error = await self._update_status(hpa, outcome.status)
+        self._emit(hpa, decision.events)
+        if mode is Mode.ACT and decision.new_status is not None:
+            status_error = await self._update_status(hpa, decision.new_status)
             if status_error is not None:
-                outcome = outcome.status_not_stored(hpa, status_error)
-        self._emit(hpa, outcome.late_events)
+                decision = status_not_stored(decision, status_error)
+        self._emit(hpa, decision.late_events)
 
         debug = _log.isEnabledFor(logging.DEBUG)
         if debug or self._decisions.enabled:
-            record = build_record(
-                decision,
-                outcome,
-                scale_error=scale_error,
-                status_error=status_error,
-                mode=mode,
-                is_early=is_early,
-                reaction=reaction,
-            )
+            record = build_record(decision, mode=mode, is_early=is_early, reaction=reaction)
             self._decisions.add(record)
             if debug:
                 _log.debug("%s: %s", hpa.key, with_sentence(record).sentence)
-        self._telemetry.decided(
-            decision,
-            outcome,
-            scale_error=scale_error,
-            metric_seconds=observed.seconds,
-            seconds=self._clock() - started,
-        )
+        self._telemetry.decided(decision, metric_seconds=observed.seconds, seconds=self._clock() - started)
         self._on_reconciled(decision, mode, decision.scale_to if written else None)
-        return outcome.error
+        return decision.error
 
     async def refuse(self, hpa: HPA) -> str:
         """Report an invalid HPA in its status and an event, without reconciling it.

@@ -20,7 +20,6 @@ from prometheus_client.registry import Collector
 from autoscaler.core.conditions import INVALID_SPEC
 from autoscaler.core.decision import Decision
 from autoscaler.core.model import HPAKey, InvalidMetric
-from autoscaler.core.outcome import Outcome
 from autoscaler.core.preconditions import api_version_error
 from autoscaler.records.shadow import Comparison, Verdict
 from kube.api.client import KubeClient
@@ -210,23 +209,13 @@ class Telemetry:
         """Expose whether the watch on a resource is stale, read at each scrape."""
         self._watch_stale.labels(resource).set_function(lambda: float(stale()))
 
-    def decided(
-        self,
-        decision: Decision,
-        outcome: Outcome,
-        *,
-        scale_error: str | None,
-        metric_seconds: Sequence[float],
-        seconds: float,
-    ) -> None:
+    def decided(self, decision: Decision, *, metric_seconds: Sequence[float], seconds: float) -> None:
         """Count one reconciliation, with each of its metrics.
 
         Upstream: podautoscaler.reconcileAutoscaler, podautoscaler.computeReplicasForMetric.
 
         Args:
-            decision: the decision.
-            outcome: how the reconciliation ended, the status write included.
-            scale_error: why the scale could not be written; None if it was written or there was nothing to write.
+            decision: the concluded decision.
             metric_seconds: how long each metric took, in the order of `decision.evaluations`; may be empty.
             seconds: how long the whole took.
         """
@@ -245,14 +234,14 @@ class Telemetry:
         scale_to = current if decision.scale_to is None else decision.scale_to
         self._decisions.labels(Action.of(current=current, desired=scale_to), decision.reason).inc()
         error = ErrorKind.NONE
-        if outcome.error is not None:
+        if decision.error is not None:
             # The only error of the spec is an invalid apiVersion; invalid metrics are internal errors.
             error = ErrorKind.INTERNAL if api_version_error(hpa) is None else ErrorKind.SPEC
         # If the scale could not be written, the action is `none`.
-        desired = current if scale_error is not None else scale_to
+        desired = current if decision.scale_error is not None else scale_to
         self.reconciled(Action.of(current=current, desired=desired), error, seconds=seconds)
-        self._last.reasons[hpa.key] = decision.reason if scale_error is None else _SCALE_NOT_WRITTEN
-        if not outcome.failed:
+        self._last.reasons[hpa.key] = decision.reason if decision.scale_error is None else _SCALE_NOT_WRITTEN
+        if not decision.failed and decision.scale_error is None:
             self._last.replicas[hpa.key] = desired
 
     def eagerly_evaluated(self, result: str) -> None:

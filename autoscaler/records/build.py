@@ -33,7 +33,6 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
-from autoscaler.core.outcome import Outcome
 from autoscaler.core.stabilization import Normalized
 from autoscaler.records.reaction import sample_times
 from autoscaler.records.record import (
@@ -67,10 +66,7 @@ _Text = TypeVar("_Text", str, str | None)
 
 def build_record(
     decision: Decision,
-    outcome: Outcome | None = None,
     *,
-    scale_error: str | None = None,
-    status_error: str | None = None,
     mode: str = "act",
     is_early: bool = False,
     reaction: ReactionRecord | None = None,
@@ -79,10 +75,7 @@ def build_record(
     """Build the record of a reconciliation, without its sentence.
 
     Args:
-        decision: the decision.
-        outcome: the outcome of the reconciliation; None if the decision was only computed.
-        scale_error: why the scale could not be written.
-        status_error: why the status could not be stored.
+        decision: the decision; if it is not concluded, it was only computed.
         mode: the mode of the HPA.
         reaction: how soon it followed the load, if it scaled up.
         is_early: eager mode reconciled it before its sync was due.
@@ -91,7 +84,6 @@ def build_record(
     observation, normalized = decision.observation, decision.normalized
     hpa, scale = observation.hpa, observation.scale
     responses = (observation.responses if with_values else ()) or (None,) * len(decision.evaluations)
-    end = decision if outcome is None else outcome
     return DecisionRecord(
         version=VERSION,
         time=time_text(decision.now_ms),
@@ -120,10 +112,10 @@ def build_record(
         limited_replicas=None if normalized is None else normalized.desired_replicas,
         limit="" if normalized is None else normalized.limit,
         blocked=decision.blocked,
-        written=None if outcome is None else _written(decision, outcome, scale_error, status_error, mode),
+        written=_written(decision, mode) if decision.concluded else None,
         reaction=reaction,
-        events=tuple(replace(each, message=_shorten(each.message)) for each in end.events + end.late_events),
-        error=_shorten(end.error),
+        events=tuple(replace(each, message=_shorten(each.message)) for each in decision.events + decision.late_events),
+        error=_shorten(decision.error),
     )
 
 
@@ -141,15 +133,13 @@ def _desired_replicas(decision: Decision) -> int | None:
     return decision.current_replicas if decision.scale_to is None else decision.scale_to
 
 
-def _written(
-    decision: Decision, outcome: Outcome, scale_error: str | None, status_error: str | None, mode: str
-) -> Written:
-    scale_error = None if decision.scale_to is None else scale_error
+def _written(decision: Decision, mode: str) -> Written:
+    is_acting = mode == "act"
     return Written(
-        replicas=decision.scale_to if scale_error is None and mode == "act" else None,
-        scale_error=_shorten(scale_error),
-        status=outcome.status is not None and mode == "act",
-        status_error=_shorten(status_error),
+        replicas=decision.scale_to if is_acting and decision.scale_error is None else None,
+        scale_error=_shorten(decision.scale_error),
+        status=is_acting and decision.new_status is not None and decision.status_error is None,
+        status_error=_shorten(decision.status_error),
     )
 
 

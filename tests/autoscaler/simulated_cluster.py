@@ -41,7 +41,7 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
-from autoscaler.core.outcome import Outcome, conclude
+from autoscaler.core.outcome import conclude, status_not_stored
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
 from autoscaler.core.stabilization import (
     NormalizationArg,
@@ -206,19 +206,21 @@ class SimulatedCluster:
         seconds: int = 15,
         scale_error: str | None = None,
         status_error: str | None = None,
-    ) -> Outcome:
-        """Let time pass and reconcile; `values`: one per metric, a text being the metrics API's error."""
+    ) -> Decision:
+        """Let time pass and reconcile; `values`: one per metric, a text being the metrics API's error.
+
+        Returns the concluded decision.
+        """
         self.now_ms += seconds * 1000
         observation = self._observe(values)
         self.decision = decide(observation, self.history, self.now_ms)
         outcome = conclude(self.decision, scale_error=scale_error)
-        self.history = outcome.history
+        self.history = outcome.next_history
         if self.decision.scale_to is not None and scale_error is None:
             self.scale_by_hand(self.decision.scale_to)
-        if outcome.status is not None and status_error is not None:
-            return outcome.status_not_stored(self.hpa, status_error)
-        if outcome.status is not None:
-            self.hpa = replace(self.hpa, status=outcome.status)
+        if outcome.new_status is not None and status_error is not None:
+            return status_not_stored(outcome, status_error)
+        self.hpa = replace(self.hpa, status=outcome.status)
         return outcome
 
     def reasons(self) -> dict[str, str]:

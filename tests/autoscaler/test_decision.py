@@ -57,10 +57,12 @@ def test_above_target_scales_up_with_a_reason() -> None:
     assert outcome.events == (
         Event("Normal", "SuccessfulRescale", "New size: 3; reason: pods metric packets above target"),
     )
-    assert outcome.status is not None
-    assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (2, 3)
-    assert outcome.status.last_scale_ms == simulated.now_ms
-    assert outcome.status.current_metrics == (pods_metric(100).with_target(MetricTarget(average_value=quantity(150))),)
+    assert outcome.new_status is not None
+    assert (outcome.new_status.current_replicas, outcome.new_status.desired_replicas) == (2, 3)
+    assert outcome.new_status.last_scale_ms == simulated.now_ms
+    assert outcome.new_status.current_metrics == (
+        pods_metric(100).with_target(MetricTarget(average_value=quantity(150))),
+    )
     assert simulated.reasons() == {
         "AbleToScale": "SucceededRescale",
         "ScalingActive": "ValidMetricFound",
@@ -75,11 +77,11 @@ def test_observed_generation_is_dropped_where_the_api_counts_none() -> None:
     written = replace(simulated.hpa, status=replace(simulated.hpa.status, observed_generation=7))
     simulated.hpa = written
     outcome = simulated.reconcile(100)
-    assert outcome.status is not None
-    assert outcome.status.observed_generation is None
+    assert outcome.new_status is not None
+    assert outcome.new_status.observed_generation is None
     gone = conclude(decide(Observation(hpa=written, scale=ReadError("gone")), History(), simulated.now_ms))
-    assert gone.status is not None
-    assert gone.status.observed_generation == 7
+    assert gone.new_status is not None
+    assert gone.new_status.observed_generation == 7
 
 
 def test_decision_holds_everything_that_explains_it() -> None:
@@ -282,13 +284,12 @@ def test_without_writing_an_event_reports_the_scale_and_history_has_none() -> No
     acted = simulated.reconcile(150)
     assert simulated.decision is not None
     outcome = conclude(simulated.decision, act=False)
-    assert outcome.status is None
     assert outcome.events == (
         Event("Normal", "WouldRescale", "New size would be: 3; reason: pods metric packets above target"),
     )
-    assert outcome.history.recommendations == acted.history.recommendations
-    assert acted.history.scale_up_events
-    assert not outcome.history.scale_up_events
+    assert outcome.next_history.recommendations == acted.next_history.recommendations
+    assert acted.next_history.scale_up_events
+    assert not outcome.next_history.scale_up_events
 
 
 def test_without_writing_failed_metrics_keep_events_and_error() -> None:
@@ -296,6 +297,5 @@ def test_without_writing_failed_metrics_keep_events_and_error() -> None:
     acted = simulated.reconcile("prometheus is away")
     assert simulated.decision is not None
     outcome = conclude(simulated.decision, act=False)
-    assert outcome.status is None
     assert (outcome.events, outcome.late_events, outcome.error) == (acted.events, acted.late_events, acted.error)
     assert outcome.error is not None

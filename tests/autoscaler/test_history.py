@@ -86,7 +86,7 @@ def test_following_controller_has_the_history_of_the_acting_one() -> None:
         assert acting.decision is not None
         own = decide(acting.decision.observation, following, acting.now_ms)
         assert own.scale_to == acting.decision.scale_to
-        following = conclude(own, act=False).history
+        following = conclude(own, act=False).next_history
         following = record_foreign_scale(
             following, old=old, new=acting.hpa.status, behavior=acting.hpa.spec.behavior, now_ms=acting.now_ms
         )

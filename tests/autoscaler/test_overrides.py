@@ -3,9 +3,8 @@
 import pytest
 
 from autoscaler.core.config import Config, Fallback, Pause
-from autoscaler.core.decision import BlockedScale, Event, FallbackReplicas
+from autoscaler.core.decision import BlockedScale, Decision, Event, FallbackReplicas
 from autoscaler.core.model import Status
-from autoscaler.core.outcome import Outcome
 from tests.autoscaler.simulated_cluster import (
     SimulatedCluster,
     behavior,
@@ -26,10 +25,10 @@ def paused(pause: Pause, *, replicas: int, minimum: int = 1, maximum: int = 10) 
     return SimulatedCluster(hpa(pods_metric(100), minimum=minimum, maximum=maximum), replicas=replicas, config=config)
 
 
-def limited(outcome: Outcome) -> tuple[str, str]:
+def limited(outcome: Decision) -> tuple[str, str]:
     """Reason and message of the ScalingLimited condition."""
-    assert outcome.status is not None
-    return next((each.reason, each.message) for each in outcome.status.conditions if each.type == "ScalingLimited")
+    assert outcome.new_status is not None
+    return next((each.reason, each.message) for each in outcome.new_status.conditions if each.type == "ScalingLimited")
 
 
 class TestPause:
@@ -45,8 +44,8 @@ class TestPause:
 
     def test_blocked_scale_does_not_change_the_status_again(self) -> None:
         simulated = paused(Pause.ALL, replicas=2)
-        assert simulated.reconcile(200).status is not None
-        assert simulated.reconcile(200, seconds=15).status is None
+        assert simulated.reconcile(200).new_status is not None
+        assert simulated.reconcile(200, seconds=15).new_status is None
 
     @pytest.mark.parametrize(
         ("pause", "value", "replicas"),
@@ -77,9 +76,9 @@ class TestPause:
         assert simulated.decision.scale_to is None
         assert outcome.events == ()
         assert outcome.error is None
-        assert outcome.status is not None
-        assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (2, 2)
-        assert outcome.status.last_scale_ms is None
+        assert outcome.new_status is not None
+        assert (outcome.new_status.current_replicas, outcome.new_status.desired_replicas) == (2, 2)
+        assert outcome.new_status.last_scale_ms is None
         message = "annotation milliscale.io/paused: all keeps the target from being scaled to 4 replicas"
         assert limited(outcome) == ("Paused", message)
         assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
@@ -129,8 +128,8 @@ class TestStaleObjects:
             paused="", stale=("pods",), replicas=4, reason="All metrics below target"
         )
         assert (outcome.events, outcome.error) == ((), None)
-        assert outcome.status is not None
-        assert (outcome.status.current_replicas, outcome.status.desired_replicas) == (10, 10)
+        assert outcome.new_status is not None
+        assert (outcome.new_status.current_replicas, outcome.new_status.desired_replicas) == (10, 10)
         message = (
             "the watch on pods is silent, fails or is incomplete, so what is known may be out of date, "
             "which keeps the target from being scaled down to 4 replicas"
@@ -141,8 +140,8 @@ class TestStaleObjects:
     def test_blocked_scale_down_does_not_change_the_status_again(self) -> None:
         simulated = self.simulated(replicas=10)
         simulated.pods = pods(3)
-        assert simulated.reconcile(120).status is not None
-        assert simulated.reconcile(120, seconds=15).status is None
+        assert simulated.reconcile(120).new_status is not None
+        assert simulated.reconcile(120, seconds=15).new_status is None
 
     def test_scaling_up_is_not_blocked(self) -> None:
         simulated = self.simulated(replicas=2)
@@ -198,8 +197,8 @@ class TestStaleObjects:
         outcome = simulated.reconcile(100)
         assert simulated.replicas == 5
         assert limited(outcome)[0] == "StaleWatch"
-        assert outcome.status is not None
-        assert outcome.status.desired_replicas == 5
+        assert outcome.new_status is not None
+        assert outcome.new_status.desired_replicas == 5
         simulated.stale = ()
         simulated.reconcile(100)
         assert simulated.replicas == 3
@@ -242,8 +241,8 @@ class TestFallback:
             Event("Normal", "SuccessfulRescale", "New size: 6; reason: metrics unavailable, fallback to 6 replicas"),
         )
         assert simulated.reasons()["ScalingActive"] == "-FailedGetPodsMetric"
-        assert outcome.status is not None
-        active = next(each for each in outcome.status.conditions if each.type == "ScalingActive")
+        assert outcome.new_status is not None
+        active = next(each for each in outcome.new_status.conditions if each.type == "ScalingActive")
         assert active.message == (
             f"the HPA was unable to compute the replica count: {failure}; after 1 or more failures in a row, "
             "annotation milliscale.io/fallback-replicas asks for at least 6 replicas"
@@ -258,7 +257,7 @@ class TestFallback:
     def test_status_does_not_change_while_it_applies(self) -> None:
         simulated = self.simulated(replicas=8, after=1)
         simulated.reconcile(UNAVAILABLE)
-        assert simulated.reconcile(UNAVAILABLE).status is None
+        assert simulated.reconcile(UNAVAILABLE).new_status is None
 
     def test_success_resets_the_count(self) -> None:
         simulated = self.simulated(replicas=4)

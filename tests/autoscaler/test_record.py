@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.decide import decide
+from autoscaler.core.decision import Decision
 from autoscaler.core.history import History, Recommendation
 from autoscaler.core.integers import clamp_int32
 from autoscaler.core.model import MetricSpec, MetricTarget, ResourceMetric, ScalingPolicy
@@ -50,7 +51,7 @@ from tests.autoscaler.simulated_cluster import (
     samples,
     some_pods,
 )
-from tests.conformance.reconcile_traces import Reconciled, reconciliations
+from tests.conformance.reconcile_traces import reconciliations
 from tests.conformance.runner import RECORDED
 
 # One worker, which computes all records once.
@@ -60,21 +61,15 @@ pytestmark = pytest.mark.xdist_group("recording")
 
 
 @pytest.fixture(scope="module")
-def recorded() -> list[tuple[Reconciled, DecisionRecord]]:
+def recorded() -> list[tuple[Decision, DecisionRecord]]:
     """Every reconciliation of every fourth trace, its record as the decision log returns it."""
     with gzip.open(RECORDED / "reconcile_traces.jsonl.gz", "rt") as lines:
         reconciled = [each for line in islice(lines, 0, None, 4) for each in reconciliations(json.loads(line))]
     return [(each, _logged(each)) for each in reconciled]
 
 
-def _logged(reconciled: Reconciled) -> DecisionRecord:
-    record = build_record(
-        reconciled.decision,
-        reconciled.outcome,
-        scale_error=reconciled.scale_error,
-        status_error=reconciled.status_error,
-        mode="act",
-    )
+def _logged(decision: Decision) -> DecisionRecord:
+    record = build_record(decision)
     log = DecisionLog(1)
     log.add(record)
     page = asyncio.run(log.page(record.namespace, record.name))
@@ -84,31 +79,30 @@ def _logged(reconciled: Reconciled) -> DecisionRecord:
 
 
 def test_desired_replicas_can_be_computed_from_each_record(
-    recorded: list[tuple[Reconciled, DecisionRecord]],
+    recorded: list[tuple[Decision, DecisionRecord]],
 ) -> None:
-    for reconciled, record in recorded:
-        decision = reconciled.decision
+    for decision, record in recorded:
         wanted = decision.current_replicas if decision.scale_to is None else decision.scale_to
         assert record.desired_replicas == (None if decision.failed else wanted)
         assert replay(record) == record.desired_replicas, record.sentence
 
 
-def test_each_sentence_names_the_decisive_numbers(recorded: list[tuple[Reconciled, DecisionRecord]]) -> None:
+def test_each_sentence_names_the_decisive_numbers(recorded: list[tuple[Decision, DecisionRecord]]) -> None:
     for _, record in recorded:
         for number in _decisive(record):
             assert number in record.sentence, record
 
 
-def test_each_failure_is_in_record_and_sentence(recorded: list[tuple[Reconciled, DecisionRecord]]) -> None:
-    for reconciled, record in recorded:
+def test_each_failure_is_in_record_and_sentence(recorded: list[tuple[Decision, DecisionRecord]]) -> None:
+    for decision, record in recorded:
         for metric in record.metrics:
             if metric.failure is not None:
                 assert metric.failure.message in record.sentence
         assert record.written is not None
-        failed = None if reconciled.decision.scale_to is None else reconciled.scale_error
+        failed = decision.scale_error
         assert record.written.scale_error == failed
         assert failed is None or failed in record.sentence
-        events = (*reconciled.outcome.events, *reconciled.outcome.late_events)
+        events = (*decision.events, *decision.late_events)
         assert [each.message for each in record.events] == [each.message for each in events]
 
 
@@ -231,9 +225,7 @@ def _decisive(record: DecisionRecord) -> list[str]:
 
 def reconcile(simulated: SimulatedCluster, *values: int | str | PodsResponse) -> DecisionRecord:
     """Return the record of the next reconciliation."""
-    outcome = simulated.reconcile(*values)
-    assert simulated.decision is not None
-    return with_sentence(build_record(simulated.decision, outcome))
+    return with_sentence(build_record(simulated.reconcile(*values)))
 
 
 def test_pods_metric_has_values_and_pod_groups() -> None:
@@ -320,9 +312,7 @@ def test_writes_and_their_errors_are_recorded() -> None:
     assert reconcile(simulated, 200).written == Written(replicas=4, status=True)
     assert reconcile(simulated, 100).written == Written(status=True)
     assert reconcile(simulated, 100).written == Written(), "nothing new to say"
-    outcome = simulated.reconcile(200, scale_error="denied")
-    assert simulated.decision is not None
-    failed = build_record(simulated.decision, outcome, scale_error="denied")
+    failed = build_record(simulated.reconcile(200, scale_error="denied"))
     assert failed.written == Written(scale_error="denied", status=True)
     assert failed.error == "failed to rescale Deployment/default/web: denied"
 
@@ -330,9 +320,7 @@ def test_writes_and_their_errors_are_recorded() -> None:
 @pytest.mark.parametrize("mode", ["dry-run", "shadow"])
 def test_modes_other_than_act_write_nothing(mode: str) -> None:
     simulated = SimulatedCluster(hpa(), replicas=2)
-    outcome = simulated.reconcile(200)
-    assert simulated.decision is not None
-    record = with_sentence(build_record(simulated.decision, outcome, mode=mode))
+    record = with_sentence(build_record(simulated.reconcile(200), mode=mode))
     assert (record.mode, record.written, record.desired_replicas) == (mode, Written(), 4)
     assert record.sentence.endswith(f"; not applied in mode {mode}")
 

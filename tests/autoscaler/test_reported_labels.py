@@ -44,10 +44,9 @@ def counted(
     """Reconcile once, and return the labels that are counted."""
     before = simulated.hpa
     outcome = simulated.reconcile(*values, scale_error=scale_error, status_error=status_error)
-    assert simulated.decision is not None
-    assert simulated.decision.observation.hpa == before
+    assert outcome.observation.hpa == before
     telemetry = Telemetry()
-    telemetry.decided(simulated.decision, outcome, scale_error=scale_error, metric_seconds=(), seconds=0.1)
+    telemetry.decided(outcome, metric_seconds=(), seconds=0.1)
     samples = [
         (sample.name.removeprefix(f"{PREFIX}_"), sample.labels, sample.value)
         for family in text_string_to_metric_families(telemetry.render().decode())

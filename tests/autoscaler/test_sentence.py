@@ -1,7 +1,5 @@
 """The sentence about a decision: one for each way in which a decision can come about."""
 
-from functools import partial
-
 import pytest
 
 from autoscaler.core.decide import decide
@@ -18,7 +16,6 @@ from autoscaler.core.model import (
     ScalingRules,
 )
 from autoscaler.core.observation import Observation, PodsResponse, ReadError, Scale, ValuesResponse
-from autoscaler.core.outcome import Outcome, conclude
 from autoscaler.records.build import build_record
 from autoscaler.records.sentence import decimal_text, with_sentence
 from kube.values.selectors import LabelSelector
@@ -45,21 +42,12 @@ def sentence(
     simulated: SimulatedCluster, *values: int | str | PodsResponse | ValuesResponse, scale_error: str | None = None
 ) -> str:
     """Return the sentence about the next reconciliation."""
-    outcome = simulated.reconcile(*values, scale_error=scale_error)
-    assert simulated.decision is not None
-    return sentence_of(simulated.decision, outcome, scale_error=scale_error)
+    return sentence_of(simulated.reconcile(*values, scale_error=scale_error))
 
 
-def sentence_of(
-    decision: Decision,
-    outcome: Outcome | None = None,
-    *,
-    scale_error: str | None = None,
-    status_error: str | None = None,
-) -> str:
-    build = partial(build_record, decision, outcome, scale_error=scale_error, status_error=status_error)
-    text = with_sentence(build()).sentence
-    assert with_sentence(build(with_values=False)).sentence == text
+def sentence_of(decision: Decision) -> str:
+    text = with_sentence(build_record(decision)).sentence
+    assert with_sentence(build_record(decision, with_values=False)).sentence == text
     return text
 
 
@@ -284,9 +272,5 @@ def test_write_errors_are_named() -> None:
     assert sentence(SimulatedCluster(hpa(), replicas=3), 150, scale_error="quota exceeded").endswith(
         "; the scale could not be updated: quota exceeded"
     )
-    simulated = SimulatedCluster(hpa(), replicas=3)
-    outcome = simulated.reconcile(150)
-    assert simulated.decision is not None
-    written = sentence_of(simulated.decision, conclude(simulated.decision), status_error="conflict")
-    assert written.endswith("; the status could not be updated: conflict")
-    assert outcome.error is None
+    conflicting = SimulatedCluster(hpa(), replicas=3).reconcile(150, status_error="conflict")
+    assert sentence_of(conflicting).endswith("; the status could not be updated: conflict")

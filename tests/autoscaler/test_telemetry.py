@@ -14,8 +14,7 @@ def decide(telemetry: Telemetry, value: int | str = 100, api_version: str = "aut
     """Count a decision on the HPA web with three replicas and a target of 100 per pod; the metric takes 20 s."""
     simulated = SimulatedCluster(replace(hpa(), api_version=api_version), replicas=3)
     outcome = simulated.reconcile(value)
-    assert simulated.decision is not None
-    telemetry.decided(simulated.decision, outcome, scale_error=None, metric_seconds=(20.0,), seconds=0.003)
+    telemetry.decided(outcome, metric_seconds=(20.0,), seconds=0.003)
 
 
 def lines(telemetry: Telemetry) -> list[str]:
@@ -68,8 +67,7 @@ def test_a_scale_that_cannot_be_written_is_the_reason_of_the_last_decision() -> 
     telemetry = Telemetry()
     simulated = SimulatedCluster(hpa(), replicas=3)
     outcome = simulated.reconcile(200, scale_error="denied")
-    assert simulated.decision is not None
-    telemetry.decided(simulated.decision, outcome, scale_error="denied", metric_seconds=(), seconds=0.1)
+    telemetry.decided(outcome, metric_seconds=(), seconds=0.1)
     assert last_decisions(telemetry) == ['hpa_name="web",namespace="default",reason="FailedUpdateScale"} 1.0']
 
 

@@ -6,7 +6,6 @@ The observation has only what `next_read` returns, so this also checks that it r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -36,7 +35,7 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
-from autoscaler.core.outcome import Outcome, conclude
+from autoscaler.core.outcome import conclude, status_not_stored
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
 from autoscaler.core.status import status_json
 from autoscaler.objects.hpa import parse_hpa
@@ -59,23 +58,13 @@ def check(case: dict[str, Any]) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled:
-    """One reconciliation of ours."""
-
-    decision: Decision
-    outcome: Outcome
-    scale_error: str | None
-    status_error: str | None
-
-
-def reconciliations(case: dict[str, Any]) -> Iterator[Reconciled]:
-    """Reconcile a whole trace."""
+def reconciliations(case: dict[str, Any]) -> Iterator[Decision]:
+    """Reconcile a whole trace; yield the concluded decisions."""
     cluster = _Cluster(case)
     for step in case["steps"]:
         cluster.step(step)
-        assert cluster.reconciled is not None
-        yield cluster.reconciled
+        assert cluster.concluded is not None
+        yield cluster.concluded
 
 
 class _Cluster:
@@ -99,7 +88,7 @@ class _Cluster:
         self._pods: list[dict[str, Any]] = []
         self._conditions: list[dict[str, Any]] | None = None
         self._history = History()
-        self.reconciled: Reconciled | None = None
+        self.concluded: Decision | None = None
 
     def step(self, step: dict[str, Any]) -> dict[str, Any]:
         """Reconcile once; return the form of the recorded output."""
@@ -119,18 +108,14 @@ class _Cluster:
         now_ms = self._time(step["t"])
         decision = decide(observation, self._history, now_ms)
         outcome = conclude(decision, scale_error=step.get("scaleUpdateError"))
-        if outcome.status is not None and "statusUpdateError" in step:
-            outcome = outcome.status_not_stored(self._hpa, step["statusUpdateError"])
-        self.reconciled = Reconciled(
-            decision=decision,
-            outcome=outcome,
-            scale_error=step.get("scaleUpdateError"),
-            status_error=step.get("statusUpdateError"),
-        )
-        self._history = outcome.history
+        new_status = outcome.new_status
+        if new_status is not None and "statusUpdateError" in step:
+            outcome, new_status = status_not_stored(outcome, step["statusUpdateError"]), None
+        self.concluded = outcome
+        self._history = outcome.next_history
         status = None
-        if outcome.status is not None:
-            stored = status_json(outcome.status)
+        if new_status is not None:
+            stored = status_json(new_status)
             self._hpa = replace(self._hpa, status=parse_hpa({**self._raw, "status": stored}).status)
             status = self._recorded_status(stored)
         return {

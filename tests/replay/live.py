@@ -98,11 +98,10 @@ class Live:
         decision = decide(observation, self.history, self.now_ms)
         refused = self.random.random() < self.refusals
         error = "the object has been modified" if decision.scale_to is not None and refused else None
-        outcome = conclude(decision, scale_error=error)
-        self.log.add(build_record(decision, outcome, scale_error=error, mode=self.mode))
-        self.history = outcome.history
-        if outcome.status is not None:
-            self.hpa = replace(self.hpa, status=outcome.status)
+        decision = conclude(decision, scale_error=error)
+        self.log.add(build_record(decision, mode=self.mode))
+        self.history = decision.next_history
+        self.hpa = replace(self.hpa, status=decision.status)
         if decision.scale_to is not None and error is None and self.mode == "act":
             self.replicas = decision.scale_to
             self._resize()

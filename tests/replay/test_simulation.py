@@ -440,7 +440,7 @@ def test_decisions_are_those_of_a_plain_loop(
         )
         decision = decide(plain, history, START_MS + index * STEP_MS)
         assert decision == step.decision
-        outcome = conclude(decision)
-        history, status = outcome.history, outcome.status or status
+        decision = conclude(decision)
+        history, status = decision.next_history, decision.status
         count = count if decision.scale_to is None else decision.scale_to
         assert step.desired_replicas == count

@@ -90,7 +90,7 @@ class Controller:
         outcome = simulated.reconcile(*values, seconds=seconds)
         assert simulated.decision is not None
         self.add(simulated.hpa)
-        record = build_record(simulated.decision, outcome)
+        record = build_record(outcome)
         self.log.add(record)
         return with_sentence(record)
 
