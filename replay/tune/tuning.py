@@ -8,7 +8,7 @@ which is the choice by all days: choosing by unseen days would make them part of
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -206,7 +206,8 @@ def result(
         best = trials[0]
     named = [(GIVEN_NAME, trials[0]), *([(TUNED_NAME, best)] if best.candidate else [])]
     named += [(f"target {trial.candidate[TARGET]:g}%", trial) for trial in _other_targets(trials, best)]
-    unseen = tuple([choose(trials, goal, others).days[index] for index, others in _folds(given)])
+    days = range(len(given))
+    unseen = tuple([choose(trials, goal, [each for each in days if each != index]).days[index] for index in days])
     specs = [
         TunedSpec(
             name=name,
@@ -253,12 +254,6 @@ def _keeping_limits_at_all_phases(
         search.refuse(best)
         best = search.best
     return search.trials[0]
-
-
-def _folds(given: Sequence[Figures]) -> Iterator[tuple[int, list[int]]]:
-    """Yield (the index of a day, the indices of the others) of all days."""
-    for index in range(len(given)):
-        yield index, [other for other in range(len(given)) if other != index]
 
 
 def _other_targets(trials: Sequence[Trial], best: Trial) -> list[Trial]:

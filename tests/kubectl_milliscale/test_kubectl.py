@@ -1,7 +1,6 @@
 """Running kubectl: its output, its errors, and its end."""
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -23,15 +22,6 @@ def is_running(process: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def test_flags_and_arguments_are_passed_on(tmp_path: Path) -> None:
-    assert kubectl(tmp_path, 'echo "$@"', "--context=a").run("get", "pods") == "--context=a get pods\n"
-
-
-def test_path_is_requested_with_its_parameters(tmp_path: Path) -> None:
-    echo = kubectl(tmp_path, 'printf \'{"args": "%s"}\' "$*"')
-    assert echo.get("/api/v1/pods", {"labelSelector": "a=b"}) == {"args": "get --raw /api/v1/pods?labelSelector=a%3Db"}
 
 
 def test_error_is_kubectls_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,8 +100,3 @@ def test_kubeconfig_is_for_its_owner_alone_and_removed(tmp_path: Path) -> None:
         assert path.read_text() == "secret\n"
         assert path.parent.stat().st_mode & 0o077 == 0
     assert not path.parent.exists()
-
-
-def test_signal_number_is_in_the_exit_status(tmp_path: Path) -> None:
-    with pytest.raises(KubectlError, match=f"exit status -{signal.SIGKILL.value}"):
-        kubectl(tmp_path, "kill -9 $$").run("get")

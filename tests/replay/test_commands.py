@@ -151,13 +151,6 @@ def test_time_until_ready_is_not_needed_where_nothing_depends_on_pods(tmp_path: 
     assert "is not recorded: give --pod-startup" in result.stderr
 
 
-def test_several_hpas_are_compared(tmp_path: Path, hpa: Path, load: Path) -> None:
-    other = {**HPA, "spec": {**HPA["spec"], "maxReplicas": 4}}
-    result = replay("--hpa", hpa, "--hpa", written(tmp_path / "other.yaml", other), "--csv", load)
-    [largest] = [line.split() for line in result.output.splitlines() if line.strip().startswith("replicas: max")]
-    assert largest == ["replicas:", "max", "6", "4"]
-
-
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [

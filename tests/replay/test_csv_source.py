@@ -77,10 +77,6 @@ def test_external_values_may_be_negative(write: Write) -> None:
     assert read(write(rows(-5).replace("rps", "queue")), hpa).series["queue"].at(T * 1000) == -5
 
 
-def test_rfc3339_allows_lower_case(write: Write) -> None:
-    assert read(write("timestamp,rps\n2026-01-31t12:00:00z,1\n")).start_ms == 1_769_860_800_000
-
-
 def test_a_row_counts_at_most_one_and_a_half_distances(write: Write) -> None:
     lines = rows(10, 20, 30, 40, 50).splitlines()
     del lines[3:5]  # the rows of 120 s and 180 s
@@ -118,7 +114,7 @@ def test_an_empty_cell_is_a_gap(write: Write, cell: str) -> None:
     [
         ("1780000000", "1780000060"),
         ("1780000000.0", "1.78000006e9"),
-        ("2026-05-28T20:26:40Z", "2026-05-28T20:27:40Z"),
+        ("2026-05-28T20:26:40Z", "2026-05-28t20:27:40z"),
         ("2026-05-28T22:26:40+02:00", "2026-05-28T22:27:40.000+02:00"),
     ],
 )

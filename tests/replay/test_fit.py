@@ -158,7 +158,7 @@ def test_readiness_delay_counts_for_metrics_of_cpu() -> None:
     "change",
     [
         lambda index, replicas: replicas + 1,  # as many scale events
-        lambda index, replicas: replicas + (index % 160 == 5) - (index % 160 == 6),  # as many pod-hours
+        lambda index, replicas: replicas + (index % 400 == 5) - (index % 400 == 6),  # as many pod-hours
     ],
     ids=["more pods", "more scale events"],
 )

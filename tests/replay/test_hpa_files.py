@@ -116,13 +116,6 @@ def test_lists_as_kubectl_prints_them(tmp_path: Path, kind: str) -> None:
     assert [str(each.hpa.key) for each in files] == ["shop/web", "shop/web"]
 
 
-def test_json(tmp_path: Path) -> None:
-    path = tmp_path / "hpa.json"
-    path.write_text(json.dumps(hpa_document(), indent="\t"))
-
-    assert len(read_hpa_file(path)) == 1
-
-
 def test_the_scale_target_in_the_file_tells_requests(tmp_path: Path) -> None:
     other = json.loads(json.dumps(DEPLOYMENT).replace("300m", "9"))
     other["metadata"]["name"] = "api"

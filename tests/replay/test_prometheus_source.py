@@ -34,7 +34,7 @@ from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer
 from replay.csv_source import read_csv
-from replay.load import Load, ReplayError, Startup, metric_key
+from replay.load import Load, ReplayError, Startup
 from replay.prometheus.client import RangeClient, ResultSeries
 from replay.prometheus.default_rules import complete_rules
 from replay.prometheus.source import read_prometheus
@@ -343,23 +343,6 @@ def test_refused_range_is_halved(server: PrometheusServer, tmp_path: Path, monke
     ]
 
 
-def test_server_that_refuses_any_range(tmp_path: Path) -> None:
-    with running_prometheus(tmp_path / "prometheus", "--query.max-samples=1") as server:
-        expected = (
-            r"Prometheus refuses even .* points of pods/packets_per_second .*too many samples.*; raise its --query"
-        )
-        with pytest.raises(ReplayError, match=expected):
-            read(server, tmp_path, pods_metric("packets_per_second"))
-
-
-def test_limit_of_samples_only_needs_shorter_ranges(server: PrometheusServer, tmp_path: Path) -> None:
-    source = pods_metric("packets_per_second")
-    expected = values(read(server, tmp_path, source))
-    with running_prometheus(tmp_path / "prometheus", "--query.max-samples=2000") as limited:
-        found = values(read(limited, tmp_path, source))
-    assert str(found) == str(expected)
-
-
 # --- errors of users -----------------------------------------------------------------------------------------------
 
 ERRORS: Sequence[tuple[str, HPA, dict[str, Any], str]] = [
@@ -501,9 +484,3 @@ def test_server_whose_clock_is_behind(server: PrometheusServer, tmp_path: Path) 
     now = time.time() + 3600  # ours is an hour ahead
     with pytest.raises(ReplayError, match=r"the range ends (59m|1h0m).* after the time of Prometheus' clock; correct"):
         read(server, tmp_path, QUEUE_METRIC, end_ms=round(now * 1000), clock=lambda: now)
-
-
-def test_key_of_series_is_that_of_the_metric(server: PrometheusServer, tmp_path: Path) -> None:
-    metrics = (QUEUE_METRIC, CPU_METRIC, SERVICE_METRIC)
-    keys = {metric_key(spec.source) for spec in make_hpa(*metrics).spec.metrics}
-    assert read(server, tmp_path, *metrics).series.keys() == keys

@@ -270,7 +270,7 @@ def test_response_that_is_too_long_suggests_a_shorter_range() -> None:
         request(url, max_bytes=2**20)
 
 
-def test_times_are_exact() -> None:
+def test_times_are_exact_and_parameters_of_the_server_are_sent() -> None:
     received: list[dict[str, list[str]]] = []
 
     def respond(path: str) -> Response:
@@ -278,9 +278,11 @@ def test_times_are_exact() -> None:
         return 200, JSON, MATRIX
 
     with stub_server(respond) as url:
-        request(url)
+        request(url, query_parameters=(("dedup", "a b"), ("s[]", "c"), ("s[]", "d")))
     [parameters] = received
     assert parameters == {
+        "dedup": ["a b"],
+        "s[]": ["c", "d"],
         "query": ["up"],
         "start": ["1000.500"],
         "end": ["1060.500"],

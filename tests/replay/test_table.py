@@ -9,7 +9,6 @@ import pytest
 
 from replay.output.comparison import Comparison, duration, notes, rows, verdicts, worst_moments
 from replay.output.table import print_table
-from replay.results import Summary
 from replay.simulation import Settings, replay_hpa
 from tests.replay.builders import load_of, make_hpa, pods_metric
 from tests.replay.comparisons import compare
@@ -36,37 +35,6 @@ def with_summary(comparison: Comparison, index: int, **figures: float | None) ->
 def row(comparison: Comparison, label: str) -> list[tuple[str, str, bool | None]]:
     (found,) = [each for each in rows(comparison) if each.label.strip() == label]
     return [(cell.text, cell.change, cell.better) for cell in found.cells]
-
-
-def test_every_figure_of_the_summary_has_a_row() -> None:
-    labels = [each.label.strip() for each in rows(compare("70"))]
-    assert labels == [
-        "replicas: min",
-        "replicas: mean",
-        "replicas: max",
-        "pod-hours",
-        "scale events",
-        "flaps",
-        "time in overload",
-        "requests in overload",
-        "of all requests",
-        "time at maxReplicas",
-        "time without metrics",
-    ]
-    assert len(labels) == len(Summary.__struct_fields__) - 2, "all but the length and the cost"
-
-
-def test_figures_are_those_of_the_summary() -> None:
-    comparison = compare("70")
-    summary = comparison.replays[0].summary
-    cells = [each.cells[0].text for each in rows(comparison)]
-    assert cells[:4] == [
-        str(summary.min_replicas),
-        f"{summary.mean_replicas:.2f}",
-        str(summary.max_replicas),
-        f"{summary.pod_hours:.1f}",
-    ]
-    assert cells[-1] == "2m"
 
 
 @pytest.mark.parametrize(
@@ -130,12 +98,6 @@ def test_verdict_is_the_first_line_and_has_cost_and_overload() -> None:
         "2026-05-28 20:38."
     )
     assert row(comparison, "cost")[0][0] == f"{cost:.2f}"
-
-
-def test_verdict_without_capacity_says_that_overload_is_unknown() -> None:
-    comparison = compare("70", reality=True)
-    unknown = [with_summary(comparison, 0, overload_seconds=None)]
-    assert "in 1h; overload is unknown without --capacity." in verdicts(unknown[0])[0]
 
 
 def test_worst_moments_have_the_decision_with_the_most_overload() -> None:
@@ -242,12 +204,6 @@ def test_notes_tell_time_gaps_and_assumptions() -> None:
     assert "a new pod is ready after 30s" in text
     assert "one ready pod can serve 100 of rps" in text
     assert "eality" not in text
-
-
-def test_notes_say_that_overload_is_not_known_without_a_capacity() -> None:
-    comparison = compare("70")
-    comparison = replace(comparison, settings=replace(comparison.settings, capacity={}))
-    assert notes(comparison)[-1].endswith("Overload is unknown without what one ready pod can serve: give --capacity.")
 
 
 def test_capacity_that_reality_showed_is_a_bound() -> None:

@@ -67,26 +67,22 @@ def one_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "_PHASES", 1)
 
 
-def test_spec_with_needless_pods_gets_a_higher_target() -> None:
-    tuned = tuned_on(waves(5), goal=Goal(max_overload=0.02))
-    assert tuned.verdict is Verdict.BETTER
-    assert tuned.recommended is not None
-    given, found = total(tuned.given.unseen), total(tuned.recommended.unseen)
+@pytest.fixture(scope="module")
+def better() -> Tuned:
+    return tuned_on(waves(5), goal=Goal(max_overload=0.02))
+
+
+def test_spec_with_needless_pods_gets_a_higher_target_and_the_report_says_what_gets_worse(better: Tuned) -> None:
+    assert better.verdict is Verdict.BETTER
+    assert better.recommended is not None
+    given, found = total(better.given.unseen), total(better.recommended.unseen)
     assert found.pod_hours < 0.8 * given.pod_hours
     assert found.overload_ratio <= 0.02
-    printed = report.text(tuned)
-    assert yaml.safe_load(printed) == tuned.recommended.document
+    printed = report.text(better)
+    assert yaml.safe_load(printed) == better.recommended.document
     assert re.search(r"^# Recommended for shop/web: target \d+%\.$", printed, re.MULTILINE)
-
-
-def test_recommendation_says_what_gets_worse() -> None:
-    tuned = tuned_on(waves(5), goal=Goal(max_overload=0.02))
-    assert tuned.recommended is not None
-    given, found = total(tuned.given.unseen), total(tuned.recommended.unseen)
-    printed = report.text(tuned)
-    assert (
-        f"{100 * (1 - found.pod_hours / given.pod_hours):.1f} % fewer pod-hours; overload rises from 0% to" in printed
-    )
+    fewer = f"{100 * (1 - found.pod_hours / given.pod_hours):.1f} % fewer pod-hours"
+    assert f"{fewer}; overload rises from 0% to" in printed
     assert "of requests (2% allowed), scale events" in printed
     assert given.scale_events != found.scale_events
     verb = "rise" if found.scale_events > given.scale_events else "fall"
@@ -115,13 +111,12 @@ def test_text_of_an_hpa_does_not_control_the_terminal() -> None:
         assert annotated["metadata"]["annotations"] == {"example.com/note": control}
 
 
-def test_each_day_is_shown() -> None:
-    tuned = tuned_on(waves(5), goal=Goal(max_overload=0.02))
-    assert tuned.winner is not None
-    header, *rows = report.by_day(tuned)
-    printed = report.text(tuned).splitlines()
+def test_each_day_is_shown(better: Tuned) -> None:
+    assert better.winner is not None
+    header, *rows = report.by_day(better)
+    printed = report.text(better).splitlines()
     assert len(rows) == 5
-    for row, given, found in zip(rows, tuned.given.unseen, tuned.winner.unseen, strict=True):
+    for row, given, found in zip(rows, better.given.unseen, better.winner.unseen, strict=True):
         assert row[1] == f"{given.pod_hours:,.1f}"
         assert row[2] == f"{found.pod_hours:,.1f} ({found.pod_hours / given.pod_hours - 1:+.1%})"
         assert any(row[0] in line and row[2] in line for line in printed)
@@ -264,9 +259,8 @@ def test_command_prints_yaml_and_writes_a_page(files: tuple[Path, Path], tmp_pat
     assert "Recommended for shop/web" in html
 
 
-def test_figure_has_the_trade_off_and_the_days() -> None:
-    tuned = tuned_on(waves(5), goal=Goal(max_overload=0.02))
-    traces = trade_off_figure(tuned)["data"]
+def test_figure_has_the_trade_off_and_the_days(better: Tuned) -> None:
+    traces = trade_off_figure(better)["data"]
     curves = {trace["name"]: trace for trace in traces if trace["type"] == "scatter"}
     assert set(curves) == {"given, other targets", "tuned"}
     assert curves["given, other targets"]["y"] == sorted(curves["given, other targets"]["y"])

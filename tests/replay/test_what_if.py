@@ -27,7 +27,7 @@ from tests.imports import imported
 from tests.kube.scripted import scripted_server
 from tests.replay.builders import cpu_metric, external_metric, hpa_document, make_hpa, object_metric, pods_metric
 from tests.replay.live import Live, without_totals
-from tests.replay.test_kept_decisions import real_scales, wave
+from tests.replay.test_kept_decisions import wave
 
 FLAGS = ["--horizontal-pod-autoscaler-tolerance=0.05", "--horizontal-pod-autoscaler-downscale-stabilization=90s"]
 CONFIG = Config(tolerance=0.05, downscale_stabilization_ms=90_000)
@@ -83,17 +83,6 @@ async def test_replicas_are_those_of_the_command(
 
 def _text(time_ms: int) -> str:
     return rfc3339(time_ms - time_ms % 1000).replace("Z", f".{time_ms % 1000:03}Z")
-
-
-async def test_unchanged_spec_repeats_the_real_decisions() -> None:
-    live = Live(make_hpa(), seed=2)
-    live.run(wave(100, low=100, high=1500))
-    result = await result_of(live)
-    assert list(result.header) == ["reality", "present spec"]
-    assert "present spec: all 100 decisions are the same as the autoscaler's." in result.notes
-    assert [(_text(time_ms), count) for time_ms, count in result.replicas[1:]] == [
-        (time, after) for time, _, after in real_scales(live.records)
-    ]
 
 
 async def test_result_compares_reality_the_present_and_the_changed_spec() -> None:
