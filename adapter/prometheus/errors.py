@@ -73,8 +73,8 @@ class _ErrorObject(msgspec.Struct):
     message: str = ""
 
 
-class _Refusal(msgspec.Struct, rename="camel"):
-    """Prometheus' own: errorType and error. Google and Azure send an object as error, AWS only a message."""
+class Refusal(msgspec.Struct, rename="camel"):
+    """Prometheus' own error: errorType and error. Google and Azure send an object as error, AWS only a message."""
 
     error_type: str = ""
     error: str | _ErrorObject = ""
@@ -82,8 +82,21 @@ class _Refusal(msgspec.Struct, rename="camel"):
 
     @property
     def text(self) -> str:
+        """The message."""
         error = self.error.message if isinstance(self.error, _ErrorObject) else self.error
         return error or self.message
+
+
+# msgspec describes a type at its first use, and crashes if two threads do that at the same time: so here.
+_REFUSAL: Final = msgspec.json.Decoder(Refusal)
+
+
+def decode_refusal(body: bytes) -> Refusal:
+    """Return what the body of an unsuccessful response says; an empty one if that is of another form."""
+    try:
+        return _REFUSAL.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Refusal()
 
 
 def server_text(text: str) -> str:
@@ -99,10 +112,7 @@ def refusal(status: int, body: bytes) -> PrometheusError:
 
     Prometheus sends 400 for queries that it cannot parse, 422 for those it cannot execute, 503 for its own timeout.
     """
-    try:
-        refused = msgspec.json.decode(body, type=_Refusal)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        refused = _Refusal()
+    refused = decode_refusal(body)
     if 300 <= status < 400:
         return PrometheusUnavailable(f"Prometheus answered with a redirect, status {status}; give the address itself")
     text = server_text(refused.text) or _HINTS.get(status, "")

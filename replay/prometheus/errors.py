@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from adapter.prometheus import DEFAULT_SERVER, PrometheusOptions
-from adapter.prometheus.errors import server_text
+from adapter.prometheus.errors import decode_refusal, server_text
 from adapter.prometheus.results import Notices
 from adapter.upstream import CredentialsError, UpstreamConfigError
 from replay.load import ReplayError
@@ -36,13 +36,7 @@ class RetriableError(ReplayError):
     """There is no response for now."""
 
 
-class _Refusal(msgspec.Struct, rename="camel"):
-    error_type: str = ""
-    error: str = ""
-
-
 # msgspec describes a type at its first use, and crashes if two threads do that at the same time: so here.
-_REFUSAL: Final = msgspec.json.Decoder(_Refusal)
 _NOTICES: Final = msgspec.json.Decoder(Notices)
 
 
@@ -84,11 +78,8 @@ class ServerErrors:
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes, path: str, query: str) -> ReplayError:
         """Return the error for an unsuccessful response."""
-        try:
-            refusal = _REFUSAL.decode(body)
-        except _MALFORMED:
-            refusal = _Refusal()
-        why = server_text(refusal.error)
+        refusal = decode_refusal(body)
+        why = server_text(refusal.text)
         if status in (401, 403):
             flags = "--prometheus-token-file, --prometheus-header, --prometheus-auth or --prometheus-auth-config"
             return ReplayError(f"{self.url} refuses the credentials (status {status}); give {flags}")
