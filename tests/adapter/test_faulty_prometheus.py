@@ -79,6 +79,7 @@ FAULTS: dict[str, tuple[Callable[[], Reply], type[PrometheusError]]] = {
     "unavailable": (lambda: responds(b"", status=503, Retry_After="3600"), PrometheusUnavailable),
     "refused query": (lambda: responds(b'{"errorType":"bad_data","error":"x"}', status=400), PrometheusQueryError),
     "slow": (lambda: drips(HEAD, b" "), PrometheusTimeout),
+    "slow head": (lambda: slow_head, PrometheusTimeout),
 }
 
 
@@ -87,6 +88,14 @@ async def cut_head(writer: asyncio.StreamWriter) -> None:
     while True:
         writer.write(b"a" * 10_000)
         await writer.drain()
+
+
+async def slow_head(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nX: ")
+    while True:
+        writer.write(b"a")
+        await writer.drain()
+        await asyncio.sleep(0.005)
 
 
 async def endless_error(writer: asyncio.StreamWriter) -> None:
@@ -115,7 +124,7 @@ async def test_fault_is_an_error_without_the_address_or_leaks(name: str) -> None
         server.query = fault()
         before = asyncio.all_tasks()
         budget = MemoryBudget(4 * MIB)
-        options = PrometheusOptions(url=server.url, query_timeout=0.05 if name == "slow" else 20.0)
+        options = PrometheusOptions(url=server.url, query_timeout=0.05 if name.startswith("slow") else 20.0)
         async with PrometheusClient(options, budget=budget) as client:
             with pytest.raises(error) as raised:
                 await client.instant("a")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 
 import pytest
@@ -22,7 +20,6 @@ from adapter.prometheus import (
 from adapter.prometheus import client as client_module
 from adapter.settings import PrometheusSettings
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, never, responds, scripted
-from tests.eventually import eventually
 
 
 async def test_get_sends_the_query_in_the_url(server: ScriptedPrometheus) -> None:
@@ -61,34 +58,6 @@ async def test_slow_server_is_a_timeout(server: ScriptedPrometheus) -> None:
             await client.instant("a", deadline=Deadline.after(0.2))
         with pytest.raises(PrometheusTimeout):
             await client.series("a", start=0, end=1)
-
-
-async def test_slowly_sent_head_is_a_timeout_and_closes_the_connection() -> None:
-    open_now: set[asyncio.StreamWriter] = set()
-
-    async def drip_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        open_now.add(writer)
-        with contextlib.suppress(ConnectionError), contextlib.closing(writer):
-            writer.write(b"HTTP/1.1 200 OK\r\nX: ")
-            while not writer.is_closing():
-                writer.write(b"a")
-                await writer.drain()
-                await asyncio.sleep(0.005)
-        open_now.remove(writer)
-
-    async with await asyncio.start_server(drip_head, "127.0.0.1", 0) as listening, asyncio.timeout(60):
-        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        settings = PrometheusSettings(list_seconds=0.1)
-        async with PrometheusClient(PrometheusOptions(url=url), settings=settings) as client:
-            # More than there are slots: those that wait get theirs.
-            calls = [client.series("a", start=0, end=1) for _ in range(6)]
-            for error in await asyncio.gather(*calls, return_exceptions=True):
-                assert isinstance(error, PrometheusTimeout)
-
-            async def ended() -> bool:
-                return not open_now
-
-            await eventually(ended, within=5, every=0.01)
 
 
 async def test_redirect_is_not_followed(server: ScriptedPrometheus) -> None:
