@@ -193,7 +193,7 @@ class Controller:
             is_eager=options.is_eager,
             observer=eager_observer,
             history=self._histories.of,
-            on_scale_up=lambda key: None if self._queue is None else self._queue.add_early(key),
+            scale_up=self._scale_up_early,
             on_evaluation=self._telemetry.eagerly_evaluated,
             max_delay=options.sync_period,
             settings=settings.eager,
@@ -301,10 +301,13 @@ class Controller:
         _log.info("starting %d workers", self._options.workers_for(self._own_hpas))
         try:
             async with asyncio.TaskGroup() as tasks:
-                working = tasks.create_task(run_workers(queue, partial(self._sync, queue), stop=stop))
-                background = [tasks.create_task(self._eager.run())]
+                working = [
+                    tasks.create_task(run_workers(queue, partial(self._sync, queue), stop=stop)),
+                    tasks.create_task(self._eager.run(stop)),
+                ]
+                background = []
                 if self._saved_history is not None:
-                    background.append(tasks.create_task(self._saved_history.run(self._histories)))
+                    background = [tasks.create_task(self._saved_history.run(self._histories))]
                 await stop.wait()
                 _log.info("stopping")
                 for task in background:
@@ -348,11 +351,12 @@ class Controller:
             queue.add_after(key, number * interval)
         return queue
 
-    async def _finish(self, queue: WorkQueue[HPAKey], working: asyncio.Task[None]) -> None:
+    async def _finish(self, queue: WorkQueue[HPAKey], working: list[asyncio.Task[None]]) -> None:
         """Wait for reconciliations in flight, send their events and save the histories, all for a bounded time."""
-        await asyncio.wait([working], timeout=self._settings.shutdown.reconcile_seconds)
+        await asyncio.wait(working, timeout=self._settings.shutdown.reconcile_seconds)
         unfinished = queue.processing
-        working.cancel()
+        for task in working:
+            task.cancel()
         try:
             async with asyncio.timeout(self._settings.shutdown.flush_seconds), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._recorder.close())
@@ -375,14 +379,10 @@ class Controller:
             self._forget(key)
             return
         own, started = self._shard.owns(key.namespace, key.name), time.monotonic()
-        is_early, scaled = own and queue.is_early(key), False
         try:
             if hpa.problem:
                 self._selectors.drop(key)
                 error = await self._reconciler.refuse(hpa) if own else None
-            elif is_early:
-                scaled = await self._reconciler.scale_up_early(hpa, timeout=self._settings.eager.timeout_seconds)
-                return  # the queue has the time of the sync
             elif own:
                 error = await self._reconciler.reconcile(hpa)
             else:
@@ -394,11 +394,18 @@ class Controller:
             self._telemetry.reconciled(Action.NONE, ErrorKind.INTERNAL, seconds=time.monotonic() - started)
         else:
             self._error_log.reconciled(key, error)
-        finally:
-            if is_early:
-                self._eager.reconciled(key, scaled=scaled)
         others = self._settings.reconciliation.other_shards_periods * self._options.sync_period
         queue.add_after(key, self._period(hpa) if own else others)
+
+    async def _scale_up_early(self, hpa: HPA) -> bool:
+        """Reconcile an HPA before its sync is due, if that scales it up; return whether it did, without an error."""
+        queue = self._queue
+        if queue is None or not queue.lock(hpa.key):
+            return False
+        try:
+            return await self._reconciler.scale_up_early(hpa, timeout=self._settings.eager.timeout_seconds)
+        finally:
+            queue.unlock(hpa.key)
 
     def _forget(self, key: HPAKey) -> None:
         """Drop all state of an HPA that was deleted."""

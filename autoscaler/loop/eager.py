@@ -17,7 +17,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -67,7 +67,7 @@ class _EagerHPA:
     retry_at: float = -math.inf
     """By the clock: the end of a backoff."""
     busy: bool = False
-    """It is being evaluated or reconciled."""
+    """It is being evaluated."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class EagerEvaluator:
         is_eager: returns whether an HPA is eager.
         observer: fetches metrics, behind the requests of syncs.
         history: returns the history of an HPA.
-        on_scale_up: called with each HPA to reconcile at once; `reconciled` must follow.
+        scale_up: reconciles an HPA if that scales it up, and returns whether it did.
         on_evaluation: called with the result of each evaluation.
         max_delay: seconds from a failure to the next evaluation, at most; a sync period.
         settings: see EagerSettings.
@@ -102,7 +102,7 @@ class EagerEvaluator:
         is_eager: Callable[[HPA], bool],
         observer: Observer,
         history: Callable[[HPA], History],
-        on_scale_up: Callable[[HPAKey], None],
+        scale_up: Callable[[HPA], Awaitable[bool]],
         on_evaluation: Callable[[Result], None],
         max_delay: float,
         settings: EagerSettings,
@@ -113,7 +113,7 @@ class EagerEvaluator:
         self._is_eager = is_eager
         self._observer = observer
         self._history = history
-        self._on_scale_up = on_scale_up
+        self._scale_up = scale_up
         self._on_evaluation = on_evaluation
         self._max_delay = max_delay
         self._settings = settings
@@ -121,12 +121,12 @@ class EagerEvaluator:
         self._clock = clock
         self._namespaces: dict[str, _Namespace] = {}
 
-    async def run(self) -> None:
-        """Evaluate HPAs once they have been reconciled, until cancelled."""
+    async def run(self, stop: asyncio.Event) -> None:
+        """Evaluate HPAs once they have been reconciled, until `stop` is set and no evaluation is in flight."""
         self._namespaces.clear()
         late = 0.0
         async with asyncio.TaskGroup() as tasks:
-            while True:
+            while not stop.is_set():
                 started = self._clock()
                 for namespace in self._namespaces.values():
                     if namespace.due <= started:
@@ -152,13 +152,7 @@ class EagerEvaluator:
         eager = namespace.hpas.setdefault(
             hpa.key, _EagerHPA(observation, Backoff(self._settings.interval_seconds, self._max_delay))
         )
-        eager.observation, eager.busy = observation, False
-
-    def reconciled(self, key: HPAKey, *, scaled: bool) -> None:
-        """Process the reconciliation that an evaluation has caused."""
-        namespace = self._namespaces.get(key.namespace)
-        if namespace is not None and key in namespace.hpas:
-            self._done(namespace.hpas[key], failed=not scaled)
+        eager.observation = observation
 
     def forget(self, key: HPAKey) -> None:
         """Stop evaluating an HPA."""
@@ -188,19 +182,21 @@ class EagerEvaluator:
         try:
             async with asyncio.timeout(self._settings.timeout_seconds):
                 observation = await self._observer.refresh(hpa, before)
-            if eager.observation is not before:
-                return  # reconciled meanwhile
-            result = self._decide(observation)
+            # A reconciliation or a change of the HPA meanwhile is newer.
+            is_current = eager.observation is before and self._hpa(key) is hpa
+            result = self._decide(observation) if is_current else Result.NONE
+            failed = result is Result.FAILED or (result is Result.SCALE_UP and not await self._scale_up(hpa))
         except TimeoutError:
-            result = Result.FAILED
+            result, failed = Result.FAILED, True
         except Exception:  # noqa: BLE001  # a bug: the other HPAs must go on
             _log.exception("%s: internal error", key)
-            result = Result.FAILED
+            result, failed = Result.FAILED, True
         self._on_evaluation(result)
-        if result is Result.SCALE_UP:
-            self._on_scale_up(key)
+        eager.busy = False
+        if failed:
+            eager.retry_at = self._clock() + eager.backoff.next()
         else:
-            self._done(eager, failed=result is Result.FAILED)
+            eager.backoff.reset()
 
     def _decide(self, observation: Observation) -> Result:
         now_ms, monotonic_ms = self._now()
@@ -210,10 +206,3 @@ class EagerEvaluator:
         if decision.error is not None:
             return Result.FAILED
         return Result.SCALE_UP if decision.is_early_scale_up else Result.NONE
-
-    def _done(self, eager: _EagerHPA, *, failed: bool) -> None:
-        eager.busy = False
-        if failed:
-            eager.retry_at = self._clock() + eager.backoff.next()
-        else:
-            eager.backoff.reset()

@@ -59,8 +59,6 @@ class WorkQueue(Generic[K]):
         self._ready: FairSlots[K] = FairSlots(0, spare=_SPARE)
         self._sequence = 0
         self._processing: set[K] = set()
-        # When keys that are handed out early were due.
-        self._early: dict[K, float] = {}
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -75,19 +73,7 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K) -> None:
         """Make a key due now."""
-        self._early.pop(key, None)
         self.add_after(key, 0.0)
-
-    def add_early(self, key: K) -> None:
-        """Hand a scheduled key out now, and again when it is due (see `is_early`), unless it is handed out already."""
-        due = self._due.get(key)
-        if due is not None and due > self._clock() and key not in self._processing:
-            self._early[key] = due
-            self._schedule(key, self._at(0.0))
-
-    def is_early(self, key: K) -> bool:
-        """True if a key was handed out by `add_early`; `done` schedules it again."""
-        return key in self._early
 
     def add_after(self, key: K, delay: float) -> None:
         """Make a key due in `delay` seconds, unless it is due earlier."""
@@ -116,8 +102,6 @@ class WorkQueue(Generic[K]):
                 self._ready.release(namespace)
                 continue
             del self._due[key]
-            if self._early.get(key, math.inf) <= now:
-                del self._early[key]
             self._processing.add(key)
             self._on_lag(now - due)
             return key
@@ -125,10 +109,19 @@ class WorkQueue(Generic[K]):
 
     def done(self, key: K) -> None:
         """Let the key be handed out again."""
-        self._processing.discard(key)
         self._ready.release(self._namespace(key))
-        if key in self._early:
-            self._due[key] = min(self._early.pop(key), self._due.get(key, math.inf))
+        self.unlock(key)
+
+    def lock(self, key: K) -> bool:
+        """Let a key not be handed out until `unlock`, whenever it is due; False if it is handed out or locked."""
+        if key in self._processing:
+            return False
+        self._processing.add(key)
+        return True
+
+    def unlock(self, key: K) -> None:
+        """Let a locked key be handed out when it is due."""
+        self._processing.discard(key)
         if key in self._due:
             self._push(key, self._due[key])
         self._changed.set()

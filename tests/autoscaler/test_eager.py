@@ -198,12 +198,23 @@ async def _simulate(
         clock=clock,
         on_reconciled=lambda *reconciled: evaluator.decided(*reconciled) if eager else None,
     )
+
+    async def scale_up_early(_: HPA) -> bool:
+        before, writes = histories.changes, len(run.api.scale_writes)
+        if not queue.lock(given_hpa.key):
+            return False
+        scaled = await reconciler.scale_up_early(given_hpa, timeout=5)
+        queue.unlock(given_hpa.key)
+        if len(run.api.scale_writes) == writes:
+            run.changes_between_syncs += histories.changes - before
+        return scaled
+
     evaluator = EagerEvaluator(
         hpa=lambda _: given_hpa,
         is_eager=lambda _: True,
         observer=observer,
         history=histories.of,
-        on_scale_up=queue.add_early,
+        scale_up=scale_up_early,
         on_evaluation=lambda _: None,
         max_delay=SYNC,
         settings=EagerSettings(),
@@ -212,13 +223,6 @@ async def _simulate(
     )
 
     async def sync(key: HPAKey) -> None:
-        before, writes = histories.changes, len(run.api.scale_writes)
-        if queue.is_early(key):
-            scaled = await reconciler.scale_up_early(given_hpa, timeout=5)
-            evaluator.reconciled(key, scaled=scaled)
-            if len(run.api.scale_writes) == writes:
-                run.changes_between_syncs += histories.changes - before
-            return
         run.syncs.append(round(clock() - start, 1))
         await reconciler.reconcile(given_hpa)
         queue.add_after(key, SYNC)
@@ -228,11 +232,9 @@ async def _simulate(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(run_workers(queue, sync, stop=stop))
         if eager:
-            evaluating = tasks.create_task(evaluator.run())
+            tasks.create_task(evaluator.run(stop))
         await asyncio.sleep(seconds)
         stop.set()
-        if eager:
-            evaluating.cancel()
     run.api.scale_writes = [(at - start, count) for at, count in run.api.scale_writes]
     run.api.metric_requests = [at - start for at in run.api.metric_requests]
     return run

@@ -49,28 +49,20 @@ def test_keys_come_in_the_order_of_their_due_times(queue: WorkQueue[str], clock:
     assert [queue.take(), queue.take(), queue.take()] == [B, C, A]
 
 
-def test_a_key_that_is_handed_out_early_is_due_again_at_its_time(queue: WorkQueue[str], clock: Clock) -> None:
+def test_a_locked_key_is_handed_out_at_its_time_or_when_it_is_unlocked(queue: WorkQueue[str], clock: Clock) -> None:
     queue.add_after(A, 15)
-    queue.add_early(A)
-    queue.add_early(B)  # which is not scheduled
-    assert queue.take() == A
-    assert queue.is_early(A)
-    queue.add_early(A)
-    queue.done(A)
+    queue.add_after(B, 15)
+    assert queue.lock(A)
+    assert queue.lock(B)
+    assert not queue.lock(A)
+    queue.unlock(A)
     assert queue.take() is None
     clock.now += 15
     assert queue.take() == A
-    assert not queue.is_early(A)
-
-
-def test_a_key_that_is_added_before_it_is_handed_out_early_is_not_early(queue: WorkQueue[str]) -> None:
-    queue.add_after(A, 15)
-    queue.add_early(A)
-    queue.add(A)
-    assert queue.take() == A
-    assert not queue.is_early(A)
-    queue.done(A)
-    assert len(queue) == 0
+    assert not queue.lock(A)
+    assert queue.take() is None
+    queue.unlock(B)
+    assert queue.take() == B
 
 
 def test_keys_within_a_tick_are_due_together(clock: Clock) -> None:
