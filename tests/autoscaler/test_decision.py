@@ -136,6 +136,15 @@ def test_target_scaled_to_0_by_hand_disables_scaling() -> None:
     assert simulated.hpa.status.current_metrics == ()
 
 
+def test_missing_selector_forbids_scaling() -> None:
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
+    simulated.scale = Scale(spec_replicas=2, status_replicas=2, selector="")
+    outcome = simulated.reconcile()
+    assert simulated.reads == ["ReadScale"]
+    assert outcome.events == (Event("Warning", "SelectorRequired", "selector is required"),)
+    assert simulated.reasons()["ScalingActive"] == "-InvalidSelector"
+
+
 def test_ambiguous_selector_forbids_scaling() -> None:
     others = {"default/front": LabelSelector.parse("app"), "default/back": LabelSelector.parse("app=back")}
     simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2, others=others)
