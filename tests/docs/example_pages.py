@@ -18,6 +18,7 @@ from tests.docs.remote_write import NativeHistogram, WrittenSeries
 DOCS = Path(__file__).parent.parent.parent / "docs"
 DATA = Path(__file__).parent / "data"
 _HEADING = re.compile(r"^#{2,3} (.+)$", re.MULTILINE)
+_DECISION = re.compile(r"^```text\n(.*?)^```$|[ (]`(\d+ -> \d+)`", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _RULES = {"rules", "externalRules", "prometheusServers"}
 _SCRAPE = 15.0
@@ -30,11 +31,14 @@ _ABOVE = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of a page: its title, its YAML documents, and its blocks of text, each on one line."""
+    """A section of a page: its title, its YAML documents, and its decisions.
+
+    A decision is a block of text, as one line, or only its beginning in the prose: `2 -> 4`.
+    """
 
     title: str
     documents: tuple[dict[str, Any], ...]
-    texts: tuple[str, ...]
+    decisions: tuple[str, ...]
 
     @property
     def rules(self) -> dict[str, Any]:
@@ -59,7 +63,7 @@ def sections(page: Path) -> Iterator[Section]:
         yield Section(
             title,
             tuple(one for language, body in blocks if language == "yaml" for one in yaml.safe_load_all(body)),
-            tuple(" ".join(body.split()) for language, body in blocks if language == "text"),
+            tuple(" ".join((block or change).split()) for block, change in _DECISION.findall(text)),
         )
 
 

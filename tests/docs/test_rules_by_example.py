@@ -135,7 +135,7 @@ def test_each_example_has_series_an_hpa_and_a_decision() -> None:
     for section in SECTIONS.values():
         targets = [one["spec"]["scaleTargetRef"]["name"] for one in hpas(section)]
         assert targets == list(EXAMPLES[section.title]["replicas"])
-        assert len(section.texts) == len(targets)
+        assert len(section.decisions) == len(targets)
         assert EXAMPLES[section.title]["source"]
 
 
@@ -171,12 +171,13 @@ def check(file: Path, prometheus_url: str) -> dict[str, Any]:
 async def test_hpas_are_decided_as_stated(running: Running, title: str) -> None:
     section, replicas = SECTIONS[title], EXAMPLES[title]["replicas"]
     listed = await running.cluster.listed()
-    for hpa, stated in zip(hpas(section), section.texts, strict=True):
+    for hpa, stated in zip(hpas(section), section.decisions, strict=True):
         for metric in hpa["spec"]["metrics"]:
             assert listed_name(metric) in listed
         running.cluster.add_target(hpa, replicas[hpa["spec"]["scaleTargetRef"]["name"]])
         async with running.cluster.with_hpa(hpa):
-            assert (await running.cluster.decide(hpa)).sentence == stated
+            sentence = (await running.cluster.decide(hpa)).sentence
+            assert stated in (sentence, sentence.partition(":")[0])
 
 
 def listed_name(metric: Mapping[str, Any]) -> str:
