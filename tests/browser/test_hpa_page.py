@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from msgspec.structs import replace
 from playwright.async_api import Page, ViewportSize, expect
 
-from adapter.serving.debug_pages import DebugPages
-from autoscaler.records.adapter_explanation import debug_path
 from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.decisions import PAGE_SIZE
 from autoscaler.ui.history import History
-from kube.security.request_info import Query
-from kube.web.explanation import Explanation
-from tests.adapter.diagnosis_env import POD, RULES
-from tests.adapter.metrics_env import CannedPrometheus, vector
-from tests.adapter.ui.env import pages_env
-from tests.adapter.ui.test_metric_page import FOUND
+from kube.web.explanation import Example, Explanation
 from tests.autoscaler.simulated_cluster import SimulatedCluster, external_metric, hpa, pods_metric
 from tests.autoscaler.ui.pages import Controller
 from tests.browser.checks import focus_order, serious_faults, wider_than_window
@@ -145,27 +136,18 @@ async def test_sentence_stands_in_the_list_and_one_click_later_above_the_fold(
     assert tab.problems == []
 
 
-async def test_promql_behind_a_misspelled_metric_is_two_clicks_from_the_list(tab: Tab, tmp_path: Path) -> None:
-    rules = CannedPrometheus(found={**FOUND}, result=vector((POD, 2.5)))
-    async with pages_env(tmp_path, RULES, rules) as env:
-        adapter = DebugPages(env.active.catalog, env.metrics.mapper, env.active.probe, env.sources.rule_objects)
-
-        async def explain(parameters: Mapping[str, str]) -> Explanation:
-            segments = debug_path(parameters["metric"]).split("/")[2:]
-            explanation = await adapter.respond(tuple(segments), Query((("namespace", parameters["namespace"]),)))
-            assert isinstance(explanation, Explanation)
-            return explanation
-
-        names = AsyncMock(return_value={"resources": [{"name": "pods/hits_per_second"}]})
-        controller = Controller(metric_names=MetricNames(names), explain_metric=explain)
-        misspelled = SimulatedCluster(replace(hpa(pods_metric(100, "hits_per_secnd")), namespace="shop"), replicas=3)
-        controller.reconcile(misspelled, "the server could not find the metric hits_per_secnd for pods")
-        async with serve(controller.pages) as url:
-            await tab.page.goto(url)
-            await tab.page.get_by_role("link", name="web", exact=True).click()
-            await expect(tab.page.locator(".suggestion")).to_contain_text("Did you mean hits_per_second?")
-            await tab.page.locator(".suggestion").get_by_role("link", name="hits_per_second").click()
-            await expect(tab.page.locator("#explanation pre").first).to_contain_text("sum(rate(hits_total{")
+async def test_promql_behind_a_misspelled_metric_is_two_clicks_from_the_list(tab: Tab) -> None:
+    example = Example(queries=("sum(rate(hits_total[2m])) by (pod)",))
+    explain = AsyncMock(return_value=Explanation(target="pods/hits_per_second", rule="rules[0]", example=example))
+    names = AsyncMock(return_value={"resources": [{"name": "pods/hits_per_second"}]})
+    controller = Controller(metric_names=MetricNames(names), explain_metric=explain)
+    controller.reconcile(SimulatedCluster(hpa(pods_metric(100, "hits_per_secnd")), replicas=3), "no such metric")
+    async with serve(controller.pages) as url:
+        await tab.page.goto(url)
+        await tab.page.get_by_role("link", name="web", exact=True).click()
+        await expect(tab.page.locator(".suggestion")).to_contain_text("Did you mean hits_per_second?")
+        await tab.page.locator(".suggestion").get_by_role("link", name="hits_per_second").click()
+        await expect(tab.page.locator("#explanation pre")).to_have_text("sum(rate(hits_total[2m])) by (pod)")
     assert tab.problems == []
 
 

@@ -103,6 +103,15 @@ async def test_the_metrics_apis_are_discovered_and_available(bundle: Bundle) -> 
     assert {"pods/packets_per_second", "services/requests_per_second"} <= names
 
 
+async def test_page_of_a_metric_has_the_promql_that_the_adapter_explains_through_the_api_server(bundle: Bundle) -> None:
+    path = f"metric?metric=pods/packets_per_second&namespace={NAMESPACE}&labelSelector=app%3Drouter"
+    status, page = await fetch(bundle.autoscaler_ui_url + path)
+    assert status == 200
+    query = Document(page).find("pre").text
+    assert query.startswith(f'sum(rate(packets_total{{namespace="{NAMESPACE}",pod')
+    assert "router-" in query
+
+
 async def test_every_hpa_scales_up_and_down(bundle: Bundle, scoreboard: Scoreboard) -> None:
     await eventually(lambda: all_swung(bundle, scoreboard), within=90, every=0.5)
     assert any(event.reason == "SuccessfulRescale" and "New size" in event.message for event in scoreboard.events)
