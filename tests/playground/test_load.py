@@ -62,13 +62,6 @@ def test_pods_share_the_traffic() -> None:
     assert one.counters("router", "b") == {"packets_total": pytest.approx(500)}
 
 
-def test_traffic_advances_several_counters() -> None:
-    one = load()
-    one.set_ready(0, {"shop": ["a"]})
-    one.advance(1)
-    assert one.counters("shop", "a") == {"requests_total": pytest.approx(100), "packets_total": pytest.approx(800)}
-
-
 def test_unready_pod_keeps_its_counters_until_it_is_deleted() -> None:
     one = load()
     one.set_ready(0, {"router": ["a"]})

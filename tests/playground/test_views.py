@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from playground.views import Deployment, Event, Hpa, Metadata, Pod, Service
+from playground.views import Deployment, Event, Hpa, Pod, Service
 
 
 def hpa_json(**status: Any) -> dict[str, Any]:
@@ -37,18 +37,14 @@ def test_other_objects_are_skipped(view: Any, entry: dict[str, Any]) -> None:
     assert view(entry) is None
 
 
-def test_external_metric_is_shown_per_pod() -> None:
-    current = {"external": {"metric": {"name": "queue_depth"}, "current": {"value": "300", "averageValue": "60"}}}
-    hpa = Hpa.select(hpa_json(currentMetrics=[current]))
-    assert hpa is not None
-    assert (hpa.metric, hpa.value, hpa.goal, hpa.spec.max_replicas) == ("queue_depth", "60", "50", 8)
+CURRENT = {"external": {"metric": {"name": "queue_depth"}, "current": {"value": "300", "averageValue": "60"}}}
 
 
-@pytest.mark.parametrize("metrics", [None, [], [{"type": ""}]], ids=["none yet", "empty", "failed"])
-def test_metric_without_value_is_empty(metrics: Any) -> None:
+@pytest.mark.parametrize(("metrics", "value"), [([CURRENT], "60"), (None, ""), ([], ""), ([{"type": ""}], "")])
+def test_external_metric_is_shown_per_pod(metrics: Any, value: str) -> None:
     hpa = Hpa.select(hpa_json(currentMetrics=metrics))
     assert hpa is not None
-    assert hpa.value == ""
+    assert (hpa.metric, hpa.value, hpa.goal, hpa.spec.max_replicas) == ("queue_depth", value, "50", 8)
 
 
 def test_first_false_condition_is_the_problem() -> None:
@@ -79,14 +75,3 @@ def test_pod_is_ready_while_it_runs_and_is_not_deleted(phase: str, condition: st
     pod = Pod.select({"metadata": metadata, "status": status})
     assert pod is not None
     assert pod.ready is ready
-
-
-def test_service_selects_pods_with_all_its_labels() -> None:
-    def pod(**labels: str) -> Pod:
-        return Pod(metadata=Metadata(name="a", labels=labels))
-
-    service = Service.select({"metadata": {"name": "shop"}, "spec": {"selector": {"app": "shop", "tier": "web"}}})
-    assert service is not None
-    assert service.serves(pod(app="shop", tier="web", version="1"))
-    assert not service.serves(pod(app="shop"))
-    assert not Service(metadata=Metadata(name="manual")).serves(pod())
