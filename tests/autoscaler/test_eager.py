@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import looptime
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.core.config import Config
+from autoscaler.core.config import Config, Mode
+from autoscaler.core.decide import decide
+from autoscaler.core.history import History
 from autoscaler.core.model import HPA, HPAKey
-from autoscaler.core.observation import Pod, ReadyCondition
+from autoscaler.core.observation import Observation, Pod, ReadyCondition, Scale, ValuesResponse
 from autoscaler.loop.eager import EagerEvaluator
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.metrics_client import MetricsClient
@@ -346,6 +349,43 @@ def test_evaluations_are_rare_while_the_process_is_late() -> None:
     quick, slow = [(len(run.api.metric_requests) - len(run.syncs)) / (100 * each) for each, run in runs.items()]
     assert 0.9 <= quick <= 1.0  # of the process' seconds
     assert 0.1 <= slow <= 0.3
+
+
+@pytest.mark.looptime
+async def test_a_scale_up_in_flight_is_finished_at_the_end() -> None:
+    given_hpa, finished, stop = hpa(), asyncio.Event(), asyncio.Event()
+    scale = Scale(spec_replicas=2, status_replicas=2, selector="app=web")
+    observation = Observation(
+        hpa=given_hpa, scale=scale, pods=(), responses=(ValuesResponse(values=(80_000,), timestamp_ms=0),)
+    )
+
+    class Metrics:
+        async def refresh(self, _hpa: HPA, before: Observation) -> Observation:
+            return before
+
+    async def scale_up(_: HPA) -> bool:
+        stop.set()
+        await asyncio.sleep(3)
+        finished.set()
+        return True
+
+    evaluator = EagerEvaluator(
+        hpa=lambda _: given_hpa,
+        is_eager=lambda _: True,
+        observer=cast("Observer", Metrics()),
+        history=lambda _: History(),
+        scale_up=scale_up,
+        on_evaluation=lambda _: None,
+        max_delay=SYNC,
+        settings=EagerSettings(),
+        now=lambda: (round(START * 1000), 0),
+        clock=asyncio.get_running_loop().time,
+    )
+    running = asyncio.create_task(evaluator.run(stop))
+    await asyncio.sleep(0)
+    evaluator.decided(decide(observation, History(), round(START * 1000)), Mode.ACT, None)
+    await running
+    assert finished.is_set()
 
 
 async def test_an_eager_hpa_is_scaled_up_without_a_sync(tmp_path: Path) -> None:
