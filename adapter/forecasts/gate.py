@@ -50,8 +50,6 @@ class Accuracy:
 class Judgement:
     """What forecasts would have saved in the last days."""
 
-    time: int
-    """The end of the history."""
     days: float
     """That were replayed."""
     saved: float | None
@@ -126,7 +124,7 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
     days = float(known.sum()) / DAY_MINUTES
     if days < _LEAST_DAYS or not load[known].any():
         why = f"{max(days, 0):.1f} days can be replayed after the first 3, and at least {_LEAST_DAYS} are needed"
-        return Judgement(time=series.end, days=days, saved=None, reason=why)
+        return Judgement(days=days, saved=None, reason=why)
     unit = float(load[known].mean()) / _PODS
     load = load / unit
     with_forecast = np.fmax(load, expected / unit)
@@ -135,7 +133,6 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
     limit = max(float(overload[0, plain]), _LEAST_OVERLOAD)
     fewest = np.where(overload <= limit, pods, np.inf).min(axis=1)
     return Judgement(
-        time=series.end,
         days=days,
         saved=float(1 - fewest[1] / fewest[0]) if math.isfinite(fewest[1]) else -1.0,
         overload=float(overload[0, plain]),

@@ -45,7 +45,6 @@ class LiveForecast:
     Attributes:
         options: the rule's.
         model: the fitted model; None: there is none yet.
-        judgement: what the gate says; None: nothing yet.
     """
 
     def __init__(self, options: ForecastOptions, now: float, outcomes: Counter[str]) -> None:
@@ -56,7 +55,6 @@ class LiveForecast:
         """
         self.options = options
         self.model: ForecastModel | None = None
-        self.judgement: Judgement | None = None
         self._outcomes = outcomes
         count = math.ceil(options.history / MINUTE) + _SPARE_MINUTES
         self._values = np.full(count, np.nan, dtype=np.float32)

@@ -73,8 +73,6 @@ class ForecastModel:
     """A fitted regression; without the history, so it is small."""
 
     options: ForecastOptions
-    fitted: int
-    """The end of the history that it was fitted on."""
     floor: float
     """Loads below this count as this."""
     intercept: float
@@ -169,7 +167,6 @@ def fit(history: MinuteSeries, options: ForecastOptions) -> ForecastModel | str:
         return "the regression has no solution"
     return ForecastModel(
         options=options,
-        fitted=history.end,
         floor=usual * _LEAST_SHARE,
         intercept=intercept,
         means=means,

@@ -352,12 +352,12 @@ class Forecasts(Collector):
             forecast.fit_due = now + self._settings.read_seconds  # the history grows
             return
         forecast.fit_due = now + _DAY_SECONDS * (1 - _JITTER * self._random())
-        holds = True
+        verdict = None
         if options.gate:
-            live.judgement = await run(self._worker, live.judged, history)
-            holds = live.judgement.holds(options, before=forecast.verdict is None)
-        live.model = model
-        forecast.verdict = None if holds else (State.GATE, gate_text(live.judgement, options))
+            judgement = await run(self._worker, live.judged, history)
+            if not judgement.holds(options, before=forecast.verdict is None):
+                verdict = State.GATE, gate_text(judgement, options)
+        live.model, forecast.verdict = model, verdict
 
     def _set(self, forecast: Forecast, state: State, reason: str) -> None:
         """Set the state, and log it if it changed: each one at most once an hour."""

@@ -36,12 +36,10 @@ def sentence(found: Expectation, options: ForecastOptions) -> str:
     return text
 
 
-def gate_text(judgement: Judgement | None, options: ForecastOptions) -> str:
+def gate_text(judgement: Judgement, options: ForecastOptions) -> str:
     """Return what the gate says."""
     if not options.gate:
         return "the gate is off"
-    if judgement is None:
-        return "it has not been judged yet"
     if judgement.saved is None:
         return f"whether it saves is not known: {judgement.reason}"
     return (

@@ -181,10 +181,6 @@ class Schedule:
         """Return whether `milli_at` returns at once; else it computes a day, which takes up to 0.2 s."""
         return int(now) // _CHUNK_SECONDS in self._days
 
-    def is_holiday(self, now: float) -> bool:
-        """Return whether a time is on a holiday."""
-        return _holds(self._day(int(now) // _CHUNK_SECONDS).holidays, int(now))
-
     def changes(self, since: float, until: float) -> Iterator[Change]:
         """Yield the changes of the value after `since` and before `until`, in order."""
         milli, after = self.milli_at(since), int(since)

@@ -42,7 +42,7 @@ def test_two_days_after_the_first_three_are_needed() -> None:
 
 
 def test_served_forecast_stays_down_to_half_of_what_is_required() -> None:
-    found = Judgement(time=START, days=7.0, saved=0.02)
+    found = Judgement(days=7.0, saved=0.02)
     assert not found.holds(OPTIONS)
     assert not found.holds(OPTIONS, before=False)
     assert found.holds(OPTIONS, before=True)

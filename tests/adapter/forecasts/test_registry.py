@@ -183,8 +183,8 @@ async def test_gate_lets_a_forecast_stay_while_it_saves_half_of_what_is_required
     states = []
     for saved in (0.01, 0.02, 0.04, 0.02, 0.02, 0.01, 0.02):
         served.now += DAY
-        one.live.judged = lambda history, saved=saved: Judgement(  # type: ignore[method-assign, misc]
-            time=history.end, days=7, saved=saved
+        one.live.judged = lambda _, saved=saved: Judgement(  # type: ignore[method-assign, misc]
+            days=7, saved=saved
         )
         await served.forecasts.refresh(KEY)
         states.append("gate" if one.verdict else "served")
