@@ -17,6 +17,7 @@ from adapter.forecasts.options import ForecastOptions
 from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats, MinuteSeries, days_before, local_minutes
 
 _HOUR_MINUTES: Final = 60
+_SHOWN_DAYS: Final = 3
 _SPARE_MINUTES: Final = 60
 _NEWEST_MINUTES: Final = 120
 _MISSING_MINUTES: Final = 10
@@ -127,8 +128,8 @@ class LiveForecast:
         """Replay the last days. Takes some seconds: call it in a worker thread."""
         return judge(history, self.options)
 
-    def next_day(self, now: float, *, days: int = 3) -> tuple[Hour, ...]:
-        """Return the next 24 full hours, with the last `days`; none without a model. Takes hundredths of a second."""
+    def next_day(self, now: float) -> tuple[Hour, ...]:
+        """Return the next 24 full hours, with the last three days; none without a model. Takes hundredths of a second."""
         model, history = self.model, self.history(now + MINUTE)
         if model is None:
             return ()
@@ -146,7 +147,7 @@ class LiveForecast:
         return tuple(
             Hour(
                 start=datetime.fromtimestamp(recent.end + hour.start * MINUTE, model.options.zone),
-                days=tuple(_highest(past[day - 1][hour]) for day in range(days, 0, -1)),
+                days=tuple(_highest(past[day - 1][hour]) for day in range(_SHOWN_DAYS, 0, -1)),
                 usual=_highest(usual[hour]),
                 expected=_highest(expected[hour]),
             )
