@@ -129,7 +129,7 @@ class LiveForecast:
         return judge(history, self.options)
 
     def next_day(self, now: float) -> tuple[Hour, ...]:
-        """Return the next 24 full hours, with the last three days; none without a model. Takes hundredths of a second."""
+        """Return the next 24 full hours, with the last three days; none without a model. Takes some 0.01 s."""
         model, history = self.model, self.history(now + MINUTE)
         if model is None:
             return ()

@@ -47,8 +47,8 @@ class Telemetry(Collector):
     longer than authorizing a request from the cache.
     """
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = CollectorRegistry() if registry is None else registry
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         # By labels, and by the request attributes that map to these labels.
