@@ -177,6 +177,17 @@ def test_pod_list_error_fails_the_metrics_that_need_pods() -> None:
     assert decision.error.endswith("unable to get pods while calculating replica count: no cache")
 
 
+def test_failed_status_write_does_not_replace_an_earlier_error() -> None:
+    outcome = SimulatedCluster(hpa(pods_metric(100)), replicas=2).reconcile("unavailable", status_error="timed out")
+    assert outcome.error is not None
+    assert outcome.error.startswith("failed to compute desired number of replicas")
+    assert [each.reason for each in outcome.late_events] == ["FailedUpdateStatus", "FailedComputeMetricsReplicas"]
+    both = SimulatedCluster(hpa(pods_metric(100)), replicas=2).reconcile(
+        150, scale_error="no", status_error="timed out"
+    )
+    assert both.error == "failed to rescale Deployment/default/web: no"
+
+
 # --- scale to zero -------------------------------------------------------------------------------------------------
 
 TO_ZERO = Config(scale_to_zero=True)

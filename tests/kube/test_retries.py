@@ -179,14 +179,6 @@ async def test_lost_connection_is_not_retried_for_writes(lost: Handler, method: 
         assert (server.requests, time.waits) == ([f"{method} /x"], [])
 
 
-async def test_lost_connection_is_retried_ten_times_at_most(tmp_path: Path) -> None:
-    async with environment(tmp_path) as (server, client, time):
-        server.handlers["/x"] = hang_up
-        with pytest.raises(KubeUnreachable, match="cannot be reached"):
-            await client.get("/x")
-        assert time.waits == [1.0] * 10
-
-
 @pytest.mark.parametrize(
     ("error", "repeated"),
     [

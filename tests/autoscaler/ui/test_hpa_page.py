@@ -302,16 +302,6 @@ async def test_stream_of_a_deleted_hpa_ends_as_not_found() -> None:
     assert error.value.code == 404
 
 
-async def test_idle_stream_notices_that_the_process_is_no_longer_the_leader() -> None:
-    controller = Controller()
-    controller.add(hpa())
-    stream = await controller.stream(*WEB, "events")
-    async with aclosing(stream.events) as events:  # type: ignore[type-var]
-        assert "not the leader" not in (await anext(events)).data
-        controller.leader = False
-        assert "This process is not the leader" in (await anext(events)).data
-
-
 # --- access --------------------------------------------------------------------------------------------------------
 
 
@@ -335,19 +325,6 @@ async def test_namespace_without_rights_is_forbidden_whether_or_not_the_hpa_exis
         with pytest.raises(StatusError) as error:
             await controller.get(*segments)
         assert error.value.code == 403
-
-
-async def test_open_stream_ends_when_the_user_loses_the_right() -> None:
-    rights = Rights("default")
-    controller = Controller(access=rights)
-    controller.add(hpa())
-    stream = await controller.stream(*WEB, "events")
-    async with aclosing(stream.events) as events:  # type: ignore[type-var]
-        await anext(events)
-        rights.namespaces.clear()
-        with pytest.raises(StatusError) as error:
-            await anext(events)
-    assert error.value.code == 403
 
 
 async def test_changes_of_other_hpas_do_not_wake_the_stream_of_one() -> None:
