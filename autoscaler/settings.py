@@ -45,7 +45,8 @@ class EagerSettings:
     """Limit of an evaluation. One that fails or takes longer is repeated after a second, then two, up to a sync
     period."""
     evaluations_per_second: int = 1000
-    """Of all HPAs together, for their CPU; with more HPAs, those in namespaces with many have longer intervals."""
+    """Of all HPAs together, for their CPU; with more HPAs, those in namespaces with many have longer intervals. An HPA
+    counts once more for each 50 pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 _TICK_SECONDS: Final = 0.1
 _BATCH: Final = 50
 """HPAs of a namespace that are evaluated together: about as many as one request can have selectors."""
+_PODS: Final = 50
+"""An evaluation counts once more for each so many pods."""
 _SECONDS_PER_LATE_SECOND: Final = 10.0
 """How much longer an interval is for each second by which the event loop is late."""
 _MAX_LATE_SECONDS: Final = 1.0
@@ -76,6 +78,8 @@ class _Namespace:
 
     due: float
     offset: int = 0
+    evaluations: int = 1
+    """How many those of all its HPAs count for."""
     hpas: dict[HPAKey, _EagerHPA] = field(default_factory=dict)
 
 
@@ -163,9 +167,10 @@ class EagerEvaluator:
     def _next_batch(self, namespace: _Namespace, now: float, late: float) -> list[tuple[HPAKey, _EagerHPA]]:
         """Return HPAs to evaluate now; the batches of a namespace are spread over its interval."""
         hpas, settings = list(namespace.hpas.items()), self._settings
-        seconds, total = settings.interval_seconds, sum(len(each.hpas) for each in self._namespaces.values())
+        namespace.evaluations = sum(_evaluations(each.observation) for _, each in hpas)
+        seconds, total = settings.interval_seconds, sum(each.evaluations for each in self._namespaces.values())
         if total > settings.evaluations_per_second:
-            seconds = max(seconds, len(hpas) * len(self._namespaces) / settings.evaluations_per_second)
+            seconds = max(seconds, namespace.evaluations * len(self._namespaces) / settings.evaluations_per_second)
         step = (seconds + _SECONDS_PER_LATE_SECOND * late) / math.ceil(len(hpas) / _BATCH)
         namespace.due = max(namespace.due + step, now)
         start = namespace.offset if namespace.offset < len(hpas) else 0
@@ -206,3 +211,8 @@ class EagerEvaluator:
         if decision.error is not None:
             return Result.FAILED
         return Result.SCALE_UP if decision.is_early_scale_up else Result.NONE
+
+
+def _evaluations(observation: Observation) -> int:
+    """Return how many evaluations one of this HPA counts for."""
+    return 1 + len(observation.pods) // _PODS if isinstance(observation.pods, tuple) else 1

@@ -1,7 +1,8 @@
 """Eager mode: what it changes between syncs, and that it changes nothing else."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +11,7 @@ import looptime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.decide import decide
@@ -351,26 +353,27 @@ def test_evaluations_are_rare_while_the_process_is_late() -> None:
     assert 0.1 <= slow <= 0.3
 
 
-@pytest.mark.looptime
-async def test_a_scale_up_in_flight_is_finished_at_the_end() -> None:
-    given_hpa, finished, stop = hpa(), asyncio.Event(), asyncio.Event()
-    scale = Scale(spec_replicas=2, status_replicas=2, selector="app=web")
-    observation = Observation(
-        hpa=given_hpa, scale=scale, pods=(), responses=(ValuesResponse(values=(80_000,), timestamp_ms=0),)
-    )
+async def evaluated(
+    hpas: Mapping[HPAKey, HPA],
+    *,
+    pods: Callable[[HPA], int],
+    load: int,
+    scale_up: Callable[[HPA], Awaitable[bool]],
+    stop: asyncio.Event,
+) -> Counter[str]:
+    """Evaluate HPAs of two replicas until `stop` is set; return how often by namespace."""
+    counts: Counter[str] = Counter()
+    pod = Pod(name="web-0", namespace="default", labels={}, phase="Running")
+    scale, now_ms = Scale(spec_replicas=2, status_replicas=2, selector="app=web"), round(START * 1000)
+    response = ValuesResponse(values=(1000 * load,), timestamp_ms=0)
 
     class Metrics:
-        async def refresh(self, _hpa: HPA, before: Observation) -> Observation:
+        async def refresh(self, given_hpa: HPA, before: Observation) -> Observation:
+            counts[given_hpa.namespace] += 1
             return before
 
-    async def scale_up(_: HPA) -> bool:
-        stop.set()
-        await asyncio.sleep(3)
-        finished.set()
-        return True
-
     evaluator = EagerEvaluator(
-        hpa=lambda _: given_hpa,
+        hpa=hpas.get,
         is_eager=lambda _: True,
         observer=cast("Observer", Metrics()),
         history=lambda _: History(),
@@ -378,14 +381,48 @@ async def test_a_scale_up_in_flight_is_finished_at_the_end() -> None:
         on_evaluation=lambda _: None,
         max_delay=SYNC,
         settings=EagerSettings(),
-        now=lambda: (round(START * 1000), 0),
+        now=lambda: (now_ms, 0),
         clock=asyncio.get_running_loop().time,
     )
     running = asyncio.create_task(evaluator.run(stop))
     await asyncio.sleep(0)
-    evaluator.decided(decide(observation, History(), round(START * 1000)), Mode.ACT, None)
+    for each in hpas.values():
+        observation = Observation(hpa=each, scale=scale, pods=(pod,) * pods(each), responses=(response,))
+        evaluator.decided(decide(observation, History(), now_ms), Mode.ACT, None)
     await running
+    return counts
+
+
+@pytest.mark.looptime
+async def test_a_scale_up_in_flight_is_finished_at_the_end() -> None:
+    finished, stop = asyncio.Event(), asyncio.Event()
+
+    async def scale_up(_: HPA) -> bool:
+        stop.set()
+        await asyncio.sleep(3)
+        finished.set()
+        return True
+
+    await evaluated({hpa().key: hpa()}, pods=lambda _: 2, load=80, scale_up=scale_up, stop=stop)
     assert finished.is_set()
+
+
+@pytest.mark.looptime
+async def test_many_hpas_or_pods_of_a_namespace_make_the_evaluations_of_no_other_rare() -> None:
+    many = [structs.replace(hpa(name=f"web-{n}"), namespace="many") for n in range(300)]
+    large = [structs.replace(hpa(name=f"web-{n}"), namespace="large") for n in range(20)]
+    hpas = {each.key: each for each in (*many, *large, hpa())}
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(30.5, stop.set)
+
+    async def scale_up(_: HPA) -> bool:
+        return True
+
+    pods = {"large": 5000}
+    counts = await evaluated(hpas, pods=lambda each: pods.get(each.namespace, 2), load=20, scale_up=scale_up, stop=stop)
+    assert counts["default"] >= 29
+    assert 250 * 29 <= counts["many"] <= 350 * 31  # its share of 1,000 a second
+    assert 20 * 3 <= counts["large"] <= 20 * 7  # each counts for 101
 
 
 async def test_an_eager_hpa_is_scaled_up_without_a_sync(tmp_path: Path) -> None:
