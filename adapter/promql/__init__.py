@@ -11,33 +11,19 @@ from __future__ import annotations
 from adapter.promql.labels import Labels, can_be_nan, groups_alike, result_labels, separable_labels
 from adapter.promql.literals import PromqlError, is_plain_name, label_text
 from adapter.promql.restrict import restrict_query, restrict_selector
-from adapter.promql.tree import (
-    as_vector,
-    bare,
-    children,
-    is_scalar,
-    matcher_sign,
-    matchers,
-    operator,
-    parse,
-    selectors,
-    walk,
-)
+from adapter.promql.tree import as_vector, is_scalar, matcher_sign, matchers, parse, selectors, walk
 
 __all__ = [
     "Labels",
     "PromqlError",
     "as_vector",
-    "bare",
     "can_be_nan",
-    "children",
     "groups_alike",
     "is_plain_name",
     "is_scalar",
     "label_text",
     "matcher_sign",
     "matchers",
-    "operator",
     "parse",
     "restrict_query",
     "restrict_selector",

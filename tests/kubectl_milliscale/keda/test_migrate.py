@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from promql_parser import BinaryExpr
 
-from adapter.promql import bare, operator, parse
+from adapter.promql import parse
+from adapter.promql.tree import bare, operator
 from adapter.rules import parse_rules
 from adapter.rules.objects import Tenancy, read_object
 from autoscaler.objects.hpa import default_hpa
