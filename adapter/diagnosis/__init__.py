@@ -9,9 +9,3 @@
 
 The metrics come from the catalog, their values from the classes that serve requests.
 """
-
-from __future__ import annotations
-
-from adapter.diagnosis.report import Finding, Report
-
-__all__ = ["Finding", "Report"]

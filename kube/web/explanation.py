@@ -111,6 +111,13 @@ class Explanation(_Json, frozen=True):
         return f"{self.target} not found"
 
     @property
+    def overridden(self) -> tuple[str, ...]:
+        """A sentence for each rule or object that also makes the metric."""
+        losers = dict.fromkeys(self.hidden, "the later rule wins")
+        losers |= dict.fromkeys(self.hidden_objects, "the rules file wins, then the oldest object")
+        return tuple(f"{name} also makes it and loses: {why}" for name, why in losers.items())
+
+    @property
     def has_value(self) -> bool:
         """True if there is a value."""
         return self.example is not None and bool(self.example.values)
@@ -118,10 +125,7 @@ class Explanation(_Json, frozen=True):
     def lines(self, *, values: bool = True) -> Iterator[str]:
         """Yield the explanation as text, with or without its `values`."""
         yield self.headline
-        for rule in self.hidden:
-            yield f"  {rule} also makes it and loses: the later rule wins"
-        for name in self.hidden_objects:
-            yield f"  {name} also makes it and loses: the rules file wins, then the oldest"
+        yield from (f"  {text}" for text in self.overridden)
         if (example := self.example) is not None:
             yield from (f"  query  {on_one_line(query)}" for query in example.queries)
             yield from (f"  graph  {graph}" for graph in self.graphs)

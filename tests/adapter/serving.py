@@ -21,7 +21,7 @@ from yarl import URL
 from adapter.catalog.inventory import CustomMetricInfo
 from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
 from adapter.deadlines import NO_DEADLINE, Deadline
-from adapter.diagnosis import Report
+from adapter.diagnosis.report import Report
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
 from adapter.metrics.usage import ContainerUsage, ObjectUsage, Usage
 from adapter.serving.debug_pages import DebugPages
