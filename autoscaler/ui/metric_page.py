@@ -19,6 +19,7 @@ class MetricPage(Page):
     """
 
     template = "metric.html"
+    in_thread = True  # an explanation may have a mebibyte
 
     def __init__(self, context: PageContext, request: PageRequest) -> None:
         self._context = context
