@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 
 from promql_parser import Call, MatrixSelector
 
@@ -13,7 +14,7 @@ from adapter.deadlines import Deadline
 from adapter.planning.sample_times import Selectors, read_ages
 from adapter.planning.vector_cache import InstantQueries
 from adapter.prometheus import Destination, PrometheusError
-from adapter.promql import PromqlError, parse, walk
+from adapter.promql import PromqlError, duration_text, parse, walk
 
 _RATES = frozenset({"rate", "increase"})
 # A range of four scrapes has a rate even if one or two of them fail.
@@ -22,7 +23,6 @@ _ENOUGH_SCRAPES = 4
 _LONG = 2
 # A rate over a range shows a part of a step after that part of the range.
 _SHOWN = 0.8
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +60,25 @@ async def sample_age(
 
 
 def _advice(query: str, interval: float) -> str:
-    enough = math.ceil(_ENOUGH_SCRAPES * interval)  # PromQL has no fractions of a second
+    enough = timedelta(seconds=math.ceil(_ENOUGH_SCRAPES * interval))  # PromQL has no fractions of a second
     try:
-        ranges = dict.fromkeys((name, seconds) for name, seconds in _rates(query) if seconds >= _LONG * enough)
+        ranges = dict.fromkeys(one for one in _rates(query) if one[1] >= _LONG * enough)
     except PromqlError:
         return ""
     return "; ".join(
-        f"{name}[{_range(seconds)}] needs {_words(_SHOWN * seconds)} to show 80 % of a step; the scrape"
-        f" interval is {interval:g} s: [{_range(enough)}] is enough"
-        for name, seconds in ranges
+        f"{name}[{duration_text(one)}] needs {_words(_SHOWN * one.total_seconds())} to show 80 % of a step; the scrape"
+        f" interval is {interval:g} s: [{duration_text(enough)}] is enough"
+        for name, one in ranges
     )
 
 
-def _rates(query: str) -> Iterator[tuple[str, float]]:
-    """Yield the functions of rates in a query, with the seconds of their ranges. Raises PromqlError."""
+def _rates(query: str) -> Iterator[tuple[str, timedelta]]:
+    """Yield the functions of rates in a query, with their ranges. Raises PromqlError."""
     for expr in walk(parse(query)):
         if isinstance(expr, Call) and expr.func.name in _RATES:
             for one in expr.args:
                 if isinstance(one, MatrixSelector):
-                    yield expr.func.name, one.range.total_seconds()
-
-
-def _range(seconds: float) -> str:
-    """Return a duration as PromQL has it in a range."""
-    size, unit = next(((size, unit) for size, unit in _UNITS if not seconds % size), (1, "s"))
-    return f"{seconds / size:g}{unit}"
+                    yield expr.func.name, one.range
 
 
 def _words(seconds: float) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from adapter.promql.labels import Labels, can_be_nan, groups_alike, result_labels, separable_labels
 from adapter.promql.literals import PromqlError, is_plain_name, label_text
-from adapter.promql.restrict import restrict_query, restrict_selector
+from adapter.promql.restrict import duration_text, restrict_query, restrict_selector
 from adapter.promql.tree import as_vector, is_scalar, matcher_sign, matchers, parse, selectors, walk
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "PromqlError",
     "as_vector",
     "can_be_nan",
+    "duration_text",
     "groups_alike",
     "is_plain_name",
     "is_scalar",

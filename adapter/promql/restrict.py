@@ -149,10 +149,10 @@ class _Writer:
                 return self._selector(expr) + _time(expr)
             case MatrixSelector():
                 selector = expr.vector_selector
-                return f"{self._selector(selector)}[{_duration(expr.range)}]{_time(selector)}"
+                return f"{self._selector(selector)}[{duration_text(expr.range)}]{_time(selector)}"
             case SubqueryExpr():
-                step = _duration(expr.step) if expr.step is not None else ""
-                return f"{self.write(expr.expr)}[{_duration(expr.range)}:{step}]{_time(expr)}"
+                step = duration_text(expr.step) if expr.step is not None else ""
+                return f"{self.write(expr.expr)}[{duration_text(expr.range)}:{step}]{_time(expr)}"
         raise PromqlError(f"{type(expr).__name__} is not supported")
 
     def _aggregation(self, expr: AggregateExpr) -> str:
@@ -212,7 +212,7 @@ def _time(expr: VectorSelector | SubqueryExpr) -> str:
     if expr.offset is None:
         return at
     sign = "-" if expr.offset < timedelta(0) else ""
-    return f"{at} offset {sign}{_duration(abs(expr.offset))}"
+    return f"{at} offset {sign}{duration_text(abs(expr.offset))}"
 
 
 def _at(modifier: AtModifier) -> str:
@@ -227,7 +227,8 @@ def _at(modifier: AtModifier) -> str:
     return f"{sign}{milliseconds // 1000}.{milliseconds % 1000:03}"
 
 
-def _duration(duration: timedelta | None) -> str:
+def duration_text(duration: timedelta | None) -> str:
+    """Return a duration as PromQL has it in a range. Raises PromqlError if that is no number of milliseconds."""
     milliseconds, rest = divmod(duration or timedelta(0), timedelta(milliseconds=1))
     if milliseconds <= 0 or rest:
         raise PromqlError("a duration is not a number of milliseconds")

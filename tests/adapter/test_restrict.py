@@ -103,7 +103,7 @@ def test_error_says_what_cannot_be_restricted(query: str, problem: str) -> None:
 @pytest.mark.parametrize("duration", [None, timedelta(0), timedelta(milliseconds=1, microseconds=500)])
 def test_duration_that_no_query_has_is_never_rounded(duration: timedelta | None) -> None:
     with pytest.raises(PromqlError, match=r"^a duration is not a number of milliseconds$"):
-        restrict._duration(duration)
+        restrict.duration_text(duration)
 
 
 @pytest.mark.parametrize("selector", ["x offset 5m", "x @ 5", "sum(x)", "x[5m]", "5"])
@@ -131,7 +131,7 @@ def test_selector_that_was_written_without_the_label_is_refused(monkeypatch: pyt
 
 
 def test_query_that_was_written_with_another_meaning_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restrict, "_duration", lambda range_: f"{range_ * 2 // timedelta(seconds=1)}s")
+    monkeypatch.setattr(restrict, "duration_text", lambda range_: f"{range_ * 2 // timedelta(seconds=1)}s")
     with pytest.raises(PromqlError, match=r"^it could not be written so that it has the same meaning$"):
         shop("rate(x[5m])")
 
