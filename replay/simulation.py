@@ -33,6 +33,8 @@ from replay.workload import Workload, integrate_overload
 
 _SELECTOR: Final = "replay=pods"
 _MILLI: Final = 1000
+_BOUNDS: Final = ("TooFewReplicas", "TooManyReplicas")
+"""Limits that stay; those of policies end with a period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,9 +291,9 @@ def sync_period_ms(hpa: HPA, settings: Settings) -> int:
 class _Merging:
     """Finds reconciliations that can only repeat the decision before them.
 
-    They have the same metrics and pods, and propose the current replicas, or keep them until a recommendation leaves
-    the stabilization window. So nothing before that, nor the end of a policy's period, changes anything; only their
-    time counts in the history.
+    They have the same metrics and pods, and propose the current replicas, or keep them by a bound, or until a
+    recommendation leaves the stabilization window. So nothing before that, nor the end of a policy's period, changes
+    anything; only their time counts in the history.
     """
 
     def __init__(self, hpa: HPA, config: Config, settings: Settings, start_ms: int) -> None:
@@ -308,8 +310,8 @@ class _Merging:
             return next_ms
         if (
             normalized is None
-            or normalized.stabilized_replicas != decision.current_replicas
-            or normalized.limited
+            or normalized.desired_replicas != decision.current_replicas
+            or (normalized.limited and normalized.limit not in _BOUNDS)
             or decision.error is not None
             or now_ms - self._scaled_ms <= self._settled_ms
             or any(math.isnan(each.at(now_ms)) for each in series)
