@@ -3,8 +3,7 @@
 catalog         all metrics: of the rules file first, then of objects; what requests read
 listings        when series are listed, and listed again
 rule_states     from the series of a rule to its metrics; what is wrong with a rule
-snapshot        the metrics of the rules file, immutable
-metric_index    the metrics of objects, by name and namespace
+metric_index    the metrics: of the file, immutable; of objects, by name and namespace
 inventory       from a rule and a series to metrics of resources
 values          the values of metrics, in integer milli-units
 groups          the served API groups

@@ -22,7 +22,7 @@ from msgspec import structs
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource, MetricKey, Source
 from adapter.catalog.listings import Listing, Listings
-from adapter.catalog.metric_index import MetricIndex
+from adapter.catalog.metric_index import MetricIndex, Snapshot, snapshot_of
 from adapter.catalog.rule_states import (
     NOT_LISTED,
     Problem,
@@ -33,7 +33,6 @@ from adapter.catalog.rule_states import (
     with_series_of,
 )
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.catalog.snapshot import Snapshot, snapshot_of
 from adapter.prometheus import PrometheusError
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
 from adapter.rules.objects import ObjectName
@@ -278,7 +277,7 @@ class Catalog:
         if state.problem is None:
             state = structs.replace(state, listed_at=self._listings.clock())
         elif self._telemetry is not None:
-            self._telemetry.relist_errors.labels(state.rule.key).inc()
+            self._telemetry.relist_errors[state.rule.key,] += 1
         self._set(state)
 
     def _set(self, state: RuleState) -> None:
@@ -290,9 +289,9 @@ class Catalog:
         self.version += before.problem != state.problem or before.series is not state.series
         self._note_failure(rule, before.failure, state.failure)
         if self._telemetry is not None and state.listed_at is not None:
-            self._telemetry.series.labels(rule.key).set(len(state.series))
-            self._telemetry.metrics.labels(rule.key).set(len(state.sources))
-            self._telemetry.relisted.labels(rule.key).set(state.listed_at)
+            self._telemetry.series[rule.key,] = len(state.series)
+            self._telemetry.metrics[rule.key,] = len(state.sources)
+            self._telemetry.relisted[rule.key,] = state.listed_at
         self._log_state(state)
 
     async def publish(self, _: Catalog) -> None:

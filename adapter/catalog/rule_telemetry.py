@@ -14,48 +14,63 @@ from collections import Counter as Counts
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 _Values = Callable[[], Mapping[Any, float]]
 """Returns values by those of the labels."""
 
+_Family = type[CounterMetricFamily] | type[GaugeMetricFamily]
+
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _FRESHNESS_BUCKETS = tuple(1.364**power for power in range(20))
 
 
+class Numbers(dict[tuple[str, ...], float]):
+    """The values of a metric by those of its labels; 0 for others."""
+
+    def __missing__(self, labels: tuple[str, ...]) -> float:
+        """Return 0, and add nothing."""
+        return 0
+
+
 class RuleTelemetry:
-    """The metrics, of all versions of the rules: a rule's are those of its key, such as "rules[2]"."""
+    """The metrics, of all versions of the rules: a rule's are those of its key, such as "rules[2]".
+
+    Those of rules are plain numbers, since the pages read them, too.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         gauge = functools.partial(Gauge, registry=registry)
-        counter = functools.partial(Counter, registry=registry)
-        self.series = gauge("milliscale_adapter_rule_series", "Names of series found by a rule's last list.", ("rule",))
-        self.metrics = gauge("milliscale_adapter_rule_metrics", "Metrics made by a rule's last list.", ("rule",))
-        self.relisted = gauge(
-            "milliscale_adapter_rule_last_relist_timestamp_seconds",
-            "When a rule was last listed with success.",
-            ("rule",),
+        self._of_rules: list[Numbers] = []
+
+        def of_rules(family: _Family, name: str, documentation: str, *labels: str) -> Numbers:
+            values = Numbers()
+            self._of_rules.append(values)
+            registry.register(LiveFamily(name, documentation, ("rule", *labels), lambda: values, family=family))
+            return values
+
+        live, counter = functools.partial(of_rules, GaugeMetricFamily), functools.partial(of_rules, CounterMetricFamily)
+        self.series = live("milliscale_adapter_rule_series", "Names of series found by a rule's last list.")
+        self.metrics = live("milliscale_adapter_rule_metrics", "Metrics made by a rule's last list.")
+        self.relisted = live(
+            "milliscale_adapter_rule_last_relist_timestamp_seconds", "When a rule was last listed with success."
         )
-        self.relist_errors = counter(
-            "milliscale_adapter_rule_relist_errors", "Lists of a rule's series that failed.", ("rule",)
-        )
-        self.query_errors = counter("milliscale_adapter_rule_query_errors", "Queries of a rule that failed.", ("rule",))
+        self.relist_errors = counter("milliscale_adapter_rule_relist_errors", "Lists of a rule's series that failed.")
+        self.query_errors = counter("milliscale_adapter_rule_query_errors", "Queries of a rule that failed.")
         self.left_out = counter(
-            "milliscale_adapter_samples_left_out",
-            "Samples that no quantity in milli-units can hold, by rule.",
-            ("rule",),
+            "milliscale_adapter_samples_left_out", "Samples that no quantity in milli-units can hold, by rule."
         )
         self.requests = counter(
             "milliscale_adapter_rule_requests",
             "Requests that a rule's coalesced query can serve, by what served them: its result (merged), or a query of"
             " their own (alone).",
-            ("rule", "query"),
+            "query",
         )
         self.coalesced_queries = counter(
-            "milliscale_adapter_rule_merged_queries", "Coalesced queries of a rule.", ("rule", "outcome")
+            "milliscale_adapter_rule_merged_queries", "Coalesced queries of a rule.", "outcome"
         )
         self.reload_successful = gauge(
             "milliscale_adapter_config_last_reload_successful",
@@ -79,13 +94,13 @@ class RuleTelemetry:
             registry=registry,
         )
         self._freshness = _Ages(registry)
-        self._paused = LiveGauge(
+        self._paused = LiveFamily(
             "milliscale_adapter_rule_merging_paused",
             "Groups of requests that are sent alone for a while though a coalesced query could serve them, by reason:"
             " it costs more than it saves, it fails, or its result is too large for the cache.",
             ("rule", "reason"),
         )
-        self._forwards = LiveGauge(
+        self._forwards = LiveFamily(
             "milliscale_adapter_forward_last_list_successful",
             "1 if the metrics of an adapter of forwardExternal could be listed the last time, else 0.",
             ("adapter",),
@@ -110,10 +125,9 @@ class RuleTelemetry:
         reason of each group of requests whose coalescing is paused; `forwards` the name of each adapter of
         forwardExternal, and whether its metrics could be listed the last time.
         """
-        counters = (self.relist_errors, self.query_errors, self.left_out)
         self._remove(lambda rule: rule not in rules and rule not in others)
-        for counter, rule in itertools.product(counters, rules):
-            counter.labels(rule)
+        for counter, rule in itertools.product((self.relist_errors, self.query_errors, self.left_out), rules):
+            counter.setdefault((rule,), 0)
         self._paused.values = lambda: Counts(paused())
         self._forwards.values = lambda: {(name,): int(successful) for name, successful in forwards()}
         self._config.clear()
@@ -128,12 +142,9 @@ class RuleTelemetry:
             self._remove(lambda rule: rule in gone)
 
     def _remove(self, is_gone: Callable[[str], bool]) -> None:
-        counters = (self.relist_errors, self.query_errors, self.left_out)
-        for metric in (self.series, self.metrics, self.relisted, self.requests, self.coalesced_queries, *counters):
-            samples = [sample for family in metric.collect() for sample in family.samples]
-            for labels in {tuple(sample.labels.values()) for sample in samples}:
-                if is_gone(labels[0]):
-                    metric.remove(*labels)
+        for values in self._of_rules:
+            for labels in [labels for labels in values if is_gone(labels[0])]:
+                del values[labels]
 
     def queried(self, server: str, path: str, seconds: float) -> None:
         """Observe a request to a Prometheus."""
@@ -154,8 +165,8 @@ class RuleTelemetry:
             self._freshness.add(group, age, count)
 
 
-class LiveGauge(Collector):
-    """A gauge whose values are read at each scrape."""
+class LiveFamily(Collector):
+    """A metric, by default a gauge, whose values are read at each scrape."""
 
     def __init__(
         self,
@@ -163,21 +174,23 @@ class LiveGauge(Collector):
         documentation: str,
         labels: Sequence[str],
         values: _Values = dict,
+        *,
+        family: _Family = GaugeMetricFamily,
     ) -> None:
-        self._new = functools.partial(GaugeMetricFamily, name, documentation, labels=labels)
+        self._new = functools.partial(family, name, documentation, labels=labels)
         self.values = values
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Return the gauge."""
+    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
+        """Return the metric."""
         family = self._new()
-        for labels, value in sorted(self.values().items()):
+        for labels, value in sorted(dict(self.values()).items()):  # a copy, since threads scrape
             family.add_metric(labels, value)
         yield family
 
 
 def rule_object_counts(counts: _Values) -> Collector:
     """Return the gauge of objects by kind and state."""
-    return LiveGauge(
+    return LiveFamily(
         "milliscale_adapter_rule_objects",
         "Objects that have rules, by kind and state: Ready, or why their metrics are not served.",
         ("kind", "state"),
@@ -187,7 +200,7 @@ def rule_object_counts(counts: _Values) -> Collector:
 
 def condition_counts(counts: _Values) -> Collector:
     """Return the gauge of objects by kind and the reason of their condition."""
-    return LiveGauge(
+    return LiveFamily(
         "milliscale_adapter_rule_object_conditions",
         "MetricRules and ClusterMetricRules by the reason of their condition Ready, from the replica that writes it.",
         ("kind", "reason"),

@@ -23,7 +23,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
 from adapter.commands.builtin_resources import builtin_resources
 from adapter.commands.flags import CatalogOptions, Command, PrometheusAccess, catalog_flags, prometheus_flags
-from adapter.commands.printing import print_explanation, print_report
+from adapter.commands.printing import output_option, print_explanation, print_json, print_report
 from adapter.diagnosis.check import check as check_rules
 from adapter.diagnosis.explain import Target
 from adapter.diagnosis.explain import explain as explain_metric
@@ -61,13 +61,7 @@ _FLAGS = (
         type=FILE,
         help="Kubeconfig for discovering the cluster's API resources.  [default: only Kubernetes' own are known]",
     ),
-    click.option(
-        "-o",
-        "--output",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        help="Output format.",
-    ),
+    output_option,
     verbosity_option,
 )
 
@@ -166,7 +160,7 @@ def check(
             report = msgspec.structs.replace(report, findings=object_findings(rule, report.findings))
         failed = failed or report.has(Severity.ERROR) or (strict and report.has(Severity.WARNING))
         if output == "json":
-            _print_json(report)
+            print_json(report)
         else:
             print_report(report, plain=not sys.stdout.isatty())
         if any(one.code == "not-listed" for one in report.findings):
@@ -215,7 +209,7 @@ def explain(
 
     explanation = run_command(work(), verbosity=verbosity)
     if output == "json":
-        _print_json(explanation)
+        print_json(explanation)
     else:
         print_explanation(explanation, plain=not sys.stdout.isatty())
     if not explanation.has_value:
@@ -281,11 +275,6 @@ def _logging(verbosity: int) -> Iterator[None]:
         yield
     finally:
         root.setLevel(level)
-
-
-def _print_json(document: Report | Explanation) -> None:
-    """Print a document as indented JSON."""
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
 @dataclass(frozen=True, slots=True)

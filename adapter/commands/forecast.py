@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
@@ -21,6 +20,7 @@ from adapter.commands.diagnose import (
     selection_flags,
 )
 from adapter.commands.flags import CatalogOptions, PrometheusAccess
+from adapter.commands.printing import print_json
 from adapter.diagnosis.forecasts import ForecastReader, ForecastReport, NoForecastError, forecast_source
 from adapter.diagnosis.probe import Selection
 from adapter.forecasts.sentence import number_text
@@ -65,7 +65,7 @@ def forecast(
     except NoForecastError as error:
         raise click.ClickException(str(error)) from error
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+        print_json(report)
     else:
         console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False, markup=False)
         for line in lines_of(report):

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from adapter.commands.flags import ServeOptions
 from adapter.commands.reload import RulesReloader
-from adapter.commands.rule_sets import RuleSets, Shared
 from adapter.diagnosis.checker import RuleChecker
+from adapter.serving.rule_sets import RuleSets, Shared
 from adapter.ui.sources import RulesFileState, Sources
 from kube.serving.delegated import DelegatedAuth
 
@@ -22,6 +22,7 @@ async def pages_served(
     shared: Shared,
     rule_sets: RuleSets,
     rules_file: RulesReloader,
+    checker: RuleChecker,
     *,
     auth: DelegatedAuth,
     registry: CollectorRegistry,
@@ -33,6 +34,7 @@ async def pages_served(
         shared: the adapter's connections.
         rule_sets: the active rules.
         rules_file: the state of the rules file.
+        checker: checks rules of objects, and those that are tried.
         auth: for an address that is not a loopback one.
         registry: the metrics registry.
 
@@ -55,9 +57,9 @@ async def pages_served(
         lookup=shared.mapper,
         rule_objects=shared.rule_objects,
         forecasts=shared.forecasts,
-        rule_checker=RuleChecker(shared.prometheus, shared.mapper, shared.objects, max_age=options.catalog.max_age),
-        relist_interval=options.catalog.relist_interval,
-        freshness=options.catalog.freshness,
+        rule_checker=checker,
+        relist_interval=shared.relist_interval,
+        freshness=shared.freshness,
     )
     used_auth = None if options.ui_address.is_loopback else auth
     server = PageServer(

@@ -1,4 +1,4 @@
-"""Text output of `check` and `explain`: wrapped on a terminal, unwrapped in pipes and files."""
+"""The output of commands: JSON, and the text of `check` and `explain`, unwrapped in pipes and files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 
+import click
+import msgspec
 from rich.console import Console
 from rich.measure import Measurement
 from rich.padding import Padding
@@ -32,6 +34,16 @@ _COLUMNS = (
     "VALUE",
     "PROMQL",
 )
+
+
+output_option = click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format."
+)
+
+
+def print_json(document: object) -> None:
+    """Print a document as indented JSON."""
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
 def print_report(report: Report, *, plain: bool) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from adapter.commands.printing import output_option, print_json
 from adapter.rules import RulesError, ScheduleRule
 from adapter.rules.field_types import window
 from adapter.rules.manifests import load_manifest_rules
@@ -56,14 +56,6 @@ class PlannedChange(msgspec.Struct, frozen=True):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
-    """The period of the preview, in seconds since the epoch."""
-
-    start: float
-    end: float
-
-
 def _moment(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     if found.year not in _YEARS:
@@ -83,7 +75,7 @@ def _moment(text: str) -> datetime:
     help="Start of the preview, such as 2026-03-28 or 2026-03-28T12:00; in the schedule's time zone.  [default: now]",
 )
 @click.option("--metric", default="", show_default=False, help="Show this metric only.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@output_option
 def schedule(*, config: Path, length: float, start: datetime | None, metric: str, output: str) -> None:
     """Show what the schedules of a rules file will do.
 
@@ -100,53 +92,45 @@ def schedule(*, config: Path, length: float, start: datetime | None, metric: str
     if not rules:
         raise click.ClickException(f"{config}: there is no schedule{f' of {metric}' if metric else ''} in it")
     now = time.time()
-    courses = [(rule, _period(rule, start, length, now)) for rule in rules]
-    if output == "json":
-        documents = [_course(rule, period) for rule, period in courses]
-        click.echo(msgspec.json.format(msgspec.json.encode(documents), indent=2).decode())
-        return
     terminal = sys.stdout.isatty()
     console = Console(width=None if terminal else _PLAIN_WIDTH, highlight=False, markup=False, emoji=False)
-    for rule, period in courses:
-        for line in preview(rule, period):
+    courses = []
+    for rule in rules:
+        first = now if start is None else _seconds(start, rule)
+        changes = [*itertools.islice(rule.schedule.changes(first, first + length), _MAX_CHANGES)]
+        courses.append(_course(rule, first, changes))
+        for line in _preview(rule, first, changes) if output == "text" else ():
             console.print(Text(line), soft_wrap=True)
+    if output == "json":
+        print_json(courses)
 
 
-def preview(rule: ScheduleRule, period: Period) -> Iterator[str]:
+def _seconds(start: datetime, rule: ScheduleRule) -> float:
+    return start.timestamp() if start.tzinfo is not None else instant(start, rule.schedule.zone)
+
+
+def _preview(rule: ScheduleRule, start: float, changes: Sequence[Change]) -> Iterator[str]:
     """Yield the lines of a preview."""
-    changes = _changes(rule, period)
-    value = rule.schedule.milli_at(period.start)
+    value = rule.schedule.milli_at(start)
     yield f"{rule.metric} ({rule.key}), times in {rule.schedule.zone.key}"
     yield ""
-    yield f"{_shown(period.start, rule)}  {milli_text(value)}"
+    yield f"{_shown(start, rule)}  {milli_text(value)}"
     yield from _table(rule, value, changes)
     if len(changes) == _MAX_CHANGES:
         yield "... and more"
     yield ""
 
 
-def _period(rule: ScheduleRule, start: datetime | None, length: float, now: float) -> Period:
-    first = now
-    if start is not None:
-        first = start.timestamp() if start.tzinfo is not None else instant(start, rule.schedule.zone)
-    return Period(first, first + length)
-
-
-def _changes(rule: ScheduleRule, period: Period) -> list[Change]:
-    return [*itertools.islice(rule.schedule.changes(period.start, period.end), _MAX_CHANGES)]
-
-
-def _course(rule: ScheduleRule, period: Period) -> Course:
+def _course(rule: ScheduleRule, start: float, changes: Iterable[Change]) -> Course:
     zone = rule.schedule.zone
     return Course(
         rule=rule.key,
         metric=rule.metric,
         timezone=zone.key,
-        start=datetime.fromtimestamp(int(period.start), zone),
-        value=milli_text(rule.schedule.milli_at(period.start)),
+        start=datetime.fromtimestamp(int(start), zone),
+        value=milli_text(rule.schedule.milli_at(start)),
         changes=tuple(
-            PlannedChange(datetime.fromtimestamp(change.at, zone), milli_text(change.milli))
-            for change in _changes(rule, period)
+            PlannedChange(datetime.fromtimestamp(change.at, zone), milli_text(change.milli)) for change in changes
         ),
     )
 

@@ -31,25 +31,28 @@ from pathlib import Path
 import aiohttp
 
 from adapter.catalog.listings import Listings
-from adapter.catalog.rule_telemetry import RuleTelemetry, rule_object_counts
+from adapter.catalog.rule_telemetry import RuleTelemetry, condition_counts, rule_object_counts
 from adapter.commands.config_page import config_page
 from adapter.commands.flags import ServeOptions
 from adapter.commands.pages import pages_served
 from adapter.commands.reload import RulesReloader
-from adapter.commands.rule_sets import RuleSets, Shared
-from adapter.commands.rule_statuses import status_writer
+from adapter.diagnosis.checker import RuleChecker
 from adapter.forecasts.registry import Forecasts
 from adapter.metrics.watched_objects import WatchedObjects
 from adapter.planning.slow_queries import SlowQueries
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
+from adapter.rule_objects.status import checked_verdict
+from adapter.rule_objects.status_writer import LEASE, StatusWriter
 from adapter.rules import RulesFile
+from adapter.serving.rule_sets import RuleSets, Shared
 from adapter.serving.server import RequestServer, error_response
 from adapter.serving.telemetry import Telemetry
 from kube.api.client import KubeClient
 from kube.api.client_metrics import ClientMetrics
 from kube.api.config import client_socket
 from kube.api.mapping import RestMapper
+from kube.controller.election import ElectionSettings
 from kube.process.config_page import CONFIG_PATH
 from kube.process.runtime import freeze_gc, stopped_by_signals, watch_loop
 from kube.serving.connection import overload_check
@@ -148,13 +151,12 @@ class _Adapter:
             settings=settings.rule_objects,
             forget=self._forget,
         )
-        if self._rule_objects.enabled:
-            telemetry.registry.register(rule_object_counts(self._rule_objects.counts))
         slow_queries = SlowQueries(seconds=options.catalog.slow_query_seconds)
         telemetry.registry.register(slow_queries)
         shared = Shared(
             settings=settings,
-            options=options.catalog,
+            relist_interval=options.catalog.relist_interval,
+            freshness=options.catalog.freshness,
             listings=self._listings,
             prometheus=prometheus,
             http=http,
@@ -171,7 +173,20 @@ class _Adapter:
             prometheus_external_url=options.prometheus_external_url,
         )
         self._rule_sets = RuleSets(rules, shared)
-        self._statuses = status_writer(options, lister, shared, registry=telemetry.registry)
+        checker = RuleChecker(prometheus, mapper, self._objects, max_age=options.catalog.max_age)
+        self._statuses: StatusWriter | None = None
+        if self._rule_objects.enabled:
+            self._statuses = StatusWriter(
+                lister,
+                self._rule_objects,
+                functools.partial(checked_verdict, checker=checker, forecasts=self._forecasts),
+                election=ElectionSettings(namespace=options.rule_objects.tenancy.own_namespace, name=LEASE),
+                statuses=options.rule_objects.metric_rules,
+                settings=settings.rule_objects,
+            )
+            self._rule_objects.on_change(self._statuses.changed)
+            telemetry.registry.register(rule_object_counts(self._rule_objects.counts))
+            telemetry.registry.register(condition_counts(self._statuses.counts))
         self._rules_file = RulesReloader(
             options.config,
             rules,
@@ -199,7 +214,7 @@ class _Adapter:
             metrics_prefix="milliscale_adapter",
         )
         self._pages = pages_served(
-            options, shared, self._rule_sets, self._rules_file, auth=self._auth, registry=telemetry.registry
+            options, shared, self._rule_sets, self._rules_file, checker, auth=self._auth, registry=telemetry.registry
         )
 
     async def run(self, stop: asyncio.Event, again: asyncio.Event) -> None:

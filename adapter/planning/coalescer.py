@@ -184,7 +184,7 @@ class MetricsQueryCoalescer:
         result = self._cache.cached((coalesced.text, rule.destination)) if coalesces and coalesced is not None else None
         hit = isinstance(result, IndexedVector)
         if self._telemetry is not None:
-            self._telemetry.requests.labels(rule.key, "merged" if hit else "alone").inc()
+            self._telemetry.requests[rule.key, "merged" if hit else "alone"] += 1
         if isinstance(result, IndexedVector):
             group.hit(request)
             return result
@@ -228,7 +228,7 @@ class MetricsQueryCoalescer:
             group.fetched(outcome.seconds)
         if self._telemetry is not None:
             outcome_label = "failure" if group.paused is Pause.FAILURE else "success"
-            self._telemetry.coalesced_queries.labels(group.rule.key, outcome_label).inc()
+            self._telemetry.coalesced_queries[group.rule.key, outcome_label] += 1
         if isinstance(outcome, PrometheusError):
             _log.debug("%s: the coalesced query %s: %s", group.rule, query.text, outcome)
         if group.paused is not before:

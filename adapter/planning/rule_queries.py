@@ -209,7 +209,7 @@ class RuleQueries:
             case Policy.ERROR:
                 what = "not a number" if nan else "infinite or too large"
                 raise status.service_unavailable(f"a value is {what}, which {rule} makes an error")
-        self._telemetry.left_out.labels(rule.key).inc()
+        self._telemetry.left_out[rule.key,] += 1
         what = "that is not a number" if nan else "that is infinite or too large for a quantity"
         self.warn_once(rule, f"left out a sample {what}")
         return None
@@ -238,7 +238,7 @@ class RuleQueries:
         if len(self._failing) > _MAX_RULES:
             self._failing.clear()
         self._failing.add(rule.key)
-        self._telemetry.query_errors.labels(rule.key).inc()
+        self._telemetry.query_errors[rule.key,] += 1
         if self._logs:
             _log.log(level, "%s: %s (the query was %s)", rule, error, query[:_SHOWN_QUERY])
 

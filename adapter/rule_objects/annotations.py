@@ -15,7 +15,7 @@ zalando-incubator/kube-metrics-adapter.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import msgspec
@@ -43,6 +43,9 @@ _COLLECTOR = "prometheus"
 _TYPES = frozenset({"prometheus", "prometheus-query"})
 # Kubernetes' labels cannot have such names.
 _OBJECT_LABEL, _NAMESPACE_LABEL = "<object>", "<namespace>"
+
+_Configs = dict[tuple[str, str], dict[str, str]]
+"""The settings of metrics, by type and name."""
 
 
 class _Selector(msgspec.Struct, rename="camel"):
@@ -130,7 +133,7 @@ def hpa_sources(default_url: str) -> tuple[ObjectSource, ...]:
             kind,
             path,
             ("spec", "status"),
-            functools.partial(_read, kind, default_url),
+            functools.partial(annotation_rules, kind=kind, default_url=default_url),
             annotations=True,
             part=relevant_part,
         )
@@ -138,28 +141,17 @@ def hpa_sources(default_url: str) -> tuple[ObjectSource, ...]:
     )
 
 
-def _read(
-    kind: str, default_url: str, hpa: Mapping[str, Any], servers: Servers, tenancy: Tenancy
-) -> Sequence[RuleObject]:
-    return annotation_rules(hpa, kind=kind, servers=servers, default_url=default_url, tenancy=tenancy)
-
-
 def annotation_rules(
-    hpa: Mapping[str, Any],
-    *,
-    kind: str,
-    servers: Mapping[str, PrometheusOptions],
-    default_url: str,
-    tenancy: Tenancy,
+    hpa: Mapping[str, Any], servers: Servers, tenancy: Tenancy, *, kind: str, default_url: str
 ) -> list[RuleObject]:
     """Return an object for each metric of an HPA that annotations make, with its rule or with what is wrong.
 
     Args:
         hpa: the JSON of an HPA of autoscaling/v2 or milliscale.io/v1; may be anything.
-        kind: HPA or OWN_HPA.
         servers: `prometheusServers` of the rules file, by name.
-        default_url: --prometheus-url.
         tenancy: what rules of namespaces may do.
+        kind: HPA or OWN_HPA.
+        default_url: --prometheus-url.
     """
     if not has_queries(hpa):
         return []
@@ -202,9 +194,9 @@ def _parts(key: str) -> tuple[str, str, str] | None:
     return kind, name, setting
 
 
-def _configs(annotations: Mapping[str, str]) -> dict[tuple[str, str], dict[str, str]]:
-    """Return the settings of each metric by its type and name. Every type but `pods` and `object` is external."""
-    configs: dict[tuple[str, str], dict[str, str]] = {}
+def _configs(annotations: Mapping[str, str]) -> _Configs:
+    """Return the settings of each metric. Every type but `pods` and `object` is external."""
+    configs: _Configs = {}
     for key in sorted(annotations):
         parts = _parts(key)
         if parts is not None:
@@ -214,13 +206,7 @@ def _configs(annotations: Mapping[str, str]) -> dict[tuple[str, str], dict[str, 
     return configs
 
 
-def _rule(
-    hpa: _Hpa,
-    metric: _Metric,
-    configs: Mapping[tuple[str, str], Mapping[str, str]],
-    servers: Mapping[str, PrometheusOptions],
-    default_url: str,
-) -> QueryRule | None:
+def _rule(hpa: _Hpa, metric: _Metric, configs: _Configs, servers: Servers, default_url: str) -> QueryRule | None:
     """Return a metric's rule; None if no annotation of Prometheus' is for it. Raises RulesError."""
     if metric.external is not None:
         return _external_rule(metric.external.metric, configs, servers, default_url)
@@ -229,12 +215,7 @@ def _rule(
     return None
 
 
-def _external_rule(
-    metric: _Identifier,
-    configs: Mapping[tuple[str, str], Mapping[str, str]],
-    servers: Mapping[str, PrometheusOptions],
-    default_url: str,
-) -> QueryRule | None:
+def _external_rule(metric: _Identifier, configs: _Configs, servers: Servers, default_url: str) -> QueryRule | None:
     config = configs.get(("external", metric.name))
     collector = metric.labels.get("type") or (metric.name if metric.name in _TYPES else "")
     # Unlike upstream, an annotation suffices without the label `type`.
@@ -247,7 +228,7 @@ def _external_rule(
     return _checked(metric, query, annotation, Destination(server), labels=metric.labels, external=True)
 
 
-def _object_rule(hpa: _Hpa, metric: _Object, configs: Mapping[tuple[str, str], Mapping[str, str]]) -> QueryRule | None:
+def _object_rule(hpa: _Hpa, metric: _Object, configs: _Configs) -> QueryRule | None:
     name, described = metric.metric.name, metric.described_object
     config = configs.get(("object", name))
     if config is None:
@@ -295,7 +276,7 @@ def _checked(
 
 
 def _server(
-    settings: Mapping[str, str], servers: Mapping[str, PrometheusOptions], default_url: str, annotation: str
+    settings: Mapping[str, str], servers: Servers, default_url: str, annotation: str
 ) -> PrometheusOptions | None:
     """Return the server that the settings name, by its name or URL; None for that of --prometheus-url.
 

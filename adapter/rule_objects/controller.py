@@ -21,10 +21,8 @@ from adapter.catalog.listings import Listings
 from adapter.catalog.metric_index import MetricIndex, precedence
 from adapter.catalog.rule_states import NOT_LISTED, Problem, Reason, RuleState, after_list
 from adapter.prometheus import PrometheusError, PrometheusOptions
-from adapter.rule_objects.reasons import problem_of, reason_of
-from adapter.rule_objects.shares import fair_share
 from adapter.rule_objects.sources import ObjectSource, Servers, read_stored
-from adapter.rule_objects.state import Entry, ObjectState
+from adapter.rule_objects.state import Entry, ObjectState, problem_of
 from adapter.rule_objects.watches import ObjectId, ObjectWatches
 from adapter.rules import AnyRule, Rule, RulesFile
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
@@ -333,7 +331,7 @@ class RuleObjects:
         for namespace in namespaces:
             changed |= await self._limit(namespace, pace)
         left = max(self._tenancy.total_metrics - self._demands.get("", 0), 0)
-        before, self._share = self._share, fair_share((self._demands[key] for key in self._demands if key), left)
+        before, self._share = self._share, _fair_share((self._demands[key] for key in self._demands if key), left)
         if self._share != before:
             for namespace in [key for key, demand in self._demands.items() if demand > min(before, self._share)]:
                 changed |= await self._limit(namespace, pace)
@@ -384,9 +382,23 @@ class RuleObjects:
         return affected
 
     def _reason(self, entry: Entry) -> tuple[Reason, str]:
-        return reason_of(entry, self._file, tenancy=self._tenancy, share=self._share)
+        return entry.reason(self._file, tenancy=self._tenancy, share=self._share)
 
 
 def _depends_on_servers(one: RuleObject) -> bool:
     """Return whether other servers can make a difference: a rule names one, or tries to."""
     return bool(one.error) or any(rule.destination.server is not None for rule in one.rules)
+
+
+def _fair_share(demands: Iterable[int], total: int) -> int:
+    """Return the most that each can have so that all together have at most `total` (max-min fairness).
+
+    A smaller demand leaves the rest of its share to the others. If there is enough for all, it is at least the total.
+    """
+    left, ordered = total, sorted(demands)
+    for number, demand in enumerate(ordered):
+        share = left // (len(ordered) - number)
+        if demand > share:
+            return share
+        left -= demand
+    return total

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from adapter.catalog.rule_states import Reason
-from adapter.diagnosis.checker import QueryRecord
+from adapter.diagnosis.checker import CheckError, QueryRecord, RuleChecker
+from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.report import Finding, RuleReport, Severity
+from adapter.forecasts.registry import Forecasts
 from adapter.prometheus import PrometheusQueryError
-from adapter.rule_objects.reasons import message_of, without_addresses
-from adapter.rule_objects.state import ObjectState
+from adapter.rule_objects.state import ObjectState, message_of, without_addresses
 from adapter.rules import AnyRule, Rule
 from kube.values.printable import on_one_line, printable
 from kube.web.explanation import Example
@@ -69,6 +70,21 @@ def not_served(state: ObjectState) -> Verdict:
         message=_limited(state.message),
         metrics=tuple(sorted(state.metrics)),
     )
+
+
+async def checked_verdict(rule: AnyRule, checker: RuleChecker, forecasts: Forecasts | None = None) -> Verdict:
+    """List the rule's series, query an example value, and return the verdict. It does not raise.
+
+    `forecasts` are those of this replica; None: there are none.
+    """
+    try:
+        checked = await checker.check(rule, ages=False)  # a status has no advice
+    except CheckError as error:
+        return Verdict(ready=None, reason=error.reason, message=str(error))
+    verdict = verdict_of(rule, checked.report, object_findings(rule, checked.findings), checked.record)
+    if rule.forecast is None or forecasts is None:
+        return verdict
+    return replace(verdict, forecast=forecasts.summary(rule.key), forecast_settled=forecasts.settled(rule.key))
 
 
 def verdict_of(rule: AnyRule, report: RuleReport, findings: Iterable[Finding], record: QueryRecord) -> Verdict:

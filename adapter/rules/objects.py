@@ -102,7 +102,7 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def read_object(obj: Mapping[str, Any], *, servers: _Servers, tenancy: Tenancy) -> RuleObject:
+def read_object(obj: Mapping[str, Any], servers: _Servers, tenancy: Tenancy) -> RuleObject:
     """Read a MetricRule, a ClusterMetricRule or a ConfigMap, by its `kind`.
 
     Args:

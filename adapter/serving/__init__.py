@@ -1,5 +1,6 @@
 """HTTP: the path of a request, routes, and all responses that are not metric values.
 
+rule_sets                  one for each version of the rules file, with everything that belongs to it
 server                     the request path: deadline, requests in flight, authentication, authorization, response
 requests                   request lines and query parameters, parsed once
 routes, resource_routes    which provider serves a path

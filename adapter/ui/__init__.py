@@ -6,7 +6,6 @@ overview    all rules, with what `check` finds, Prometheus, the rules file, cach
 rule_page   one rule: series, metrics, examples
 metric_page one metric, as `explain` explains it
 trial       check a rule that is not in the file
-figures     counters of the adapter's own metrics
 reports     the reports of `check` and `explain`, shared by all open pages
 formatting  ages, times, names and rules as texts
 

@@ -10,10 +10,11 @@ from typing import Final
 
 from adapter.diagnosis.explain import Target, TargetError
 from adapter.diagnosis.probe import Selection
+from adapter.serving.rule_sets import RuleSet
 from adapter.ui.forecast_picture import picture_of
 from adapter.ui.formatting import metric_target
 from adapter.ui.reports import Reports
-from adapter.ui.sources import ActiveRules, Sources
+from adapter.ui.sources import Sources
 from kube.api.status import StatusError
 from kube.security.request_info import Query
 from kube.values.selectors import LabelSelector, SelectorError
@@ -90,7 +91,7 @@ async def metric_view(sources: Sources, reports: Reports, form: MetricForm) -> V
     return View(values={**values, **forecasts, "metrics": _some_metrics(reports.active())})
 
 
-def _some_metrics(active: ActiveRules) -> list[str]:
+def _some_metrics(active: RuleSet) -> list[str]:
     """Return metrics to choose from, as `explain` takes them."""
     names = (metric_target(str(source)) for part in active.catalog.snapshot.parts for source in part)
     return sorted(dict.fromkeys(itertools.islice(names, _OFFERED)))

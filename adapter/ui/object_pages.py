@@ -9,9 +9,8 @@ from adapter.diagnosis.report import Finding, ObjectReport, RuleReport
 from adapter.rule_objects.reports import object_report, object_reports
 from adapter.rules import AnyRule, QueryRule, Rule
 from adapter.rules.objects import ObjectName
-from adapter.ui.paging import ROWS, paged
 from adapter.ui.reports import Reports
-from adapter.ui.rule_page import examples_of
+from adapter.ui.rule_page import ROWS, examples_of, paged
 from adapter.ui.sources import Sources
 from kube.api.status import StatusError, not_found
 from kube.web.live import View

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
+from prometheus_client import Histogram
+from yarl import URL
+
+from adapter.catalog.rule_telemetry import Numbers
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, Severity
 from adapter.planning.coalescer import Pause
-from adapter.rules import AnyRule, Rule, ScheduleRule
+from adapter.prometheus import PrometheusOptions
+from adapter.rules import AnyRule, Rule
 from adapter.rules.model import shortened
-from adapter.ui.figures import RuleFigures, rule_figures, server_figures
 from adapter.ui.formatting import element_id, rounded_age, rule_title
 from adapter.ui.reports import Reports
-from adapter.ui.sources import ActiveRules, Sources
+from adapter.ui.sources import Sources
 from kube.api.status import StatusError, not_found
 from kube.web.live import Rows, View
 from kube.web.templates import Templates
@@ -32,26 +37,20 @@ class RuleRow:
     """A row of the table of rules.
 
     Attributes:
-        key: "rules[2]".
-        about: the seriesQuery, or the metric of a short rule.
-        short: it is a short rule or a schedule, which has no series.
-        scheduled: it is a schedule.
-        server: the name of its Prometheus; "" for the default one.
+        rule: the rule.
         title: the names of its first metrics; without any, its key.
+        about: the seriesQuery, or the metric of a short rule.
         series, metrics: how many names of series it finds, and metrics it makes.
         age: seconds since the last good list; None: there was none.
         failure: why the last list failed; "" if it did not.
         errors, warnings: findings of `check`.
         paused: why requests are not coalesced for a while.
-        figures: its counters.
+        merged, alone, query_errors: see RuleTelemetry.
     """
 
-    key: str
+    rule: AnyRule
     title: str
     about: str
-    short: bool
-    scheduled: bool
-    server: str
     series: int
     metrics: int
     age: int | None
@@ -59,12 +58,24 @@ class RuleRow:
     errors: int
     warnings: int
     paused: tuple[Pause, ...]
-    figures: RuleFigures
+    merged: float
+    alone: float
+    query_errors: float
 
     @property
     def id(self) -> str:
         """The id of the row's element."""
-        return element_id(self.key)
+        return element_id(self.rule.key)
+
+    @property
+    def requests(self) -> float:
+        """The requests that a coalesced query can serve."""
+        return self.merged + self.alone
+
+    @property
+    def short(self) -> bool:
+        """It is a short rule or a schedule, which has no series."""
+        return not isinstance(self.rule, Rule)
 
     @property
     def listed(self) -> bool:
@@ -75,6 +86,18 @@ class RuleRow:
     def has_problem(self) -> bool:
         """It cannot be listed, or has findings."""
         return bool(self.failure or self.errors or self.warnings) or not self.listed
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFigures:
+    """A Prometheus server: its name and URL, and the requests that were sent, with their mean duration in seconds."""
+
+    name: str
+    url: str
+    queries: int
+    query_seconds: float | None
+    lists: int
+    list_seconds: float | None
 
 
 class Overview:
@@ -116,28 +139,27 @@ class Overview:
         paused: dict[str, set[Pause]] = {}
         for key, why in active.coalescer.paused() if active.coalescer is not None else ():
             paused.setdefault(key, set()).add(why)
-        figures = rule_figures(self._sources.telemetry)
-        now = self._sources.clock()
+        telemetry, now = self._sources.telemetry, self._sources.clock()
         rows = []
         for rule in sorted(active.rules.all_rules, key=_place):
-            state = active.catalog.state(rule)
+            key, state = rule.key, active.catalog.state(rule)
             row = RuleRow(
-                key=rule.key,
-                title=rule_title(rule.key, (source.metric for source in state.sources)),
+                rule=rule,
+                title=rule_title(key, (source.metric for source in state.sources)),
                 about=shortened(about(rule)),
-                short=not isinstance(rule, Rule),
-                scheduled=isinstance(rule, ScheduleRule),
-                server=rule.prometheus,
                 series=len(state.series),
                 metrics=len(state.sources),
                 age=None if state.listed_at is None else rounded_age(now - state.listed_at),
                 failure=state.failure,
-                errors=counts[rule.key, Severity.ERROR],
-                warnings=counts[rule.key, Severity.WARNING],
-                paused=tuple(sorted(paused.get(rule.key, ()), key=lambda why: why.value)),
-                figures=figures.get(rule.key, RuleFigures()),
+                errors=counts[key, Severity.ERROR],
+                warnings=counts[key, Severity.WARNING],
+                paused=tuple(sorted(paused.get(key, ()), key=lambda why: why.value)),
+                merged=telemetry.requests[key, "merged"],
+                alone=telemetry.requests[key, "alone"],
+                query_errors=telemetry.query_errors[key,],
             )
-            if (row.has_problem or not problems) and _contains(row, rule, active, wanted):
+            texts = chain((key, row.about), (source.metric for source in state.sources))
+            if (row.has_problem or not problems) and any(wanted in text.lower() for text in texts):
                 rows.append(row)
         return rows
 
@@ -145,7 +167,7 @@ class Overview:
         """Return what the sections show."""
         active, sources = self._sources.active(), self._sources
         snapshot, rules = active.catalog.snapshot, active.rules
-        figures = rule_figures(sources.telemetry)
+        requests, queries = _sums(sources.telemetry.requests), _sums(sources.telemetry.coalesced_queries)
         servers = [sources.default_server, *rules.prometheus_servers.values()]
         return {
             "rules": rules,
@@ -157,26 +179,48 @@ class Overview:
             "findings": findings,
             "findings_problem": problem,
             "errors": sum(finding.severity is Severity.ERROR for finding in findings or ()),
-            "servers": server_figures(sources.telemetry, servers),
+            "servers": list(_server_figures(sources.telemetry.latency, servers)),
             "file": sources.rules_file(),
             "cache": active.cache.figures,
             "freshness": sources.freshness,
             "coalesces": active.coalescer is not None,
-            "merged": sum(one.merged for one in figures.values()),
-            "alone": sum(one.alone for one in figures.values()),
-            "coalesced_queries": sum(one.coalesced_queries for one in figures.values()),
-            "failed_coalesced_queries": sum(one.failed_coalesced_queries for one in figures.values()),
+            "merged": requests["merged"],
+            "alone": requests["alone"],
+            "coalesced_queries": queries.total(),
+            "failed_coalesced_queries": queries["failure"],
             "relist_interval": sources.relist_interval,
             "now": sources.clock(),
         }
 
 
-def _contains(row: RuleRow, rule: AnyRule, active: ActiveRules, wanted: str) -> bool:
-    if wanted in row.key.lower() or wanted in row.about.lower():
-        return True
-    return any(wanted in source.metric.lower() for source in active.catalog.state(rule).sources)
-
-
 def _place(rule: AnyRule) -> tuple[bool, int]:
     """Return the place of a rule in the file; `all_rules` are in the order in which they take precedence."""
     return rule.external, int(rule.key.partition("[")[2].rstrip("]"))
+
+
+def _sums(numbers: Numbers) -> Counter[str]:
+    """Return the sums of the numbers of all rules, by their other label."""
+    sums: Counter[str] = Counter()
+    for (_, label), number in list(numbers.items()):
+        sums[label] += int(number)
+    return sums
+
+
+def _server_figures(latency: Histogram, servers: Iterable[PrometheusOptions]) -> Iterator[ServerFigures]:
+    """Yield the figures of some servers. A URL is without the password that may be in it."""
+    totals = {
+        (sample.labels["server"], sample.labels["path"], sample.name.rpartition("_")[2]): sample.value
+        for family in latency.collect()
+        for sample in family.samples
+    }
+
+    def requests(server: str, path: str) -> tuple[int, float | None]:
+        """Return the number of requests, and their mean duration."""
+        count = totals.get((server, path, "count"), 0)
+        return int(count), totals[server, path, "sum"] / count if count else None
+
+    for server in servers:
+        url = str(URL(server.url).with_user(None))
+        yield ServerFigures(
+            server.name, url, *requests(server.name, "/api/v1/query"), *requests(server.name, "/api/v1/series")
+        )

@@ -36,8 +36,7 @@ from adapter.ui.overview import SECTIONS, Overview
 from adapter.ui.reports import Reports
 from adapter.ui.rule_page import RESOURCE_RULES, resource_rules_view, rule_view
 from adapter.ui.sources import Sources
-from adapter.ui.trial import Trials
-from adapter.ui.trial_page import trial_view
+from adapter.ui.trial import Trials, trial_view
 from kube.api.status import not_found
 from kube.security.authentication import User
 from kube.security.authorization import Authorizer

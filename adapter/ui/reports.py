@@ -24,7 +24,8 @@ from adapter.diagnosis.report import Finding, RuleReport
 from adapter.rule_objects.reports import object_problems
 from adapter.rules import AnyRule
 from adapter.rules.objects import RuleObject
-from adapter.ui.sources import ActiveRules, Sources
+from adapter.serving.rule_sets import RuleSet
+from adapter.ui.sources import Sources
 from kube.aio.single_flight import SingleFlight
 from kube.api.client import KubeError
 from kube.api.status import service_unavailable
@@ -52,7 +53,7 @@ class Reports:
         self._findings: tuple[_Version | None, tuple[Finding, ...]] = (None, ())
         self._checking: tuple[Hashable, asyncio.Task[None] | None] = (None, None)
 
-    def active(self) -> ActiveRules:
+    def active(self) -> RuleSet:
         """Return the active rules."""
         return self._sources.active()
 
@@ -140,7 +141,7 @@ class Reports:
         found = [one for one in self._sources.forecasts.of_rule(rule) if namespace in ("", one.key.namespace)]
         return tuple(f"{one.key}: {one.sentence}" for one in found) or (self._sources.forecasts.summary(rule),)
 
-    async def _checked(self, version: _Version, active: ActiveRules) -> None:
+    async def _checked(self, version: _Version, active: RuleSet) -> None:
         """Check all rules, or join the check that is under way. It goes on if the caller is cancelled."""
         task = self._checking[1]
         if task is None or task.done() or self._checking[0] != version:
@@ -149,7 +150,7 @@ class Reports:
             self._checking = version, task
         await asyncio.shield(task)
 
-    async def _check(self, version: _Version, active: ActiveRules) -> None:
+    async def _check(self, version: _Version, active: RuleSet) -> None:
         async with self._slots:
             try:
                 report = await check(active.catalog, self._sources.lookup, active.probe, knows_cluster=True, examples=0)
@@ -175,7 +176,7 @@ class Reports:
         return cast("_T", await self._flights.do(key, limited))
 
 
-def _version(active: ActiveRules) -> _Version:
+def _version(active: RuleSet) -> _Version:
     """Identify everything that the findings depend on."""
     return active.rules.digest, active.catalog.version
 

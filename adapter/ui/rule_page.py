@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport
 from adapter.rules import Rule
-from adapter.ui.figures import RuleFigures, rule_figures
 from adapter.ui.formatting import rule_title, rule_yaml
-from adapter.ui.paging import ROWS, Paged, paged
 from adapter.ui.reports import Reports
 from adapter.ui.sources import Sources
 from kube.api.status import StatusError, not_found
 from kube.web.live import View
 
+_T = TypeVar("_T")
+
+ROWS: Final = 100
+"""Of a page."""
+
 RESOURCE_RULES: Final = "resourceRules"
 """The key of the page about resourceRules, which have no series."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paged(Generic[_T]):
+    """A page of the rows that contain `text`; the first page is 1."""
+
+    rows: Sequence[_T]
+    text: str
+    page: int
+    pages: int
+    fitting: int
+    total: int
+
+
+def paged(fitting: Sequence[_T], *, total: int, text: str, page: int, rows: int = ROWS) -> Paged[_T]:
+    """Return a page of the rows that fit, of a total; the last one if there are fewer pages."""
+    pages = max(math.ceil(len(fitting) / rows), 1)
+    page = min(max(page, 1), pages)
+    return Paged(fitting[(page - 1) * rows : page * rows], text, page, pages, len(fitting), total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +97,7 @@ async def rule_view(sources: Sources, reports: Reports, key: str, *, text: str, 
             "view": await asyncio.to_thread(series_view, report, text=text, page=page),
             "written": rule_yaml(entry),
             "has_headers": "headers" in entry,
-            "figures": rule_figures(sources.telemetry).get(key, RuleFigures()),
+            "telemetry": sources.telemetry,
             "paused": sorted({why for one, why in paused if one == key}, key=lambda why: why.value),
             "age": None if listed_at is None else sources.clock() - listed_at,
             "links": True,

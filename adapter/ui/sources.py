@@ -5,48 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from adapter.catalog.catalog import Catalog
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.diagnosis.checker import RuleChecker
-from adapter.diagnosis.probe import Probe
 from adapter.forecasts.registry import Forecasts
-from adapter.metrics.forward import Forwarder
-from adapter.planning.coalescer import MetricsQueryCoalescer
-from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.controller import RuleObjects
-from adapter.rules import RulesFile
+from adapter.serving.rule_sets import RuleSet
 from kube.api.mapping import ResourceLookup
-
-
-class ActiveRules(Protocol):
-    """One version of the rules, and what belongs to it."""
-
-    @property
-    def rules(self) -> RulesFile:
-        """The rules file."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """The series and metrics of the rules."""
-
-    @property
-    def cache(self) -> VectorCache:
-        """The cached results of queries."""
-
-    @property
-    def forwarder(self) -> Forwarder:
-        """The other adapters that requests are forwarded to, if any."""
-
-    @property
-    def coalescer(self) -> MetricsQueryCoalescer | None:
-        """Coalesces requests; None if nothing is cached."""
-
-    @property
-    def probe(self) -> Probe:
-        """Queries example values for reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +45,11 @@ class Sources:
         rule_objects: the objects with rules.
         forecasts: the forecasts of metrics.
         rule_checker: checks rules of objects, and those that are tried.
-        relist_interval, freshness: see CatalogOptions.
+        relist_interval, freshness: see adapter.serving.rule_sets.Shared.
         clock: returns seconds since the epoch.
     """
 
-    active: Callable[[], ActiveRules]
+    active: Callable[[], RuleSet]
     rules_file: Callable[[], RulesFileState]
     telemetry: RuleTelemetry
     default_server: PrometheusOptions

@@ -1,20 +1,23 @@
-"""Check a rule that is not in the rules file: one at a time, within the limits of RuleChecker."""
+"""The page with the box in which to try a rule: one at a time, within the limits of RuleChecker."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
-from adapter.diagnosis.checker import CheckError
-from adapter.diagnosis.report import Finding, MetricReport, RuleReport, warning
+from adapter.diagnosis.checker import CheckedRule, CheckError
+from adapter.diagnosis.report import Finding, MetricReport, RuleReport, Severity, warning
 from adapter.rules import RulesError, parse_rule
-from adapter.ui.sources import ActiveRules, Sources
+from adapter.serving.rule_sets import RuleSet
+from adapter.ui.rule_page import examples_of, series_view
+from adapter.ui.sources import Sources
 from kube.api.mapping import GroupResource
+from kube.web.live import View
 
 MAX_CHARACTERS: Final = 8_000
 """The longest text of a rule; with escapes it still fits into a URL."""
@@ -27,25 +30,22 @@ _WAIT_SECONDS: Final = 5.0
 _EXAMPLES: Final = 3
 _OWN_KEY: Final = re.compile(r"^(?:rules|externalRules)\[0\](?:\.|: )")
 _OWN_SERIES: Final = re.compile(r"\b(?:rules|externalRules)\[0\] of ")
+_ROWS: Final = 50  # of the table of series
+_LONG_FORM: Final = """\
+seriesQuery: 'http_requests_total{namespace!="",pod!=""}'
+resources: {template: <<.Resource>>}
+name: {matches: ^(.*)_total$, as: '${1}_per_second'}
+metricsQuery: sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)
+"""
+_SHORT_FORM: Final = """\
+name: consumer_lag
+query: sum(kafka_consumergroup_lag) by (namespace, deployment)
+resources: {namespace: namespace, deployment: deployment.apps}
+"""
 
 
 class TrialError(Exception):
     """The rule cannot be tried; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What `check` says about a rule.
-
-    Attributes:
-        report: its series, metrics and examples.
-        findings: what is wrong with it, or may be; `where` is the path in the rule.
-        series_left_out: how many names of series were not looked at, because there are too many.
-    """
-
-    report: RuleReport
-    findings: tuple[Finding, ...]
-    series_left_out: int
 
 
 class Trials:
@@ -56,8 +56,8 @@ class Trials:
         self._wait_seconds = wait_seconds
         self._lock = asyncio.Lock()
 
-    async def check(self, text: str, section: str) -> Trial:
-        """Check a rule; `section` is one of SECTIONS, unless the text says which.
+    async def check(self, text: str, section: str) -> CheckedRule:
+        """Check a rule; `section` is one of SECTIONS, unless the text says which. Findings have the path in the rule.
 
         Raises:
             TrialError: the text is not one valid rule, or there was no result in time.
@@ -78,13 +78,13 @@ class Trials:
         finally:
             self._lock.release()
 
-    async def _check(self, text: str, section: str) -> Trial:
+    async def _check(self, text: str, section: str) -> CheckedRule:
         active = self._sources.active()
         servers = active.rules.prometheus_servers
         [rule] = (await asyncio.to_thread(parse_rule, text, section=section, servers=servers, source=_SOURCE)).all_rules
         checked = await self._sources.rule_checker.check(rule, examples=_EXAMPLES)
         findings = (*map(_without_key, checked.findings), *_overlaps(checked.report, active, external=rule.external))
-        return Trial(_without_own_key(checked.report), findings, checked.series_left_out)
+        return replace(checked, report=_without_own_key(checked.report), findings=findings)
 
 
 def _without_key(finding: Finding) -> Finding:
@@ -102,7 +102,7 @@ def _without_own_key(report: RuleReport) -> RuleReport:
     return msgspec.structs.replace(report, metrics=metrics)
 
 
-def _overlaps(report: RuleReport, active: ActiveRules, *, external: bool) -> Sequence[Finding]:
+def _overlaps(report: RuleReport, active: RuleSet, *, external: bool) -> Sequence[Finding]:
     """Return a finding for each active rule that makes a metric of this rule, too."""
     shared: dict[str, list[MetricReport]] = {}
     for metric in report.metrics:
@@ -121,3 +121,53 @@ def _overlaps(report: RuleReport, active: ActiveRules, *, external: bool) -> Seq
         )
         for key, metrics in shared.items()
     ]
+
+
+async def trial_view(trials: Trials, text: str, section: str, *, runs: bool) -> View:
+    """Return the form, and for a text the result of its check if it `runs`."""
+    section = section if section in SECTIONS else SECTIONS[0]
+    text = text.replace("\r\n", "\n")
+    trial: CheckedRule | None = None
+    problem = ""
+    if text.strip() and not runs:
+        problem = "this rule comes from a link, and was not checked yet: read it, and then check it"
+    elif text.strip():
+        try:
+            trial = await trials.check(text, section)
+        except TrialError as error:
+            problem = str(error)
+    view = await asyncio.to_thread(series_view, trial.report, rows=_ROWS) if trial is not None else None
+    findings = trial.findings if trial is not None else ()
+    return View(
+        values={
+            "text": text[:MAX_CHARACTERS],
+            "section": section,
+            "sections": SECTIONS,
+            "max_characters": MAX_CHARACTERS,
+            "problem": problem,
+            "trial": trial,
+            "made": _made(trial) if trial is not None else "",
+            "view": view,
+            "findings": findings,
+            "errors": sum(finding.severity is Severity.ERROR for finding in findings),
+            "examples": examples_of(trial.report) if trial is not None else [],
+            "links": False,
+            "long_form": _LONG_FORM,
+            "short_form": _SHORT_FORM,
+        }
+    )
+
+
+def _made(trial: CheckedRule) -> str:
+    """Return what a rule finds and makes, in a sentence."""
+    report, left_out = trial.report, trial.series_left_out
+    metrics = f"{len(report.metrics)} metric{'' if len(report.metrics) == 1 else 's'}"
+    if report.series:
+        if left_out:
+            some = f"the first {len(report.series)} of {len(report.series) + left_out} series"
+        else:
+            some = "one series" if len(report.series) == 1 else f"{len(report.series)} series"
+        return f"The rule makes {metrics} of {some}."
+    if report.metrics:
+        return f"The rule makes the metric {report.metrics[0].metric}."
+    return "The rule makes no metric."

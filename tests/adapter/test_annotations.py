@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.prometheus.options import PrometheusOptions, Tenant
+from adapter.prometheus.options import Destination, PrometheusOptions, Tenant
 from adapter.rule_objects.annotations import HPA, annotation_rules, relevant_part
 from adapter.rules import Policy, QueryRule
 from adapter.rules.objects import INVALID, RuleObject, Tenancy
@@ -22,6 +22,7 @@ SERVERS = {"same": SAME, "mimir": MIMIR, "private": PRIVATE}
 DEFAULT_URL = "http://prometheus:9090/"
 QUERY = "sum(rate(rps[1m]))"
 TENANCY = Tenancy(label="namespace", query_seconds=3.0, max_samples=7)
+TENANT = Tenant(namespace="shop", label="namespace", query_seconds=3.0, max_samples=7)
 TYPE = {"type": "prometheus"}
 RPS = "metric-config.external.rps.prometheus"
 OBJECT = "metric-config.object.rps.prometheus"
@@ -48,13 +49,7 @@ def read(annotations: Mapping[str, str], *metrics: Any, status: Any = None) -> l
     part = relevant_part(hpa)
     if part is None:
         return []
-    return annotation_rules(
-        part,
-        kind=HPA,
-        servers=SERVERS,
-        default_url=DEFAULT_URL,
-        tenancy=TENANCY,
-    )
+    return annotation_rules(part, SERVERS, TENANCY, kind=HPA, default_url=DEFAULT_URL)
 
 
 def rule_of(annotations: Mapping[str, str], metric: Any, status: Any = None) -> QueryRule:
@@ -73,23 +68,13 @@ def error_of(annotations: Mapping[str, str], metric: Any, status: Any = None) ->
     return found.error
 
 
-def test_external_metric_has_the_query_of_its_annotation() -> None:
+def test_external_metric_has_the_query_of_its_annotation_and_the_restrictions_of_the_namespace() -> None:
     rule = rule_of({f"{RPS}/query": QUERY}, external())
-    assert (rule.metric, rule.query, rule.external) == ("rps", QUERY, True)
+    assert (rule.metric, rule.query, rule.external, rule.namespace) == ("rps", QUERY, True, "shop")
     assert rule.value_labels == (("type", "prometheus"),)
     assert rule.key == "HorizontalPodAutoscaler shop/web metrics[0]"
-    assert rule.destination.server is None
-
-
-def test_rules_have_the_restrictions_of_the_namespace() -> None:
-    for rule in (rule_of({f"{RPS}/query": QUERY}, external()), rule_of({f"{OBJECT}/query": QUERY}, on_object())):
-        assert rule.namespace == "shop"
-        assert rule.destination.tenant == Tenant(namespace="shop", label="namespace", query_seconds=3.0, max_samples=7)
-
-
-def test_without_a_value_there_is_no_zero() -> None:
-    rule = rule_of({f"{RPS}/query": QUERY}, external())
-    assert (rule.nan, rule.inf, rule.empty) == (Policy.MISSING, Policy.MISSING, Policy.MISSING)
+    assert rule.destination == Destination(None, tenant=TENANT)
+    assert {rule.nan, rule.inf, rule.empty} == {Policy.MISSING}  # without a value there is no zero
 
 
 def test_query_name_selects_one_of_several_queries() -> None:
@@ -122,21 +107,24 @@ def test_settings_can_be_labels_of_the_selector_and_annotations_win() -> None:
     assert (rule.query, rule.destination.server) == ("2", MIMIR)
 
 
-def test_older_type_label_is_the_same() -> None:
-    assert rule_of({f"{RPS}/query": QUERY}, external(labels={"type": "prometheus-query"})).query == QUERY
-
-
-def test_annotation_suffices_without_the_type_label() -> None:
-    assert rule_of({f"{RPS}/query": QUERY}, external(labels=None)).value_labels == ()
-
-
-def test_annotation_of_any_other_type_is_for_an_external_metric() -> None:
-    assert rule_of({"metric-config.other.rps.prometheus/query": QUERY}, external()).query == QUERY
-
-
-def test_metric_with_dots_in_its_name_is_read() -> None:
-    rule = rule_of({"metric-config.external.jobs.waiting.prometheus/query": QUERY}, external("jobs.waiting"))
-    assert rule.metric == "jobs.waiting"
+@pytest.mark.parametrize(
+    ("annotations", "metric", "labels"),
+    [
+        ({f"{RPS}/query": QUERY}, external(labels={"type": "prometheus-query"}), {"type": "prometheus-query"}),
+        ({f"{RPS}/query": QUERY}, external(labels=None), {}),
+        ({"metric-config.other.rps.prometheus/query": QUERY}, external(), TYPE),
+        ({"metric-config.external.jobs.waiting.prometheus/query": QUERY}, external("jobs.waiting"), TYPE),
+        ({f"{RPS}/query": QUERY, f"{RPS}/per-replica": "true"}, external(), TYPE),
+        ({f"{RPS}/query": QUERY, f"{RPS}/interval": "soon", f"{RPS}/min-pod-ready-age": "1h"}, external(), TYPE),
+    ],
+    ids=["older type", "no type", "any type of annotation", "dots in the name", "per-replica", "interval"],
+)
+def test_external_metric_is_found_and_its_query_unchanged(
+    annotations: Mapping[str, str], metric: dict[str, Any], labels: dict[str, str]
+) -> None:
+    rule = rule_of(annotations, metric)
+    name = metric["external"]["metric"]["name"]
+    assert (rule.metric, rule.query, dict(rule.value_labels or ())) == (name, QUERY, labels)
 
 
 @pytest.mark.parametrize(
@@ -169,12 +157,6 @@ def test_names_that_are_none_of_metrics_are_refused(name: str) -> None:
     assert found.isprintable()
 
 
-def test_one_wrong_metric_does_not_affect_the_others() -> None:
-    annotations = {f"{RPS}/query": QUERY, "metric-config.external.empty.prometheus/query": " "}
-    found = read(annotations, external("empty"), external())
-    assert [bool(one.rules) for one in found] == [False, True]
-
-
 @pytest.mark.parametrize(
     ("setting", "server"),
     [
@@ -193,8 +175,9 @@ def test_server_is_one_of_the_rules_file_or_of_the_flag(
     assert rule_of(annotations, external()).destination.server is server
 
 
+@pytest.mark.parametrize("setting", ["prometheus-server", "prometheus-server-alias"])
 @pytest.mark.parametrize(
-    "url",
+    "named",
     [
         "http://169.254.169.254",
         "https://mimir.example.com/prometheus/../admin",
@@ -202,24 +185,21 @@ def test_server_is_one_of_the_rules_file_or_of_the_flag(
         "https://mimir.example.com/prometheus?x=1",
         "https://user@mimir.example.com/prometheus",
         "https://private.example.com",
+        "private",
         "",
     ],
 )
-def test_other_urls_are_refused(url: str) -> None:
-    error = error_of({f"{RPS}/query": QUERY, f"{RPS}/prometheus-server": url}, external())
-    assert f"{RPS}/prometheus-server: there is no server for namespaces {url!r}" in error
-    assert "there are default, mimir" in error
-
-
-def test_server_that_is_not_for_namespaces_is_refused() -> None:
-    error = error_of({f"{RPS}/query": QUERY, f"{RPS}/prometheus-server-alias": "private"}, external())
-    assert "there is no server for namespaces 'private'" in error
+def test_other_servers_and_those_that_are_not_for_namespaces_are_refused(named: str, setting: str) -> None:
+    error = error_of({f"{RPS}/query": QUERY, f"{RPS}/{setting}": named}, external())
+    assert f"{RPS}/{setting}: there is no server for namespaces {named!r}" in error
     assert "there are default, mimir" in error
 
 
 def test_object_metric_is_of_the_described_object_whether_it_exists_or_not() -> None:
-    rule = rule_of({f"{OBJECT}/query": QUERY}, on_object(labels={"route": "a"}))
+    annotations = {f"{OBJECT}/query": QUERY, f"{OBJECT}/prometheus-server": "mimir"}
+    rule = rule_of(annotations, on_object(labels={"route": "a"}))
     assert (rule.external, rule.resource, rule.query) == (False, GroupResource("", "pod"), QUERY)
+    assert rule.destination == Destination(None, tenant=TENANT), "always of the default server"
     assert dict(rule.value_labels or ()) == {
         "route": "a",
         rule.resource_label: "dummy-pod",
@@ -227,11 +207,6 @@ def test_object_metric_is_of_the_described_object_whether_it_exists_or_not() -> 
     }
     ingress = rule_of({f"{OBJECT}/query": QUERY}, on_object("Ingress", "networking.k8s.io/v1"))
     assert ingress.resource == GroupResource("networking.k8s.io", "ingress")
-
-
-def test_object_metric_is_of_the_default_server() -> None:
-    annotations = {f"{OBJECT}/query": QUERY, f"{OBJECT}/prometheus-server": "mimir"}
-    assert rule_of(annotations, on_object()).destination.server is None
 
 
 @pytest.mark.parametrize("value", ["true", "false", ""])
@@ -244,18 +219,10 @@ def test_per_replica_divides_by_the_replicas_that_the_hpa_has_set(value: str) ->
         assert "has no replicas yet" in error_of(annotations, on_object(), status)
 
 
-def test_per_replica_has_no_effect_on_external_metrics() -> None:
-    annotations = {f"{RPS}/query": QUERY, f"{RPS}/per-replica": "true"}
-    assert rule_of(annotations, external()).query == QUERY
-
-
-def test_intervals_have_no_effect() -> None:
-    annotations = {f"{RPS}/query": QUERY, f"{RPS}/interval": "soon", f"{RPS}/min-pod-ready-age": "1h"}
-    assert rule_of(annotations, external()).query == QUERY
-
-
-def test_metric_that_stands_twice_in_an_hpa_has_one_rule() -> None:
-    assert len(read({f"{RPS}/query": QUERY}, external(), external())) == 1
+def test_metrics_of_an_hpa_are_read_one_by_one_and_each_once() -> None:
+    annotations = {f"{RPS}/query": QUERY, "metric-config.external.empty.prometheus/query": " "}
+    found = read(annotations, external("empty"), external(), external())
+    assert [bool(one.rules) for one in found] == [False, True]
 
 
 def test_only_what_matters_of_an_hpa_is_kept() -> None:

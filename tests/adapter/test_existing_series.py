@@ -14,8 +14,7 @@ from adapter.diagnosis.checker import RuleChecker
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import Destination, PrometheusOptions, PrometheusServers, Tenant
-from adapter.rule_objects.status import Verdict
-from adapter.rule_objects.status_check import checked_verdict
+from adapter.rule_objects.status import Verdict, checked_verdict
 from adapter.rules import AnyRule, RulesFile, parse_rules
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.adapter.metrics_env import metrics_env

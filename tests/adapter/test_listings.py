@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -80,6 +80,15 @@ class Lists:
 
     def set_rule_state(self, user: str, state: RuleState) -> None:
         self.states[user, state.rule.key] = state
+
+    def delay(self, seconds: Callable[[str], float]) -> None:
+        """Let lists take some seconds, by the selector, and find nothing."""
+
+        async def list_slowly(selector: str, **_: object) -> tuple[()]:
+            await asyncio.sleep(seconds(selector))
+            return ()
+
+        self.prometheus.series = list_slowly  # type: ignore[method-assign]
 
     async def publish(self, user: str) -> None:
         self.users.append(user)
@@ -157,17 +166,13 @@ async def test_few_lists_of_objects_are_in_flight(all_namespaces: bool) -> None:
         assert (most, len(found.times)) == (8, 40)
 
 
-async def test_slow_lists_of_a_namespace_do_not_delay_those_of_others() -> None:
-    async with lists() as found:
-
-        async def list_slowly(selector: str, **_: object) -> tuple[()]:
-            await asyncio.sleep(10 if selector.startswith("slow") else 0)
-            return ()
-
-        found.prometheus.series = list_slowly  # type: ignore[method-assign]
-        found.use("a", *(rule(f"slow_{number}") for number in range(40)))
+@pytest.mark.parametrize(("limited", "namespace"), [(True, "bank"), (False, "")], ids=["object", "file"])
+async def test_slow_lists_of_a_namespace_or_of_the_file_do_not_delay_others(limited: bool, namespace: str) -> None:
+    async with lists(limited=limited) as found:
+        found.delay(lambda selector: 1000 if selector.startswith("slow") else 0)
+        found.use("a", *(rule(f"slow_{number}", namespace=namespace and "shop") for number in range(40)))
         await asyncio.sleep(5)
-        found.use("c", rule("jobs", namespace="bank"))
+        found.use("c", rule("jobs", namespace=namespace))
         await asyncio.sleep(1)
         assert found.users == ["c"]
 
@@ -177,12 +182,7 @@ async def test_new_rules_are_listed_before_repeated_lists(namespace: str) -> Non
     async with lists() as found:
         found.use("a", *(rule(f"jobs_{number}", namespace=namespace) for number in range(10)))
         await asyncio.sleep(94)
-
-        async def list_slowly(selector: str, **_: object) -> tuple[()]:
-            await asyncio.sleep(10)
-            return ()
-
-        found.prometheus.series = list_slowly  # type: ignore[method-assign]
+        found.delay(lambda _: 10)
         found.users.clear()
         await asyncio.sleep(2)  # the first repeated lists are in flight
         found.use("b", rule("new", namespace=namespace))
@@ -201,21 +201,6 @@ async def test_list_that_is_needed_again_is_made_at_once() -> None:
         assert found.times == [0.0, 1001.0]
 
 
-async def test_lists_of_the_rules_file_delay_none() -> None:
-    async with lists(limited=False) as found:
-
-        async def hang(selector: str, **_: object) -> tuple[()]:
-            await asyncio.sleep(0 if selector == "jobs" else 1000)
-            return ()
-
-        found.prometheus.series = hang  # type: ignore[method-assign]
-        found.use("a", *(rule(f"hangs_{number}", namespace="") for number in range(40)))
-        await asyncio.sleep(1)
-        found.use("c", rule("jobs", namespace=""))
-        await asyncio.sleep(1)
-        assert found.users == ["c"]
-
-
 async def test_rule_without_a_series_query_has_a_list_without_a_request() -> None:
     async with lists() as found:
         found.use(
@@ -226,19 +211,15 @@ async def test_rule_without_a_series_query_has_a_list_without_a_request() -> Non
         assert not found.prometheus.listed
 
 
-async def test_user_that_comes_during_a_list_gets_its_result() -> None:
+@pytest.mark.parametrize("now", [True, False])
+async def test_user_that_comes_during_a_list_gets_its_result_and_causes_no_other(now: bool) -> None:
     async with lists() as found:
-
-        async def list_slowly(selector: str, **_: object) -> tuple[()]:
-            await asyncio.sleep(10)
-            return ()
-
-        found.prometheus.series = list_slowly  # type: ignore[method-assign]
-        found.use("a", rule("jobs", namespace=""))
+        found.delay(lambda _: 10)
+        found.use("a", rule("jobs"))
         await asyncio.sleep(5)
-        found.use("b", rule("jobs", namespace=""), now=False)
-        await asyncio.sleep(6)
-        assert found.users == ["a", "b"]
+        found.use("b", rule("jobs"), now=now)
+        await asyncio.sleep(20)
+        assert (found.users, found.times) == (["a", "b"], [10.0, 10.0])
 
 
 @pytest.mark.parametrize("namespace", ["shop", ""])
@@ -252,21 +233,6 @@ async def test_list_that_others_have_is_made_again_for_one_who_needs_it_now(name
         found.use("c", rule("jobs", namespace=namespace))
         await asyncio.sleep(1)
         assert found.users == ["a", "a", "b", "c"]
-
-
-async def test_rule_that_needs_a_list_that_is_in_flight_causes_no_other() -> None:
-    async with lists() as found:
-
-        async def list_slowly(selector: str, **_: object) -> tuple[()]:
-            await asyncio.sleep(10)
-            return ()
-
-        found.prometheus.series = list_slowly  # type: ignore[method-assign]
-        found.use("a", rule("jobs"))
-        await asyncio.sleep(5)
-        found.use("b", rule("jobs"))
-        await asyncio.sleep(20)
-        assert found.times == [10.0, 10.0]
 
 
 async def test_list_that_ends_after_a_user_is_gone_does_not_change_its_rules() -> None:

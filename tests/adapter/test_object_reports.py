@@ -22,7 +22,9 @@ async def explained(cluster: Cluster, path: str) -> dict[str, Any]:
     return await debug(cluster, f"metrics/{path}")
 
 
-async def test_objects_are_listed_with_their_states(tmp_path: Path) -> None:
+async def test_objects_are_listed_with_their_states_and_explain_a_missing_metric_of_their_namespace(
+    tmp_path: Path,
+) -> None:
     async with rule_objects_cluster(tmp_path, options=OPTIONS) as cluster:
         cluster.prometheus.results["sum(queue)"] = [({}, "42")]
         await cluster.create_rule("queue", QUEUE)
@@ -42,11 +44,19 @@ async def test_objects_are_listed_with_their_states(tmp_path: Path) -> None:
         assert listed[3]["metrics"] == ["queue_length"]
         of_shop = (await debug(cluster, "rules?namespace=shop"))["objects"]
         assert [one["name"] for one in of_shop] == ["common", "queue"]
+        for namespace, prefix in (
+            ("bank", "MetricRule bank/broken is not served (Invalid): spec.prometheus: "),
+            ("shop", ""),
+        ):
+            reasons = (await explained(cluster, f"external/missing?namespace={namespace}"))["reasons"]
+            of_objects = [one for one in reasons if "MetricRule" in one]
+            assert [one[: len(prefix)] for one in of_objects] == [prefix] * bool(prefix)
 
 
-async def test_metric_of_an_object_is_explained_for_its_namespace(tmp_path: Path) -> None:
+async def test_metrics_of_objects_are_explained_for_their_namespace(tmp_path: Path) -> None:
     async with rule_objects_cluster(tmp_path, options=OPTIONS) as cluster:
-        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
+        cluster.prometheus.results |= {"sum(queue)": [({}, "42")], "rate": [({"pod": "web-1"}, "3")]}
+        await cluster.create_rule("rate", {"type": "Pods", "metric": "requests", "query": "rate"})
         await cluster.create_rule("queue", QUEUE)
         await cluster.has_external("queue_length", "42")
         for query in ("", "?namespace=shop"):
@@ -55,15 +65,6 @@ async def test_metric_of_an_object_is_explained_for_its_namespace(tmp_path: Path
             assert found["example"]["of"] == "shop"
         missing = await explained(cluster, "external/queue_length?namespace=bank")
         assert (missing["rule"], missing["example"]) == ("", None)
-
-
-async def test_metric_of_pods_of_an_object_is_explained(tmp_path: Path) -> None:
-    async with rule_objects_cluster(tmp_path, options=OPTIONS) as cluster:
-        cluster.prometheus.results["rate"] = [({"pod": "web-1"}, "3")]
-        await cluster.create_rule("rate", {"type": "Pods", "metric": "requests", "query": "rate"})
-        await cluster.create_rule("queue", QUEUE)
-        cluster.prometheus.results["sum(queue)"] = [({}, "1")]
-        await cluster.has_external("queue_length", "1")
         found = await explained(cluster, "pods/requests?namespace=shop")
         assert found["rule"] == "MetricRule shop/rate"
         assert found["example"]["values"] == [{"of": "shop/web-1", "value": "3"}]
@@ -82,14 +83,3 @@ async def test_explain_names_the_objects_that_lose(tmp_path: Path) -> None:
         assert (found["rule"], found["hiddenObjects"]) == ("MetricRule shop/a", ["MetricRule shop/b"])
         found = await explained(cluster, "external/common?namespace=shop")
         assert (found["rule"], found["hiddenObjects"]) == ("externalRules[0]", ["MetricRule shop/d"])
-
-
-async def test_explain_of_a_missing_metric_names_the_invalid_objects_of_the_namespace(tmp_path: Path) -> None:
-    async with rule_objects_cluster(tmp_path, options=OPTIONS) as cluster:
-        await cluster.create_rule("broken", {**QUEUE, "prometheus": "east"})
-        await cluster.create_rule("elsewhere", {**QUEUE, "prometheus": "east"}, namespace="bank")
-        await cluster.create_rule("last", {**QUEUE, "metric": "last"})
-        await cluster.has_external("last")
-        reasons = (await explained(cluster, "external/queue_length?namespace=shop"))["reasons"]
-        [reason] = [one for one in reasons if "MetricRule" in one]
-        assert reason.startswith("MetricRule shop/broken is not served (Invalid): spec.prometheus: ")

@@ -15,16 +15,15 @@ from adapter.forecasts.registry import Forecasts
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import (
     PrometheusAccessError,
+    PrometheusError,
     PrometheusQueryError,
     PrometheusTimeout,
     PrometheusUnavailable,
     Vector,
     scalar,
 )
-from adapter.rule_objects.reasons import problem_of
-from adapter.rule_objects.state import ObjectState
-from adapter.rule_objects.status import Verdict, duration_text, must_write, not_served, status_of
-from adapter.rule_objects.status_check import checked_verdict
+from adapter.rule_objects.state import ObjectState, problem_of
+from adapter.rule_objects.status import Verdict, checked_verdict, duration_text, must_write, not_served, status_of
 from adapter.rules import AnyRule, RulesFile, parse_rules
 from adapter.rules.objects import ObjectName, RuleObject
 from tests.adapter.metrics_env import CannedPrometheus, metrics_env, series, vector
@@ -100,20 +99,24 @@ async def test_schedule_has_its_value_without_prometheus(tmp_path: Path) -> None
     assert (verdict.series, verdict.query_seconds) == (None, None)
 
 
-async def test_rule_whose_query_finds_nothing_is_ready_with_the_reason_no_value(tmp_path: Path) -> None:
-    verdict = await verdict_on(tmp_path, SHORT, CannedPrometheus())
-    assert (verdict.ready, verdict.reason) == (True, "NoValue")
-    assert verdict.message == (
-        "queue_length has no value: the query finds nothing now; there are no series of queue; the query was sent as"
-        " sum(queue)"
-    )
-    assert not verdict.settled
+NO_VALUE = (
+    "queue_length has no value: the query finds nothing now; there are no series of queue; the query was sent as"
+    " sum(queue)"
+)
 
 
-async def test_rule_whose_series_query_finds_nothing_is_ready_with_the_reason_no_series(tmp_path: Path) -> None:
-    verdict = await verdict_on(tmp_path, LONG, CannedPrometheus())
-    assert (verdict.ready, verdict.reason, verdict.series) == (True, "NoSeries", 0)
-    assert verdict.message == "its seriesQuery finds no series with a sample in the last 2m0s"
+@pytest.mark.parametrize(
+    ("text", "reason", "message"),
+    [
+        (SHORT, "NoValue", NO_VALUE),
+        (LONG, "NoSeries", "its seriesQuery finds no series with a sample in the last 2m0s"),
+    ],
+)
+async def test_rule_that_finds_nothing_is_ready_and_says_so(
+    tmp_path: Path, text: str, reason: str, message: str
+) -> None:
+    verdict = await verdict_on(tmp_path, text, CannedPrometheus())
+    assert (verdict.ready, verdict.reason, verdict.message, verdict.settled) == (True, reason, message, False)
 
 
 async def test_rule_with_several_values_for_an_object_is_not_ready_and_the_message_has_the_corrected_query(
@@ -130,30 +133,33 @@ async def test_rule_with_several_values_for_an_object_is_not_ready_and_the_messa
     )
 
 
+REFUSED = PrometheusQueryError("Prometheus answered with status 400: no")
+NO_ACCESS = PrometheusAccessError("AWS gives no credentials: arn:aws:iam::123456789012:role/reader")
+
+
 @pytest.mark.parametrize("text", [SHORT, LONG])
-async def test_query_that_prometheus_refuses_is_not_ready(tmp_path: Path, text: str) -> None:
-    error = PrometheusQueryError("Prometheus answered with status 400: no")
+@pytest.mark.parametrize(
+    ("error", "ready", "reason", "message"),
+    [
+        (REFUSED, False, "QueryFailed", str(REFUSED)),
+        (PrometheusUnavailable("refused"), None, "PrometheusUnavailable", "refused"),
+        (PrometheusTimeout("no response"), None, "PrometheusUnavailable", "no response"),
+        (
+            NO_ACCESS,
+            None,
+            "PrometheusUnavailable",
+            "Prometheus refuses the adapter's credentials, or the adapter has none",
+        ),
+    ],
+)
+async def test_status_does_not_say_why_credentials_are_refused(
+    tmp_path: Path, text: str, error: PrometheusError, ready: bool | None, reason: str, message: str
+) -> None:
+    """Of other failures, it has Prometheus' message."""
     prometheus = CannedPrometheus(result=error, found={'{job="queue"}': error})
     verdict = await verdict_on(tmp_path, text, prometheus)
-    assert (verdict.ready, verdict.reason, verdict.message) == (False, "QueryFailed", str(error))
-
-
-@pytest.mark.parametrize("error", [PrometheusUnavailable("refused"), PrometheusTimeout("no response")])
-@pytest.mark.parametrize("text", [SHORT, LONG])
-async def test_without_prometheus_nothing_is_known(tmp_path: Path, text: str, error: Exception) -> None:
-    prometheus = CannedPrometheus(result=error, found={'{job="queue"}': error})  # type: ignore[arg-type,dict-item]
-    verdict = await verdict_on(tmp_path, text, prometheus)
-    assert (verdict.ready, verdict.reason, verdict.message) == (None, "PrometheusUnavailable", str(error))
-
-
-@pytest.mark.parametrize("text", [SHORT, LONG])
-async def test_status_does_not_say_why_credentials_are_refused(tmp_path: Path, text: str) -> None:
-    error = PrometheusAccessError("AWS gives no credentials: arn:aws:iam::123456789012:role/reader")
-    prometheus = CannedPrometheus(result=error, found={'{job="queue"}': error})
-    verdict = await verdict_on(tmp_path, text, prometheus)
-    assert (verdict.ready, verdict.reason) == (None, "PrometheusUnavailable")
-    assert verdict.message.startswith("Prometheus refuses the adapter's credentials")
-    assert problem_of(error)[1] == verdict.message
+    assert (verdict.ready, verdict.reason, verdict.message.partition("; ")[0]) == (ready, reason, message)
+    assert problem_of(error).message == verdict.message
 
 
 @pytest.mark.parametrize(
@@ -165,10 +171,7 @@ async def test_status_does_not_say_why_credentials_are_refused(tmp_path: Path, t
         ('Post "http://querier:9090/api": EOF', 'Post "ADDRESS": EOF'),
         ("store querier-0:10901 failed", "store ADDRESS failed"),
         ("1:5: parse error: unexpected <by> in job:rate:5m", "1:5: parse error: unexpected <by> in job:rate:5m"),
-        (
-            "it would load too many samples: 50000000",
-            "it would load too many samples: 50000000",
-        ),
+        ("it would load too many samples: 50000000", "it would load too many samples: 50000000"),
     ],
 )
 def test_status_does_not_have_addresses_of_servers(message: str, shown: str) -> None:
@@ -276,38 +279,29 @@ def test_status_lists_at_most_ten_metrics() -> None:
 
 def test_object_that_is_not_served_has_the_reason_and_its_metrics() -> None:
     assert Verdict(ready=False, reason="Conflict", message="also made", metrics=("a", "b")) == CONFLICT
-
-
-def test_object_that_cannot_be_read_yet_is_unknown() -> None:
-    state = ObjectState(object=OBJECT, reason=Reason.PENDING, message="not listed yet")
-    assert not_served(state).ready is None
-
-
-def test_messages_have_no_control_characters() -> None:
-    state = ObjectState(object=OBJECT, reason=Reason.INVALID, message="a\x1b[2Jb\nc")
-    assert not_served(state).message == "a\ufffd[2Jb\ufffdc"
-
-
-def test_long_messages_are_cut() -> None:
-    state = ObjectState(object=OBJECT, reason=Reason.INVALID, message="x" * 100_000)
-    assert len(not_served(state).message) == 1_000
+    assert not_served(ObjectState(object=OBJECT, reason=Reason.PENDING, message="not listed yet")).ready is None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "written"),
-    [(0.5, False), (0.4, False), (0.9, False), (1.1, True), (0.2, True), (None, True)],
+    ("message", "shown"), [("a\x1b[2Jb\nc", "a\ufffd[2Jb\ufffdc"), ("x" * 10**5, f"{'x' * 997}...")]
 )
-def test_only_a_clearly_other_duration_is_written(seconds: float | None, *, written: bool) -> None:
+def test_messages_are_cut_and_have_no_control_characters(message: str, shown: str) -> None:
+    assert not_served(ObjectState(object=OBJECT, reason=Reason.INVALID, message=message)).message == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "value", "written"),
+    [
+        *[(0.5, "4", False), (0.4, "4", False), (0.9, "4", False), (1.1, "4", True), (0.2, "4", True)],
+        *[(None, "4", True), (0.5, "5", True)],
+    ],
+)
+def test_another_value_and_a_clearly_other_duration_are_written(
+    seconds: float | None, value: str, *, written: bool
+) -> None:
     before = status_of(READY, generation=1, before={}, now=NOW)
-    verdict = Verdict(
-        ready=True, reason="Ready", message="makes queue", metrics=("queue",), value="4", query_seconds=seconds
-    )
+    verdict = replace(READY, value=value, query_seconds=seconds)
     assert must_write(status_of(verdict, generation=1, before=before, now=NOW + 300), before) is written
-
-
-def test_another_value_is_written() -> None:
-    before = status_of(READY, generation=1, before={}, now=NOW)
-    assert must_write({**before, "value": "5"}, before)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.0, "1ms"), (0.0121, "13ms"), (1.5, "1.5s"), (12.34, "12.3s")])

@@ -19,7 +19,7 @@ from adapter.prometheus import (
     Series,
     Vector,
 )
-from adapter.rule_objects.reasons import problem_of
+from adapter.rule_objects.state import problem_of
 from adapter.rules import RulesError, parse_rules
 from kube.api.status import StatusError
 from tests.adapter.metrics_env import external_request, metrics_env

@@ -18,6 +18,7 @@ NAMESPACES = ("shop", "bank", "milliscale")
 EVENTS = "/api/v1/namespaces/shop/events"
 INVALID = "externalRules: [{name: queue, query: sum(queue), nan: perhaps}]"
 VALID = "externalRules: [{name: queue, query: sum(queue)}]"
+LISTED = """externalRules: [{seriesQuery: 'queue{namespace!=""}', metricsQuery: 'sum(<<.Series>>)'}]"""
 
 
 async def events(cluster: Cluster) -> list[dict[str, Any]]:
@@ -88,29 +89,23 @@ async def test_rule_whose_metric_another_rule_makes_gets_an_event(tmp_path: Path
         }
 
 
-async def test_rules_that_are_too_many_get_an_event(tmp_path: Path) -> None:
+async def test_event_does_not_tell_addresses_of_servers(tmp_path: Path) -> None:
+    """Another object, with one rule too many, gets an event for that."""
     options = RuleObjectOptions(config_maps=True, tenancy=Tenancy(max_rules=1, own_namespace="milliscale"))
     async with rule_objects_cluster(tmp_path, options=options, namespaces=NAMESPACES) as cluster:
-        await cluster.create_config_map("a", {"rules.yaml": VALID})
-        await cluster.create_config_map("b", {"rules.yaml": VALID.replace("queue", "other")})
-        await has_events(cluster, ("b", "TooManyRules", 1))
-
-
-async def test_event_does_not_tell_addresses_of_servers(tmp_path: Path) -> None:
-    async with rule_objects_cluster(tmp_path, options=OPTIONS, namespaces=NAMESPACES) as cluster:
         cluster.prometheus.found['queue{namespace!=""}'] = "dial tcp 10.1.2.3:9090: refused"
-        rule = """externalRules: [{seriesQuery: 'queue{namespace!=""}', metricsQuery: 'sum(<<.Series>>)'}]"""
-        await cluster.create_config_map("queue", {"rules.yaml": rule})
-        [event] = await has_events(cluster, ("queue", "QueryFailed", 1))
-    assert "dial tcp ADDRESS: refused" in event["message"]
+        await cluster.create_config_map("a", {"rules.yaml": LISTED})
+        [event] = await has_events(cluster, ("a", "QueryFailed", 1))
+        assert "dial tcp ADDRESS: refused" in event["message"]
+        await cluster.create_config_map("b", {"rules.yaml": VALID})
+        await has_events(cluster, ("a", "QueryFailed", 1), ("b", "TooManyRules", 1))
 
 
 async def test_pending_rule_and_one_whose_prometheus_is_away_get_no_event(tmp_path: Path) -> None:
     async with rule_objects_cluster(
         tmp_path, options=OPTIONS, namespaces=NAMESPACES, prometheus_url="http://127.0.0.1:1"
     ) as cluster:
-        rule = """externalRules: [{seriesQuery: 'queue{namespace!=""}', metricsQuery: 'sum(<<.Series>>)'}]"""
-        await cluster.create_config_map("queue", {"rules.yaml": rule})
+        await cluster.create_config_map("queue", {"rules.yaml": LISTED})
 
         async def is_unavailable() -> bool:
             return ("ConfigMap", "PrometheusUnavailable") in await cluster.states()

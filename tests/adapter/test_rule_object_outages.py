@@ -244,7 +244,7 @@ def test_metrics_of_rules_in_objects_survive_a_reload_of_the_file() -> None:
         return {sample.labels["rule"] for family in found for sample in family.samples}
 
     for key in ("rules[0]", "MetricRule shop/queue", "MetricRule shop/gone"):
-        telemetry.query_errors.labels(key).inc()
+        telemetry.query_errors[key,] += 1
     telemetry.begin(["rules[1]"], others={"MetricRule shop/queue"}, digest="", now=0.0, paused=tuple)
     assert failures() == {"rules[1]", "MetricRule shop/queue"}
     telemetry.forget(["MetricRule shop/queue"])

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from adapter.catalog.catalog import Catalog
-from adapter.commands.rule_sets import RuleSet, Shared
 from adapter.planning.vector_cache import VectorCache
 from adapter.rules import RulesFile
+from adapter.serving.rule_sets import RuleSet, Shared
 from tests.adapter.front_proxy import Connection, front_proxy
 from tests.adapter.metrics_env import RULES
 from tests.adapter.test_serve import EXTERNAL, POD, USAGE, Running, running

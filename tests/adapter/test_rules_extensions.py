@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adapter.rules import Policy, QueryRule, Rule, RulesError, RulesFile, parse_rules
 from kube.api.mapping import GroupResource
@@ -89,18 +86,6 @@ def test_rule_has_server_headers_and_max_age() -> None:
     assert first.max_age == 3600.0
     assert (second.destination.server, second.max_age) == (None, None)
     assert set(rules.servers) == {server}
-
-
-def test_insecure_skip_tls_verify() -> None:
-    written = "url: 'https://a', insecureSkipTLSVerify: true"
-    rules = parse(f"prometheusServers: {{a: {{{written}}}}}\nrules: [{{{SERIES_RULE}, prometheus: a}}]")
-    assert [server.insecure_skip_tls_verify for server in rules.servers] == [True]
-    [forward] = parse(f"forwardExternal: {{{written}}}").forward
-    assert forward.insecure_skip_tls_verify
-    with pytest.raises(RulesError, match=r"prometheusServers\.a\.insecureSkipTLSVerify: expected true or false"):
-        parse("prometheusServers: {a: {url: 'https://a', insecureSkipTLSVerify: maybe}}")
-    with pytest.raises(RulesError, match="a CA file or skip the verification of its certificate, not both"):
-        parse(f"prometheusServers: {{a: {{{written}, caFile: /ca}}}}")
 
 
 def test_policies_for_nan_inf_and_empty() -> None:
@@ -226,30 +211,6 @@ def test_error_is_one_line_with_file_and_path(text: str, message: str) -> None:
         parse(text)
     assert str(refused.value).startswith(f"rules.yaml: {message}")
     assert "\n" not in str(refused.value)
-
-
-KEYS = st.sampled_from(
-    [
-        *("rules", "externalRules", "prometheusServers", "forwardExternal", "resourceRules", "name", "query"),
-        *("resources", "prometheus", "headers", "nan", "inf", "empty", "maxAge", "seriesQuery", "metricsQuery", "url"),
-        *("seriesFilters", "overrides", "template", "matches", "as", "timeout", "maxQueryBytes", "username", "a"),
-    ]
-)
-TREES = st.recursive(
-    st.sampled_from(["a", "", "zero", "5m", "16384", "http://x", "<<.Series>>", "(", "pod", "namespace", "\U0001f600"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),
-    max_leaves=25,
-)
-
-
-@given(st.dictionaries(KEYS, TREES, max_size=4))
-def test_any_tree_gives_rules_or_an_error_of_one_line(tree: dict[str, object]) -> None:
-    said = ""
-    try:
-        parse(json.dumps(tree))
-    except RulesError as error:
-        said = str(error)
-    assert "\n" not in said
 
 
 def test_examples_in_the_documentation_load() -> None:

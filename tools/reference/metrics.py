@@ -65,6 +65,9 @@ def adapter_metrics() -> list[Metric]:
     telemetry.observe(RequestInfo(verb="get", path="/"), lambda *_: True, code=200, seconds=0.1)
     rules = RuleTelemetry(registry)
     rules.begin(["rules[0]"], digest="", now=0, paused=lambda: [("rules[0]", "cost")])
+    for numbers in (rules.series, rules.metrics, rules.relisted):
+        numbers["rules[0]",] = 1
+    rules.requests["rules[0]", "merged"] = rules.coalesced_queries["rules[0]", "success"] = 1
     rules.observe_freshness("custom.metrics.k8s.io", [1.0])
     for prefix in ("milliscale_adapter", "milliscale_adapter_ui"):
         Connections(limit=1, registry=registry, metrics_prefix=prefix)

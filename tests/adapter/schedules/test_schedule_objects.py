@@ -11,7 +11,7 @@ import pytest
 
 from adapter.diagnosis.checker import RuleChecker
 from adapter.metrics.objects import ListedObjects
-from adapter.rule_objects.status_check import checked_verdict
+from adapter.rule_objects.status import checked_verdict
 from adapter.rules import QueryRule, RulesFile, ScheduleRule, parse_rules
 from adapter.rules.objects import RuleObject, Tenancy, read_object
 from adapter.schedules.schedule import Schedule
@@ -40,14 +40,16 @@ def test_schedule_of_a_metric_rule_cannot_name_a_file() -> None:
     )
 
 
-def test_calendar_of_a_metric_rule_is_limited() -> None:
-    found = metric_rule(type="External", metric="floor", schedule={"holidays": {"calendar": "x" * 20_000}})
-    assert found.error.startswith("spec.schedule.holidays.calendar: longer than 16384 characters")
-
-
-def test_schedule_of_a_metric_rule_is_external_and_has_no_policies() -> None:
-    assert metric_rule(type="Pods", metric="floor", schedule={}).error
-    assert "empty" in metric_rule(type="External", metric="floor", schedule={}, empty="zero").error
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"schedule": {"holidays": {"calendar": "x" * 20_000}}}, "spec.schedule.holidays.calendar: longer than 16384"),
+        ({"schedule": {}, "type": "Pods"}, "spec.metric: expected a mapping"),
+        ({"schedule": {}, "empty": "zero"}, "empty"),
+    ],
+)
+def test_schedule_of_a_metric_rule_is_short_external_and_has_no_policies(spec: dict[str, object], error: str) -> None:
+    assert error in metric_rule(**{"type": "External", "metric": "floor", **spec}).error
 
 
 def test_activation_of_a_metric_rule() -> None:
@@ -65,16 +67,6 @@ async def test_status_of_an_activation_counts_the_samples_of_the_rules_own_query
         checker = RuleChecker(prometheus, env.mapper, ListedObjects(env.client), max_age=120.0)
         verdict = await checked_verdict(rule, checker)
     assert (verdict.reason, verdict.series, verdict.value) == ("Ready", 2, "0")
-
-
-async def test_status_of_a_schedule_is_ready_with_its_value(tmp_path: Path) -> None:
-    [rule] = metric_rule(type="External", metric="floor", schedule={"default": 2}).rules
-    prometheus = CannedPrometheus()
-    async with metrics_env(tmp_path, RulesFile(), prometheus) as env:
-        checker = RuleChecker(prometheus, env.mapper, ListedObjects(env.client), max_age=120.0)
-        verdict = await checked_verdict(rule, checker)
-    assert (verdict.ready, verdict.reason, verdict.value) == (True, "Ready", "2")
-    assert not prometheus.queries
 
 
 async def test_a_new_day_of_a_schedule_is_computed_once_and_not_on_the_event_loop(

@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from adapter.rules import RulesError, ScheduleRule, load_rules, parse_rules
-from adapter.rules.reading import parse_rule
 from adapter.schedules.schedule import Schedule
 from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector
@@ -148,16 +147,6 @@ def test_invalid_schedule_is_an_error_that_names_the_key(schedule: str, message:
     assert f"rules.yaml: externalRules[0].{message}" in str(error.value)
 
 
-def test_schedule_has_no_keys_of_queries() -> None:
-    with pytest.raises(RulesError, match=r"externalRules\[0\]: unknown key `query`"):
-        parse_rules("externalRules: [{name: a, query: b, schedule: {}}]", source="rules.yaml")
-
-
-def test_schedule_is_for_external_metrics() -> None:
-    with pytest.raises(RulesError, match=r"rules\[0\]"):
-        parse_rules("rules: [{name: a, schedule: {}}]", source="rules.yaml")
-
-
 def test_file_with_holidays_is_read_beside_the_rules_file(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("externalRules: [{name: a, schedule: {default: 1, holidays: {file: days.ics, value: 3}}}]")
@@ -174,32 +163,22 @@ def test_file_with_holidays_is_read_beside_the_rules_file(tmp_path: Path) -> Non
     assert load_rules(rules).digest != before.digest
 
 
-def test_rule_that_is_tried_reads_no_file(tmp_path: Path) -> None:
-    (tmp_path / "days.ics").write_text(CHRISTMAS)
-    text = f"{{name: a, schedule: {{holidays: {{file: {tmp_path}/days.ics}}}}}}"
-    with pytest.raises(RulesError, match="only the rules file can name a file"):
-        parse_rule(text, section="externalRules", servers={}, source="the rule")
-
-
 @pytest.mark.parametrize(
-    ("activation", "message"),
+    ("section", "rule", "message"),
     [
-        ("{for: 2m}", "activation.threshold: this key is required"),
-        ("{threshold: 0}", "threshold: must be more than 0"),
-        ("{threshold: 5, for: 48h}", "for: must be between 1s and 24h"),
-        ("{threshold: 5, for: soon}", "activation.for"),
+        ("externalRules", "query: b, activation: {for: 2m}", "activation.threshold: this key is required"),
+        ("externalRules", "query: b, activation: {threshold: 0}", "threshold: must be more than 0"),
+        ("externalRules", "query: b, activation: {threshold: 5, for: 48h}", "for: must be between 1s and 24h"),
+        ("externalRules", "query: b, activation: {threshold: 5, for: soon}", "activation.for"),
+        ("rules", "query: b, resources: {pod: pod}, activation: {threshold: 5}", "activation is for external metrics"),
+        ("externalRules", "query: b, schedule: {}", "externalRules[0]: unknown key `query`"),
+        ("rules", "schedule: {}", "rules[0]"),
     ],
 )
-def test_invalid_activation_is_an_error(activation: str, message: str) -> None:
+def test_keys_that_do_not_fit_a_schedule_or_an_activation_are_errors(section: str, rule: str, message: str) -> None:
     with pytest.raises(RulesError) as error:
-        parse_rules(f"externalRules: [{{name: a, query: b, activation: {activation}}}]", source="rules.yaml")
+        parse_rules(f"{section}: [{{name: a, {rule}}}]", source="rules.yaml")
     assert message in str(error.value)
-
-
-def test_activation_is_for_external_metrics() -> None:
-    text = "rules: [{name: a, query: b, resources: {pod: pod}, activation: {threshold: 5}}]"
-    with pytest.raises(RulesError, match=r"rules\[0\].activation: activation is for external metrics"):
-        parse_rules(text, source="rules.yaml")
 
 
 async def test_schedule_is_served_without_prometheus(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from adapter.catalog.catalog import Catalog
 from adapter.diagnosis.checker import RuleChecker
 from adapter.diagnosis.probe import Probe
 from adapter.forecasts.registry import Forecasts
@@ -22,7 +22,9 @@ from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.controller import RuleObjects
-from adapter.rules import RulesFile, parse_rules
+from adapter.rules import parse_rules
+from adapter.serving.routes import Router
+from adapter.serving.rule_sets import RuleSet
 from adapter.ui.pages import AdapterPages
 from adapter.ui.sources import RulesFileState, Sources
 from kube.security.authentication import User
@@ -34,24 +36,12 @@ from tests.adapter.metrics_env import NOW, CannedPrometheus, MetricsEnv, metrics
 
 
 @dataclass
-class Active:
-    """One version of the rules."""
-
-    rules: RulesFile
-    catalog: Catalog
-    cache: VectorCache
-    forwarder: Forwarder
-    coalescer: MetricsQueryCoalescer | None
-    probe: Probe
-
-
-@dataclass
 class PagesEnv:
     """The pages, and what they read; a test may change each part."""
 
     metrics: MetricsEnv
     prometheus: CannedPrometheus
-    active: Active
+    active: RuleSet
     sources: Sources
     pages: AdapterPages
     now: float = NOW
@@ -112,12 +102,13 @@ async def pages_env(
     async with metrics_env(folder, parsed, prometheus) as metrics, VectorCache(prometheus, ttl=60.0) as cache:
         await metrics.catalog.relist()
         objects = ListedObjects(metrics.client)
-        active = Active(
+        active = RuleSet(
             rules=parsed,
             catalog=metrics.catalog,
             cache=cache,
             forwarder=Forwarder(parsed.forward, relist_interval=60.0),
             coalescer=MetricsQueryCoalescer(cache, telemetry=metrics.telemetry),
+            router=cast("Router", None),  # the pages read the others
             probe=Probe(metrics.catalog, prometheus, objects, metrics.mapper),
         )
         sources = Sources(

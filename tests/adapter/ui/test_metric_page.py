@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,8 @@ async def test_query_links_to_its_graph_in_the_prometheus_that_users_open(tmp_pa
         assert "Graph in Prometheus" not in await env.get(PAGE)
         external_url = "https://prometheus.example.com/p"
         objects, mapper = ListedObjects(env.metrics.client), env.metrics.mapper
-        env.active.probe = Probe(env.metrics.catalog, env.prometheus, objects, mapper, external_url=external_url)
+        probe = Probe(env.metrics.catalog, env.prometheus, objects, mapper, external_url=external_url)
+        env.active = replace(env.active, probe=probe)
         env.monotonic += 60
         page = await env.get(f"{PAGE}&namespace=shop&name=web-0")
     (link,) = re.findall('<a href="([^"]*)">Graph in Prometheus', page)
@@ -53,9 +55,11 @@ async def test_query_links_to_its_graph_in_the_prometheus_that_users_open(tmp_pa
     assert url.query["g0.expr"] == 'sum(rate(hits_total{namespace="shop",pod="web-0"}[2m])) by (pod)'
 
 
-async def test_metrics_are_offered_in_the_form(tmp_path: Path) -> None:
+async def test_page_without_a_metric_is_a_form_that_offers_metrics(tmp_path: Path) -> None:
     async with pages_env(tmp_path, RULES, canned()) as env:
         page = await env.get("/metric")
+    assert "data-events" not in page
+    assert "aria-invalid" not in page
     assert 'list="metric-offered"' in element(page, "metric").partition(">")[0]
     offered = re.findall('<option value="([^"]*)">', page)
     assert "pods/hits_per_second" in offered
@@ -108,13 +112,6 @@ async def test_invalid_fields_are_marked_with_the_reason(tmp_path: Path) -> None
         assert env.prometheus.queries == []
 
 
-async def test_page_without_a_metric_is_a_form(tmp_path: Path) -> None:
-    async with pages_env(tmp_path, RULES, canned()) as env:
-        page = await env.get("/metric")
-    assert "data-events" not in page
-    assert "aria-invalid" not in page
-
-
 async def test_text_of_the_form_is_escaped(tmp_path: Path) -> None:
     async with pages_env(tmp_path, RULES, canned()) as env:
         page = await env.get("/metric?metric=pods/%3Cscript%3E&namespace=%22%3E%3Cscript%3E")
@@ -126,19 +123,14 @@ async def test_events_have_the_value_of_now(tmp_path: Path) -> None:
     prometheus = canned()
     async with pages_env(tmp_path, RULES, prometheus) as env:
         assert 'data-events="/metric/events?metric=pods%2Fhits_per_second"' in await env.get(PAGE)
+        queries = len(prometheus.queries)
+        await env.get(PAGE)
+        assert len(prometheus.queries) == queries, "pages of one metric share its queries"
         events = await env.events("/metric/events?metric=pods/hits_per_second")
         assert "shop/web-0 2.5" in text_of((await anext(events)).data)
         prometheus.result = vector((POD, 7.0))
         env.monotonic += 60
         assert "shop/web-0 7" in text_of((await anext(events)).data)
-
-
-async def test_pages_of_one_metric_share_its_queries(tmp_path: Path) -> None:
-    async with pages_env(tmp_path, RULES, canned()) as env:
-        await env.get(PAGE)
-        queries = len(env.prometheus.queries)
-        await env.get(PAGE)
-        assert len(env.prometheus.queries) == queries
 
 
 async def test_forecast_has_its_sentence_a_picture_and_the_next_day(tmp_path: Path) -> None:

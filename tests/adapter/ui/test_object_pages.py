@@ -73,16 +73,21 @@ async def test_objects_are_listed_with_their_states_and_metrics(tmp_path: Path) 
         text = await env.text("/objects")
         problems = await env.text("/objects?show=problems")
         found = await env.text("/objects?q=queue_LENGTH")
+        broken = await env.text(PAGE.replace("queue", "broken"))
     assert "queue MetricRule shop served queue_length" in text
     assert "broken MetricRule shop Invalid spec.prometheus: there is no server 'east'" in text
     assert "taken MetricRule shop Conflict taken is made by externalRules[0] of the rules file" in text
     assert "2 of 3 objects" in problems
     assert "1 of 3 objects" in found
+    assert "Invalid spec.prometheus: there is no server 'east'" in broken
 
 
-async def test_without_objects_the_list_names_the_flags(tmp_path: Path) -> None:
+async def test_without_objects_the_list_names_the_flags_and_none_is_found(tmp_path: Path) -> None:
     async with pages_env(tmp_path, RULES, CannedPrometheus()) as env:
         text = await env.text("/objects")
+        with pytest.raises(StatusError) as error:
+            await env.get(PAGE)
+    assert error.value.code == 404
     assert "--metric-rules, --rules-config-maps and --hpa-annotations are off" in text
     assert "No object fits." in text
 
@@ -110,12 +115,6 @@ async def test_page_of_an_object_has_the_check_of_its_rule(tmp_path: Path) -> No
     assert "queue_length has no value: the query finds nothing now; there are no series of queue [no-value]" in later
 
 
-async def test_page_of_an_invalid_object_has_the_reason(tmp_path: Path) -> None:
-    async with object_pages(tmp_path, metric_rule("queue", {**QUEUE, "prometheus": "east"})) as env:
-        text = await env.text(PAGE)
-    assert "Invalid spec.prometheus: there is no server 'east'" in text
-
-
 async def test_rules_of_a_config_map_are_checked_one_at_a_time(tmp_path: Path) -> None:
     text = "externalRules: [{name: a, query: sum(a)}, {name: b, query: sum(b)}]"
     body = {"kind": "ConfigMap", "metadata": {"name": "rules", "labels": {"milliscale.io/rules": "true"}}}
@@ -139,13 +138,6 @@ async def test_events_have_what_has_changed(tmp_path: Path) -> None:
     assert 'id="facts"' not in second.data
     assert "7" in text_of(second.data)
     assert 'id="objects"' in listed.data
-
-
-async def test_unknown_object_is_not_found(tmp_path: Path) -> None:
-    async with pages_env(tmp_path, RULES, CannedPrometheus()) as env:
-        with pytest.raises(StatusError) as error:
-            await env.get(PAGE)
-    assert error.value.code == 404
 
 
 @pytest.mark.parametrize(

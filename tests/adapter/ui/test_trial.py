@@ -154,14 +154,10 @@ async def test_active_rules_and_the_log_are_not_affected(tmp_path: Path, caplog:
     ("rule", "why"),
     [
         ("a: [b", "line 2, column 1: while parsing a flow sequence"),
-        ("seriesQuery: up", "metricsQuery: this key is required (seriesQuery: up)"),
         ("seriesQuery: up\nmetricQuery: x", "unknown key `metricQuery`; did you mean `metricsQuery`?"),
-        ("5", "expected a mapping, got text"),
         ("[]", "expected one rule, but found 0"),
         ("rules: [{name: a, query: b}, {name: a, query: b}]", "expected one rule, but found 2"),
-        (f"rules: [{SHORT}]\nexternalRules: [{SHORT}]", "expected one rule, but found 2"),
         (f"[{','.join([SHORT] * 50)}]", "expected one rule, but found 50"),
-        (f"{SHORT}\n---\n{SHORT}", "expected one rule, but found 2 documents"),
         ("#", "expected one rule, but found 0 documents"),
         (
             "prometheusServers: {evil: {url: 'http://169.254.169.254', tokenFile: /etc/passwd}}\nrules: []",
@@ -169,15 +165,12 @@ async def test_active_rules_and_the_log_are_not_affected(tmp_path: Path, caplog:
         ),
         ("rules: []\nforwardExternal: {url: 'https://evil'}", "only rules and externalRules can be here"),
         (LONG + "prometheus: evil", "prometheus: there is no server 'evil' in prometheusServers; there are default"),
-        ("a: &a [*a]", "nested more than 30 deep, or an alias that contains itself"),
         (
             "\n".join(["a0: &a0 x", *(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))]),
             "more than 50000 values, aliases expanded",
         ),
-        ("[" * 500, "nested more than 30 deep"),
         ("x" * (MAX_CHARACTERS + 1), f"it is longer than {MAX_CHARACTERS} characters"),
         ("!!python/object/apply:os.system [id]", "the tag tag:yaml.org,2002:python/object/apply:os.system is not"),
-        ("\x00", "this is not YAML: unacceptable character"),
     ],
 )
 async def test_text_that_is_not_one_valid_rule_is_refused_with_the_reason(tmp_path: Path, rule: str, why: str) -> None:
@@ -225,7 +218,7 @@ async def test_trial_ends_at_its_time_limit(tmp_path: Path) -> None:
         assert prometheus.cancelled.is_set() is prometheus.waiting.is_set()
 
 
-async def test_one_rule_is_tried_at_a_time(tmp_path: Path) -> None:
+async def test_one_rule_is_tried_at_a_time_and_the_next_one_after_it_was_cancelled(tmp_path: Path) -> None:
     prometheus = SlowPrometheus()
     async with pages_env(tmp_path, RULES, prometheus) as env:
         trials = Trials(env.sources, wait_seconds=0.01)
@@ -236,18 +229,11 @@ async def test_one_rule_is_tried_at_a_time(tmp_path: Path) -> None:
         first.cancel()  # as when its client disconnects
         await asyncio.wait([first])
         assert prometheus.cancelled.is_set()
-
-
-async def test_next_rule_can_be_tried_after_a_trial_was_cancelled(tmp_path: Path) -> None:
-    prometheus = SlowPrometheus()
-    async with pages_env(tmp_path, RULES, prometheus) as env:
-        trials = Trials(env.sources, wait_seconds=0.01)
-        for _ in range(3):
-            prometheus.waiting.clear()
-            trial = asyncio.create_task(trials.check(LONG, "rules"))
-            await prometheus.waiting.wait()
-            trial.cancel()
-            await asyncio.wait([trial])
+        prometheus.waiting.clear()
+        next_one = asyncio.create_task(trials.check(LONG, "rules"))
+        await prometheus.waiting.wait()
+        next_one.cancel()
+        await asyncio.wait([next_one])
 
 
 async def test_text_is_shown_again_escaped(tmp_path: Path) -> None:

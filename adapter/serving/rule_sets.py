@@ -23,9 +23,8 @@ import aiohttp
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP
 from adapter.catalog.listings import Listings
+from adapter.catalog.metric_index import Snapshot
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.catalog.snapshot import Snapshot
-from adapter.commands.flags import CatalogOptions
 from adapter.diagnosis.probe import Probe
 from adapter.forecasts.registry import Forecasts
 from adapter.metrics.custom import CustomMetrics
@@ -62,7 +61,8 @@ class Shared:
 
     Attributes:
         settings: see Settings.
-        options: how often series are listed, and the TTL of the vector cache.
+        relist_interval: how often series are listed, in seconds.
+        freshness: the TTL of the vector cache, in seconds; 0: there is none.
         listings: list the series.
         prometheus: the Prometheus servers.
         http: connections to another adapter.
@@ -80,7 +80,8 @@ class Shared:
     """
 
     settings: Settings
-    options: CatalogOptions
+    relist_interval: float
+    freshness: float
     listings: Listings
     prometheus: PrometheusServers
     http: aiohttp.ClientSession
@@ -112,25 +113,25 @@ class RuleSet:
     @classmethod
     def of(cls, rules: RulesFile, shared: Shared) -> RuleSet:
         """Build the rule set. Send nothing yet."""
-        options, telemetry = shared.options, shared.rule_telemetry
+        telemetry = shared.rule_telemetry
         catalog = Catalog(
             rules, shared.listings, shared.mapper, objects=shared.rule_objects.catalog, telemetry=telemetry
         )
         forwarder = Forwarder(
             rules.forward,
-            relist_interval=options.relist_interval,
-            ttl=options.freshness,
+            relist_interval=shared.relist_interval,
+            ttl=shared.freshness,
             session=shared.http,
             settings=shared.settings.forward,
         )
         cache = VectorCache(
             shared.prometheus,
-            ttl=options.freshness,
+            ttl=shared.freshness,
             max_bytes=shared.settings.caches.results_bytes,
             slow_queries=shared.slow_queries,
         )
         # Without a cache, each object's request would send the query for all objects.
-        coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if options.freshness else None
+        coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if shared.freshness else None
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
         probe = Probe(
             catalog,
