@@ -14,12 +14,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from autoscaler.core.observation import MetricResponse, Owned, Pod, PodsResponse, ResourceResponse
 from autoscaler.objects.workloads import parse_owned
 from kube.api.client import KubeClient
-from kube.api.objects import ParseError
 from kube.cache.label_index import LabelIndex
 from kube.cache.store import Key, Store
 
@@ -84,7 +83,9 @@ class ReplicaSets:
     def __init__(self, client: KubeClient) -> None:
         self._controllers: dict[str, str] = {}
         self._needed = asyncio.Event()
-        self._store: Store[Owned] = Store(client, _REPLICA_SETS, _track, metadata_only=True, on_change=self._changed)
+        self._store: Store[Owned] = Store(
+            client, _REPLICA_SETS, parse_owned, metadata_only=True, on_change=self._changed
+        )
 
     def controllers(self) -> Mapping[str, str] | None:
         """{a ReplicaSet's uid: the uid of its controller, or ""}; None until they are listed."""
@@ -106,10 +107,3 @@ class ReplicaSets:
             self._controllers.pop(old.uid, None)
         if new is not None:
             self._controllers[new.uid] = new.owner.uid if new.owner else ""
-
-
-def _track(raw: Mapping[str, Any]) -> Owned | None:
-    try:
-        return parse_owned(raw)
-    except ParseError:
-        return None

@@ -75,7 +75,7 @@ class Workloads:
 
 class _Kind:
     def __init__(self, client: KubeClient, path: str, enough: int) -> None:
-        self._store: Store[Scale] = Store(client, path, _track)
+        self._store: Store[Scale] = Store(client, path, parse_workload)
         self._enough = enough
         self._read: set[Key] = set()
         self._wanted = asyncio.Event()
@@ -91,13 +91,6 @@ class _Kind:
     async def run(self) -> None:
         await self._wanted.wait()
         await self._store.run()
-
-
-def _track(raw: Mapping[str, Any]) -> Scale | None:
-    try:
-        return parse_workload(raw)
-    except ParseError:
-        return None
 
 
 class ScaleClient:

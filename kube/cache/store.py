@@ -36,7 +36,7 @@ from typing import Any, Generic, TypeVar
 
 from kube.api.client import KubeClient, KubeError, KubeUnreachable, WatchSilent
 from kube.api.listing import collection_version, list_objects
-from kube.api.objects import TooLargeError
+from kube.api.objects import ParseError, TooLargeError
 from kube.api.retries import Backoff
 from kube.api.status import StatusError
 from kube.api.unreadable import UNREADABLE
@@ -95,7 +95,8 @@ class Store(Generic[T]):
         Args:
             client: the connection.
             path: the collection's path, all namespaces or one: "/api/v1/pods".
-            select: returns the view to keep of an object's JSON, or None to exclude the object. Must accept any JSON.
+            select: returns the view to keep of an object's JSON, which may be anything; None, or a ParseError,
+                excludes the object.
             label_selector: keep only these objects.
             field_selector: keep only these objects; one that names an object needs RBAC rights to that object only.
             metadata_only: transfer metadata only; `select` gets PartialObjectMetadata.
@@ -286,6 +287,8 @@ class Store(Generic[T]):
             if not self.is_unknown(*key):
                 _log.warning("%s: %s", self._path, error)
             return self.get(*key), False
+        except ParseError:
+            return None, True
         except Exception:  # noqa: BLE001  # a bug: the other objects must go on
             if not self.is_unknown(*key):
                 _log.exception("%s: %s: internal error", self._path, "/".join(key))

@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
 from kube.api.client import ClientSettings
+from kube.api.objects import convert
 from kube.api.retries import Backoff
 from kube.cache import store as store_module
 from kube.cache.store import Key, Store
@@ -23,9 +25,13 @@ from tests.kube.scripted import Collection, LoopIterations, ScriptedServer, Watc
 PATH = "/api/v1/things"
 
 
+class Coloured(msgspec.Struct):
+    colour: str | None = None
+
+
 def colour(entry: Mapping[str, Any]) -> str | None:
-    """Select the colour; objects without one are left out."""
-    return entry.get("colour")
+    """Select the colour; objects without one, or with one that is no text, are left out."""
+    return convert(entry, Coloured, "thing").colour
 
 
 class Followed:
@@ -155,11 +161,12 @@ async def test_change_outside_the_view_is_not_reported(tmp_path: Path) -> None:
 
 
 async def test_object_that_select_leaves_out_is_removed(tmp_path: Path) -> None:
-    async with follow(tmp_path, thing("a", "1", colour="red"), thing("plain", "1")) as f:
+    async with follow(tmp_path, thing("a", "1", colour="red"), thing("b", "1", colour=7), thing("c", "1")) as f:
         await f.change()
         (await f.watch()).send("MODIFIED", thing("a", "2"))
         assert await f.change() == ("a", "red", None)
         assert len(f.store) == 0
+        assert not f.store.is_unknown("default", "b")
 
 
 async def test_ended_watch_is_resumed_without_a_new_list(tmp_path: Path) -> None:
