@@ -52,8 +52,8 @@ from autoscaler.records.record import (
     Value,
     Values,
     Written,
+    time_text,
 )
-from autoscaler.records.times import time_text
 from kube.values.quantity import CanonicalQuantity
 
 _MAX_SHOWN: Final = 10

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from autoscaler.core.decision import Decision
 from autoscaler.core.model import HPAKey
 from autoscaler.core.observation import MetricError, MetricResponse, PodsResponse, ResourceResponse, ValuesResponse
-from autoscaler.records.record import ReactionRecord
-from autoscaler.records.times import time_text
+from autoscaler.records.record import ReactionRecord, time_text
 
 
 class _Reconciliation(NamedTuple):

@@ -9,6 +9,7 @@ VERSION changes when a field changes its meaning or is removed; new fields may b
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -246,3 +247,8 @@ class DecisionRecord(_Record, frozen=True, kw_only=True):
     def pod_selector(self) -> str:
         """The selector of the target's pods; "" if it was not read."""
         return "" if self.scale is None else self.scale.selector
+
+
+def time_text(time_ms: int) -> str:
+    """Return a time since the Unix epoch as records have it: RFC 3339, UTC, with milliseconds."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -26,7 +26,7 @@ from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision
 from autoscaler.core.model import HPA, HPAKey, Status
-from autoscaler.records.times import time_text
+from autoscaler.records.record import time_text
 
 SHADOW_PATH: Final = "/debug/shadow"
 """The address of the comparison on --metrics-port."""

@@ -216,11 +216,6 @@ def conflict(message: str, *, details: Mapping[str, Any] | None = None) -> Statu
     return StatusError(409, "Conflict", message, details=details)
 
 
-def gone(message: str) -> StatusError:
-    """410: the resource version is too old to watch from."""
-    return StatusError(410, "Expired", message)
-
-
 def invalid(message: str, *, details: Mapping[str, Any] | None = None) -> StatusError:
     """422: the object is invalid."""
     return StatusError(422, "Invalid", message, details=details)

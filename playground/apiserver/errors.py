@@ -29,6 +29,11 @@ def unsupported_method() -> StatusError:
     return method_not_allowed("the server does not allow this method on the requested resource")
 
 
+def gone(message: str) -> StatusError:
+    """410: the resource version is too old to watch from."""
+    return StatusError(410, "Expired", message)
+
+
 def no_such_object(resource: GroupResource, name: str) -> StatusError:
     """Return 404 for an object."""
     return not_found(f'{resource} "{name}" not found', details=_details(resource, name))

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import msgspec
 
 from kube.api.mapping import GroupResource
-from kube.api.status import StatusError, bad_request, gone
+from kube.api.status import StatusError, bad_request
+from playground.apiserver.errors import gone
 from playground.apiserver.objects import Object, name_of, namespace_of
 from playground.apiserver.selection import Selection
 from playground.apiserver.storage import Storage

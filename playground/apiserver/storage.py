@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kube.api.mapping import GroupResource
-from kube.api.status import StatusError, gone
+from kube.api.status import StatusError
+from playground.apiserver.errors import gone
 from playground.apiserver.objects import Object, name_of, namespace_of
 
 # With ten thousand HPAs that is half a minute, enough for a paginated list.

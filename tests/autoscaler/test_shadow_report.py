@@ -16,8 +16,8 @@ from autoscaler.core.model import Condition, HPAKey, Status
 from autoscaler.loop.debug import DebugAccess, debug_page
 from autoscaler.loop.probes import probe_handler, serving
 from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.record import time_text
 from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict, page_of
-from autoscaler.records.times import time_text
 from kube.serving.health import Health
 from tests.autoscaler.simulated_cluster import NOW, hpa
 
