@@ -20,10 +20,10 @@ BEHAVIORS: dict[str, dict[str, Any] | None] = {
         "scaleDown": {"stabilizationWindowSeconds": 200, "tolerance": "0.02"},
     },
     "policies": {
-        "scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 120}]},
+        "scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 100}]},
         "scaleDown": {
             "stabilizationWindowSeconds": 0,
-            "policies": [{"type": "Percent", "value": 10, "periodSeconds": 300}],
+            "policies": [{"type": "Percent", "value": 10, "periodSeconds": 280}],
         },
     },
 }
