@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
 from adapter.forecasts.model import Expectation, ForecastModel, fit
-from adapter.forecasts.options import ForecastOptions, read_options
+from adapter.forecasts.options import ForecastOptions
 from adapter.forecasts.series import DAY_MINUTES, MINUTE, MinuteSeries, days_before, local_minutes
 from tests.adapter.forecasts.loads import START, STEP, changed, daily_steps, random_walk, until
 
@@ -147,31 +146,3 @@ def test_bad_samples_and_holes_in_the_history_do_not_hide_a_step() -> None:
     series = changed(series, 4 * DAY + 30, 4 * DAY + 31, math.inf)
     series = changed(changed(series, 5 * DAY, 6 * DAY, math.nan), 7 * DAY + 30, 7 * DAY + 31, 0.0)
     assert expected(series, 10 * DAY + STEP - 4, days=10).value == pytest.approx(200, rel=0.15)
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ({}, "horizon: this key is required"),
-        ({"horizon": "5"}, "horizon: not a duration: '5'"),
-        ({"horizon": "5s"}, "horizon: must be between 1m and 2h, got 5s"),
-        ({"horizon": "5m", "history": "1d"}, "history: must be between 3d and 4w, got 1d"),
-        ({"horizon": "5m", "timezone": "Europe/Nowhere"}, "timezone: there is no time zone 'Europe/Nowhere'"),
-        ({"horizon": "5m", "ceiling": "0.5"}, "ceiling: must be a number between 1 and 10"),
-        ({"horizon": "5m", "gate": "0.03"}, "gate: must be a percentage up to 50%, such as 3%, or off"),
-        ({"horizon": ["5m"]}, "horizon: expected text or a number"),
-        ({"horizon": "5m", "season": "1w"}, "unknown key `season`; there are horizon, history"),
-    ],
-)
-def test_invalid_options_say_which_and_what_to_write(entries: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        read_options(entries)
-    assert str(caught.value).startswith(message)
-
-
-def test_options_have_the_documented_defaults() -> None:
-    assert read_options({"horizon": "5m"}) == ForecastOptions(horizon=300, history=14 * 86_400, timezone="UTC")
-    written = {"horizon": "10m", "history": "3w", "timezone": "Asia/Kolkata", "ceiling": 1.5, "gate": "off"}
-    assert read_options(written) == ForecastOptions(
-        horizon=600, history=21 * 86_400, timezone="Asia/Kolkata", ceiling=1.5, gate=0.0
-    )

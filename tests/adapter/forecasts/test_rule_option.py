@@ -50,7 +50,7 @@ def test_options_have_defaults_and_limits() -> None:
         if rule.forecast is not None
     }
     assert list(found.values()) == [
-        ForecastOptions(horizon=600),
+        ForecastOptions(horizon=600, history=14 * 86_400, timezone="UTC", ceiling=1.1, gate=0.03),
         ForecastOptions(horizon=90, history=864_000, timezone="Europe/Berlin", ceiling=1.5, gate=0),
     ]
 
@@ -60,9 +60,12 @@ def test_options_have_defaults_and_limits() -> None:
     [
         ("5m", "forecast: expected a mapping, got text"),
         ("{}", "forecast: horizon: this key is required: how long a new pod needs to become ready, such as 5m"),
+        ("{horizon: 5}", "forecast: horizon: not a duration: '5'"),
+        ("{horizon: [5m]}", "forecast: horizon: expected text or a number"),
         ("{horizon: 5s}", "forecast: horizon: must be between 1m and 2h, got 5s"),
         ("{horizon: 5m, history: 1d}", "forecast: history: must be between 3d and 4w, got 1d"),
         ("{horizon: 5m, timezone: Mars/Base}", "forecast: timezone: there is no time zone 'Mars/Base'"),
+        ("{horizon: 5m, ceiling: 0.5}", "forecast: ceiling: must be a number between 1 and 10, such as 1.1, got 0.5"),
         ("{horizon: 5m, gate: 3}", "forecast: gate: must be a percentage up to 50%, such as 3%, or off; got 3"),
         (
             "{horizon: 5m, history: 4d}",
