@@ -110,14 +110,6 @@ async def test_config_map_has_rules_for_its_namespace(tmp_path: Path) -> None:
         assert await cluster.external("queue_length", namespace="bank") == 404
 
 
-async def test_config_map_in_the_namespace_of_the_adapter_has_rules_for_all_namespaces(tmp_path: Path) -> None:
-    options = RuleObjectOptions(config_maps=True, tenancy=Tenancy(own_namespace="bank"))
-    async with rule_objects_cluster(tmp_path, options=options) as cluster:
-        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
-        await cluster.create_config_map("rules", {"rules.yaml": RULES_TEXT}, namespace="bank")
-        await cluster.has_external("queue_length", "42")
-
-
 async def test_rules_file_wins_over_objects_also_after_a_reload(tmp_path: Path) -> None:
     rules = "externalRules: [{name: queue_length, query: file}]"
     async with rule_objects_cluster(tmp_path, rules=rules) as cluster:
@@ -177,15 +169,17 @@ async def test_namespace_has_a_maximum_of_rules(tmp_path: Path) -> None:
         await cluster.has_states(Ready=2)
 
 
-async def test_adapters_own_namespace_has_no_maximum_of_rules(tmp_path: Path) -> None:
+async def test_config_maps_of_the_adapters_namespace_have_any_number_of_rules_for_all_namespaces(
+    tmp_path: Path,
+) -> None:
     options = RuleObjectOptions(config_maps=True, tenancy=Tenancy(max_rules=1, own_namespace=OWN))
     async with rule_objects_cluster(tmp_path, options=options) as cluster:
         cluster.prometheus.results["sum(queue)"] = [({}, "42")]
         await cluster.create_config_map("a", {"rules.yaml": RULES_TEXT}, namespace=OWN)
-        await cluster.create_config_map(
-            "b", {"rules.yaml": "externalRules: [{name: b, query: sum(queue)}]"}, namespace=OWN
-        )
-        await cluster.has_external("b", "42")
+        rule = "externalRules: [{name: b, query: sum(queue)}]"
+        await cluster.create_config_map("b", {"rules.yaml": rule}, namespace=OWN)
+        for namespace in ("shop", "bank"):
+            await cluster.has_external("b", "42", namespace=namespace)
         assert await cluster.states() == {("ConfigMap", "Ready"): 2}
 
 
@@ -235,25 +229,20 @@ async def uses_version(cluster: Cluster, version: str) -> bool:
     return cluster.prometheus.headers[-1].get("X-Version") == version
 
 
-async def test_metric_rule_can_be_about_its_namespace(tmp_path: Path) -> None:
-    spec = {"type": "Object", "metric": "orders", "query": "orders", "labels": {"ns": "namespace"}}
+async def test_metric_rule_can_be_about_its_namespace_but_not_about_cluster_scoped_objects(tmp_path: Path) -> None:
+    orders = {"type": "Object", "metric": "orders", "query": "orders", "labels": {"ns": "namespace"}}
+    heat = {"type": "Object", "metric": "heat", "query": "heat", "labels": {"node": "node"}}
     async with rule_objects_cluster(tmp_path) as cluster:
         cluster.prometheus.results["orders"] = [({"ns": "shop"}, "3"), ({"ns": "bank"}, "4")]
-        await cluster.create_rule("orders", spec)
-        await cluster.has_states(Ready=1)
+        cluster.prometheus.results["heat"] = [({"node": "n1"}, "3")]
+        await cluster.create_rule("orders", orders)
+        await cluster.create_rule("heat", heat)
+        await cluster.has_states(Ready=1, Invalid=1)
         assert await cluster.custom("namespaces/shop/metrics/orders") == {"shop": "3"}
         assert await cluster.custom("namespaces/bank/metrics/orders") == 404
         assert await cluster.custom("namespaces/*/metrics/orders") == 404
-
-
-async def test_metric_rule_cannot_be_about_cluster_scoped_objects(tmp_path: Path) -> None:
-    spec = {"type": "Object", "metric": "heat", "query": "heat", "labels": {"node": "node"}}
-    async with rule_objects_cluster(tmp_path) as cluster:
-        cluster.prometheus.results["heat"] = [({"node": "n1"}, "3")]
-        await cluster.create_rule("heat", spec)
-        await cluster.has_states(Invalid=1)
         assert await cluster.custom("nodes/n1/heat") == 404
-        await cluster.create_rule("heat", spec, namespace="")
+        await cluster.create_rule("heat", heat, namespace="")
 
         async def is_served() -> bool:
             return await cluster.custom("nodes/n1/heat") == {"n1": "3"}
