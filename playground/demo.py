@@ -97,7 +97,9 @@ async def _demo(*, seconds: float | None, period: float, folder: Path, console: 
             started = time.time()
             _print(
                 console,
-                *_addresses(bundle),
+                "For a browser:",
+                f"  {bundle.autoscaler_ui_url}  the HPAs, and the reason for each decision",
+                f"  {bundle.adapter_ui_url}  the adapter's rules and metrics",
                 "",
                 "For another terminal:",
                 *_commands(bundle),
@@ -171,14 +173,6 @@ def _picture(bundle: Bundle, scoreboard: Scoreboard, seconds: float | None) -> P
         rows=[row(standing) for standing in scoreboard.standings],
         events=list(scoreboard.events),
     )
-
-
-def _addresses(bundle: Bundle) -> list[str]:
-    return [
-        "For a browser:",
-        f"  {bundle.autoscaler_ui_url}  the HPAs, and the reason for each decision",
-        f"  {bundle.adapter_ui_url}  the adapter's rules and metrics",
-    ]
 
 
 def _commands(bundle: Bundle) -> list[str]:

@@ -8,6 +8,7 @@ templates      HTML from jinja2 templates, with the frame that all pages have
 static_files   styles and scripts, which browsers cache
 plotly         plotly.js, for charts
 event_stream   server-sent events
+explanation    where a metric comes from, as the adapter explains it
 live           pages that stay current, rendered one at a time
 
 The pages themselves are in the packages of the processes.
