@@ -24,10 +24,6 @@ class FairQueue(Generic[K]):
         self._served: set[str] = set()
         self._changed = asyncio.Event()
 
-    def __len__(self) -> int:
-        """The number of waiting keys."""
-        return sum(len(keys) for level in (self._urgent, self._others) for keys in level.values())
-
     def add(self, namespace: str, key: K, *, urgent: bool) -> None:
         """Add a key; if it waits already, it becomes urgent with `urgent`."""
         if urgent:

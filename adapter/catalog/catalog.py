@@ -25,7 +25,6 @@ from adapter.catalog.listings import Listing, Listings
 from adapter.catalog.metric_index import MetricIndex, Snapshot, snapshot_of
 from adapter.catalog.rule_states import (
     NOT_LISTED,
-    Problem,
     Reason,
     RuleState,
     after_list,
@@ -33,7 +32,6 @@ from adapter.catalog.rule_states import (
     with_series_of,
 )
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.prometheus import PrometheusError
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
 from adapter.rules.objects import ObjectName
 from kube.aio.pace import Pace
@@ -263,10 +261,6 @@ class Catalog:
             of_rule = before.problem is not None and before.problem.reason is Reason.INVALID
             state = structs.replace(state, problem=None if of_rule else before.problem, listed_at=before.listed_at)
         self._set(state)
-
-    def problem_of(self, error: PrometheusError) -> Problem:
-        """See RuleStates."""
-        return Problem(Reason.PROMETHEUS_UNAVAILABLE, str(error))
 
     def rule_state(self, _: Catalog, rule: AnyRule) -> RuleState | None:
         """See RuleStates."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from adapter.catalog.rule_states import Problem, Reason, RuleState, after_list
+from adapter.catalog.rule_states import Reason, RuleState, after_list, problem_of
 from adapter.fair_queue import FairQueue
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
 from adapter.rules import AnyRule, Rule
@@ -75,9 +75,6 @@ class RuleStates(Protocol[U_contra]):
     """
 
     limited: bool
-
-    def problem_of(self, error: PrometheusError) -> Problem:
-        """Return the problem of a rule whose list failed."""
 
     def rule_state(self, user: U_contra, rule: AnyRule) -> RuleState | None:
         """Return the state of a rule; None: the user no longer has it."""
@@ -264,7 +261,7 @@ class Listings:
         before = states.rule_state(user, rule) if self._is_used(listing, user) else None
         if before is None:
             return None
-        series = states.problem_of(found) if isinstance(found, PrometheusError) else found
+        series = problem_of(found, limited=states.limited) if isinstance(found, PrometheusError) else found
         after = await after_list(before, series, self._mapper, limited=states.limited)
         if not self._is_used(listing, user) or states.rule_state(user, rule) is None:  # gone meanwhile
             return None

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -31,7 +32,13 @@ from adapter.catalog.inventory import (
     with_forecasts,
 )
 from adapter.gil import releasing_gil
-from adapter.prometheus import Series
+from adapter.prometheus import (
+    PrometheusAccessError,
+    PrometheusError,
+    PrometheusPartialResponse,
+    PrometheusQueryError,
+    Series,
+)
 from adapter.rules import AnyRule, QueryRule, Rule, ScheduleRule
 from adapter.rules.naming import NAMESPACES
 from kube.api.client import KubeError
@@ -52,6 +59,16 @@ _MAX_NAMES_OF_TENANT = 2_000
 _MAX_SERIES_NAME = 1_024
 # Of a metric, in bytes of JSON. Names stand in the discovery documents, which every client of the cluster reads.
 _MAX_NAME = 253
+
+_PARTIAL: Final = "Prometheus could read only a part of the series; the adapter's log and its pages say why"
+_NO_ACCESS: Final = (
+    "Prometheus refuses the adapter's credentials, or the adapter has none; its log and its pages say why"
+)
+_ADDRESS: Final = re.compile(
+    r"""\b[a-z][a-z+]*://[^\s"'`)\]]+|\[[0-9a-f:.%]*:[0-9a-f:.%]*\](?::\d+)?|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"""
+    r"""|(?<![\w:.-])[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)*:\d{2,5}(?![\w:])|(?<![\w:.-])[a-z0-9-]+(?:\.[a-z0-9-]+){2,}\b""",
+    re.IGNORECASE,
+)
 
 
 class Reason(enum.StrEnum):
@@ -109,6 +126,30 @@ class RuleState(msgspec.Struct, frozen=True, gc=False):
 
 class _UnusableRuleError(ValueError):
     """A rule of an object that cannot make its metrics; the message says why, and what to change."""
+
+
+def problem_of(error: PrometheusError, *, limited: bool) -> Problem:
+    """Return the reason and the message for a list of series that failed; `limited`: of a rule of an object."""
+    if not limited:
+        return Problem(Reason.PROMETHEUS_UNAVAILABLE, str(error))
+    reason = Reason.QUERY_FAILED if isinstance(error, PrometheusQueryError) else Reason.PROMETHEUS_UNAVAILABLE
+    return Problem(reason, message_of(error))
+
+
+def message_of(error: PrometheusError) -> str:
+    """Return an error of Prometheus for the status of an object, which the authors of rules read.
+
+    Why credentials are refused is for operators: it may name accounts and roles of a cloud. So is what a part of the
+    server says, which has addresses.
+    """
+    if isinstance(error, PrometheusPartialResponse):
+        return _PARTIAL
+    return _NO_ACCESS if isinstance(error, PrometheusAccessError) else without_addresses(str(error))
+
+
+def without_addresses(message: str) -> str:
+    """Return a message of a server without addresses, such as those of the stores that Thanos cannot reach."""
+    return _ADDRESS.sub("ADDRESS", message)
 
 
 async def after_list(

@@ -19,10 +19,10 @@ from functools import partial
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
 from adapter.catalog.metric_index import MetricIndex, precedence
-from adapter.catalog.rule_states import NOT_LISTED, Problem, Reason, RuleState, after_list
-from adapter.prometheus import PrometheusError, PrometheusOptions
+from adapter.catalog.rule_states import NOT_LISTED, Reason, RuleState, after_list
+from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.sources import ObjectSource, Servers, read_stored
-from adapter.rule_objects.state import Entry, ObjectState, problem_of
+from adapter.rule_objects.state import Entry, ObjectState
 from adapter.rule_objects.watches import ObjectId, ObjectWatches
 from adapter.rules import AnyRule, Rule, RulesFile
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
@@ -296,10 +296,6 @@ class RuleObjects:
             self._listings.use(name, self, ())
         else:
             self._listings.use(name, self, entry.rules.values(), now=entry.excess is None)
-
-    def problem_of(self, error: PrometheusError) -> Problem:
-        """See RuleStates."""
-        return problem_of(error)
 
     def rule_state(self, name: ObjectName, rule: AnyRule) -> RuleState | None:
         """See RuleStates."""

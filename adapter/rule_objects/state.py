@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from typing import Final
 
 import msgspec
 from msgspec import structs
@@ -12,19 +10,8 @@ from msgspec import structs
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import Source
 from adapter.catalog.rule_states import NOT_LISTED, Problem, Reason, RuleState
-from adapter.prometheus import PrometheusAccessError, PrometheusError, PrometheusPartialResponse, PrometheusQueryError
 from adapter.rules import Rule
 from adapter.rules.objects import RuleObject, Tenancy
-
-_PARTIAL: Final = "Prometheus could read only a part of the series; the adapter's log and its pages say why"
-_NO_ACCESS: Final = (
-    "Prometheus refuses the adapter's credentials, or the adapter has none; its log and its pages say why"
-)
-_ADDRESS: Final = re.compile(
-    r"""\b[a-z][a-z+]*://[^\s"'`)\]]+|\[[0-9a-f:.%]*:[0-9a-f:.%]*\](?::\d+)?|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"""
-    r"""|(?<![\w:.-])[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)*:\d{2,5}(?![\w:])|(?<![\w:.-])[a-z0-9-]+(?:\.[a-z0-9-]+){2,}\b""",
-    re.IGNORECASE,
-)
 
 
 class ObjectState(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,25 +105,3 @@ class Entry:
             if other := catalog.maker_instead(self.object.name, source):
                 return Reason.CONFLICT, f"{source} is made by {other}"
         return problem or (Reason.READY, "")
-
-
-def problem_of(error: PrometheusError) -> Problem:
-    """Return the reason and the message for a list of series that failed."""
-    reason = Reason.QUERY_FAILED if isinstance(error, PrometheusQueryError) else Reason.PROMETHEUS_UNAVAILABLE
-    return Problem(reason, message_of(error))
-
-
-def message_of(error: PrometheusError) -> str:
-    """Return an error of Prometheus for the status of an object, which the authors of rules read.
-
-    Why credentials are refused is for operators: it may name accounts and roles of a cloud. So is what a part of the
-    server says, which has addresses.
-    """
-    if isinstance(error, PrometheusPartialResponse):
-        return _PARTIAL
-    return _NO_ACCESS if isinstance(error, PrometheusAccessError) else without_addresses(str(error))
-
-
-def without_addresses(message: str) -> str:
-    """Return a message of a server without addresses, such as those of the stores that Thanos cannot reach."""
-    return _ADDRESS.sub("ADDRESS", message)

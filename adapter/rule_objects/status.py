@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from adapter.catalog.rule_states import Reason
+from adapter.catalog.rule_states import Reason, message_of, without_addresses
 from adapter.diagnosis.checker import CheckError, QueryRecord, RuleChecker
 from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.report import Finding, RuleReport, Severity
 from adapter.forecasts.registry import Forecasts
 from adapter.prometheus import PrometheusQueryError
-from adapter.rule_objects.state import ObjectState, message_of, without_addresses
+from adapter.rule_objects.state import ObjectState
 from adapter.rules import AnyRule, Rule
 from kube.values.printable import on_one_line, printable
 from kube.web.explanation import Example

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from adapter.catalog.listings import Listings
-from adapter.catalog.rule_states import NOT_LISTED, Problem, Reason, RuleState
-from adapter.prometheus import PrometheusError, PrometheusUnavailable
+from adapter.catalog.rule_states import NOT_LISTED, RuleState
+from adapter.prometheus import PrometheusUnavailable
 from adapter.rules import AnyRule, QueryRule, Rule
 from adapter.rules.objects import Tenancy, read_object
 from kube.api.client import KubeUnreachable
@@ -71,9 +71,6 @@ class Lists:
         states = [RuleState(rule, problem=NOT_LISTED) for rule in rules]
         self.states |= {(user, state.rule.key): state for state in states}
         self.listings.use(user, self, states, now=now)
-
-    def problem_of(self, error: PrometheusError) -> Problem:
-        return Problem(Reason.PROMETHEUS_UNAVAILABLE, str(error))
 
     def rule_state(self, user: str, rule: AnyRule) -> RuleState | None:
         return self.states.get((user, rule.key))

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adapter.catalog.rule_states import Reason
+from adapter.catalog.rule_states import Reason, problem_of
 from adapter.diagnosis.checker import RuleChecker
 from adapter.forecasts.registry import Forecasts
 from adapter.metrics.objects import ListedObjects
@@ -22,7 +22,7 @@ from adapter.prometheus import (
     Vector,
     scalar,
 )
-from adapter.rule_objects.state import ObjectState, problem_of
+from adapter.rule_objects.state import ObjectState
 from adapter.rule_objects.status import Verdict, checked_verdict, duration_text, must_write, not_served, status_of
 from adapter.rules import AnyRule, RulesFile, parse_rules
 from adapter.rules.objects import ObjectName, RuleObject
@@ -159,7 +159,7 @@ async def test_status_does_not_say_why_credentials_are_refused(
     prometheus = CannedPrometheus(result=error, found={'{job="queue"}': error})
     verdict = await verdict_on(tmp_path, text, prometheus)
     assert (verdict.ready, verdict.reason, verdict.message.partition("; ")[0]) == (ready, reason, message)
-    assert problem_of(error).message == verdict.message
+    assert problem_of(error, limited=True).message == verdict.message
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ async def test_status_does_not_say_why_credentials_are_refused(
 )
 def test_status_does_not_have_addresses_of_servers(message: str, shown: str) -> None:
     for error in (PrometheusQueryError(message), PrometheusUnavailable(message)):
-        assert problem_of(error)[1] == shown
+        assert problem_of(error, limited=True)[1] == shown
 
 
 async def test_without_the_api_server_nothing_is_known_about_resources(tmp_path: Path) -> None:

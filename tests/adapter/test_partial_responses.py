@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.catalog.rule_states import Reason
+from adapter.catalog.rule_states import Reason, problem_of
 from adapter.prometheus import (
     PrometheusClient,
     PrometheusOptions,
@@ -19,7 +19,6 @@ from adapter.prometheus import (
     Series,
     Vector,
 )
-from adapter.rule_objects.state import problem_of
 from adapter.rules import RulesError, parse_rules
 from kube.api.status import StatusError
 from tests.adapter.metrics_env import external_request, metrics_env
@@ -155,7 +154,7 @@ async def test_partial_response_is_no_zero_and_no_shorter_list(server: ScriptedP
 
 
 def test_status_of_a_rule_has_no_address_of_a_store() -> None:
-    reason, message = problem_of(PrometheusPartialResponse(f"Prometheus' response is partial: {STORE}"))
+    reason, message = problem_of(PrometheusPartialResponse(f"Prometheus' response is partial: {STORE}"), limited=True)
     assert reason is Reason.PROMETHEUS_UNAVAILABLE
     assert message.startswith("Prometheus could read only a part of the series")
     assert "10.1.2.3" not in message
