@@ -228,8 +228,14 @@ async def test_metrics_that_went_with_a_reload_are_logged_and_counted(tmp_path: 
     async with serving(tmp_path, rules(1)) as (adapter, connection):
         zero = [f'{gone}{{group="custom.metrics.k8s.io"}} 0.0', f'{gone}{{group="external.metrics.k8s.io"}} 0.0']
         assert await counted(adapter) == zero
+        assert (await connection.request(f"{EXTERNAL}/packets_total"))[0] == 200
         await reload(adapter, tmp_path, rules(1).partition("externalRules")[0], log)
-        assert (await connection.request(f"{EXTERNAL}/packets_total"))[0] == 404
+        status, _, body = await connection.request(f"{EXTERNAL}/packets_total")
+        assert (status, b'"paths"' in body) == (404, True), "nor is the group served"
+        metrics = (await adapter.client.request_as_master("/metrics")).body.decode()
+        assert 'rule="rules[1]"' in metrics
+        assert "externalRules" not in metrics
+        assert 'resource="packets_total"' not in metrics
         assert await counted(adapter) == [zero[0], f'{gone}{{group="external.metrics.k8s.io"}} 1.0']
         [line] = [line for line in log.lines if "the reload removed" in line]
         assert line.startswith("the reload removed 1 of 1 metrics of external.metrics.k8s.io: packets_total; if")
@@ -265,18 +271,6 @@ async def test_new_version_starts_with_the_lists_of_the_one_before(tmp_path: Pat
         status, _, body = await connection.request(f"{POD}/web-1/packets_total")
         assert (status, b'"value":"2"' in body) == (200, True)
         adapter.prometheus.listed.set()
-
-
-async def test_metrics_of_removed_rules_are_removed(tmp_path: Path, log: Log) -> None:
-    async with serving(tmp_path, rules(1)) as (adapter, connection):
-        assert (await connection.request(f"{EXTERNAL}/packets_total"))[0] == 200
-        await reload(adapter, tmp_path, rules(2).partition("externalRules")[0], log)
-        status, _, body = await connection.request(f"{EXTERNAL}/packets_total")
-        assert (status, b'"paths"' in body) == (404, True), "nor is the group served"
-        metrics = (await adapter.client.request_as_master("/metrics")).body.decode()
-        assert 'rule="rules[1]"' in metrics
-        assert "externalRules" not in metrics
-        assert 'resource="packets_total"' not in metrics
 
 
 async def test_earlier_versions_are_freed_after_a_reload(
