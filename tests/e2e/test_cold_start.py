@@ -39,7 +39,7 @@ KINDS = {
 FOR_SOME = {
     *("kubernetes_asyncio", "urllib3", "jinja2", "rich", "pygments", "icalendar", "dateutil"),
     *("replay", "kubectl_milliscale", "adapter.ui.pages", "autoscaler.loop.pages", "kube.web.server"),
-    *("botocore", "google.auth", "azure", "requests", "numpy", "matplotlib", "playground"),
+    *("botocore", "google.auth", "azure", "requests", "numpy", "playground"),
 }
 
 
