@@ -115,6 +115,7 @@ async def run(commands: Sequence[str], folder: Path, *, kubectl: Path, kubeconfi
         "KUBECONFIG": str(kubeconfig),
         "KUBECTL": str(kubectl),
         "PARSED": str(folder / ".parsed"),
+        "GOGC": os.environ["GOGC"],
         "LC_ALL": "C.UTF-8",
     }
     process = await asyncio.create_subprocess_exec(
