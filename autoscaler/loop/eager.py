@@ -171,10 +171,12 @@ class EagerEvaluator:
         seconds, total = settings.interval_seconds, sum(each.evaluations for each in self._namespaces.values())
         if total > settings.evaluations_per_second:
             seconds = max(seconds, namespace.evaluations * len(self._namespaces) / settings.evaluations_per_second)
-        step = (seconds + _SECONDS_PER_LATE_SECOND * late) / math.ceil(len(hpas) / _BATCH)
+        # At most one batch in a tick, so those of many HPAs are larger.
+        batches = min(math.ceil(len(hpas) / _BATCH), math.ceil(seconds / _TICK_SECONDS))
+        step = (seconds + _SECONDS_PER_LATE_SECOND * late) / batches
         namespace.due = max(namespace.due + step, now)
         start = namespace.offset if namespace.offset < len(hpas) else 0
-        namespace.offset = start + _BATCH
+        namespace.offset = start + math.ceil(len(hpas) / batches)
         return [(key, each) for key, each in hpas[start : namespace.offset] if not each.busy and each.retry_at <= now]
 
     async def _evaluate(self, key: HPAKey, eager: _EagerHPA) -> None:

@@ -425,6 +425,19 @@ async def test_many_hpas_or_pods_of_a_namespace_make_the_evaluations_of_no_other
     assert 20 * 3 <= counts["large"] <= 20 * 7  # each counts for 101
 
 
+@pytest.mark.looptime
+async def test_each_of_a_thousand_hpas_of_one_namespace_is_evaluated_every_second() -> None:
+    hpas = {each.key: each for each in (hpa(name=f"web-{n}") for n in range(1000))}
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(5.5, stop.set)
+
+    async def scale_up(_: HPA) -> bool:
+        return True
+
+    counts = await evaluated(hpas, pods=lambda _: 2, load=20, scale_up=scale_up, stop=stop)
+    assert 4000 <= counts["default"] <= 5500
+
+
 async def test_an_eager_hpa_is_scaled_up_without_a_sync(tmp_path: Path) -> None:
     options = Options(
         eager=True,
