@@ -72,7 +72,7 @@ async def adapter_explanation(client: KubeClient, parameters: Mapping[str, str])
     try:
         content = await client.get_bytes(f"/apis/{api}{quote(debug_path(metric))}", selection, max_bytes=_MAX_BYTES)
         return msgspec.json.decode(content, type=Explanation)
-    except (StatusError, msgspec.MsgspecError) as error:
+    except (StatusError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if isinstance(error, StatusError) and error.code != 404:
             raise
         raise not_found(f"{api} is not served by milliscale's adapter, or by an earlier release of it") from error

@@ -5,6 +5,7 @@ The template of the pages is `explanation.html`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Final
 
@@ -13,6 +14,7 @@ import msgspec
 from kube.values.printable import on_one_line
 
 _Link = Annotated[str, msgspec.Meta(pattern="^https?://")]
+_MILLI: Final = re.compile("(-?[0-9]{1,30})m")
 _NO_FRACTION: Final = 1000
 
 
@@ -42,10 +44,10 @@ class Value(_Json, frozen=True, omit_defaults=True):
 
 
 def _text(quantity: str) -> str:
-    milli = quantity.removesuffix("m")
-    if milli == quantity or not milli.lstrip("-").isdigit():
+    found = _MILLI.fullmatch(quantity)
+    if found is None:
         return quantity
-    value = int(milli) / 1000
+    value = int(found[1]) / 1000
     return f"{value:.4g}" if abs(value) < _NO_FRACTION else f"{value:.0f}"
 
 

@@ -71,6 +71,9 @@ async def test_page_without_a_metric_is_a_form_that_offers_metrics(tmp_path: Pat
     ("quantity", "text"),
     [
         ("585708m", "585.7"),
+        ("--5m", "--5m"),  # an adapter that the autoscaler reads may send anything
+        ("\u00b2m", "\u00b2m"),
+        pytest.param(f"{10**400}m", f"{10**400}m", id="long"),
         ("2500m", "2.5"),
         ("1m", "0.001"),
         ("-1500m", "-1.5"),

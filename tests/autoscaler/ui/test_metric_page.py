@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -16,7 +17,7 @@ from kube.security.request_info import RequestInfo
 from kube.web.access import NamespaceAccess
 from kube.web.explanation import Example, Explanation, Value
 from tests.autoscaler.ui.pages import Controller
-from tests.kube.scripted import connected, respond, scripted_server
+from tests.kube.scripted import connected, raw, scripted_server
 
 QUERY = "sum(rate(packets_total[1m])) by (pod)"
 EXAMPLE = Example(of="default/web-0", queries=(QUERY,), values=(Value(of="default/web-0", value="1500m"),))
@@ -72,14 +73,20 @@ async def test_name_that_would_leave_the_path_is_refused(metric: str) -> None:
     [
         (200, {"kind": "APIResourceList", "resources": []}, 404),
         (200, {"target": "pods/packets", "graphs": ["javascript:alert(1)"]}, 404),
+        (200, b'{"target": "\xff"}', 404),
+        (200, b'{"unknown": ' + b"[" * 100_000, 404),
         (404, {"kind": "Status", "code": 404, "message": "no such resource"}, 404),
         (403, {"kind": "Status", "code": 403, "message": "forbidden"}, 403),
     ],
+    ids=["other", "script", "not-utf8", "deep", "not-found", "forbidden"],
 )
-async def test_only_explanations_are_read(status: int, response: dict[str, Any], code: int, tmp_path: Path) -> None:
+async def test_only_explanations_are_read(
+    status: int, response: dict[str, Any] | bytes, code: int, tmp_path: Path
+) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         path = "/apis/external.metrics.k8s.io/v1beta1/debug/metrics/external/a b"
-        server.handlers[path] = respond(response, status=status)
+        body = response if isinstance(response, bytes) else json.dumps(response).encode()
+        server.handlers[path] = raw(body, status=status)
         with pytest.raises(StatusError) as raised:
             await adapter_explanation(client, {"metric": "external/a b", "namespace": "x"})
     assert raised.value.code == code
