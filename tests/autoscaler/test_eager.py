@@ -408,6 +408,24 @@ async def test_a_scale_up_in_flight_is_finished_at_the_end() -> None:
 
 
 @pytest.mark.looptime
+async def test_an_hpa_that_is_deleted_during_its_evaluation_is_not_scaled() -> None:
+    class DeletedOnceRead(dict[HPAKey, HPA]):
+        def get(self, key: HPAKey, _: object = None) -> Any:
+            return self.pop(key, None)
+
+    scaled, stop = [], asyncio.Event()
+    asyncio.get_running_loop().call_later(3, stop.set)
+
+    async def scale_up(given: HPA) -> bool:
+        scaled.append(given.key)
+        return True
+
+    hpas = DeletedOnceRead({hpa().key: hpa()})
+    assert await evaluated(hpas, pods=lambda _: 2, load=80, scale_up=scale_up, stop=stop) == {"default": 1}
+    assert scaled == []
+
+
+@pytest.mark.looptime
 async def test_many_hpas_or_pods_of_a_namespace_make_the_evaluations_of_no_other_rare() -> None:
     many = [structs.replace(hpa(name=f"web-{n}"), namespace="many") for n in range(300)]
     large = [structs.replace(hpa(name=f"web-{n}"), namespace="large") for n in range(20)]
