@@ -183,7 +183,7 @@ class LiveFamily(Collector):
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         """Return the metric."""
         family = self._new()
-        for labels, value in sorted(dict(self.values()).items()):  # a copy, since threads scrape
+        for labels, value in sorted(self.values().items()):
             family.add_metric(labels, value)
         yield family
 
