@@ -6,16 +6,19 @@ adapter reviews the right to `get` it for the user that the API server has authe
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
+from autoscaler.core.model import MetricIdentifier
 from autoscaler.records.record import MetricRecord
 from kube.api.client import KubeClient
 from kube.api.status import StatusError, bad_request, not_found
 from kube.values.names import path_segment_errors
+from kube.values.selectors import SelectorError
 from kube.web.explanation import Explanation
 
 PARAMETERS: Final = ("namespace", "name", "labelSelector", "metricLabelSelector")
@@ -44,9 +47,9 @@ def metric_parameters(metric: MetricRecord, namespace: str, pods: str = "") -> d
         parameters["name"] = described.name
     elif metric.type == "Pods" and pods:
         parameters["labelSelector"] = pods
-    if metric.selector is not None and metric.selector.match_labels:
-        labels = metric.selector.match_labels.items()
-        parameters["metricLabelSelector"] = ",".join(f"{name}={value}" for name, value in labels)
+    with contextlib.suppress(SelectorError):  # the HPA's status says so
+        if selector := str(MetricIdentifier(metric.name, metric.selector).label_selector):
+            parameters["metricLabelSelector"] = selector
     return parameters
 
 

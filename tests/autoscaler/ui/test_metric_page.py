@@ -9,7 +9,9 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from autoscaler.records.adapter_explanation import adapter_explanation
+from autoscaler.core.model import LabelSelectorRequirement, LabelSelectorSpec
+from autoscaler.records.adapter_explanation import adapter_explanation, metric_parameters
+from autoscaler.records.record import Measure, MetricRecord
 from kube.api.status import StatusError, forbidden
 from kube.security.authentication import User
 from kube.security.authorization import Authorizer
@@ -35,6 +37,14 @@ async def test_page_shows_the_promql_its_graph_and_the_values() -> None:
     assert "default/web-0 1.5" in page.find("table").text
     on_adapter = "https://adapter.example.com/metric?metric=pods%2Fpackets&namespace=default&labelSelector=app%3Dweb"
     assert page.find_all("a", href=on_adapter) != []
+
+
+def test_series_are_selected_by_the_expressions_of_the_metric_too() -> None:
+    verbs = LabelSelectorRequirement(key="verb", operator="In", values=["PUT", "GET"])
+    selector = LabelSelectorSpec(match_labels={"code": "200"}, match_expressions=[verbs])
+    metric = MetricRecord(type="External", name="requests", selector=selector, target=Measure())
+    expected = {"metric": "external/requests", "namespace": "shop", "metricLabelSelector": "code=200,verb in (GET,PUT)"}
+    assert metric_parameters(metric, "shop") == expected
 
 
 async def test_metric_with_a_typo_has_a_link_to_the_one_that_exists() -> None:
