@@ -6,11 +6,13 @@ kubeconfig with read-only rights. Both print the same kind of record.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -29,7 +31,7 @@ from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.adapter_explanation import adapter_explanation, metric_parameters
 from autoscaler.records.decision_log import DecisionsPage
 from autoscaler.records.metric_names import MetricNames
-from autoscaler.records.record import VERSION, DecisionRecord
+from autoscaler.records.record import VERSION, DecisionRecord, MetricRecord
 from autoscaler.ui.links import metric_url
 from kube.api.client import KubeClient, KubeConfigError, KubeError
 from kube.api.config import default_kubeconfig
@@ -124,10 +126,10 @@ def explain(
         if adapter_ui_url is None:
             with contextlib.suppress(click.ClickException):  # releases before 0.2 do not show their flags
                 adapter_ui_url = str(run(fetch_config(server)).flags.get("adapter-ui-url", "")).rstrip("/")
-        if kubeconfig is not None:
+        if kubeconfig is not None and output == "text":
             with contextlib.suppress(KubeConfigError):  # the decisions do not need it
-                asked = partial(_asked, record=page.decisions[-1])
-                hints, sources = run(_with_client(kubeconfig, context, asked))
+                about_metrics = partial(_about_metrics, record=page.decisions[-1])
+                hints, sources = run(_with_client(kubeconfig, context, about_metrics))
     elif last > 1:
         raise click.UsageError("--last: only a running autoscaler has earlier decisions; give --server")
     else:
@@ -135,7 +137,13 @@ def explain(
         logging.getLogger("autoscaler").addHandler(logging.NullHandler())
         location = None if state is None else SavedHistoryLocation(namespace=state[0], name=state[1])
         page, hints, sources = _compute(
-            hpa, kubeconfig=kubeconfig, context=context, api=api, saved_history=location, config=config
+            hpa,
+            kubeconfig=kubeconfig,
+            context=context,
+            api=api,
+            saved_history=location,
+            config=config,
+            is_text=output == "text",
         )
     if adapter_ui_url:
         sources += _links(adapter_ui_url, page.decisions[-1])
@@ -167,6 +175,7 @@ def _compute(
     api: str | None,
     saved_history: SavedHistoryLocation | None,
     config: Config,
+    is_text: bool,
 ) -> tuple[DecisionsPage, list[str], list[str]]:
     namespace, name = hpa
 
@@ -179,7 +188,7 @@ def _compute(
             apis=HPA_APIS if api is None else (_APIS[api],),
             saved_history=saved_history,
         )
-        return record, notes, await _asked(client, record)
+        return record, notes, await _about_metrics(client, record) if is_text else ([], [])
 
     try:
         record, notes, (hints, sources) = run(_with_client(kubeconfig or default_kubeconfig(), context, compute))
@@ -195,7 +204,7 @@ async def _with_client(path: Path | None, context: str | None, work: Callable[[K
         return await work(client)
 
 
-async def _asked(client: KubeClient, record: DecisionRecord) -> tuple[list[str], list[str]]:
+async def _about_metrics(client: KubeClient, record: DecisionRecord) -> tuple[list[str], list[str]]:
     """Return what the cluster says about the metrics of a decision.
 
     A sentence for each metric that does not exist, if existing ones have similar names; and for each that exists, the
@@ -203,17 +212,18 @@ async def _asked(client: KubeClient, record: DecisionRecord) -> tuple[list[str],
     """
     found = await MetricNames(client.get).suggestions(record)
     hints = [f"the cluster has no metric {each.name}; did you mean {' or '.join(names)}?" for each, names in found]
-    sources: list[str] = []
-    for metric in record.metrics:
+
+    async def explained(metric: MetricRecord) -> list[str]:
         parameters = metric_parameters(metric, record.namespace, record.pod_selector)
         if not parameters or any(metric is misspelled for misspelled, _ in found):
-            continue
+            return []
         try:
-            sources += (await adapter_explanation(client, parameters)).lines(values=False)
+            return list((await adapter_explanation(client, parameters)).lines(values=False))
         except (KubeError, StatusError) as error:
-            if not isinstance(error, StatusError) or error.code != _NOT_FOUND:
-                sources.append(f"the PromQL of {metric.name} cannot be read: {error}")
-    return hints, sources
+            is_other_adapter = isinstance(error, StatusError) and error.code == _NOT_FOUND
+            return [] if is_other_adapter else [f"the PromQL of {metric.name} cannot be read: {error}"]
+
+    return hints, list(chain.from_iterable(await asyncio.gather(*map(explained, record.metrics))))
 
 
 def _print(page: DecisionsPage, output: str, hints: Sequence[str], sources: Sequence[str]) -> None:

@@ -279,6 +279,7 @@ async def test_promql_of_a_metric_is_that_of_the_adapter_if_the_user_may_read_it
     expected = ["pods/packets_per_second is made by rules[0]", f"  query  {query}", "  samples are 3 s old", ""]
     assert lines[5:9] == expected
     path = f"/apis/custom.metrics.k8s.io/v1beta2/debug/metrics/pods/{METRIC}"
+    await explain_in_process("default/web", admin, "-o", "json")  # it has no PromQL, and requests none
     assert cluster.metrics.explained == [f"{path}?namespace=default&labelSelector=app%3Dweb"]
     cluster.metrics.explanation = None
     beside_another_adapter = (await explain_in_process("default/web", admin)).stdout.splitlines()
