@@ -6,9 +6,8 @@ Kubernetes does not know share one value.
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -115,20 +114,23 @@ class Telemetry(Collector):
     async def exposition(self) -> Encoded:
         """Return /metrics: the registry as text.
 
-        A few hundred rules have thousands of samples. They are collected on the event loop, which changes them, but
-        formatted in a thread.
+        A few hundred rules have thousands of samples, so requests are served between one family and the next. A thread
+        would compete with those that compute, and both with the event loop: it has waited for seconds.
         """
-        registry = CollectorRegistry()
-        registry.register(_Collected([family async for family in in_slices(self.registry.collect())]))
-        return Encoded(await asyncio.to_thread(generate_latest, registry), CONTENT_TYPE_LATEST)
+        texts = []
+        async for family in in_slices(self.registry.collect()):
+            registry = CollectorRegistry()
+            registry.register(_Collected(family))
+            texts.append(generate_latest(registry))
+        return Encoded(b"".join(texts), CONTENT_TYPE_LATEST)
 
 
 class _Collected(Collector):
-    """Metrics that were collected before."""
+    """A family of metrics that was collected before."""
 
-    def __init__(self, families: Sequence[Metric]) -> None:
-        self._families = families
+    def __init__(self, family: Metric) -> None:
+        self._family = family
 
-    def collect(self) -> Sequence[Metric]:
-        """Return them."""
-        return self._families
+    def collect(self) -> Iterable[Metric]:
+        """Return it."""
+        return [self._family]

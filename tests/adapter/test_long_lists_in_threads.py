@@ -1,19 +1,20 @@
-"""Lists with many values, and metrics, are encoded in a worker thread, short lists on the event loop."""
+"""Lists with many values are encoded in a worker thread, short ones and metrics on the event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from adapter.content.encoding import Representation
-from adapter.serving import resource_routes, routes, telemetry
+from adapter.serving import resource_routes, routes
 from adapter.serving.telemetry import Telemetry
 from tests.adapter.serving import EXTERNAL_PATH, CannedUsage, ServedAdapter, served_adapter
 
@@ -77,22 +78,34 @@ async def test_response_with_many_values_is_encoded_in_a_thread(
             threads.clear()
 
 
-async def test_metrics_are_collected_on_the_event_loop_and_formatted_in_a_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    threads: dict[str, int] = {}
+async def test_metrics_are_formatted_on_the_event_loop_with_pauses_between_families() -> None:
+    """In a thread, they would compete with threads that compute, and both with the event loop."""
+    metrics = Telemetry()
+    steps: list[str] = []
+    collected = asyncio.Event()
 
     class Rules(Collector):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
         def collect(self) -> list[Metric]:
-            threads["collected"] = threading.get_ident()
-            return [GaugeMetricFamily("rules", "Rules.", value=2)]
+            assert threading.current_thread() is threading.main_thread()
+            steps.append(self.name)
+            collected.set()
+            pause_is_due = time.perf_counter() + 0.02
+            while time.perf_counter() < pause_is_due:
+                pass
+            return [GaugeMetricFamily(self.name, "Rules.", value=2)]
 
-    def formatted(registry: CollectorRegistry) -> bytes:
-        threads["formatted"] = threading.get_ident()
-        return generate_latest(registry)
+    async def request() -> None:
+        await collected.wait()
+        steps.append("request")
 
-    monkeypatch.setattr(telemetry, "generate_latest", formatted)
-    metrics = Telemetry()
-    metrics.registry.register(Rules())
-    assert b"rules 2.0" in (await metrics.exposition()).body
-    assert threads["collected"] == threading.get_ident() != threads["formatted"]
+    for name in ("first", "second"):
+        metrics.registry.register(Rules(name))
+    task = asyncio.create_task(request())
+    body = (await metrics.exposition()).body
+    await task
+    assert steps == ["first", "request", "second"]
+    assert b"first 2.0" in body
+    assert b"second 2.0" in body
