@@ -151,15 +151,16 @@ release: setup ## build a release in dist/ and check it; IMAGE=registry.example/
 krew: setup ## build the krew archive and manifest of the kubectl plugin; URL is where the archive will be
 	@$(PY) -m tools.krew $(if $(URL),--url '$(URL)')
 
-lock: ## update the lock files from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
-	uv pip compile pyproject.toml --extra aws --extra azure --extra google -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-clouds.lock
-	uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
-	uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements-clouds.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
-	uv pip compile pyproject.toml --extra replay -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-kubectl.lock
-	uv pip compile pyproject.toml --group demo -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-demo.lock
-	uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
-	uv pip compile pyproject.toml --extra replay --group mutants -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-mutants.lock
+lock: setup ## update the lock files from pyproject.toml
+	.venv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements.lock
+	.venv/bin/uv pip compile pyproject.toml --extra aws --extra azure --extra google -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-clouds.lock
+	.venv/bin/uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
+	.venv/bin/uv pip compile pyproject.toml --extra replay --extra aws --extra azure --extra google --group dev -c requirements-clouds.lock -c requirements-build.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-dev.lock
+	.venv/bin/uv pip compile pyproject.toml --extra replay -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-kubectl.lock
+	.venv/bin/uv pip compile pyproject.toml --group demo -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-demo.lock
+	.venv/bin/uv pip compile pyproject.toml --group fuzz -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-fuzz.lock
+	.venv/bin/uv pip compile pyproject.toml --extra replay --group mutants -c requirements-dev.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-mutants.lock
+	.venv/bin/uv pip compile --group uv --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-uv.lock
 
 clean: ## remove all generated files
 	rm -rf .venv .venv-demo .venv-fuzz .venv-mutants .fuzz .mutants .playground .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site

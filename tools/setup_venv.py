@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = (".venv", "requirements-dev.lock")
+UV_LOCK = ROOT / "requirements-uv.lock"
 MINIMUM = (3, 11)
 SCRIPT = """#!{python}
 import sys
@@ -84,27 +85,28 @@ def make_venv(directory: Path, lock: Path) -> None:
         wheel = debian_pip()
         run(sys.executable, "-m", "venv", "--without-pip", directory)
         pip = [python, wheel / "pip"]
-    install(pip, lock)
+    install(pip, python, lock)
 
 
-def install(pip: list[str | Path], lock: Path) -> None:
-    """Install what the lock file lists, with a line for each step; a terminal shows each package, too."""
-    command = [*pip, "install", "--disable-pip-version-check", "--progress-bar=off", "--no-deps"]
-    command += ["--no-compile"]  # most modules are never imported, and the others are compiled when they are
-    command += ["--require-hashes", "--only-binary=:all:", "--requirement", lock]
+def install(pip: list[str | Path], python: Path, lock: Path) -> None:
+    """Install what the lock file lists, with a line for each step.
+
+    pip installs uv, and uv the rest: in a seventh of pip's time. uv does not read pip's settings, so where it fails,
+    for example because an index is only in `pip.conf`, pip goes on.
+    """
+    print("  installing uv", flush=True)
+    options = ["--no-deps", "--require-hashes", "--requirement"]
+    # --no-compile: most modules are never imported, and the others are compiled when they are.
+    with_pip = [*pip, "install", "--disable-pip-version-check", "--quiet", "--no-compile", "--only-binary=:all:"]
+    run(*with_pip, *options, UV_LOCK)
     packages = len(re.findall("^[^ ]+==", lock.read_text(), re.MULTILINE))
-    print(f"  downloading {packages} packages", flush=True)
-    end = "\r\033[K" if sys.stdout.isatty() else ""
-    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            word, name = f"{line} ".split(maxsplit=1)
-            if word == "Collecting" and end:
-                print(f"    {name.split()[0]}", end=end, flush=True)
-            elif word == "Installing":
-                print("  installing them", flush=True)
-    if process.returncode != 0:
-        raise SetupError(f"pip failed with exit status {process.returncode}")
+    print(f"  installing {packages} packages", flush=True)
+    uv: list[str | Path] = [python.with_name("uv"), "pip", "install", "--python", python, "--quiet", "--system-certs"]
+    try:
+        run(*uv, "--only-binary=:all:", *options, lock)
+    except SetupError as error:
+        print(f"  {error}: installing them with pip, which needs a minute", flush=True)
+        run(*with_pip, *options, lock)
 
 
 def write_scripts(directory: Path) -> None:

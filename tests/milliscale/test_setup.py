@@ -12,23 +12,31 @@ from tools import setup_venv
 LOCK = "a==1 \\\n    --hash=sha256:0\nb==2 ; python_version < '4' \\\n    --hash=sha256:1\n"
 
 
-def pip(folder: Path, *, status: int) -> list[str | Path]:
-    """Return the command of a fake pip, which prints what pip does and ends with a status."""
-    lines = ["Collecting a==1 (from -r lock)", "  Downloading a.whl", "Installing collected packages: a, b"]
-    (folder / "pip.py").write_text(f"print(*{lines!r}, sep='\\n')\nraise SystemExit({status})\n")
-    return [sys.executable, folder / "pip.py"]
+def installed(folder: Path, *, pip: int, uv: int) -> list[str]:
+    """Install with programs that only write their last argument, end with these statuses; return what they wrote."""
+    for name, status in (("pip", pip), ("uv", uv)):
+        program = folder / name
+        script = f"#!/bin/sh\neval last=\\${{$#}}\necho {name} ${{last##*/}} >> {folder}/calls\nexit {status}\n"
+        program.write_text(script)
+        program.chmod(0o755)
+    (folder / "lock").write_text(LOCK)
+    setup_venv.install([folder / "pip"], folder / "python", folder / "lock")
+    return (folder / "calls").read_text().splitlines()
 
 
-def test_installation_has_a_line_for_each_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "lock").write_text(LOCK)
-    setup_venv.install(pip(tmp_path, status=0), tmp_path / "lock")
-    assert capsys.readouterr().out == "  downloading 2 packages\n  installing them\n"
+def test_pip_installs_uv_which_installs_the_packages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert installed(tmp_path, pip=0, uv=0) == ["pip requirements-uv.lock", "uv lock"]
+    assert capsys.readouterr().out == "  installing uv\n  installing 2 packages\n"
+
+
+def test_pip_installs_the_packages_where_uv_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert installed(tmp_path, pip=0, uv=2) == ["pip requirements-uv.lock", "uv lock", "pip lock"]
+    assert "uv failed with exit status 2: installing them with pip" in capsys.readouterr().out
 
 
 def test_failure_of_pip_ends_the_set_up(tmp_path: Path) -> None:
-    (tmp_path / "lock").write_text(LOCK)
     with pytest.raises(setup_venv.SetupError, match="pip failed with exit status 3"):
-        setup_venv.install(pip(tmp_path, status=3), tmp_path / "lock")
+        installed(tmp_path, pip=3, uv=0)
 
 
 def test_program_that_cannot_be_found_ends_the_demo_with_advice(
