@@ -113,7 +113,8 @@ class ForecastReader:
         if not example.values:
             return msgspec.structs.replace(report, reason="; ".join(example.reasons))
         query, of_pods = _query_of(source, example.of, [value.of for value in example.values], selection)
-        report = msgspec.structs.replace(report, of=_of(query, of_pods))
+        key = _key_of(query, of_pods)
+        report = msgspec.structs.replace(report, of=str(key))
         now = self.clock()
         live = await new_forecast(options, now, Counter())
         try:
@@ -121,24 +122,26 @@ class ForecastReader:
             live.extend(await reader.read(live.history_start(now), int(now // 60) * 60), now)
         except HistoryError as error:
             return msgspec.structs.replace(report, reason=f"its history cannot be read: {error}")
-        return await asyncio.to_thread(_completed, report, live, now, judges=judges)
+        return await asyncio.to_thread(_completed, report, live, now, key.day_start(now), judges=judges)
 
 
-def _completed(report: ForecastReport, live: LiveForecast, now: float, *, judges: bool) -> ForecastReport:
+def _completed(
+    report: ForecastReport, live: LiveForecast, now: float, fitted_until: int, *, judges: bool
+) -> ForecastReport:
     """Fit a model, and return the report with what it expects. Takes some seconds: call it in a worker thread."""
-    options, history = live.options, live.history(now + 60)
+    options, history = live.options, live.history(fitted_until)
     model = live.fitted(history)
     if isinstance(model, str):
         return msgspec.structs.replace(report, reason=model)
     live.model = model
-    found = live.expect(history.end - 60)
+    found = live.expect(now)
     result = {"reason": found} if isinstance(found, str) else {"sentence": sentence(found, options)}
     report = msgspec.structs.replace(report, **result)
     if not judges:
         return report
-    judgement = live.judged(history)
+    judgement, is_served = live.judged(history)
     gate = GateReport(
-        holds=judgement.holds(options),
+        holds=is_served,
         text=gate_text(judgement, options),
         saved=judgement.saved,
         days=judgement.days,
@@ -157,9 +160,9 @@ def _query_of(source: Source, of: str, values: list[str], selection: Selection) 
     return ObjectsQuery(source, namespace, names, False, selection.metric_selector), source.info.resource == _PODS
 
 
-def _of(query: MetricQuery, of_pods: bool) -> str:
+def _key_of(query: MetricQuery, of_pods: bool) -> ForecastKey:
     if isinstance(query, ExternalQuery):
         name = str(query.selector)
     else:
         name = f"pods like {query.names[0]}" if of_pods else query.names[0]
-    return str(ForecastKey("", query.source.metric, namespace_of(query), name))
+    return ForecastKey(query.source.rule.key, query.source.metric, namespace_of(query), name)

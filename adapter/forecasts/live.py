@@ -57,7 +57,7 @@ class LiveForecast:
         self.options = options
         self.model: ForecastModel | None = None
         self._outcomes = outcomes
-        count = math.ceil(options.history / MINUTE) + _SPARE_MINUTES
+        count = math.ceil(options.history / MINUTE) + DAY_MINUTES + _SPARE_MINUTES
         self._values = np.full(count, np.nan, dtype=np.float32)
         self._first = int(now // MINUTE) + _SPARE_MINUTES // 2 - count  # since the epoch, in minutes
         self._expected = np.full(DAY_MINUTES, np.nan, dtype=np.float32)  # by the minute, modulo a day
@@ -66,8 +66,8 @@ class LiveForecast:
         self._newest: tuple[tuple[ForecastModel, int, float], Expectation | str] | None = None
 
     def history_start(self, now: float) -> int:
-        """Return where the history begins, a multiple of 60."""
-        return int(now // MINUTE) * MINUTE - math.ceil(self.options.history / MINUTE) * MINUTE
+        """Return where the history of a forecast's day begins that began up to a day ago; a multiple of 60."""
+        return int(now // MINUTE) * MINUTE - (math.ceil(self.options.history / MINUTE) + DAY_MINUTES) * MINUTE
 
     def extend(self, points: Sequence[tuple[float, float]], now: float) -> float | None:
         """Add points of the history: (time, value). They replace values that were observed.
@@ -115,17 +115,18 @@ class LiveForecast:
             self._expected[minute % DAY_MINUTES] = found.value
         return found
 
-    def history(self, now: float) -> MinuteSeries:
-        """Return a copy of the history, for a worker thread."""
-        last = int(now // MINUTE) - self._first
-        return MinuteSeries(self._first * MINUTE, self._values[:last].copy())
+    def history(self, until: float) -> MinuteSeries:
+        """Return a copy of the history until a time, as long as the options say, for a worker thread."""
+        last = int(until // MINUTE) - self._first
+        known = MinuteSeries(self._first * MINUTE, self._values[: max(last, 0)].copy())
+        return known.between(known.end - self.options.history, known.end)
 
     def fitted(self, history: MinuteSeries) -> ForecastModel | str:
         """Return a model, or why there is none. Takes some tenths of a second: call it in a worker thread."""
         return fit(history, self.options)
 
-    def judged(self, history: MinuteSeries) -> Judgement:
-        """Replay the last days. Takes some seconds: call it in a worker thread."""
+    def judged(self, history: MinuteSeries) -> tuple[Judgement, bool]:
+        """Replay the last days; return whether forecasts are served, too. Takes seconds: call it in a worker thread."""
         return judge(history, self.options)
 
     def next_day(self, now: float) -> tuple[Hour, ...]:

@@ -2,7 +2,8 @@
 
 A forecast begins with the first request for its metric: its history is read, a model is fitted and the gate judges it,
 in the background. Until then, and on any doubt, the value is the plain one. Every hour the new part of the history is
-read, once a day a model is fitted and judged. A forecast that nothing requests any more ends.
+read, once a day a model is fitted and judged, at a time that depends on the metric alone: so all replicas have the same
+model and verdict, also after a restart. A forecast that nothing requests any more ends.
 
 Clients choose what they request, so the forecasts of a namespace, and all together, are limited in number and memory.
 What is over a limit is served without a forecast.
@@ -15,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-import random as _random
 import time
+import zlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_DAY_SECONDS: Final = 86_400.0
-_JITTER: Final = 0.05
+_DAY_SECONDS: Final = 86_400
 _TICK_SECONDS: Final = 1.0
 _WORKERS: Final = 2
 _LOGGED_SECONDS: Final = 3600.0
@@ -90,6 +90,14 @@ class ForecastKey:
     def __str__(self) -> str:
         return f"{self.metric}{f' in {self.namespace}' * bool(self.namespace)}{f' ({self.of})' * bool(self.of)}"
 
+    def day_start(self, now: float) -> int:
+        """Return when the forecast's day began, whose model is that of the history before; a multiple of 60.
+
+        Metrics begin theirs at different times, so that not all models are fitted at once.
+        """
+        offset = zlib.crc32(f"{self.metric} {self.namespace}".encode()) % (_DAY_SECONDS // _MINUTE) * _MINUTE
+        return int(now - offset) // _DAY_SECONDS * _DAY_SECONDS + offset
+
 
 @dataclass(slots=True, eq=False)
 class Forecast:
@@ -107,8 +115,8 @@ class Forecast:
         expectation: the newest one; None: there is none now.
         growth: how many times the newest plain value was served.
         requested: when it was last requested, in seconds since the epoch.
-        due, fit_due: when the new part of its history is read, and when it is fitted.
-        read_until: how far its history was read; 0: not at all.
+        due: when the new part of its history is read.
+        read_until, fitted_until: how far its history was read, and fitted; 0: not at all.
         is_waiting: it is in the queue of those whose history is read.
         unread: why the history could not be read the last time; "" if it could.
         verdict: why it is not served until the next fit; None: it is.
@@ -128,8 +136,8 @@ class Forecast:
     growth: float = 1.0
     requested: float = 0.0
     due: float = 0.0
-    fit_due: float = 0.0
     read_until: int = 0
+    fitted_until: int = 0
     is_waiting: bool = False
     unread: str = ""
     verdict: tuple[State, str] | None = (State.LOADING, "its history is being read")
@@ -156,12 +164,10 @@ class Forecasts(Collector):
         settings: ForecastSettings = DEFAULTS.forecasts,
         *,
         clock: Callable[[], float] = time.time,
-        random: Callable[[], float] = _random.random,
     ) -> None:
-        """`clock` returns the seconds since the epoch; `random` numbers in [0, 1)."""
+        """`clock` returns the seconds since the epoch."""
         self._settings = settings
         self._clock = clock
-        self._random = random
         self._forecasts: dict[ForecastKey, Forecast] = {}
         self._refused: TTLCache[str, str] = TTLCache(_REFUSED_RULES, _LOGGED_SECONDS, timer=clock)  # by the rule's key
         self._queue: FairQueue[ForecastKey] = FairQueue()
@@ -242,7 +248,6 @@ class Forecasts(Collector):
         except Exception:  # noqa: BLE001  (no doubt about a forecast is an error of the metric)
             _log.exception("%s: forecast of %s", key.rule, key)
             state, reason = forecast.verdict = (State.NO_MODEL, "the model failed")
-            forecast.fit_due = now + _DAY_SECONDS
         self._set(forecast, state, reason)
         expectation = forecast.expectation if state is State.SERVED else None
         forecast.growth = max(expectation.growth, 1.0) if expectation is not None else 1.0
@@ -308,8 +313,7 @@ class Forecasts(Collector):
             return
         try:
             live = await self._read(forecast)
-            if self._clock() >= forecast.fit_due:
-                await self._fit(forecast, live)
+            await self._fit(forecast, live)
         except Exception as error:  # noqa: BLE001  (a history that triggers a bug must not end the process)
             if isinstance(error, HistoryError):
                 forecast.unread = str(error)
@@ -320,7 +324,9 @@ class Forecasts(Collector):
             forecast.due = self._clock() + min(forecast.backoff.next(), self._settings.read_seconds)
         else:
             forecast.backoff.reset()
-            forecast.due = self._clock() + self._settings.read_seconds * (1 + _JITTER * self._random())
+            now, seconds = self._clock(), self._settings.read_seconds
+            # When a day begins, all replicas read at once, and then fit.
+            forecast.due = now + seconds - (now - forecast.fitted_until) % seconds
         finally:
             forecast.is_waiting = False
         if forecast.problem is not None:
@@ -343,21 +349,18 @@ class Forecasts(Collector):
         return live
 
     async def _fit(self, forecast: Forecast, live: LiveForecast) -> None:
-        """Fit a model and judge it."""
-        now, run, options = self._clock(), asyncio.get_running_loop().run_in_executor, forecast.options
-        history = live.history(now)
-        model = await run(self._worker, live.fitted, history)
-        if isinstance(model, str):
-            live.model, forecast.verdict = None, (State.NO_MODEL, model)
-            forecast.fit_due = now + self._settings.read_seconds  # the history grows
+        """Fit a model and judge it, if a day has begun since the last time."""
+        until, run = forecast.key.day_start(self._clock()), asyncio.get_running_loop().run_in_executor
+        if until <= forecast.fitted_until:
             return
-        forecast.fit_due = now + _DAY_SECONDS * (1 - _JITTER * self._random())
-        verdict = None
-        if options.gate:
-            judgement = await run(self._worker, live.judged, history)
-            if not judgement.holds(options, before=forecast.verdict is None):
-                verdict = State.GATE, gate_text(judgement, options)
-        live.model, forecast.verdict = model, verdict
+        history, verdict = live.history(until), None
+        fitted = await run(self._worker, live.fitted, history)
+        if isinstance(fitted, str):
+            verdict = State.NO_MODEL, fitted
+        elif forecast.options.gate:
+            judgement, is_served = await run(self._worker, live.judged, history)
+            verdict = None if is_served else (State.GATE, gate_text(judgement, forecast.options))
+        live.model, forecast.verdict, forecast.fitted_until = None if isinstance(fitted, str) else fitted, verdict, until
 
     def _set(self, forecast: Forecast, state: State, reason: str) -> None:
         """Set the state, and log it if it changed: each one at most once an hour."""
@@ -370,47 +373,41 @@ class Forecasts(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics; a rule has series only once one of its metrics was requested."""
-        models = GaugeMetricFamily(
+        states: Counter[tuple[str, ...]] = Counter((one.key.rule, one.state.value) for one in self)
+        states.update((rule, State.LIMIT.value) for rule in self._refused)
+        yield _family(
+            GaugeMetricFamily,
             "milliscale_adapter_forecasts",
             "Forecasts of a rule's metrics by state: served, or why they are not.",
-            labels=("rule", "state"),
+            ("rule", "state"),
+            states,
         )
-        states = Counter((one.key.rule, one.state.value) for one in self)
-        states.update((rule, State.LIMIT.value) for rule in self._refused)
-        for labels, count in sorted(states.items()):
-            models.add_metric(labels, count)
-        yield models
-        growth = GaugeMetricFamily(
+        growth: dict[tuple[str, ...], list[float]] = {}
+        for one in self:
+            growth.setdefault((one.key.rule, one.key.metric, one.key.namespace), []).append(one.growth)
+        yield _family(
+            GaugeMetricFamily,
             "milliscale_adapter_forecast_growth",
             "How many times the value of a forecast is the plain one, at the last request. Only of a metric of which"
             " one object or selector is requested in the namespace: clients choose these.",
-            labels=("rule", "metric", "namespace"),
+            ("rule", "metric", "namespace"),
+            {labels: values[0] for labels, values in growth.items() if len(values) == 1},
         )
-        found: dict[tuple[str, str, str], list[Forecast]] = {}
-        for one in self:
-            found.setdefault((one.key.rule, one.key.metric, one.key.namespace), []).append(one)
-        for of, (one, *others) in found.items():
-            if not others:
-                growth.add_metric(of, one.growth)
-        yield growth
-        outcomes = CounterMetricFamily(
+        yield _family(
+            CounterMetricFamily,
             "milliscale_adapter_forecast_minutes",
             "Minutes of a rule's forecasts, by how the highest value within the horizon compared with what was"
             " expected: within 10 %, above or below that.",
-            labels=("rule", "outcome"),
+            ("rule", "outcome"),
+            {(rule, outcome): n for rule, counts in self._outcomes.items() for outcome, n in counts.items()},
         )
-        for rule, counts in sorted(self._outcomes.items()):
-            for outcome, count in sorted(counts.items()):
-                outcomes.add_metric((rule, outcome), count)
-        yield outcomes
-        failures = CounterMetricFamily(
+        yield _family(
+            CounterMetricFamily,
             "milliscale_adapter_forecast_failures",
             "Reads of a history and fits of a model that failed.",
-            labels=("rule",),
+            ("rule",),
+            {(rule,): count for rule, count in self._failures.items()},
         )
-        for rule, count in sorted(self._failures.items()):
-            failures.add_metric((rule,), count)
-        yield failures
 
     def forget(self, rules: Iterable[str]) -> None:
         """Remove the forecasts and the metrics of rules that are gone."""
@@ -427,3 +424,16 @@ async def new_forecast(options: ForecastOptions, now: float, outcomes: Counter[s
     module = await asyncio.to_thread(import_module, "adapter.forecasts.live")
     live: LiveForecast = module.LiveForecast(options, now, outcomes)
     return live
+
+
+def _family(
+    kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
+    name: str,
+    documentation: str,
+    labels: tuple[str, ...],
+    values: Mapping[tuple[str, ...], float],
+) -> Metric:
+    family = kind(name, documentation, labels=labels)
+    for of, value in sorted(values.items()):
+        family.add_metric(of, value)
+    return family

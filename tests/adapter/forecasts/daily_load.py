@@ -52,7 +52,7 @@ class Served:
     settings: ForecastSettings = DEFAULTS.forecasts
 
     def __post_init__(self) -> None:
-        self.forecasts = Forecasts(self.settings, clock=lambda: self.now, random=lambda: 0.0)
+        self.forecasts = Forecasts(self.settings, clock=lambda: self.now)
 
     def value(self, value: float | None = None, key: ForecastKey = KEY) -> float:
         """Request the metric."""
