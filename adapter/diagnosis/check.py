@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
 
 import msgspec
@@ -50,20 +50,17 @@ async def check(
     results = await asyncio.to_thread(rule_results, catalog)
     limit = asyncio.Semaphore(_CONCURRENT_EXAMPLES)
     async with asyncio.TaskGroup() as tasks:
-        reports = [tasks.create_task(_with_examples(one, probe, examples, limit)) for one in results]
-    rule_reports = [task.result() for task in reports]
-    online = [one async for one in _merge_findings(results, rule_reports, probe)]
+        made = [tasks.create_task(_with_examples(one, probe, examples, limit)) for one in results]
+    reports = [task.result() for task in made]
+    online = [one for pair in zip(results, reports, strict=True) for one in await _online_findings(*pair, probe)]
     if examples:
-        rule_reports += await resource_reports(rules.resource, probe)
-    # With series, rule_results reports the actual overlaps.
-    findings = tuple(one for one in findings if one.code != "may-overlap")
-    several = list(chain.from_iterable(map(_several_values, rule_reports)))
-    findings = (*unknown(findings, several), *several)  # values replace predictions of them
-    known = {(one.code, one.where) for one in (*findings, *online) if one.code != "overlap"}
-    online += [one for result in results for one in result.findings if (one.code, one.where) not in known]
-    online += chain.from_iterable(map(_example_findings, rule_reports))
-    every = _failures_once(in_order((*findings, *online), rules))
-    return Report(asked_prometheus=True, findings=tuple(every), rules=tuple(rule_reports))
+        resource = await resource_reports(rules.resource, probe)
+        reports += resource
+        online += chain.from_iterable(map(_example_findings, resource))
+    # With series, rule_results reports the actual overlaps; what was seen replaces predictions of it.
+    offline = unknown((one for one in findings if one.code != "may-overlap"), online)
+    every = _failures_once(in_order((*offline, *online), rules))
+    return Report(asked_prometheus=True, findings=tuple(every), rules=tuple(reports))
 
 
 async def check_rule(
@@ -75,8 +72,14 @@ async def check_rule(
     """
     result = await asyncio.to_thread(rule_result, catalog, rule)
     report = await _with_examples(result, probe, examples, asyncio.Semaphore(1))
-    merges = [one async for one in _merge_findings([result], [report], probe)]
-    return report, (*result.findings, *merges, *_example_findings(report), *_several_values(report))
+    return report, await _online_findings(result, report, probe)
+
+
+async def _online_findings(result: RuleResult, report: RuleReport, probe: Probe) -> tuple[Finding, ...]:
+    """Return the findings about a rule's series and the values of its examples."""
+    merge = await _merge_finding(result, report, probe)
+    found = (*result.findings, *_example_findings(report), *_several_values(report))
+    return found if merge is None else (*found, merge)
 
 
 def unknown(findings: Iterable[Finding], known: Iterable[Finding]) -> Iterator[Finding]:
@@ -176,20 +179,15 @@ def _several_values(rule: RuleReport) -> Iterator[Finding]:
             return
 
 
-async def _merge_findings(
-    results: Sequence[RuleResult], reports: Iterable[RuleReport], probe: Probe
-) -> AsyncIterator[Finding]:
-    """Compare the coalesced query with the example's own, for one metric of each rule that has an example."""
-    for result, report in zip(results, reports, strict=True):
-        for source, metric in zip(result.sources, report.metrics, strict=True):
-            if metric.merges and metric.example is not None and metric.example.values and metric.example.queries:
-                finding = await _merge_finding(source, metric.metric, metric.example.queries[-1], probe)
-                if finding is not None:
-                    yield finding
-                break
+async def _merge_finding(result: RuleResult, report: RuleReport, probe: Probe) -> Finding | None:
+    """Compare the coalesced query with the example's own, for the first metric that has an example."""
+    for source, metric in zip(result.sources, report.metrics, strict=True):
+        if metric.merges and metric.example is not None and metric.example.values and metric.example.queries:
+            return await _merge_cost(source, metric.metric, metric.example.queries[-1], probe)
+    return None
 
 
-async def _merge_finding(source: Source, metric: str, alone: str, probe: Probe) -> Finding | None:
+async def _merge_cost(source: Source, metric: str, alone: str, probe: Probe) -> Finding | None:
     query, destination = coalesced_query(source), source.rule.destination
     try:
         merged = await probe.instant(query, destination)
