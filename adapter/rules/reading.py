@@ -135,7 +135,10 @@ def parse_rule(text: str, *, section: str, servers: Mapping[str, PrometheusOptio
     tree = documents[0]
     if not (isinstance(tree, dict) and tree.keys() & {"rules", "externalRules"}):
         tree = {section: tree if isinstance(tree, list) else [tree]}
-    return _rules_only(tree, servers=servers, source=source, count=1)
+    rules = _rules_only(tree, servers=servers, source=source)
+    if len(rules.all_rules) != 1:
+        raise RulesError(f"{source}: expected one rule, but found {len(rules.all_rules)}")
+    return rules
 
 
 def parse_rules_only(text: str, *, servers: Mapping[str, PrometheusOptions], source: str) -> RulesFile:
@@ -150,14 +153,11 @@ def parse_rules_only(text: str, *, servers: Mapping[str, PrometheusOptions], sou
     return _rules_only(documents[0] if documents else {}, servers=servers, source=source)
 
 
-def _rules_only(tree: strictyaml.Tree, *, servers: _Servers, source: str, count: int | None = None) -> RulesFile:
-    """Decode a file without other sections; `count` is the number of rules that it must have, if any."""
+def _rules_only(tree: strictyaml.Tree, *, servers: _Servers, source: str) -> RulesFile:
+    """Decode a file without other sections."""
     if isinstance(tree, dict) and (other := tree.keys() - {"rules", "externalRules"}):
         raise RulesError(f"{source}: only rules and externalRules can be here, not {min(other)}")
     file = Part(source).decode(tree, FileSpec)
-    found = len(file.rules) + len(file.external_rules)
-    if count is not None and found != count:
-        raise RulesError(f"{source}: expected one rule, but found {found}")
     return RulesFile(
         custom=_rules(source, "rules", file.rules, servers),
         external=_rules(source, "externalRules", file.external_rules, servers),

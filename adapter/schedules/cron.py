@@ -35,8 +35,6 @@ _MINUTE = 60
 _CYCLE_DAYS = 28 * 366
 # How far `next` and `previous` look: past a leap day.
 _HORIZON_DAYS = 5 * 366
-_DAY_ONE = date(1970, 1, 1)
-_LONG_WITHOUT = timedelta(days=7)
 
 
 class Cron:
@@ -67,8 +65,6 @@ class Cron:
         self.zone = zone
         minutes = (hour * 60 + minute for hour in self._sim.hours for minute in self._sim.minutes)
         self._minutes = array("H", sorted(minutes))
-        # A search for a rare day takes a while, and the next one begins near it.
-        self._without = (_DAY_ONE, _DAY_ONE - _DAY)
         self._each = parts[0].startswith("*") or parts[1].startswith("*")
         self.per_day = len(self._minutes)
         if next(self._days(date(2024, 1, 1), _CYCLE_DAYS, _DAY), None) is None:
@@ -118,31 +114,14 @@ class Cron:
     def _days(self, first: date, count: int, step: timedelta) -> Iterator[date]:
         """Yield the matching days among `count` days, in the direction of `step`."""
         day, last = first, first + count * step
-        since = day
         while (last - day) * step.days > timedelta(0):
-            without_first, without_last = self._without  # read once: another thread may replace it
-            if without_first <= day <= without_last:
-                day = (without_last if step > timedelta(0) else without_first) + step
-                continue
             if day.month not in self._sim.months:
                 month = day.replace(day=1)
                 day = (month + 31 * _DAY).replace(day=1) if step > timedelta(0) else month - _DAY
                 continue
             if self._sim.match_day(day):
-                self._no_match_between(since, day, step)
                 yield day
-                since = day + step
             day += step
-        self._no_match_between(since, day, step)
-
-    def _no_match_between(self, since: date, until: date, step: timedelta) -> None:
-        """Remember a long time without a match, from `since` up to but not including `until`."""
-        first, last = sorted((since, until - step))
-        if abs(until - since) > _LONG_WITHOUT:
-            known_first, known_last = self._without
-            if first <= known_last + _DAY and known_first - _DAY <= last:
-                first, last = min(first, known_first), max(last, known_last)
-            self._without = first, last
 
     @lru_cache(maxsize=_CACHED_DAYS)  # noqa: B019  (few, of all expressions: a day has up to 1,440 times)
     def times(self, day: date) -> Sequence[int]:

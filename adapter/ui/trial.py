@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-import msgspec
+from msgspec import structs
 
 from adapter.diagnosis.checker import CheckedRule, CheckError
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, Severity, warning
@@ -26,10 +26,10 @@ SECTIONS: Final = ("rules", "externalRules")
 """The sections of a rules file that a rule can be in."""
 
 _SOURCE: Final = "the rule"
+_KEY: Final = "rule"
 _WAIT_SECONDS: Final = 5.0
 _EXAMPLES: Final = 3
 _OWN_KEY: Final = re.compile(r"^(?:rules|externalRules)\[0\](?:\.|: )")
-_OWN_SERIES: Final = re.compile(r"\b(?:rules|externalRules)\[0\] of ")
 _ROWS: Final = 50  # of the table of series
 _LONG_FORM: Final = """\
 seriesQuery: 'http_requests_total{namespace!="",pod!=""}'
@@ -57,7 +57,7 @@ class Trials:
         self._lock = asyncio.Lock()
 
     async def check(self, text: str, section: str) -> CheckedRule:
-        """Check a rule; `section` is one of SECTIONS, unless the text says which. Findings have the path in the rule.
+        """Check a rule; `section` is one of SECTIONS, unless the text says which. Its key in findings is `rule`.
 
         Raises:
             TrialError: the text is not one valid rule, or there was no result in time.
@@ -82,24 +82,10 @@ class Trials:
         active = self._sources.active()
         servers = active.rules.prometheus_servers
         [rule] = (await asyncio.to_thread(parse_rule, text, section=section, servers=servers, source=_SOURCE)).all_rules
-        checked = await self._sources.rule_checker.check(rule, examples=_EXAMPLES)
-        findings = (*map(_without_key, checked.findings), *_overlaps(checked.report, active, external=rule.external))
-        return replace(checked, report=_without_own_key(checked.report), findings=findings)
-
-
-def _without_key(finding: Finding) -> Finding:
-    """Return a finding without the rule's key, which is that of an active rule, too."""
-    where = finding.where.partition(".")[2]
-    return msgspec.structs.replace(finding, where=where, message=_OWN_SERIES.sub("its series ", finding.message))
-
-
-def _without_own_key(report: RuleReport) -> RuleReport:
-    """Return a report where metrics that are hidden by another series of the rule do not show its key."""
-    metrics = tuple(
-        msgspec.structs.replace(metric, hidden_by=_OWN_SERIES.sub("series ", metric.hidden_by))
-        for metric in report.metrics
-    )
-    return msgspec.structs.replace(report, metrics=metrics)
+        # Its key in a file of its own, rules[0], is that of an active rule, too.
+        checked = await self._sources.rule_checker.check(structs.replace(rule, key=_KEY), examples=_EXAMPLES)
+        findings = (*checked.findings, *_overlaps(checked.report, active, external=rule.external))
+        return replace(checked, findings=findings)
 
 
 def _overlaps(report: RuleReport, active: RuleSet, *, external: bool) -> Sequence[Finding]:

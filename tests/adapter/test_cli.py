@@ -9,6 +9,7 @@ import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from aiohttp import web
 from click.testing import CliRunner
 
 from adapter.cli import main
+from adapter.commands.flags import ServeOptions
 from adapter.commands.ignored_flags import IGNORED
+from adapter.settings import DEFAULTS
 from tests.adapter.serving import bound_socket
 from tests.eventually import eventually
 from tests.kube.access_api import FRONT_PROXY, AccessApi, Authorities, write_pair
@@ -131,14 +134,6 @@ def test_unusable_file_or_address_ends_with_one_line(
     assert len(lines) == 1
     assert message.replace("RULES", str(rules)) in lines[0]
     assert "Traceback" not in output
-
-
-async def test_unusable_address_ends_the_process_with_one_line(tmp_path: Path, rules: Path) -> None:
-    process = await start(f"--config={rules}", "--ui-address=192.0.2.1:8082", f"--cert-dir={tmp_path}")
-    _, errors = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 1
-    assert [line for line in errors.decode().splitlines() if line.startswith("Error: ")]
-    assert "Traceback" not in errors.decode()
 
 
 async def start(*arguments: str, command: Sequence[str] = ("serve",)) -> asyncio.subprocess.Process:
@@ -262,33 +257,6 @@ async def test_adapter_starts_without_prometheus_and_api_server(tmp_path: Path, 
             assert "Traceback" not in adapter.log
 
 
-async def test_pod_metric_is_served_from_series(tmp_path: Path, rules: Path) -> None:
-    series = [{"__name__": "packets_total", "namespace": "default", "pod": "web-0"}]
-    sample = {"metric": {"pod": "web-0"}, "value": [1_795_163_861.667, "99.9949"]}
-    async with scripted_server() as api, scripted_server() as prometheus:
-        script_resources(api)
-        access = AccessApi(Authorities())
-        access.script(api)
-        prometheus.handlers["/api/v1/series"] = respond({"status": "success", "data": series})
-        prometheus.handlers["/api/v1/query"] = respond(
-            {"status": "success", "data": {"resultType": "vector", "result": [sample]}}
-        )
-        kubeconfig = api.kubeconfig(tmp_path)
-        async with running_adapter(tmp_path, rules, kubeconfig, f"--prometheus-url={prometheus.url}") as adapter:
-
-            async def ready() -> bool:
-                return (await adapter.get("/readyz"))[0] == 200
-
-            await eventually(ready, within=10.0)
-            path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/web-0/packets_total"
-            status, body = await adapter.get(path, **{"X-Remote-User": "bob"})
-            assert (status, body["items"][0]["value"]) == (200, "99994m")
-            assert access.reviews[0]["spec"]["resourceAttributes"]["subresource"] == "packets_total"
-            status, text = await adapter.get("/metrics", **{"X-Remote-User": "bob"})
-            assert 'apiserver_request_total{code="200",group="custom.metrics.k8s.io",resource="pods"' in text
-            assert await adapter.end() == 0
-
-
 async def test_hanging_prometheus_does_not_block_health_and_discovery(tmp_path: Path, rules: Path) -> None:
     series = [{"__name__": "packets_total", "namespace": "default", "pod": "web-0"}]
     arrived, goes_on = asyncio.Event(), asyncio.Event()
@@ -403,39 +371,33 @@ DEPLOYMENTS = {
 }
 
 
-async def test_settings_of_the_command_line_hold_in_the_process(tmp_path: Path, rules: Path) -> None:
-    async with scripted_server() as api:
-        AccessApi(Authorities()).script(api)
-        kubeconfig = api.kubeconfig(tmp_path)
-        flags = ("--prometheus-url=http://127.0.0.1:9/", "--setting=api_server.page_objects=7")
-        async with running_adapter(tmp_path, rules, kubeconfig, *flags) as adapter:
-            await eventually(lambda: listed(api))
-            assert await adapter.end() == 0
-    assert {request.rpartition("limit=")[2] for request in api.requests if "limit=" in request} == {"7"}
+def started(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> ServeOptions:
+    """Return the options that a command line starts the server with."""
+    found: list[ServeOptions] = []
+    monkeypatch.setattr("adapter.cli.run_server", lambda options, rules: found.append(options))
+    monkeypatch.setattr("adapter.cli.run", lambda _: None)
+    monkeypatch.setattr("adapter.cli.setup_logging", lambda _: None)
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    [options] = found
+    return options
 
 
-async def listed(api: ScriptedServer) -> bool:
-    return any("limit=" in request for request in api.requests)
+def test_settings_are_those_of_the_command_line(monkeypatch: pytest.MonkeyPatch, rules: Path) -> None:
+    options = started(monkeypatch, "serve", f"--config={rules}", "--setting=api_server.page_objects=7")
+    assert options.settings == replace(DEFAULTS, api_server=replace(DEFAULTS.api_server, page_objects=7))
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
-async def test_arguments_of_prometheus_adapter_deployments_are_accepted(tmp_path: Path, rules: Path, name: str) -> None:
+def test_arguments_of_prometheus_adapter_deployments_are_accepted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, rules: Path, name: str
+) -> None:
     """It serves, and logs each flag without effect, and no other."""
     arguments, without_effect = DEPLOYMENTS[name]
-    async with scripted_server() as api:
-        AccessApi(Authorities()).script(api)
-        kubeconfig = api.kubeconfig(tmp_path)
-        given = [argument.replace("KUBECONFIG", str(kubeconfig)) for argument in arguments]
-        first = given[:1] if given[0].startswith("/") else []
-        flags = ["--prometheus-url=http://127.0.0.1:9/", *given[len(first) :]]
-        async with running_adapter(tmp_path, rules, kubeconfig, *flags, command=first) as adapter:
-            assert await adapter.get("/healthz") == (200, "ok")
-            assert await adapter.end() == 0
-            assert re.findall(r"(--[a-z0-9-]+) has no effect: ", adapter.log) == sorted(
-                without_effect, key=list(IGNORED).index
-            )
-            for flag in without_effect:
-                assert f"{flag} has no effect: {IGNORED[flag]}" in adapter.log
+    started(monkeypatch, *(each.replace("KUBECONFIG", str(rules)) for each in arguments), f"--config={rules}")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{flag} has no effect: {IGNORED[flag]}" for flag in sorted(without_effect, key=list(IGNORED).index)
+    ]
 
 
 def test_every_flag_of_prometheus_adapter_is_accepted() -> None:

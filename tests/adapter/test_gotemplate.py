@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adapter.gotemplate import Template, TemplateError, Value
 
@@ -139,21 +136,6 @@ def test_render_error_for_data_that_does_not_fit(source: str, message: str) -> N
     with pytest.raises(TemplateError) as refused:
         template.render(DATA)
     assert message in str(refused.value)
-
-
-WRITTEN_ESCAPES = r"""\a \\ \" \' \b \n \x \x4 \xff \0 \101 \u \u00e9 \ud800 \udfff \U0001f600 \q \ """
-ESCAPES = st.sampled_from(WRITTEN_ESCAPES.split())
-LETTERS = st.sampled_from(["a", "é", "\U0001f600", "'", '"', "`", "\r", "\t", "\x00", "0"])
-
-
-@given(st.lists(ESCAPES | LETTERS, max_size=5).map("".join))
-def test_string_literals_mean_the_same_as_in_json(body: str) -> None:
-    try:
-        text = render(f'<<"{body}">>')
-    except TemplateError:
-        return
-    assert text == json.loads(f'"{body}"', strict=False)
-    text.encode()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import json
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adapter.commands.builtin_resources import builtin_resources
 from adapter.diagnosis.lint import lint
@@ -352,9 +350,3 @@ async def test_resource_rules_require_labels_of_pods_nodes_and_namespaces() -> N
 )
 def test_names_that_a_selector_lists(query: str, names: tuple[str, ...] | None) -> None:
     assert SeriesNames.of(query).names == names
-
-
-@given(st.text(max_size=60) | st.from_regex(r'[a-z]*\{__name__(=|=~|!=|!~)"[^"]{0,40}",?\}', fullmatch=True))
-def test_any_text_can_be_parsed(text: str) -> None:
-    names = SeriesNames.of(text)
-    assert all(names.can_be(name) for name in names.names or ())

@@ -179,22 +179,6 @@ def pod_has_a_value(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable
     return has_value
 
 
-@pytest.mark.parametrize(("fresh", "alone"), [("1h", 2), ("0s", 4)])
-async def test_requests_are_coalesced_if_the_cache_is_enabled(tmp_path: Path, fresh: str, alone: int) -> None:
-    async with counting_prometheus() as (url, queries):
-        rules = PODS.format("max", "auto")
-        async with running_adapter(
-            tmp_path / "a", rules, authorities=Authorities(), prometheus=url, fresh=fresh
-        ) as adapter:
-            for number in range(4):
-                assert await eventually(pod_has_a_value(adapter, f"web-{number}"), within=30)
-                if number == 1 and alone == 2:
-                    assert await eventually(is_coalesced(adapter, "web-0"), within=30)
-    expected = [f'max(packets_total{{namespace="shop",pod="web-{number}"}}) by (pod)' for number in range(alone)]
-    every = 'max(packets_total{namespace=~".+",pod=~".+"}) by (pod,namespace)'
-    assert sorted(queries) == [*expected, *([every] if alone == 2 else [])]
-
-
 async def test_coalesced_queries_are_those_of_the_current_rules(tmp_path: Path) -> None:
     async with counting_prometheus() as (url, queries):
         rules = PODS.format("max", "always")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adapter.rules import QueryRule, Rule, RulesError, RulesFile, load_rules, parse_rules
 from kube.api.mapping import GroupResource
@@ -267,58 +264,6 @@ def test_error_is_one_line_with_file_and_path(text: str, message: str) -> None:
         parse(text)
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
-
-
-# What files are made of, and what breaks readers of them.
-WORDS = [
-    *("rules:", "externalRules:", "resourceRules:", "prometheusServers:", "forwardExternal:", "seriesQuery:", "name:"),
-    *("metricsQuery:", "query:", "matches:", "as:", "resources:", "overrides:", "template:", "seriesFilters:", "is:"),
-    *("maxAge:", "window:", "headers:", "cpu:", "url:", "maxQueryBytes:", "merge:", "nan:", "up", "namespace", "pod"),
-    *("\n", "\n- ", "\n  ", "\n    ", " ", "{", "}", "[", "]", ",", "'", '"', "&a ", "*a", "<<: ", "? ", "| ", "> "),
-    *("!!int ", "!!null ", "!x ", "%YAML 1.1\n", "---\n", "...\n", "~", "=", "-1", "1e999", "9" * 5000, "\x85", "\x00"),
-    *(r'"\ud800"', r'"\udc00\ud800"', r'"\U7fffffff"', r'"\x00"', "\ud800", "<<.Series>>", "<<", "<<if .Series>>"),
-    *("(a|", "(?i", r"\x{d800}", "a{1001}", "[z-a]", "http://[", "\ufeff", "\u2028", "é"),
-]
-WHOLE = RULE + "  name: {matches: up, as: x}\n  resources: {template: <<.Resource>>}\n"
-SHORT = (
-    "{externalRules: [{name: NAME, query: up, resources: {namespace: namespace}, nan: zero, headers: {a: b}}],"
-    " prometheusServers: {a: {url: 'http://a', timeout: 5s, maxQueryBytes: 16384, username: u, passwordFile: p}},"
-    " forwardExternal: {url: 'https://a', metrics: [a]}}"
-)
-
-
-@given(st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=12).map("".join))
-def test_any_text_gives_rules_or_a_rules_error(text: str) -> None:
-    _rules_or_error(text)
-
-
-@given(
-    st.sampled_from([WHOLE, SHORT]),
-    st.integers(0, 280),
-    st.integers(0, 12),
-    st.sampled_from(WORDS) | st.text(max_size=3),
-)
-def test_any_edit_of_rules_gives_rules_or_a_rules_error(rules: str, start: int, length: int, put: str) -> None:
-    _rules_or_error(rules[:start] + put + rules[start + length :])
-
-
-@given(st.binary(max_size=12), st.integers(0, 160))
-def test_any_bytes_in_a_file_give_rules_or_a_rules_error(
-    tmp_path_factory: pytest.TempPathFactory, put: bytes, start: int
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "any-bytes.yaml"
-    path.write_bytes(WHOLE[:start].encode() + put + WHOLE[start:].encode())
-    with contextlib.suppress(RulesError):
-        load_rules(path)
-
-
-def _rules_or_error(text: str) -> None:
-    message = ""
-    try:
-        parse(text)
-    except RulesError as error:
-        message = str(error)
-    assert "\n" not in message
 
 
 def test_alias_bomb_is_refused() -> None:

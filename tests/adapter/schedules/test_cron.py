@@ -127,30 +127,3 @@ def test_day_that_a_zone_skipped_has_the_times_of_the_next() -> None:
     cron = Cron("0 8 * * *", ZoneInfo("Pacific/Apia"))
     assert local(cron.times(date(2011, 12, 30)), "Pacific/Apia") == ["00:00 +1400"]
     assert cron.next((datetime(2011, 12, 31, tzinfo=ZoneInfo("Pacific/Apia")) + timedelta(hours=1)).timestamp())
-
-
-RARE = ["0 8 29 2 *", "0 0 29 2 */7", "0 8 1 1,2 *", "0 8 31 * *", "30 2 L 3 *", "0 8 * 12 MON#1", "0 8 1-9 6 *"]
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.sampled_from(RARE), st.lists(st.integers(1_500_000_000, 2_300_000_000), min_size=2, max_size=8))
-def test_search_does_not_depend_on_those_before_it(text: str, times: list[int]) -> None:
-    zone = ZoneInfo("Europe/Berlin")
-    cron = Cron(text, zone)
-    for at in times:
-        new = Cron(text, zone)
-        assert (cron.next(at), cron.previous(at)) == (new.next(at), Cron(text, zone).previous(at))
-
-
-def test_search_near_the_last_one_checks_few_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    cron = Cron("0 8 29 2 */7", ZoneInfo("Europe/Berlin"))  # a Sunday: 2032, 2060
-    assert cron.next(2_300_000_000) is None
-    checked: list[date] = []
-
-    def match_day(day: date) -> bool:
-        checked.append(day)
-        return False
-
-    monkeypatch.setattr(cron._sim, "match_day", match_day)
-    assert cron.next(2_300_000_000 + 86_400) is None
-    assert len(checked) <= 2

@@ -50,7 +50,7 @@ def test_schedule_is_the_least_number_of_replicas() -> None:
     assert cluster.replicas == 1
 
 
-@pytest.mark.parametrize("value", range(1, 60))
+@pytest.mark.parametrize("value", [1, 2, 3, 7, 10, 11, 12, 13, 23, 59])
 def test_replicas_reach_the_value_by_the_start_of_the_window(value: int) -> None:
     """With smaller steps the last one would be within the HPA's tolerance of 10 %, and 12 replicas would stay 11."""
     course = schedule(value, "10m")

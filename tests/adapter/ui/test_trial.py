@@ -105,11 +105,11 @@ async def test_short_rule_and_external_rule_can_be_tried(tmp_path: Path) -> None
         assert "The rule makes the metric total." in text_of(page)
 
 
-async def test_findings_of_check_are_shown_without_the_place_in_a_file(tmp_path: Path) -> None:
+async def test_findings_of_check_are_shown_without_the_key_of_an_active_rule(tmp_path: Path) -> None:
     rule = "{seriesQuery: up, resources: {overrides: {pod: {resource: pod}}}, metricsQuery: sum(<<.Series>>)}"
     async with pages_env(tmp_path, RULES, canned()) as env:
         result = text_of(element(await tried(env, rule), "result"))
-    assert "error metricsQuery : the result is aggregated without any label" in result
+    assert "error rule.metricsQuery : the result is aggregated without any label" in result
     assert "rules[0]" not in result.partition("Examples")[0]
     assert "[no-object-label]" in result
     assert "[no-label-matchers]" in result
@@ -124,13 +124,13 @@ async def test_overlaps_with_active_rules_are_findings(tmp_path: Path) -> None:
     assert "namespaces/errors and 1 more: also made by rules[1] of the active file" in text_of(page)
 
 
-async def test_series_of_the_rule_that_hide_each_other_are_named_without_a_key(tmp_path: Path) -> None:
+async def test_series_of_the_rule_that_hide_each_other_are_named(tmp_path: Path) -> None:
     prometheus = canned()
     prometheus.found[SELECTOR] = (series("a_total", "namespace", "pod"), series("b_total", "namespace", "pod"))
     async with pages_env(tmp_path, RULES, prometheus) as env:
         page = text_of(await tried(env, LONG))
-    assert "pods/packets hidden by series b_total" in page
-    assert "also made by its series b_total, which wins [overlap]" in page
+    assert "pods/packets hidden by rule of b_total" in page
+    assert "also made by rule of b_total, which wins [overlap]" in page
 
 
 async def test_active_rules_and_the_log_are_not_affected(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -156,7 +156,7 @@ async def test_active_rules_and_the_log_are_not_affected(tmp_path: Path, caplog:
         ("a: [b", "line 2, column 1: while parsing a flow sequence"),
         ("seriesQuery: up\nmetricQuery: x", "unknown key `metricQuery`; did you mean `metricsQuery`?"),
         ("[]", "expected one rule, but found 0"),
-        ("rules: [{name: a, query: b}, {name: a, query: b}]", "expected one rule, but found 2"),
+        ("externalRules: [{name: a, query: b}, {name: a, query: b}]", "expected one rule, but found 2"),
         (f"[{','.join([SHORT] * 50)}]", "expected one rule, but found 50"),
         ("#", "expected one rule, but found 0 documents"),
         (
