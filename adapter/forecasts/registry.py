@@ -360,7 +360,8 @@ class Forecasts(Collector):
         elif forecast.options.gate:
             judgement, is_served = await run(self._worker, live.judged, history)
             verdict = None if is_served else (State.GATE, gate_text(judgement, forecast.options))
-        live.model, forecast.verdict, forecast.fitted_until = None if isinstance(fitted, str) else fitted, verdict, until
+        live.model = None if isinstance(fitted, str) else fitted
+        forecast.verdict, forecast.fitted_until = verdict, until
 
     def _set(self, forecast: Forecast, state: State, reason: str) -> None:
         """Set the state, and log it if it changed: each one at most once an hour."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapter.prometheus import PrometheusQueryError, PrometheusUnavailable, Vector
+from adapter.prometheus import PrometheusQueryError, Vector
 from adapter.rules import parse_rules
 from tests.adapter.diagnosis_env import (
     ALL_FOUND,
@@ -101,26 +101,6 @@ async def test_query_without_series_name_does_not_overlap_with_itself(tmp_path: 
     assert report.findings == (), "whichever is taken, it is the same query"
 
 
-async def test_failed_list_is_an_error(tmp_path: Path) -> None:
-    failing: Found = {**ALL_FOUND, "first": PrometheusUnavailable("refused")}
-    async with env(tmp_path, failing) as opened:
-        report = await checked(opened)
-        explanation = await explained(opened, "pods/hits_per_second")
-    assert codes(report) == [("error", "not-listed", "rules[0]")]
-    assert not report.rules[0].listed
-    assert "rules[0] cannot be listed: refused" in explanation.reasons
-
-
-async def test_missing_namespace_label_is_an_error(tmp_path: Path) -> None:
-    rules = RULES.replace(", namespace: {resource: namespace}", "").replace("{ns: {resource: namespace}}", "{}")
-    async with env(tmp_path, ALL_FOUND, rules) as opened:
-        report = await checked(opened)
-    assert codes(report) == [
-        ("error", "no-namespace-label", "rules[1]"),
-        ("error", "no-namespace-label", "externalRules[0]"),
-    ]
-
-
 async def test_example_is_queried_as_for_an_hpa(tmp_path: Path) -> None:
     async with env(tmp_path, PODS) as opened:
         opened.prometheus.result = vector((POD, 1.5))
@@ -190,14 +170,6 @@ async def test_resource_rules_have_an_example_of_one_pod(tmp_path: Path) -> None
         ("warning", "no-value", "resourceRules.cpu.nodeQuery"),
         ("warning", "no-value", "resourceRules.memory.nodeQuery"),
     ]
-
-
-async def test_finding_quotes_the_error_of_prometheus(tmp_path: Path) -> None:
-    async with env(tmp_path, ALL_FOUND) as opened:
-        opened.prometheus.result = PrometheusQueryError("Prometheus answered with status 400: parse error")
-        report = await checked(opened, examples=1)
-    assert {one.code for one in report.findings} == {"no-value"}
-    assert "parse error" in report.findings[0].message
 
 
 class Merging(CannedPrometheus):

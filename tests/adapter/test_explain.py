@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from adapter.diagnosis.explain import Target, TargetError
 from adapter.prometheus import Vector
 from kube.values.selectors import LabelSelector
 from tests.adapter.diagnosis_env import (
@@ -113,9 +112,3 @@ async def test_reasons_of_a_missing_value(tmp_path: Path, result: Vector, reason
         opened.prometheus.result = result
         explanation = await explained(opened, "pods/hits_per_second", namespace="shop", name="web-0")
     assert explanation.reasons == reasons
-
-
-@pytest.mark.parametrize("text", ["pods", "pods/", "/x", "a/b/c", ""])
-def test_malformed_targets_are_refused(text: str) -> None:
-    with pytest.raises(TargetError, match="write RESOURCE/METRIC"):
-        Target.parse(text)

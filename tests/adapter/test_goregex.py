@@ -13,47 +13,21 @@ from adapter.rules.goregex import GoRegex, GoRegexError
 @pytest.mark.parametrize(
     ("pattern", "text", "matches"),
     [
-        ("^container_(.*)_total$", "container_cpu_total", True),
         ("_total", "a_total_b", True),  # a search, not a full match
         ("a$", "a\n", False),  # Python's $ would take it
-        ("(?m)a$", "a\nb", True),
-        (".", "\n", False),
-        ("(?s).", "\n", True),
         (r"\s", "\v", False),  # Go's \s has no vertical tab
-        (r"[\S]", "\v", True),
-        ("[^\\S]", " ", True),
         (r"\d", "٣", False),  # ASCII only
-        (r"\bab\b", "x ab y", True),
         ("a(?i)B|c", "aC", True),  # a flag holds to the end of its group, alternatives too
         ("(a(?i)b)c", "aBC", False),
-        ("(?i:[a-c])X", "BX", True),
-        ("(?i:[a-c])X", "Bx", False),
-        ("(?-i:a)b", "ab", True),
         ("[[:alpha:]_]+$", "a_b", True),
-        ("[[:^digit:]]", "7", False),
-        ("[]a]", "]", True),
-        ("[a-]", "-", True),
         ("[a&&b~~[]", "[", True),  # no set operations
         ("^a{,3}$", "a{,3}", True),  # no repeat in Go
-        ("^a{2,3}$", "aaaa", False),
         (r"^\Qa.b\E+$", "a.bbb", True),
-        (r"^\Qa.b\E$", "axb", False),
         (r"^\x{61}\x62\143\n$", "abc\n", True),
-        (r"\Aab\z", "ab", True),
         ("(?P<x>a)|(?<y>b)", "b", True),
-        ("^(?:^a)*b", "b", True),
-        ("", "", True),
-        ("é", "é", True),
         (r"^\pL\pN$", "é٣", True),  # Unicode's general categories
-        (r"^\p{Lu}\p{Ll}$", "Éa", True),
-        (r"^\p{Lu}$", "é", False),
-        (r"\p{L}", "1_ ", False),
         (r"^\PL\P{Nd}\p{^Nd}$", "1aa", True),
-        (r"^[\p{Nd}_\PN]+$", "٣_a", True),
-        (r"[^\pL\p{Mn}]", "é\u0301", False),
-        (r"\p{Any}", "\n", True),
         (r"^\p{Greek}+$", "αβγ", True),  # and its scripts
-        (r"^[\P{Han}]$", "漢", False),
     ],
 )
 def test_patterns_match_as_in_go(pattern: str, text: str, matches: bool) -> None:
@@ -67,37 +41,17 @@ def test_ungreedy_swaps_greedy_and_lazy() -> None:
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("(a", "missing )"),
         ("a)", "unexpected )"),
-        ("[a", "missing ]"),
         ("[z-a]", "invalid character class range: z-a"),
-        ("[[:letters:]]", "[:letters:]"),
         ("*a", "no argument for repetition operator: *"),
-        ("a|*", "no argument for repetition operator: *"),
-        ("(?i)*", "no argument for repetition operator: *"),
         ("a**", "bad repetition operator: **"),
         ("a*+", "bad repetition operator: *+"),  # possessive in Python
-        ("a{2}{3}", "bad repetition operator: {2}{3}"),
         ("a{1001}", "invalid repetition size: {1001}"),
-        ("a{3,2}", "invalid repetition size: {3,2}"),
         ("(?=a)", "invalid perl operator: (?="),
-        ("(?!a)", "invalid perl operator: (?!"),
-        ("(?<=a)", "invalid perl operator: (?<="),
-        ("(?<!a)", "invalid perl operator: (?<!"),
-        ("(?>a)", "invalid perl operator: (?>"),
-        ("(?#a)", "invalid perl operator: (?#"),
-        ("(?P=a)", "invalid perl operator: (?P"),
         (r"(a)\1", r"invalid escape sequence: \1"),
-        ("(?Lx)", "(?L"),
-        ("(?i", "(?i"),
         (r"\p{Letter}", r"invalid character class range: \p{Letter}"),
-        (r"\p{L", r"invalid character class range: \p{L"),
-        (r"[a-\pL]", r"invalid escape sequence: \p"),
         (r"a\C", r"invalid escape sequence: \C"),
-        (r"\y", r"invalid escape sequence: \y"),
-        (r"\x{110000}", r"invalid escape sequence: \x"),
         ("a\\", "trailing \\"),
-        ("((a{10}){10}){11}", "invalid repetition size: {11}"),
         ("((a{100}){100}){100}", "repetition size"),
     ],
 )

@@ -78,132 +78,98 @@ async def test_good_rules_have_no_errors(file: str) -> None:
     assert await found(GOOD) == []
 
 
+OTHER_LABELS = "'sum(<<.Series>>{<<.LabelMatchers>>}) %s'"
+BROKEN = {
+    "a selector that ends early": ({"seriesQuery": "'conn_open{namespace!='"}, "error unbalanced seriesQuery"),
+    "a bracket too few": (
+        {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>} by (<<.GroupBy>>)'"},
+        "error unbalanced metricsQuery",
+    ),
+    "objects in namespaces without their label, and others": (
+        {"resources": "{overrides: {node: {resource: node}, pod: {resource: pod}}}"},
+        "warning no-namespace-label",
+    ),
+    "nothing but objects in namespaces without their label": (
+        {"resources": "{overrides: {pod: {resource: pod}}}"},
+        "error no-namespace-label",
+    ),
+    "is does not match the name": ({"seriesFilters": "[{is: ^bytes_}]"}, "error dead-filter seriesFilters[0].is"),
+    "isNot leaves out the name": ({"seriesFilters": "[{isNot: packets}]"}, "error dead-filter seriesFilters[0].isNot"),
+    "isNot leaves out nothing": ({"seriesFilters": "[{isNot: bytes}]"}, "warning idle-filter seriesFilters[0].isNot"),
+    "matches": ({"name": "{matches: ^(.*)_count$}"}, "error dead-filter name.matches"),
+    "conditions that exclude each other": (
+        {"seriesQuery": '\'{__name__=~"^(a|b)_total$",__name__!~"[ab].*"}\''},
+        "error dead-query seriesQuery",
+    ),
+    "no LabelMatchers": (
+        {"metricsQuery": "sum(<<.Series>>) by (<<.GroupBy>>)"},
+        "warning no-label-matchers metricsQuery",
+    ),
+    "no label": ({"metricsQuery": OTHER_LABELS % ""}, "error no-object-label metricsQuery"),
+    "a number": (
+        {"metricsQuery": "'scalar(sum(<<.Series>>{<<.LabelMatchers>>}))'"},
+        "error no-object-label metricsQuery",
+    ),
+    "by another label": (
+        {"metricsQuery": OTHER_LABELS % "by (path)", "resources": PODS},
+        "error no-object-label metricsQuery",
+    ),
+    "without the label": (
+        {"metricsQuery": OTHER_LABELS % "without (pod, namespace)", "resources": PODS},
+        "error no-object-label metricsQuery",
+    ),
+    "by the namespace alone": (
+        {"metricsQuery": OTHER_LABELS % "by (namespace)", "resources": PODS},
+        "warning only-namespaces metricsQuery",
+    ),
+    "by one label more": (
+        {"metricsQuery": OTHER_LABELS % "by (<<.GroupBy>>, path)", "resources": PODS},
+        "warning several-values metricsQuery",
+    ),
+    "delimiters that are not the template's": (
+        {"metricsQuery": "'sum(<<.Series>>{{{.LabelMatchers}}}) by ({{.GroupBy}})'"},
+        "error wrong-delimiters metricsQuery",
+    ),
+    "MetricsQL": (
+        {"metricsQuery": "'sum(rollup_rate(<<.Series>>{<<.LabelMatchers>>})) by (<<.GroupBy>>)'"},
+        "warning not-promql metricsQuery",
+    ),
+    "a division": (
+        {"metricsQuery": OTHER_LABELS % "by (<<.GroupBy>>) / sum(b) by (<<.GroupBy>>)"},
+        "warning may-be-nan metricsQuery",
+    ),
+    "a group with letters after it": (
+        {"name": "{matches: ^(.*)_now$, as: $1_per_second}"},
+        "error unknown-group name.as",
+    ),
+    "no labels at all": ({"resources": "{}"}, "error no-resource"),
+    "no resource of Kubernetes": (
+        {"resources": "{overrides: {pod: {resource: pdo}}}"},
+        "warning unchecked-resource resources.overrides.pod",
+    ),
+}
+"""Keys that replace those of a good rule, and the only finding."""
+
+
+@pytest.mark.parametrize(("keys", "finding"), BROKEN.values(), ids=BROKEN)
+async def test_broken_rule_has_one_finding(keys: dict[str, str], finding: str) -> None:
+    severity, code, *path = finding.split()
+    assert await found(f"rules:\n{rule(**keys)}") == [(severity, code, ".".join(["rules[0]", *path]))]
+
+
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    ("keys", "finding"),
     [
-        pytest.param(
-            rule(seriesQuery="'conn_open{namespace!='"),
-            ("error", "unbalanced", "rules[0].seriesQuery"),
-            id="a selector that ends early",
-        ),
-        pytest.param(
-            rule(metricsQuery="'sum(<<.Series>>{<<.LabelMatchers>>} by (<<.GroupBy>>)'"),
-            ("error", "unbalanced", "rules[0].metricsQuery"),
-            id="a template with a bracket too few",
-        ),
-        pytest.param(
-            "- {name: up, query: sum(up, resources: {namespace: namespace}}\n",
-            ("error", "unbalanced", "rules[0].query"),
-            id="a query with a bracket too few",
-        ),
-        pytest.param(
-            "- {name: up, query: up, resources: {pod: pod}}\n",
-            ("error", "no-namespace-label", "rules[0].resources"),
-            id="a short rule about objects in namespaces without their label",
-        ),
-        pytest.param(
-            rule(resources="{overrides: {node: {resource: node}, pod: {resource: pod}}}"),
-            ("warning", "no-namespace-label", "rules[0]"),
-            id="a long rule about objects in namespaces without their label",
-        ),
-        pytest.param(
-            rule(seriesFilters="[{is: ^bytes_}]"),
-            ("error", "dead-filter", "rules[0].seriesFilters[0].is"),
-            id="is matches not the name",
-        ),
-        pytest.param(
-            rule(seriesFilters="[{isNot: packets}]"),
-            ("error", "dead-filter", "rules[0].seriesFilters[0].isNot"),
-            id="isNot leaves out the name",
-        ),
-        pytest.param(
-            rule(seriesFilters="[{isNot: bytes}]"),
-            ("warning", "idle-filter", "rules[0].seriesFilters[0].isNot"),
-            id="isNot leaves out nothing",
-        ),
-        pytest.param(
-            rule(name="{matches: ^(.*)_count$}"), ("error", "dead-filter", "rules[0].name.matches"), id="matches"
-        ),
-        pytest.param(
-            rule(seriesQuery='\'{__name__=~"^(a|b)_total$",__name__!~"[ab].*"}\''),
-            ("error", "dead-query", "rules[0].seriesQuery"),
-            id="conditions that exclude each other",
-        ),
-        pytest.param(
-            rule(metricsQuery="sum(<<.Series>>) by (<<.GroupBy>>)"),
-            ("warning", "no-label-matchers", "rules[0].metricsQuery"),
-            id="no LabelMatchers",
-        ),
-        pytest.param(
-            rule(resources="{overrides: {pod: {resource: pod}}}"),
-            ("error", "no-namespace-label", "rules[0]"),
-            id="a long rule about nothing but objects in namespaces without their label",
-        ),
-        pytest.param(
-            rule(metricsQuery="sum(<<.Series>>{<<.LabelMatchers>>})"),
-            ("error", "no-object-label", "rules[0].metricsQuery"),
-            id="an aggregation without any label",
-        ),
-        pytest.param(
-            rule(metricsQuery="'scalar(sum(<<.Series>>{<<.LabelMatchers>>}))'"),
-            ("error", "no-object-label", "rules[0].metricsQuery"),
-            id="a number",
-        ),
-        pytest.param(
-            rule(metricsQuery="'sum(<<.Series>>{<<.LabelMatchers>>}) by (path)'", resources=PODS),
-            ("error", "no-object-label", "rules[0].metricsQuery"),
-            id="an aggregation by another label",
-        ),
-        pytest.param(
-            rule(metricsQuery="'sum(<<.Series>>{<<.LabelMatchers>>}) without (pod, namespace)'", resources=PODS),
-            ("error", "no-object-label", "rules[0].metricsQuery"),
-            id="an aggregation without the label",
-        ),
-        pytest.param(
-            rule(metricsQuery="'sum(<<.Series>>{<<.LabelMatchers>>}) by (namespace)'", resources=PODS),
-            ("warning", "only-namespaces", "rules[0].metricsQuery"),
-            id="an aggregation by the namespace alone",
-        ),
-        pytest.param(
-            rule(metricsQuery="'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>, path)'", resources=PODS),
-            ("warning", "several-values", "rules[0].metricsQuery"),
-            id="an aggregation by one label more",
-        ),
-        pytest.param(
-            rule(metricsQuery="'sum(<<.Series>>{{{.LabelMatchers}}}) by ({{.GroupBy}})'"),
-            ("error", "wrong-delimiters", "rules[0].metricsQuery"),
-            id="delimiters that are not the template's",
-        ),
-        pytest.param(
-            rule(metricsQuery="'sum(rollup_rate(<<.Series>>{<<.LabelMatchers>>})) by (<<.GroupBy>>)'"),
-            ("warning", "not-promql", "rules[0].metricsQuery"),
-            id="MetricsQL",
-        ),
-        pytest.param(
-            rule(metricsQuery="'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>) / sum(b) by (<<.GroupBy>>)'"),
-            ("warning", "may-be-nan", "rules[0].metricsQuery"),
-            id="a division",
-        ),
-        pytest.param(
-            "- {name: lag, query: 'sum(lag) by (topic)', resources: {namespace: namespace, deployment: deployments}}\n",
+        ("query: sum(up, resources: {namespace: namespace}", ("error", "unbalanced", "rules[0].query")),
+        ("query: up, resources: {pod: pod}", ("error", "no-namespace-label", "rules[0].resources")),
+        (
+            "query: 'sum(lag) by (topic)', resources: {namespace: namespace, deployment: deployments}",
             ("error", "no-object-label", "rules[0].query"),
-            id="a short rule whose result lacks the label",
-        ),
-        pytest.param(
-            rule(name="{matches: ^(.*)_now$, as: $1_per_second}"),
-            ("error", "unknown-group", "rules[0].name.as"),
-            id="a group with letters stuck to it",
-        ),
-        pytest.param(rule(resources="{}"), ("error", "no-resource", "rules[0]"), id="no labels at all"),
-        pytest.param(
-            rule(resources="{overrides: {pod: {resource: pdo}}}"),
-            ("warning", "unchecked-resource", "rules[0].resources.overrides.pod"),
-            id="no resource of Kubernetes",
         ),
     ],
 )
-async def test_broken_rule_has_one_finding(written: str, expected: tuple[str, str, str]) -> None:
-    assert await found(f"rules:\n{written}") == [expected]
+async def test_broken_short_rule_has_one_finding(keys: str, finding: tuple[str, str, str]) -> None:
+    assert await found(f"rules: [{{name: up, {keys}}}]") == [finding]
 
 
 @pytest.mark.parametrize(("labels", "count"), [("path", 1), ("kube_node, kube_service", 0)])

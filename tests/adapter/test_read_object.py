@@ -196,14 +196,3 @@ def test_no_spec_raises_an_error_or_escapes_its_namespace(spec: object, namespac
     for rule in found.rules:
         assert rule.namespace == namespace
         assert (rule.destination.tenant == TENANT) == bool(namespace)
-
-
-@given(st.dictionaries(st.sampled_from(["kind", "metadata", "spec", "data"]), JSON))
-def test_no_object_raises_an_error(obj: dict[str, Any]) -> None:
-    for kind in ("MetricRule", "ClusterMetricRule", "ConfigMap"):
-        read_object({**obj, "kind": kind}, servers={}, tenancy=TENANCY)
-
-
-@given(st.text(max_size=30) | JSON)
-def test_no_text_of_a_config_map_raises_an_error(text: object) -> None:
-    config_map(text)

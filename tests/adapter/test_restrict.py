@@ -136,7 +136,7 @@ def test_query_that_was_written_with_another_meaning_is_refused(monkeypatch: pyt
         shop("rate(x[5m])")
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(query=QUERIES | SOUP)
 def test_each_selector_of_any_query_has_the_label(query: str) -> None:
     try:
@@ -146,7 +146,7 @@ def test_each_selector_of_any_query_has_the_label(query: str) -> None:
     assert_restricted(restricted, matcher=MATCHER)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(query=QUERIES)
 def test_valid_queries_are_restricted(query: str) -> None:
     try:

@@ -10,7 +10,7 @@ import pytest
 
 from adapter.forecasts.model import Expectation, ForecastModel, fit
 from adapter.forecasts.options import ForecastOptions
-from adapter.forecasts.series import DAY_MINUTES, MINUTE, MinuteSeries, days_before, local_minutes
+from adapter.forecasts.series import DAY_MINUTES, MINUTE, MinuteSeries
 from tests.adapter.forecasts.loads import START, STEP, changed, daily_steps, random_walk, until
 
 OPTIONS = ForecastOptions(horizon=300.0)
@@ -50,16 +50,6 @@ def test_step_follows_the_clocks_of_its_time_zone_through_their_change() -> None
     on_the_day = 13 * DAY + STEP - 120 - 4
     assert expected(series, on_the_day, days=13, options=in_berlin).value == pytest.approx(200, rel=0.06)
     assert expected(series, on_the_day, days=13).value < 125  # UTC has no such step
-
-
-def test_clock_change_moves_days_before_by_an_hour() -> None:
-    zone = dataclasses.replace(OPTIONS, timezone="Europe/Berlin").zone
-    local = local_minutes(START, 15 * DAY, zone)
-    assert local[0] * MINUTE == START + 3600
-    assert local[-1] * MINUTE == START + 15 * DAY * MINUTE - MINUTE + 7200
-    at = np.array([13 * DAY + 6 * 60])
-    assert days_before(local, at, 1).tolist() == [12 * DAY + 7 * 60]
-    assert days_before(local, at, 14)[0] < 0
 
 
 def test_nothing_is_expected_to_grow_where_nothing_repeats() -> None:

@@ -85,7 +85,7 @@ def test_search_from_a_time_that_exists_twice_goes_in_its_direction(zone: str) -
     """The library cronsim itself goes back in time here."""
     cron = Cron("45 1,2 * * *", ZoneInfo(zone))
     start = int(datetime(2026, 4 if zone != BERLIN else 10, 4 if zone != BERLIN else 24, tzinfo=UTC).timestamp())
-    for now in range(start, start + 2 * 86_400, 600):
+    for now in range(start, start + 2 * 86_400, 1800):
         following, previous = cron.next(now), cron.previous(now)
         assert following is not None
         assert previous is not None
@@ -94,7 +94,7 @@ def test_search_from_a_time_that_exists_twice_goes_in_its_direction(zone: str) -
         assert cron.next(previous) == following
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     minute=st.integers(0, 59),
     hour=st.integers(0, 23),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adapter.schedules.cron import Cron, instant
 from adapter.schedules.holidays import read_holidays
-from adapter.schedules.schedule import OneOff, Recurring, Schedule, Window, joined
+from adapter.schedules.schedule import OneOff, Recurring, Schedule, Window
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DAY = 86_400
@@ -62,11 +62,6 @@ def test_largest_value_of_overlapping_windows_counts() -> None:
     ]
 
 
-def test_window_may_be_below_the_default() -> None:
-    schedule = Schedule(zone=BERLIN, default_milli=8, windows=(window("0 22 * * *", "0 6 * * *", 2),))
-    assert course(schedule, "2026-11-16T12:00", "2026-11-17T12:00") == [("16 22:00", 2), ("17 06:00", 8)]
-
-
 def test_ramp_is_outside_of_the_window_and_has_five_steps() -> None:
     schedule = Schedule(zone=BERLIN, default_milli=1000, windows=(window("0 8 * * *", "0 18 * * *", 11_000, step=120),))
     assert course(schedule, "2026-11-16", "2026-11-17") == [
@@ -90,15 +85,6 @@ def test_ramps_that_meet_never_fall_below_the_higher_one() -> None:
         ("16 09:20", 6),
         ("16 09:40", 8),
         ("16 10:00", 10),
-    ]
-
-
-def test_ramp_begins_on_the_day_before() -> None:
-    schedule = Schedule(
-        zone=ZoneInfo("UTC"), windows=(window("0 0 * * MON", "0 1 * * *", 10, step=1800, zone=ZoneInfo("UTC")),)
-    )
-    assert [time for time, _ in course(schedule, "2026-11-15", "2026-11-16T00:30")] == [
-        *("15 22:00", "15 22:30", "15 23:00", "15 23:30", "16 00:00")
     ]
 
 
@@ -245,7 +231,7 @@ WINDOWS = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(WINDOWS, max_size=3), st.sampled_from([1_774_569_600, 1_792_800_000]), st.integers(0, 5))
 def test_value_is_constant_between_its_changes(windows: list[Window], since: int, default: int) -> None:
     """Two schedules agree whatever they were asked before, over a change of the clocks in spring and in autumn."""
@@ -257,10 +243,6 @@ def test_value_is_constant_between_its_changes(windows: list[Window], since: int
         value = changes.get(now, value)
         assert other.milli_at(now) == value
         assert other.milli_at(now + 299.9) == value
-
-
-def test_spans_that_touch_are_joined() -> None:
-    assert joined([(5, 6), (1, 3), (3, 4), (2, 3)]) == [(1, 4), (5, 6)]
 
 
 def test_time_before_the_epoch_has_a_value() -> None:

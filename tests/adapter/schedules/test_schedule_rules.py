@@ -46,24 +46,6 @@ def at(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=BERLIN).timestamp()
 
 
-@pytest.mark.parametrize(
-    ("time", "milli"),
-    [
-        ("2026-11-23T07:51:59", 2000),
-        ("2026-11-23T07:52:00", 4000),
-        ("2026-11-23T07:59:59", 10_000),
-        ("2026-11-23T08:00:00", 12_000),
-        ("2026-11-23T17:59:59", 12_000),
-        ("2026-11-23T18:00:00", 10_000),
-        ("2026-11-23T18:08:00", 2000),
-        ("2026-11-22T12:00:00", 2000),  # a Sunday
-        ("2026-11-27T12:00:00", 30_500),
-    ],
-)
-def test_schedule_of_a_file_has_windows_ramps_and_dates(time: str, milli: int) -> None:
-    assert schedule_of(OFFICE_HOURS).milli_at(at(time)) == milli
-
-
 def test_schedule_without_keys_is_zero_in_utc() -> None:
     schedule = schedule_of("externalRules: [{name: nothing, schedule: {}}]")
     assert (schedule.milli_at(0), schedule.zone.key) == (0, "UTC")
