@@ -1,8 +1,7 @@
 """Recorded load from the decisions that a running autoscaler keeps (`--server`, and the what-if of its pages).
 
 Each record is one reconciliation, with its time, the replicas, and the value of each metric. Reconciliations are
-replayed at their recorded times. Records of release 0.1 have neither totals of pods nor requests nor scale events:
-there totals are averages x the ready pods, and requests are calculated from usage and utilization.
+replayed at their recorded times.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from autoscaler.core.model import (
 )
 from autoscaler.records.record import DecisionRecord, MetricRecord
 from kube.api.objects import time_ms
-from kube.values.quantity import milli_value, quantity_text
+from kube.values.quantity import milli_value
 from replay.load import Load, RecordedDecision, ReplayError, Series, hold_ms, metric_key
 
 _MILLI: Final = 1000
@@ -89,7 +88,7 @@ def kept_load(
         ready_replicas=_ready(decisions, held),
         decisions=decisions,
         history=_history(used),
-        notes=list(_notes(used, requests, left_out=len(every) - len(of_uid))),
+        notes=list(_notes(used, left_out=len(every) - len(of_uid))),
     )
 
 
@@ -137,14 +136,12 @@ def _key(metric: MetricRecord) -> str:
 
 def _requests(records: Iterable[DecisionRecord]) -> dict[str, int]:
     """Return {resource or CONTAINER/resource: milli-value} of one pod, from the last record that shows it."""
-    requests: dict[str, int] = {}
-    for metric in (metric for record in records for metric in record.metrics):
-        percent = None if metric.current is None else metric.current.average_utilization
-        if metric.pods_requests is not None and metric.pods is not None and metric.pods.ready.count:
-            requests[_key(metric)] = milli_value(metric.pods_requests) // metric.pods.ready.count
-        elif percent and metric.current is not None and metric.current.average_value is not None:
-            requests[_key(metric)] = 100 * milli_value(metric.current.average_value) // percent
-    return requests
+    return {
+        _key(metric): milli_value(metric.pods_requests) // metric.pods.ready.count
+        for record in records
+        for metric in record.metrics
+        if metric.pods_requests is not None and metric.pods is not None and metric.pods.ready.count
+    }
 
 
 def _total(metric: MetricRecord, request: int | None) -> int | None:
@@ -156,15 +153,12 @@ def _total(metric: MetricRecord, request: int | None) -> int | None:
         return None
     if metric.total is not None:
         return milli_value(metric.total)
-    if metric.pods is None or metric.current.average_value is None:
+    if metric.pods is None or metric.pods_total is None or metric.current.average_value is None:
         return None
     ready, average = metric.pods.ready.count, milli_value(metric.current.average_value)
-    total = average * ready if metric.pods_total is None else milli_value(metric.pods_total)
-    percent = metric.current.average_utilization
-    if percent is not None and request is not None:
-        if metric.pods_requests is not None:
-            return total * request * ready // max(1, milli_value(metric.pods_requests))
-        return max(total, math.ceil(percent * request * ready / 100))
+    total = milli_value(metric.pods_total)
+    if metric.pods_requests is not None and request is not None:
+        return total * request * ready // max(1, milli_value(metric.pods_requests))
     # Values of pods that were deleted meanwhile are part of the average, not of the total.
     return total if total // max(1, ready) == average else average * ready
 
@@ -246,16 +240,10 @@ def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:
 # --- notes ---------------------------------------------------------------------------------------------------------
 
 
-def _notes(used: Sequence[tuple[int, DecisionRecord]], requests: Mapping[str, int], *, left_out: int) -> Iterator[str]:
+def _notes(used: Sequence[tuple[int, DecisionRecord]], *, left_out: int) -> Iterator[str]:
     """Yield a sentence about each thing that the records do not show exactly."""
     if left_out:
         yield f"{left_out} decisions on an earlier HPA of this name, which was deleted, are left out."
-    if requests and not any(metric.pods_requests for _, record in used for metric in record.metrics):
-        found = ", ".join(f"{name} {_quantity(name, milli)}" for name, milli in requests.items())
-        yield (
-            f"What a pod requests is calculated from the recorded usage and utilization: {found}; a decision near a "
-            "limit can differ."
-        )
     latest = _spec_of(used[-1][1], None)
     for _, record in reversed(used):
         if _spec_of(record, latest) != latest:
@@ -274,7 +262,3 @@ def _spec_of(record: DecisionRecord, latest: Mapping[str, object] | None) -> dic
     metrics = [(_key(metric), metric.target) for metric in record.metrics]
     shown = {"bounds": record.bounds, "metrics": metrics or None, "tolerance": record.tolerance}
     return {name: latest[name] if value is None and latest is not None else value for name, value in shown.items()}
-
-
-def _quantity(name: str, milli: int) -> str:
-    return quantity_text(milli, binary=name.endswith("memory"))

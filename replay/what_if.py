@@ -103,8 +103,8 @@ def _check(hpa: HPA, load: Load) -> None:
             and name not in load.requests
         ):
             raise ReplayError(
-                f"no kept decision has a utilization of {name} above 0%, so what a pod requests is not known: replay "
-                f"the HPA with `python -m autoscaler replay --server ... --request {name}=...`"
+                f"no kept decision has a utilization of {name}, so what a pod requests is not known: replay the HPA "
+                f"with `python -m autoscaler replay --server ... --request {name}=...`"
             )
         if metric_key(spec.source) not in load.series:
             raise ReplayError(f"no kept decision has evaluated metric {metric_key(spec.source)}")

@@ -169,9 +169,3 @@ class Live:
                 return ValuesResponse(values=(round(scale),), timestamp_ms=self.now_ms)
             case InvalidMetric():
                 raise AssertionError
-
-
-def without_totals(record: DecisionRecord) -> DecisionRecord:
-    """Return a record as release 0.1 wrote it."""
-    metrics = tuple(replace(each, pods_total=None, pods_requests=None) for each in record.metrics)
-    return replace(record, metrics=metrics, scale_events=())

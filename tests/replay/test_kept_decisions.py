@@ -25,7 +25,7 @@ from replay.output.comparison import Comparison, notes
 from replay.results import Replayed
 from replay.simulation import Settings, replay_hpa, replay_reality
 from tests.replay.builders import cpu_metric, external_metric, make_hpa, object_metric, pods_metric
-from tests.replay.live import REQUESTS, Live, without_totals
+from tests.replay.live import REQUESTS, Live
 
 DEMO = Path(__file__).parent.parent / "data" / "demo_decisions.jsonl.gz"
 BEHAVIOR = {
@@ -82,7 +82,6 @@ def _seconds(text: str) -> float:
 # --- the same spec
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("behavior", [None, BEHAVIOR], ids=["defaults", "behavior"])
 @pytest.mark.parametrize(
     "metrics",
@@ -96,8 +95,8 @@ def _seconds(text: str) -> float:
     ],
     ids=["Pods", "Object", "External", "cpu", "memory", "several"],
 )
-def test_same_spec_makes_the_same_decisions(metrics: list[dict[str, Any]], behavior: Any, seed: int) -> None:
-    live = Live(make_hpa(*metrics, behavior=behavior), seed=seed, failures=0.03)
+def test_same_spec_makes_the_same_decisions(metrics: list[dict[str, Any]], behavior: Any) -> None:
+    live = Live(make_hpa(*metrics, behavior=behavior), failures=0.03)
     live.run(wave(150, low=100, high=1500))
     load = load_of(live)
 
@@ -108,12 +107,9 @@ def test_same_spec_makes_the_same_decisions(metrics: list[dict[str, Any]], behav
     assert "present: all 150 decisions are the same as the autoscaler's." in notes_of(live, load)
 
 
-@pytest.mark.parametrize("name", ["router", "shop", "worker"])
+@pytest.mark.parametrize("name", ["shop", "worker"])
 def test_decisions_of_the_demo_are_repeated(name: str) -> None:
-    """They were recorded in the playground, where pods start and metrics are scraped at times of their own.
-
-    The form of the records is that of release 0.1: without totals of pods, requests and scale events.
-    """
+    """They were recorded in the playground, where pods start and metrics are scraped at times of their own."""
     with gzip.open(DEMO) as lines:
         pages = [msgspec.json.decode(line, type=DecisionsPage) for line in lines]
     records = next(page.decisions for page in pages if page.name == name)
@@ -145,14 +141,14 @@ def test_recommendation_exactly_as_old_as_the_window_counts_as_it_did() -> None:
     assert scales(replayed(live, load_of(live)), live.records) == [scaled]
 
 
-@pytest.mark.parametrize("first", range(5, 80, 3))
 @pytest.mark.parametrize("behavior", [None, BEHAVIOR, ONE_PERIOD], ids=["defaults", "behavior", "one period"])
-def test_later_beginning_has_the_history_that_mattered(behavior: Any, first: int) -> None:
+def test_later_beginning_has_the_history_that_mattered(behavior: Any) -> None:
     live = Live(make_hpa(behavior=behavior), seed=5)
     live.run(wave(120, low=100, high=1500))
-    records = live.records[first:]
-    again = replayed(live, load_of(live, records))
-    assert scales(again, records) == real_scales(records)
+    for first in range(5, 80, 7):
+        records = live.records[first:]
+        again = replayed(live, load_of(live, records))
+        assert scales(again, records) == real_scales(records)
 
 
 # --- another spec
@@ -235,16 +231,6 @@ def test_requests_are_those_of_the_pods() -> None:
     assert load.requests == REQUESTS
     (note,) = load.notes
     assert note.startswith("Values were 5.0s old (median; at most 5.0s) when a decision used them; ")
-
-
-def test_requests_of_earlier_releases_are_calculated_from_usage_and_utilization() -> None:
-    live = Live(make_hpa(cpu_metric(50)), seed=10)
-    live.run(wave(80, low=100, high=1500))
-    load = load_of(live, [without_totals(each) for each in live.records])
-    assert load.requests["cpu"] == pytest.approx(REQUESTS["cpu"], rel=0.03)
-    cpu = load.requests["cpu"]
-    note, _ = load.notes
-    assert note.startswith(f"What a pod requests is calculated from the recorded usage and utilization: cpu {cpu}m; ")
 
 
 def test_latest_requests_keep_the_utilization_of_earlier_pods() -> None:
