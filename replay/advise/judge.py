@@ -33,7 +33,7 @@ from replay.tune.workers import Workers
 
 CARRIED_MS: Final = 15 * 60_000
 """How long pods must have carried a load, all times together."""
-_MAX_REPLAYS: Final = 7
+_MAX_REPLAYS: Final = 5
 _NOTABLE: Final = 0.01
 """Of the time: an HPA at maxReplicas for longer needs more of them."""
 _NEARLY_ALWAYS: Final = 0.9

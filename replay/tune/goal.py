@@ -69,18 +69,28 @@ class Goal:
 
     def keeps_limits_with_margin(self, days: Sequence[Figures], given: Sequence[Figures]) -> bool:
         """Return True if it keeps the limits on these days, and that of overload also on the worst fifth of them."""
-        if not self.keeps_limits(days, given):
-            return False
+        return self.keeps_limits(days, given) and self.used(days, given) <= 1.0
+
+    def used(self, days: Sequence[Figures], given: Sequence[Figures]) -> float:
+        """Return the share of the limit that a candidate uses; 1 is all of it.
+
+        The limit is that of overload, on these days and on the worst fifth of them; if overload is minimized, it is
+        that of pod-hours.
+        """
         if self.objective is Objective.OVERLOAD:
-            return True
+            return total(days).pod_hours / max(total(given).pod_hours, _TINY)
         pairs = sorted(
             zip(days, given, strict=True),
             key=lambda pair: pair[0].overload_ratio - self._allowed(pair[1]),
             reverse=True,
         )
         worst = pairs[: max(round(len(pairs) / _WORST), 1)]
-        reference = total([each for _, each in worst])
-        return total([each for each, _ in worst]).overload_ratio <= self._allowed(reference) + _TINY
+        shares = [
+            (total([each for each, _ in some]).overload_ratio - _TINY)
+            / max(self._allowed(total([each for _, each in some])), _TINY)
+            for some in (pairs, worst)
+        ]
+        return max(shares)
 
     def given_exceeds(self, given: Sequence[Figures]) -> bool:
         """Return True if the given spec itself has more overload than allowed."""

@@ -1,12 +1,13 @@
 """The search for a better spec: a line search over the target, then over one field after the other.
 
 The higher the target, the fewer pods there are and the more overload, nearly always. So the last target that keeps the
-limits is found in few replays, by thirds of an interval. Then each other field gets a few values, with the target of
+limits is found in few replays. Then each other field gets a few values, with the target of
 the best spec so far and with those near it. All of it is deterministic, and the same with any number of processes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -98,7 +99,7 @@ class Search:
         if self.target is not None:
             start, count = self._index(self.target.given), len(self._choices)
             exceeds = self.goal.given_exceeds(self.given)
-            self._run([self._thirds({}, -1 if exceeds else start, start if exceeds else count)])
+            self._run([self._highest({}, -1 if exceeds else start, start if exceeds else count)])
         for each in self.fields:
             best = self.best.candidate
             shapes = [{**_without_target(best), each.name: value} for value in each.choices]
@@ -106,9 +107,17 @@ class Search:
         best = self.best.candidate
         if self.target is not None and _without_target(best):
             index = self._index_of(best)
-            self._run([self._thirds(_without_target(best), index, min(index + _POLISH, len(self._choices)))])
+            self._run([self._highest(_without_target(best), index, min(index + _POLISH, len(self._choices)))])
         best = self.best.candidate  # a field may have come with a better target, and no longer matter
         self._run([_once(_without(best, name)) for name in _without_target(best)])
+
+    def replay_between(self) -> None:
+        """Replay a target between the given one and the best, if there is none yet: the report shows the trade-off."""
+        if self.target is not None and TARGET in self.best.candidate:
+            start, end = sorted((self._index(self.target.given), self._index_of(self.best.candidate)))
+            between = [_key(self._at({}, index)) for index in range(start + 1, end)]
+            if between and not any(_key(trial.candidate) in between for trial in self.trials):
+                self._run([_once(self._at({}, (start + end) // 2))])
 
     # --- lines
 
@@ -127,19 +136,34 @@ class Search:
             self.on_trials(self)
             wanted = [(line, _send(line, [known[_key(each)] for each in candidates])) for line, candidates in wanted]
 
-    def _thirds(self, shape: Candidate, good: int, bad: int) -> _Line:
-        """Find the last target that keeps the limits, between one that does and one that does not (or the end)."""
-        last = len(self._choices) - 1
+    def _highest(self, shape: Candidate, good: int, bad: int) -> _Line:
+        """Find the last target that keeps the limits, between one that does and one that does not (or the end).
+
+        The last one of all is tried first: often it keeps them. Then the shares of the limit that are used show where
+        it is reached, by the Illinois variant of regula falsi.
+        """
+        low, high = 0.0, math.inf
+        before: bool | None = None
+        if good >= 0:
+            [trial] = yield [self._at(shape, good)]
+            low = self.goal.used(trial.days, self.given)
+        if bad == len(self._choices) > good + 1:
+            [trial] = yield [self._at(shape, bad - 1)]
+            if self._keeps_limits(trial):
+                return
+            bad, high = bad - 1, self.goal.used(trial.days, self.given)
         while bad - good > 1:
-            third = max((bad - good) // 3, 1)
-            indices = {last, (good + bad) // 2} if bad > last else {good + third, bad - third}
-            wanted = sorted(index for index in indices if good < index < bad)
-            trials = yield [self._at(shape, index) for index in wanted]
-            for index, trial in zip(wanted, trials, strict=True):
-                if not self._keeps_limits(trial):
-                    bad = index
-                    break
-                good = index
+            index = (good + bad) // 2
+            if low < 1.0 < high < math.inf:
+                index = good + round((bad - good) * (1.0 - low) / (high - low))
+                index = min(max(index, good + 1), bad - 1)
+            [trial] = yield [self._at(shape, index)]
+            used, kept = self.goal.used(trial.days, self.given), self._keeps_limits(trial)
+            if kept:
+                good, low, high = index, used, (1.0 + high) / 2 if before is True else high
+            else:
+                bad, high, low = index, used, (1.0 + low) / 2 if before is False else low
+            before = kept
 
     def _near(self, shape: Candidate, start: int) -> _Line:
         """Try a target, and some beyond it if it keeps the limits, or some before it if it may save more than known."""

@@ -154,6 +154,7 @@ def tune(
         try:
             if options.goal.value(given) > 0:
                 search.run()
+                search.replay_between()
             best = search.best
             if best.candidate:
                 best = _keeping_limits_at_all_phases(search, best, problem, file, workers)
