@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -19,7 +20,7 @@ from click.core import ParameterSource
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.prometheus.budget import DEFAULT_BYTES
-from adapter.prometheus.options import DEFAULT_CONNECTIONS, PartialResponses
+from adapter.prometheus.options import DEFAULT_CONNECTIONS
 from adapter.rules.reading import parse_auth
 from adapter.settings import DEFAULTS, Settings
 from adapter.upstream import Auth, header
@@ -159,45 +160,16 @@ def _auth(text: str) -> Auth:
 
 def _prometheus_access(
     *,
-    prometheus_url: str,
     prometheus_auth_incluster: bool,
     prometheus_auth_config: Path | None,
-    prometheus_ca_file: Path | None,
-    prometheus_client_tls_cert_file: Path | None,
-    prometheus_client_tls_key_file: Path | None,
-    prometheus_insecure_skip_tls_verify: bool,
-    prometheus_token_file: Path | None,
-    prometheus_headers: tuple[tuple[str, str], ...],
-    prometheus_auth: Auth | None,
-    prometheus_query_parameters: tuple[tuple[str, str], ...],
-    prometheus_partial_responses: PartialResponses,
-    prometheus_proxy_url: str,
-    prometheus_verb: str,
-    prometheus_max_queries: int,
     prometheus_response_memory_mb: int,
+    **options: Any,
 ) -> PrometheusAccess:
+    """Return the values of the flags; the other ones are called as the fields of PrometheusOptions."""
     if prometheus_auth_incluster and prometheus_auth_config:
         raise click.UsageError("may not use both in-cluster auth and an explicit kubeconfig at the same time")
-    try:
-        options = PrometheusOptions(
-            url=prometheus_url,
-            verb=prometheus_verb,
-            headers=prometheus_headers,
-            token_file=prometheus_token_file,
-            ca_file=prometheus_ca_file,
-            cert_file=prometheus_client_tls_cert_file,
-            key_file=prometheus_client_tls_key_file,
-            connections=prometheus_max_queries,
-            insecure_skip_tls_verify=prometheus_insecure_skip_tls_verify,
-            auth=prometheus_auth,
-            query_parameters=prometheus_query_parameters,
-            partial_responses=prometheus_partial_responses,
-            proxy_url=prometheus_proxy_url,
-        )
-    except PrometheusConfigError as error:
-        raise click.UsageError(str(error)) from error
     return PrometheusAccess(
-        options=options,
+        options=PrometheusOptions(**{name.removeprefix("prometheus_"): value for name, value in options.items()}),
         in_cluster=prometheus_auth_incluster,
         kubeconfig=prometheus_auth_config,
         response_memory=prometheus_response_memory_mb * _MIB,
@@ -218,8 +190,18 @@ prometheus_flags = option_group(
         help="Kubeconfig with the credentials for Prometheus. Ignored with --prometheus-ca-file.",
     ),
     click.option("--prometheus-ca-file", type=FILE, help="CA bundle that verifies the certificate of Prometheus."),
-    click.option("--prometheus-client-tls-cert-file", type=FILE, help="Client certificate for Prometheus."),
-    click.option("--prometheus-client-tls-key-file", type=FILE, help="Private key of the client certificate."),
+    click.option(
+        "--prometheus-client-tls-cert-file",
+        "prometheus_cert_file",
+        type=FILE,
+        help="Client certificate for Prometheus.",
+    ),
+    click.option(
+        "--prometheus-client-tls-key-file",
+        "prometheus_key_file",
+        type=FILE,
+        help="Private key of the client certificate.",
+    ),
     bool_option(
         "--prometheus-insecure-skip-tls-verify",
         help="Do not verify the certificate of Prometheus. Prefer --prometheus-ca-file.",
@@ -267,6 +249,7 @@ prometheus_flags = option_group(
     ),
     click.option(
         "--prometheus-max-queries",
+        "prometheus_connections",
         type=click.IntRange(min=1),
         default=DEFAULT_CONNECTIONS,
         help="Maximum number of concurrent queries, half of which one namespace may have. Further ones wait; a free "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import click
 
@@ -43,30 +44,14 @@ class RuleObjectOptions:
 
 
 def _options(
-    *,
-    metric_rules: bool,
-    rules_config_maps: bool,
-    hpa_annotations: bool,
-    tenant_label: str,
-    tenant_max_rules: int,
-    tenant_max_metrics: int,
-    rule_objects_max_metrics: int,
-    tenant_query_timeout: float,
-    tenant_max_samples: int,
+    *, metric_rules: bool, rules_config_maps: bool, hpa_annotations: bool, **tenancy: Any
 ) -> RuleObjectOptions:
+    """Return the values of the flags; those about namespaces are called as the fields of Tenancy."""
     return RuleObjectOptions(
         metric_rules=metric_rules,
         config_maps=rules_config_maps,
         hpa_annotations=hpa_annotations,
-        tenancy=Tenancy(
-            label=tenant_label,
-            query_seconds=tenant_query_timeout,
-            max_samples=tenant_max_samples,
-            max_rules=tenant_max_rules,
-            max_metrics=tenant_max_metrics,
-            total_metrics=rule_objects_max_metrics,
-            own_namespace=own_namespace(default=_OWN_NAMESPACE),
-        ),
+        tenancy=Tenancy(**tenancy, own_namespace=own_namespace(default=_OWN_NAMESPACE)),
     )
 
 
@@ -95,6 +80,7 @@ rule_object_flags = option_group(
     ),
     click.option(
         "--tenant-label",
+        "label",
         type=Parsed("label", _label),
         default="",
         metavar="LABEL",
@@ -104,18 +90,21 @@ rule_object_flags = option_group(
     ),
     click.option(
         "--tenant-max-rules",
+        "max_rules",
         type=click.IntRange(min=1),
         default=100,
         help="Maximum number of rules of a namespace; the oldest objects are used.",
     ),
     click.option(
         "--tenant-max-metrics",
+        "max_metrics",
         type=click.IntRange(min=1),
         default=1_000,
         help="Maximum number of metrics that the rules of a namespace make; the oldest objects are used.",
     ),
     click.option(
         "--rule-objects-max-metrics",
+        "total_metrics",
         type=click.IntRange(min=1),
         default=20_000,
         help="Maximum number of metrics that all objects make. ClusterMetricRules come first; the namespaces share the "
@@ -123,12 +112,14 @@ rule_object_flags = option_group(
     ),
     click.option(
         "--tenant-query-timeout",
+        "query_seconds",
         type=POSITIVE_DURATION,
         default="10s",
         help="Maximum duration of a query of a namespace's own rules.",
     ),
     click.option(
         "--tenant-max-samples",
+        "max_samples",
         type=click.IntRange(min=1),
         default=10_000,
         help="Maximum number of samples in the result of a query of a namespace's own rules, and of series in a list.",

@@ -144,9 +144,13 @@ def option_group(
     """Return a decorator that adds `options` to a command, and passes `build` of their values on as `argument`.
 
     The parameters of `build` have the names that the options give to their values; those without an option have
-    defaults. Its ValueErrors are usage errors.
+    defaults, and `**others` are further values of `options`. Its ValueErrors are usage errors.
     """
-    names = tuple(inspect.signature(build).parameters)
+    parameters = inspect.signature(build).parameters.values()
+    names = {each.name for each in parameters}
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        group = functools.reduce(lambda command, option: option(command), options, lambda: None)
+        names.update(each.name for each in click.command()(group).params if each.name is not None)
 
     def decorate(command: F) -> F:
         @functools.wraps(command)
