@@ -44,21 +44,48 @@ class CheckError(Exception):
         self.reason = reason
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class QueryRecord:
-    """The requests to Prometheus of one check.
+    """Passes the requests of one check on, and records their results; leaves out series beyond the limit.
 
     Attributes:
-        series: how many names of series the last list had; those beyond the limit are not looked at.
+        prometheus: the servers.
+        names: how many names of series the last list had, with those beyond the limit.
         samples: how many samples the result of the last query had.
         seconds: the duration of that query.
         error: the last error.
     """
 
-    series: int | None = None
+    prometheus: Prometheus
+    names: int | None = None
     samples: int | None = None
     seconds: float | None = None
     error: PrometheusError | None = None
+
+    async def series(
+        self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
+    ) -> tuple[Series, ...]:
+        """Return the series up to the limit."""
+        try:
+            found = await self.prometheus.series(selector, start=start, end=end, destination=destination)
+        except PrometheusError as error:
+            self.error = error
+            raise
+        self.names = len(found)
+        return found[:_MAX_SERIES]
+
+    async def instant(
+        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+    ) -> Vector:
+        """Return the result of a query."""
+        try:
+            result = await self.prometheus.instant(query, deadline=deadline, destination=destination)
+        except PrometheusError as error:
+            self.error = error
+            raise
+        self.samples = max(len(result.samples), self.samples or 0)  # the second query of an activation finds fewer
+        self.seconds = result.seconds
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +99,7 @@ class CheckedRule:
     @property
     def series_left_out(self) -> int:
         """How many names of series were not looked at."""
-        return max((self.record.series or 0) - _MAX_SERIES, 0)
+        return max((self.record.names or 0) - _MAX_SERIES, 0)
 
 
 class RuleChecker:
@@ -121,13 +148,12 @@ class RuleChecker:
             raise CheckError("APIServerUnavailable", message) from error
 
     async def _check(self, rule: AnyRule, examples: int, ages: bool) -> CheckedRule:
-        record = QueryRecord()
-        recorder = _Recorder(self._prometheus, record)
+        record = QueryRecord(self._prometheus)
         rules = RulesFile(external=(rule,)) if rule.external else RulesFile(custom=(rule,))
-        catalog = Catalog(rules, Listings(recorder, self._lookup, max_age=self._max_age), self._lookup, logs=False)
+        catalog = Catalog(rules, Listings(record, self._lookup, max_age=self._max_age), self._lookup, logs=False)
         probe = Probe(
             catalog,
-            recorder,
+            record,
             self._objects,
             self._lookup,
             seconds=self._query_seconds,
@@ -139,35 +165,3 @@ class RuleChecker:
         found = await lint(rules, self._lookup, knows_cluster=True)
         report, more = await check_rule(catalog, rule, probe, examples=examples)
         return CheckedRule(report, in_order((*more, *unknown(found, more)), rules), record)
-
-
-class _Recorder:
-    """Passes requests on, and records their results; leaves out series beyond the limit."""
-
-    def __init__(self, prometheus: Prometheus, record: QueryRecord) -> None:
-        self._prometheus = prometheus
-        self._record = record
-
-    async def series(
-        self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION
-    ) -> tuple[Series, ...]:
-        try:
-            found = await self._prometheus.series(selector, start=start, end=end, destination=destination)
-        except PrometheusError as error:
-            self._record.error = error
-            raise
-        self._record.series = len(found)
-        return found[:_MAX_SERIES]
-
-    async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector:
-        try:
-            result = await self._prometheus.instant(query, deadline=deadline, destination=destination)
-        except PrometheusError as error:
-            self._record.error = error
-            raise
-        count = len(result.samples)
-        self._record.samples = max(count, self._record.samples or 0)  # the second query of an activation finds fewer
-        self._record.seconds = result.seconds
-        return result

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+import math
 import time
 import zlib
 from collections import Counter
@@ -117,7 +118,6 @@ class Forecast:
         requested: when it was last requested, in seconds since the epoch.
         due: when the new part of its history is read.
         read_until, fitted_until: how far its history was read, and fitted; 0: not at all.
-        is_waiting: it is in the queue of those whose history is read.
         unread: why the history could not be read the last time; "" if it could.
         verdict: why it is not served until the next fit; None: it is.
         backoff: between two reads after failures.
@@ -138,7 +138,6 @@ class Forecast:
     due: float = 0.0
     read_until: int = 0
     fitted_until: int = 0
-    is_waiting: bool = False
     unread: str = ""
     verdict: tuple[State, str] | None = (State.LOADING, "its history is being read")
     backoff: Backoff = field(default_factory=lambda: Backoff(_MINUTE, 3600.0))
@@ -302,8 +301,8 @@ class Forecasts(Collector):
         for forecast in list(self):
             if now - forecast.requested > self._settings.idle_seconds:
                 del self._forecasts[forecast.key]
-            elif now >= forecast.due and not forecast.is_waiting:
-                forecast.is_waiting = True
+            elif now >= forecast.due:
+                forecast.due = math.inf  # until it has been read
                 self._queue.add(forecast.owner, forecast.key, urgent=forecast.live is None)
 
     async def refresh(self, key: ForecastKey) -> None:
@@ -327,8 +326,6 @@ class Forecasts(Collector):
             now, seconds = self._clock(), self._settings.read_seconds
             # When a day begins, all replicas read at once, and then fit.
             forecast.due = now + seconds - (now - forecast.fitted_until) % seconds
-        finally:
-            forecast.is_waiting = False
         if forecast.problem is not None:
             self._set(forecast, *forecast.problem)
 

@@ -108,7 +108,7 @@ def verdict_of(rule: AnyRule, report: RuleReport, findings: Iterable[Finding], r
         reason=reason,
         message=_limited(message),
         metrics=metrics,
-        series=record.series if isinstance(rule, Rule) else record.samples,
+        series=record.names if isinstance(rule, Rule) else record.samples,
         value=values[0] if values else "",
         query_seconds=record.seconds,
     )

@@ -88,7 +88,7 @@ async def metric_view(sources: Sources, reports: Reports, form: MetricForm) -> V
     now = sources.clock()
     pictures = [await asyncio.to_thread(picture_of, one, now) for one in found[:_PICTURES]]
     forecasts = {"forecasts": pictures, "more_forecasts": len(found) - len(pictures)}
-    return View(values={**values, **forecasts, "metrics": _some_metrics(reports.active())})
+    return View(values={**values, **forecasts, "metrics": _some_metrics(sources.active())})
 
 
 def _some_metrics(active: RuleSet) -> list[str]:

@@ -53,10 +53,6 @@ class Reports:
         self._findings: tuple[_Version | None, tuple[Finding, ...]] = (None, ())
         self._checking: tuple[Hashable, asyncio.Task[None] | None] = (None, None)
 
-    def active(self) -> RuleSet:
-        """Return the active rules."""
-        return self._sources.active()
-
     async def findings(self, *, within: float | None = None) -> tuple[Finding, ...] | None:
         """Return what `check` finds in all rules without querying values, in the order of the file.
 
@@ -67,7 +63,7 @@ class Reports:
             StatusError: 503, the API server cannot list its resources.
         """
         active = self._sources.active()
-        version = _version(active)
+        version: _Version = active.rules.digest, active.catalog.version  # all that the findings depend on
         if self._findings[0] != version:
             try:
                 async with asyncio.timeout(within):
@@ -107,8 +103,8 @@ class Reports:
     async def resource_rules(self) -> list[RuleReport]:
         """Return the queries of resourceRules, with an example of each."""
         active = self._sources.active()
-        work = lambda: resource_reports(active.rules.resource, active.probe)  # noqa: E731
-        return await self._valid((active.rules.digest, "resourceRules"), work)
+        key = active.rules.digest, "resourceRules"
+        return await self._valid(key, lambda: resource_reports(active.rules.resource, active.probe))
 
     async def explanation(self, target: Target, selection: Selection) -> Explanation:
         """Explain a metric.
@@ -159,26 +155,19 @@ class Reports:
         self._findings = version, report.findings
 
     async def _valid(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """Return a report that was made in the last seconds."""
-        found = self._cached.get(key)
-        if found is None:
-            found = self._cached[key] = await self._shared(key, make)
-            # Reports can be large, and nobody may look at a page again.
-            asyncio.get_running_loop().call_later(2 * _VALID_SECONDS, self._cached.expire)
-        return cast("_T", found)
+        """Return a report that was made in the last seconds, or make it while few others are made."""
 
-    async def _shared(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         async def limited() -> object:
-            """Make the report while few others are made."""
+            """Make the report."""
             async with self._slots:
                 return await make()
 
-        return cast("_T", await self._flights.do(key, limited))
-
-
-def _version(active: RuleSet) -> _Version:
-    """Identify everything that the findings depend on."""
-    return active.rules.digest, active.catalog.version
+        found = self._cached.get(key)
+        if found is None:
+            found = self._cached[key] = await self._flights.do(key, limited)
+            # Reports can be large, and nobody may look at a page again.
+            asyncio.get_running_loop().call_later(2 * _VALID_SECONDS, self._cached.expire)
+        return cast("_T", found)
 
 
 def _unavailable() -> Exception:

@@ -61,10 +61,7 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
             ["--config=RULES", "--prometheus-verb=PUT"],
             'unsupported Prometheus HTTP verb "PUT"; supported verbs: "GET" and "POST"',
         ),
-        (
-            ["--config=RULES", "--authorization-always-allow-paths=/metrics,/a*b"],
-            'only trailing * allowed in "/a*b"',
-        ),
+        (["--config=RULES", "--authorization-always-allow-paths=/metrics,/a*b"], 'only trailing * allowed in "/a*b"'),
         (["--config=RULES", "--prometheus-url=prometheus"], "not a URL of a Prometheus: 'prometheus'"),
         (
             ["--config=RULES", "--prometheus-auth-incluster", "--prometheus-auth-config=RULES"],

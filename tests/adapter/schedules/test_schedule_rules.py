@@ -54,79 +54,52 @@ def test_schedule_without_keys_is_zero_in_utc() -> None:
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [
-        ("{timezone: Europe/Bärlin}", "schedule.timezone: there is no time zone 'Europe/Bärlin'"),
-        ("{timezone: ../../etc/passwd}", "schedule.timezone: there is no time zone"),
-        ("{timezone: Europe}", "schedule.timezone: there is no time zone"),
+        ("{timezone: Europe/Bärlin}", ".timezone: there is no time zone 'Europe/Bärlin'"),
+        ("{timezone: ../../etc/passwd}", ".timezone: there is no time zone"),
+        ("{timezone: Europe}", ".timezone: there is no time zone"),
         (
             "{windows: [{start: 0 8 * *, end: 0 9 * * *, value: 1}]}",
-            "schedule.windows[0].start: '0 8 * *' is not a cron expression",
+            ".windows[0].start: '0 8 * *' is not a cron expression",
         ),
         (
             "{windows: [{start: 0 0 8 * * *, end: 0 9 * * *, value: 1}]}",
-            "schedule.windows[0].start: '0 0 8 * * *' is not a cron",
+            ".windows[0].start: '0 0 8 * * *' is not a cron",
         ),
-        (
-            "{windows: [{start: 0 8 * * *, end: 0 25 * * *, value: 1}]}",
-            "schedule.windows[0].end: '0 25 * * *' is not a cron",
-        ),
-        ("{windows: [{start: 0 0 30 2 *, end: 0 9 * * *, value: 1}]}", "schedule.windows[0].start: '0 0 30 2 *'"),
+        ("{windows: [{start: 0 8 * * *, end: 0 25 * * *, value: 1}]}", ".windows[0].end: '0 25 * * *' is not a cron"),
+        ("{windows: [{start: 0 0 30 2 *, end: 0 9 * * *, value: 1}]}", ".windows[0].start: '0 0 30 2 *'"),
         (
             "{windows: [{start: '0 0 */31 * MON#5', end: 0 9 * * *, value: 1}]}",
-            "schedule.windows[0].start: '0 0 */31 * MON#5' never matches a day",
+            ".windows[0].start: '0 0 */31 * MON#5' never matches a day",
         ),
-        (
-            "{windows: [{start: 0 8 * * *, end: 0  8 * * *, value: 1}]}",
-            "schedule.windows[0].end: a window cannot end when it",
-        ),
-        (
-            "{windows: [{start: '* * * * *', end: 0 9 * * *, value: 1}]}",
-            "schedule.windows: they start 1440 times a day",
-        ),
-        ("{windows: [{start: 0 8 * * *, end: 0 9 * * *}]}", "schedule.windows[0].value: this key is required"),
-        (
-            "{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: -1}]}",
-            "schedule.windows[0].value: must be at least 0, got -1",
-        ),
-        ("{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: x}]}", "schedule.windows[0].value: not a number: 'x'"),
-        (
-            "{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: [1]}]}",
-            "schedule.windows[0].value: expected text, got a list",
-        ),
-        (
-            "{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: 1, ramp: 48h}]}",
-            "schedule.windows[0].ramp: must be between",
-        ),
-        (
-            "{dates: [{from: tomorrow, until: 2026-01-01, value: 1}]}",
-            "schedule.dates[0].from: 'tomorrow' is not a time",
-        ),
-        (
-            "{dates: [{from: 2026-01-02, until: 2026-01-02, value: 1}]}",
-            "schedule.dates[0].until: it must be later than from",
-        ),
-        (
-            "{dates: [{from: 0001-01-01, until: 2026-01-02, value: 1}]}",
-            "schedule.dates[0].from: the year must be between 1970",
-        ),
+        ("{windows: [{start: 0 8 * * *, end: 0  8 * * *, value: 1}]}", ".windows[0].end: a window cannot end when it"),
+        ("{windows: [{start: '* * * * *', end: 0 9 * * *, value: 1}]}", ".windows: they start 1440 times a day"),
+        ("{windows: [{start: 0 8 * * *, end: 0 9 * * *}]}", ".windows[0].value: this key is required"),
+        ("{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: -1}]}", ".windows[0].value: must be at least 0, got -1"),
+        ("{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: x}]}", ".windows[0].value: not a number: 'x'"),
+        ("{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: [1]}]}", ".windows[0].value: expected text, got a list"),
+        ("{windows: [{start: 0 8 * * *, end: 0 9 * * *, value: 1, ramp: 48h}]}", ".windows[0].ramp: must be between"),
+        ("{dates: [{from: tomorrow, until: 2026-01-01, value: 1}]}", ".dates[0].from: 'tomorrow' is not a time"),
+        ("{dates: [{from: 2026-01-02, until: 2026-01-02, value: 1}]}", ".dates[0].until: it must be later than from"),
+        ("{dates: [{from: 0001-01-01, until: 2026-01-02, value: 1}]}", ".dates[0].from: the year must be between 1970"),
         (
             f"{{windows: [{'{start: 0 8 1 1 *, end: 0 9 1 1 *, value: 1}, ' * 65}]}}",
-            "schedule.windows: there can be 64, and these are 65",
+            ".windows: there can be 64, and these are 65",
         ),
         (
             f"{{dates: [{'{from: 2026-01-01, until: 2026-01-02, value: 1}, ' * 65}]}}",
-            "schedule.dates: there can be 64, and these are 65",
+            ".dates: there can be 64, and these are 65",
         ),
-        ("{holidays: {}}", "schedule.holidays: expected either file or calendar"),
-        ("{holidays: {calendar: hello}}", "schedule.holidays.calendar: this is not an iCalendar"),
-        ("{holidays: {file: a.ics}}", "schedule.holidays.file: only the rules file can name a file"),
-        ("{window: []}", "schedule: unknown key `window`"),
-        ("8-18", "schedule: expected a mapping"),
+        ("{holidays: {}}", ".holidays: expected either file or calendar"),
+        ("{holidays: {calendar: hello}}", ".holidays.calendar: this is not an iCalendar"),
+        ("{holidays: {file: a.ics}}", ".holidays.file: only the rules file can name a file"),
+        ("{window: []}", ": unknown key `window`"),
+        ("8-18", ": expected a mapping"),
     ],
 )
 def test_invalid_schedule_is_an_error_that_names_the_key(schedule: str, message: str) -> None:
     with pytest.raises(RulesError) as error:
         parse_rules(f"externalRules: [{{name: a, schedule: {schedule}}}]", source="rules.yaml")
-    assert f"rules.yaml: externalRules[0].{message}" in str(error.value)
+    assert f"rules.yaml: externalRules[0].schedule{message}" in str(error.value)
 
 
 def test_file_with_holidays_is_read_beside_the_rules_file(tmp_path: Path) -> None:
