@@ -44,10 +44,10 @@ from kube.api.client import KubeClient, KubeUnreachable
 from kube.api.mapping import GroupResource
 from kube.api.status import StatusError
 from kube.process.runtime import run
-from kube.security.certs import CertificateAuthority
 from kube.values.selectors import LabelSelector
 from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.pki import Pki
+from playground.certs import CertificateAuthority
 from playground.kube_apiserver import KubeApiServer, find_assets
 from playground.tasks import background
 

@@ -25,13 +25,13 @@ import msgspec
 from playwright.async_api import async_playwright
 from prometheus_client import CollectorRegistry
 
+from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.pages import UIPages
 from bench.costs import show, write_lines
 from bench.figures import cpu_seconds, rss_mib
 from bench.hpa_process import ROOT
 from bench.page_hpas import ChangingHPAs
 from kube.process.runtime import freeze_gc, run
-from kube.web.access import NamespaceAccess
 from kube.web.options import UIAddress
 from kube.web.server import PageServer
 from playground.binaries import MissingBinaryError
@@ -143,7 +143,7 @@ async def _serve(hpas: int) -> None:
     """Serve until standard input ends; each line of it is a request for the longest block of the event loop."""
     changing = ChangingHPAs(hpas)
     freeze_gc()
-    pages = UIPages(changing.sources(), NamespaceAccess("horizontalpodautoscalers", None))
+    pages = UIPages(changing.sources(), NamespaceAccess(None))
     server = PageServer(
         pages, UIAddress.parse("127.0.0.1:0"), auth=None, registry=CollectorRegistry(), metrics_prefix="bench"
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kube.security.certs import KeyPair
+from playground.certs import KeyPair
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

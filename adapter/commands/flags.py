@@ -78,7 +78,7 @@ class PrometheusAccess:
             cluster = await load_config(self.kubeconfig)
         except RestConfigError as error:
             raise PrometheusConfigError(f"--prometheus-auth-config: {error}") from error
-        is_insecure = options.insecure_skip_tls_verify or not cluster.configuration.verify_ssl
+        is_insecure = options.insecure_skip_tls_verify or not cluster.verifies
         return replace(options, cluster=cluster, insecure_skip_tls_verify=is_insecure)
 
 

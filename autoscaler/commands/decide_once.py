@@ -26,6 +26,7 @@ from autoscaler.loop.observe import Observer
 from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import SelectorIndex
 from autoscaler.loop.sharding import Shard
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.objects.workloads import parse_owned, track_pod
@@ -38,7 +39,6 @@ from kube.api.listing import list_objects
 from kube.api.mapping import NoMatchError, RestMapper
 from kube.api.objects import ParseError
 from kube.api.status import StatusError
-from kube.cache.label_index import SelectorIndex
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 
 _QPS: Final = 50.0

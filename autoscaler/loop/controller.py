@@ -39,6 +39,7 @@ from autoscaler.loop.reconcile import Reconciler, object_reference
 from autoscaler.loop.saved_history import SavedHistoryStore
 from autoscaler.loop.saved_history_format import LIMIT_BYTES
 from autoscaler.loop.scales import ScaleClient, Workloads
+from autoscaler.loop.selector_index import SelectorIndex
 from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.objects.workloads import PODS, track_pod
@@ -54,7 +55,6 @@ from kube.aio.fairness import enter_namespace
 from kube.aio.tasks import done_before
 from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
-from kube.cache.label_index import SelectorIndex
 from kube.cache.store import Store
 from kube.controller.election import LeaderElector, unique_identity
 from kube.controller.error_log import ErrorLog
@@ -90,7 +90,7 @@ class Controller:
         self._own_hpas = self._eager_hpas = 0
         self._queue: WorkQueue[HPAKey] | None = None  # while this process acts
         self._pod_index = PodIndex()
-        self._selectors: SelectorIndex[HPAKey] = SelectorIndex()
+        self._selectors: SelectorIndex = SelectorIndex()
         self._hpas = HPAs(
             client,
             required=options.hpa_apis,

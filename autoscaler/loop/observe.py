@@ -30,7 +30,7 @@ from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, nex
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.pod_owners import PodIndex, restrict_to_pods, split_by_owner
 from autoscaler.loop.scales import ScaleClient, TargetScale
-from kube.cache.label_index import SelectorIndex
+from autoscaler.loop.selector_index import SelectorIndex
 from kube.values.selectors import LabelSelector
 
 _HPAS = "horizontalpodautoscalers"
@@ -74,7 +74,7 @@ class Observer:
         scales: ScaleClient,
         metrics: MetricsClient,
         pods: PodIndex,
-        selectors: SelectorIndex[HPAKey],
+        selectors: SelectorIndex,
         config: Config,
         controllers: Callable[[], Mapping[str, str] | None] = lambda: None,
         stale: Mapping[str, Callable[[HPAKey], bool]] = {},

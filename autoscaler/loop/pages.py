@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 
 from autoscaler.loop.leader_label import label_leader, own_pod_path
 from autoscaler.loop.options import Options
+from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.sources import Sources
 from kube.api.client import KubeClient
 from kube.serving.delegated import DelegatedAuth
-from kube.web.access import NamespaceAccess
 from kube.web.event_stream import EventStreams
 from kube.web.options import UIAddress
 from kube.web.server import PageServer
@@ -52,7 +52,7 @@ async def pages_served(
             settings=options.settings.reviews,
         )
         await auth.trust.load_files()
-    access = NamespaceAccess("horizontalpodautoscalers", None if auth is None else auth.authorizer)
+    access = NamespaceAccess(None if auth is None else auth.authorizer)
     server = PageServer(
         await asyncio.to_thread(UIPages, sources, access),  # compresses the charts' library
         address,

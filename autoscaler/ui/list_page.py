@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from autoscaler.ui.access import GroupNamespace
 from autoscaler.ui.listing import COLUMNS, ListQuery, Selection, select
 from autoscaler.ui.page_context import HPAsPage, PageContext
 from autoscaler.ui.rows import STATES
 from kube.api.status import forbidden
-from kube.web.access import GroupNamespace
 from kube.web.live import Rows, Throttle, View
 from kube.web.requests import PageRequest
 

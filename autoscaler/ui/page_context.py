@@ -11,6 +11,7 @@ from typing import Final
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
+from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.changes import Subscription
 from autoscaler.ui.decisions import DecisionReader
 from autoscaler.ui.figures import sparkline
@@ -20,7 +21,6 @@ from autoscaler.ui.sources import Sources
 from kube.aio.fairness import FairSemaphore
 from kube.api.status import not_found
 from kube.security.authentication import User
-from kube.web.access import NamespaceAccess
 from kube.web.live import Page
 from kube.web.requests import PageRequest
 from kube.web.templates import Templates

@@ -20,6 +20,7 @@ from aiohttp import web
 
 from autoscaler.core.model import HPA_APIS, KUBERNETES, HPAKey
 from autoscaler.core.status import rfc3339
+from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.hpa_page import HPAPage
 from autoscaler.ui.list_page import ListPage
 from autoscaler.ui.metric_page import MetricPage
@@ -27,7 +28,6 @@ from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import Sources
 from autoscaler.ui.what_if import WhatIfPage
 from kube.api.status import not_found
-from kube.web.access import NamespaceAccess
 from kube.web.live import LivePages, Page
 from kube.web.plotly import plotly_js
 from kube.web.requests import PageRequest

@@ -144,7 +144,7 @@ class KubeClient:
         bookmark_seconds: float,
         retries: Retries,
     ) -> None:
-        self.host = str(urlsplit(config.configuration.host).netloc)
+        self.host = str(urlsplit(config.host).netloc)
         self.identity = config.identity
         self.namespace = config.namespace
         self.retries = retries
@@ -152,7 +152,6 @@ class KubeClient:
         self.bookmark_seconds = bookmark_seconds
         self._config = config
         self._user_agent = user_agent
-        self._proxy = config.proxy
         # Lists and watches have separate slots, so that slow large responses of a metrics API do not delay pods.
         self._large = asyncio.Semaphore(settings.large_responses)
         self._large_lists = asyncio.Semaphore(settings.large_responses)
@@ -386,20 +385,18 @@ class KubeClient:
         headers = {"Accept": request.accept, "User-Agent": self._user_agent}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        configuration = self._config.configuration
         headers |= await self._config.authorization()
         return await self._session.request(
             request.method,
-            URL(f"{configuration.host}{request.path}{_query_text(request.query)}", encoded=True),
+            URL(f"{self._config.host}{request.path}{_query_text(request.query)}", encoded=True),
             data=request.body,
             headers=headers,
             allow_redirects=False,  # a login page of a proxy, say, must not get objects
             # `connect` is the time for a connection of the pool, `sock_connect` that for a new one.
             timeout=aiohttp.ClientTimeout(total=None, connect=connect_seconds, sock_connect=connect_seconds),
             ssl=self._config.tls,
-            proxy=self._proxy,
-            proxy_headers=configuration.proxy_headers,
-            server_hostname=configuration.tls_server_name,
+            proxy=self._config.proxy,
+            server_hostname=self._config.server_name,
         )
 
     async def _read(
@@ -448,7 +445,7 @@ def _as_unreachable(content: bytes | bytearray = b"") -> Iterator[None]:
         raise KubeUnreachable("the API server did not respond in time") from error
     except aiohttp.ClientConnectorError as error:
         raise KubeUnreachable(f"the API server cannot be reached: {_connect_text(error)}") from error
-    except (aiohttp.ClientError, OSError, RestConfigError) as error:
+    except (aiohttp.ClientError, OSError) as error:
         raise KubeUnreachable(f"the API server cannot be reached: {str(error) or type(error).__name__}") from error
     except (StatusError, KubeError):
         raise

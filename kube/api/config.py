@@ -20,7 +20,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -51,45 +51,117 @@ class RestConfigError(Exception):
     """There is no usable configuration; the message says what to give."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestConfig:
-    """How to connect to an API server. Upstream: rest.Config."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    """What a context of a kubeconfig, or the service account, says. Certificates and the key are paths of files."""
 
-    configuration: Any
-    """A Configuration of kubernetes-asyncio, or a _Plain one."""
-    proxy: str | None
-    """The URL of a proxy, from the kubeconfig or the environment."""
-    refresh: _Refresh
-    """Re-reads credentials that may have changed."""
-    identity: str
-    """Whose credentials these are: `user NAME of kubeconfig FILE`, or `the service account`."""
-    namespace: str
-    """Of the context, or of the pod; "default" if it has none."""
+    host: str
+    authorization: str = ""
+    """The header; "" without a token or password."""
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    verifies: bool = True
+    server_name: str | None = None
+    proxy: str | None = None
+    user: str = ""
+    namespace: str = _DEFAULT_NAMESPACE
 
-    @property
-    def tls(self) -> ssl.SSLContext | Literal[True]:
-        """For new connections: with the cluster's CA, and our client certificate if there is one.
+    def files(self) -> tuple[bytes, ...]:
+        """Return the contents of the files with CAs, client certificate and key."""
+        return tuple(Path(path).read_bytes() if path else b"" for path in (self.ca, self.certificate, self.key))
 
-        True: aiohttp's default, where the configuration says nothing else.
+    def tls_context(self) -> ssl.SSLContext | Literal[True]:
+        """Return the context that kubernetes-asyncio makes for its connections; True if aiohttp's default is the same.
+
+        A context with the system's CAs takes 40 ms of CPU, and aiohttp has made one.
         """
-        return self.refresh.tls
+        if not self.ca and not self.certificate and self.verifies:
+            return True
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.certificate:
+            context.load_cert_chain(self.certificate, keyfile=self.key)
+        if not self.verifies:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+class RestConfig:
+    """How to connect to an API server; see `load_config`. Upstream: rest.Config.
+
+    Tokens (files, exec plugins), certificates and CAs are read again, since they may change; the old ones stay while
+    they cannot be read.
+
+    Args:
+        path: the kubeconfig; None: the service account.
+        context: the kubeconfig's context.
+        loaded: what they have now; its files are read at once.
+        proxy: the URL of a proxy, from the kubeconfig or the environment.
+        clock: monotonic, in seconds; runs on while the machine is suspended.
+
+    Attributes:
+        host: the URL of the API server.
+        server_name: the name in its certificate, if that is another one than the host's.
+        verifies: whether its certificate is verified.
+        proxy: see above.
+        identity: whose credentials these are: `user NAME of kubeconfig FILE`, or `the service account`.
+        namespace: of the context, or of the pod; "default" if it has none.
+        tls: for new connections: with the cluster's CA, and our client certificate if there is one. True: aiohttp's
+            default, where the configuration says nothing else.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        context: str | None,
+        loaded: _Loaded,
+        *,
+        proxy: str | None,
+        clock: Callable[[], float] = boot_clock,
+    ) -> None:
+        self.host = loaded.host
+        self.server_name = loaded.server_name
+        self.verifies = loaded.verifies
+        self.proxy = proxy
+        self.identity = f"user {loaded.user or 'none'} of kubeconfig {path}" if path else "the service account"
+        self.namespace = loaded.namespace
+        self.tls = loaded.tls_context()
+        self._path = path
+        self._context = context
+        self._authorization = loaded.authorization
+        self._files = loaded.files()
+        self._clock = clock
+        self._read_at = clock()
+        self._refused = False
+        self._failing = False
 
     def refused(self) -> None:
         """Note that the API server refused the credentials. Upstream: transport.ResetTokenOlderThan."""
-        self.refresh.refused()
+        self._refused = True
 
     async def authorization(self) -> dict[str, str]:
-        """Return the current Authorization header; no header without a token or password.
+        """Return the current Authorization header; no header without a token or password."""
+        if self._clock() - self._read_at >= (_REFUSED_SECONDS if self._refused else _CREDENTIAL_SECONDS):
+            await self._reload()
+        return {"authorization": self._authorization} if self._authorization else {}
 
-        Raises:
-            RestConfigError: a token cannot be read.
-        """
-        await self.refresh(self.configuration)
+    async def _reload(self) -> None:
+        self._read_at, self._refused = self._clock(), False
         try:
-            settings = (await self.configuration.auth_settings()).values()
+            with tempfile.TemporaryDirectory() as directory:
+                loaded = await _load(self._path, self._context, Path(directory))
+                files = loaded.files()
+                if files != self._files:
+                    self.tls, self._files = loaded.tls_context(), files
         except _invalid() as error:
-            raise RestConfigError(str(error)) from error
-        return {setting["key"]: setting["value"] for setting in settings}
+            if not self._failing:
+                where = "the service account" if self._path is None else f"kubeconfig {self._path}"
+                _log.warning("%s cannot be reloaded, its old credentials stay: %s", where, error)
+            self._failing = True
+        else:
+            self._failing = False
+            self._authorization = loaded.authorization or self._authorization
 
 
 async def load_config(kubeconfig: Path | None, context: str | None = None) -> RestConfig:
@@ -104,16 +176,14 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
     """
     try:
         with tempfile.TemporaryDirectory() as directory:
-            configuration, user, namespace = await _load(kubeconfig, context, Path(directory))
-            refresh = _Refresh(kubeconfig, context, configuration)
-        proxy = configuration.proxy or await asyncio.to_thread(_environment_proxy, configuration.host)
+            loaded = await _load(kubeconfig, context, Path(directory))
+            proxy = loaded.proxy or await asyncio.to_thread(_environment_proxy, loaded.host)
+            return RestConfig(kubeconfig, context, loaded, proxy=proxy)
     except _invalid() as error:
         if kubeconfig is not None:
             raise RestConfigError(f"kubeconfig {os.fspath(kubeconfig)}: {_text(error)}") from error
         message = f"not running in a pod with a service account ({error}); give --kubeconfig"
         raise RestConfigError(message) from error
-    whose = "the service account" if kubeconfig is None else f"user {user or 'none'} of kubeconfig {kubeconfig}"
-    return RestConfig(configuration, proxy, refresh, whose, namespace)
 
 
 def client_socket(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -169,26 +239,7 @@ def _text(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Plain:
-    """The parts of a Configuration that this module uses: an address, files and a token."""
-
-    host: str
-    api_key: dict[str, str]
-    ssl_ca_cert: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    verify_ssl: bool = True
-    tls_server_name: str | None = None
-    proxy: None = None
-    proxy_headers: None = None
-
-    async def auth_settings(self) -> dict[str, dict[str, str]]:
-        """Return the token, if there is one."""
-        return {name: {"key": "authorization", "value": value} for name, value in self.api_key.items()}
-
-
-def _service_account() -> _Plain:
+def _service_account() -> _Loaded:
     """Return the service account of the pod that this runs in.
 
     Raises OSError, ValueError: there is none.
@@ -201,15 +252,16 @@ def _service_account() -> _Plain:
     token = (_SERVICE_ACCOUNT / "token").read_text("utf-8").strip()
     if not token:
         raise ValueError("the file of its token is empty")
-    return _Plain(
+    return _Loaded(
         host=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        api_key=_bearer(token),
-        ssl_ca_cert=str(_SERVICE_ACCOUNT / "ca.crt"),
+        authorization=f"Bearer {token}",
+        ca=str(_SERVICE_ACCOUNT / "ca.crt"),
+        namespace=own_namespace(default=_DEFAULT_NAMESPACE),
     )
 
 
-def _plain(cluster: Any, user: Any) -> _Plain | None:
-    """Return the configuration of a cluster and a user of a kubeconfig; None if kubernetes-asyncio must read them."""
+def _plain(cluster: Any, user: Any) -> _Loaded | None:
+    """Return what a cluster and a user of a kubeconfig say; None if kubernetes-asyncio must read them."""
     if not isinstance(cluster, dict) or not isinstance(user, dict):
         return None
     texts = {key: value for key, value in (*cluster.items(), *user.items()) if key != "insecure-skip-tls-verify"}
@@ -228,39 +280,44 @@ def _plain(cluster: Any, user: Any) -> _Plain | None:
         return None
     host = texts["server"].rstrip("/")
     ca, certificate, key = (texts.get(name) if host.startswith("https") else None for name in _FILES)
-    return _Plain(
+    return _Loaded(
         host=host,
-        api_key=_bearer(texts["token"]) if "token" in texts else {},
-        ssl_ca_cert=ca,
-        cert_file=certificate,
-        key_file=key,
-        verify_ssl=not skips_verification,
-        tls_server_name=texts.get("tls-server-name"),
+        authorization=f"Bearer {texts['token']}" if "token" in texts else "",
+        ca=ca,
+        certificate=certificate,
+        key=key,
+        verifies=not skips_verification,
+        server_name=texts.get("tls-server-name"),
     )
 
 
-def _bearer(token: str) -> dict[str, str]:
-    return {"BearerToken": f"Bearer {token}"}
-
-
-async def _load(path: Path | None, context: str | None, directory: Path) -> tuple[Any, str, str]:
-    """Load a kubeconfig, or without one the service account; `directory` as for _read_kubeconfig.
-
-    Return the configuration, the name of the user, and the namespace.
-    """
+async def _load(path: Path | None, context: str | None, directory: Path) -> _Loaded:
+    """Load a kubeconfig, or without one the service account; `directory` as for _read_kubeconfig."""
     if path is None:
-        return await asyncio.to_thread(_service_account), "", own_namespace(default=_DEFAULT_NAMESPACE)
+        return await asyncio.to_thread(_service_account)
     config = await asyncio.to_thread(_read_kubeconfig, path, directory)
-    cluster, user, names = _check(config, context)
-    if (plain := _plain(cluster, user)) is not None:
-        return plain, *names
+    cluster, user, (name, namespace) = _check(config, context)
+    loaded = _plain(cluster, user) or await _loaded_by_library(config, context, path)
+    return replace(loaded, user=name, namespace=namespace)
+
+
+async def _loaded_by_library(config: Any, context: str | None, path: Path) -> _Loaded:
     from kubernetes_asyncio.client import Configuration
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
     gc.freeze()  # `kube.process.runtime.run` does the same for earlier imports.
     loaded = Configuration()
     await KubeConfigLoader(config, context, config_base_path=str(path.parent)).load_and_set(loaded)
-    return loaded, *names
+    return _Loaded(
+        host=loaded.host or "",
+        authorization=await loaded.get_api_key_with_prefix("BearerToken") or "",
+        ca=loaded.ssl_ca_cert,
+        certificate=loaded.cert_file,
+        key=loaded.key_file,
+        verifies=loaded.verify_ssl,
+        server_name=loaded.tls_server_name,
+        proxy=loaded.proxy,
+    )
 
 
 def _check(config: Any, context: str | None) -> tuple[Any, Any, tuple[str, str]]:
@@ -334,78 +391,6 @@ def _merged(configs: Sequence[Any]) -> Any:
             ]
         first["current-context"] = first.get("current-context") or config.get("current-context")
     return first
-
-
-class _Refresh:
-    """Re-reads tokens (files, exec plugins), certificates and CAs; keeps the old ones while they cannot be read.
-
-    Args:
-        path: the kubeconfig; None: the service account.
-        context: the kubeconfig's context.
-        configuration: what they have now; its files are read at once.
-        clock: monotonic, in seconds; runs on while the machine is suspended.
-
-    Attributes:
-        tls: the context for new connections.
-    """
-
-    def __init__(
-        self, path: Path | None, context: str | None, configuration: Any, *, clock: Callable[[], float] = boot_clock
-    ) -> None:
-        self._path = path
-        self._context = context
-        self._files = _tls_files(configuration)
-        self.tls = _tls_context(configuration)
-        self._clock = clock
-        self._read_at = clock()
-        self._refused = False
-        self._failing = False
-
-    def refused(self) -> None:
-        """Have them re-read soon."""
-        self._refused = True
-
-    async def __call__(self, configuration: Any) -> None:
-        if self._clock() - self._read_at < (_REFUSED_SECONDS if self._refused else _CREDENTIAL_SECONDS):
-            return
-        self._read_at, self._refused = self._clock(), False
-        try:
-            with tempfile.TemporaryDirectory() as directory:
-                fresh, _, _ = await _load(self._path, self._context, Path(directory))
-                files = _tls_files(fresh)
-                if files != self._files:
-                    self.tls, self._files = _tls_context(fresh), files
-        except _invalid() as error:
-            if not self._failing:
-                where = "the service account" if self._path is None else f"kubeconfig {self._path}"
-                _log.warning("%s cannot be reloaded, its old credentials stay: %s", where, error)
-            self._failing = True
-        else:
-            self._failing = False
-            configuration.api_key.update(fresh.api_key)
-
-
-def _tls_files(configuration: Any) -> tuple[bytes, ...]:
-    """Return the contents of the files with CAs, client certificate and key."""
-    paths = configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file
-    return tuple(Path(path).read_bytes() if path else b"" for path in paths)
-
-
-def _tls_context(configuration: Any) -> ssl.SSLContext | Literal[True]:
-    """Return the context that kubernetes-asyncio makes for its own connections; True if aiohttp's default is the same.
-
-    A context with the system's CAs takes 40 ms of CPU, and aiohttp has made one.
-    """
-    files = configuration.ssl_ca_cert or configuration.cert_file
-    if not files and configuration.verify_ssl:
-        return True
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _environment_proxy(url: str | None) -> str | None:

@@ -1,14 +1,13 @@
-"""Indexes of objects by selector and of selectors by object, which avoid a scan of a namespace.
+"""An index of objects by their labels, which avoids a scan of a namespace.
 
 Nearly every selector requires that some label equals a value; that pair is the selector's anchor. Objects are indexed
-by their (key, value) pairs and selectors by their anchor, so only those with the same pair are compared. An object with
-more than 64 labels is compared with each selector instead, because its pairs would take too much memory.
+by their (key, value) pairs, so only those with the anchor are compared. An object with more than 64 labels is compared
+with each selector instead, because its pairs would take too much memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
 
 from kube.cache.store import Key
@@ -31,16 +30,7 @@ class Labelled(Protocol):
         """The labels."""
 
 
-class Namespaced(Hashable, Protocol):
-    """The key of an object with a namespace."""
-
-    @property
-    def namespace(self) -> str:
-        """The namespace."""
-
-
 T = TypeVar("T", bound=Labelled)
-K = TypeVar("K", bound=Namespaced)
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 _C = TypeVar("_C")
@@ -90,60 +80,6 @@ class LabelIndex(Generic[T]):
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces with objects."""
         return tuple(self._by_namespace)
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    selector: LabelSelector
-    target: str
-
-
-class SelectorIndex(Generic[K]):
-    """The selectors of objects, to find those that select the same. Upstream: selectors.BiMultimap."""
-
-    def __init__(self) -> None:
-        self._entries: dict[K, _Entry] = {}
-        # Selectors without an anchor are stored under their namespace and NO_ANCHOR, which is not a valid label.
-        self._by_anchor: dict[Pair, dict[K, _Entry]] = {}
-
-    def put(self, key: K, selector: LabelSelector, *, target: str) -> None:
-        """Set the selector of a key; `target` names the object that the selector was read from."""
-        entry = _Entry(selector, target)
-        if self._entries.get(key) == entry:
-            return
-        self.drop(key)
-        self._entries[key] = entry
-        self._by_anchor.setdefault((key.namespace, *anchor(selector)), {})[key] = entry
-
-    def drop(self, key: K) -> None:
-        """Remove the selector of a key."""
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            discard(self._by_anchor, (key.namespace, *anchor(entry.selector)), key)
-
-    def clear(self) -> None:
-        """Remove all selectors."""
-        self._entries.clear()
-        self._by_anchor.clear()
-
-    def matching(self, namespace: str, labelled: Labelled) -> list[K]:
-        """Return the keys of a namespace whose selectors select an object."""
-        anchors = pairs(namespace, labelled) | {(namespace, *NO_ANCHOR)}
-        found = [item for one in anchors for item in self._by_anchor.get(one, {}).items()]
-        return [key for key, entry in found if entry.selector.matches(labelled.labels)]
-
-    def others(self, key: K, objects: Iterable[Labelled], *, target: str | None = None) -> dict[str, LabelSelector]:
-        """Return {key as text: selector} of other keys that may select one of these objects of the key's namespace.
-
-        With `target`, only selectors of this target.
-        """
-        anchors = {(key.namespace, *NO_ANCHOR)}.union(*(pairs(key.namespace, each) for each in objects))
-        return {
-            str(other): entry.selector
-            for one in anchors
-            for other, entry in self._by_anchor.get(one, {}).items()
-            if other != key and target in (None, entry.target)
-        }
 
 
 def pairs(namespace: str, labelled: Labelled | None) -> set[Pair]:

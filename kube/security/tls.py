@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import ipaddress
 import logging
 import os
 import socket
@@ -22,9 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from kube.process.files import FilesVersion
-from kube.security.certs import self_signed
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +67,9 @@ _TLS13_PREFIX = "TLS_"
 # The names that Kubernetes' own servers use in --cert-dir.
 _CERT_NAME = "apiserver.crt"
 _KEY_NAME = "apiserver.key"
+_VALID = datetime.timedelta(days=365)
 _LEFT = datetime.timedelta(days=7)
+_SKEW = datetime.timedelta(hours=1)  # clocks differ between machines
 _POLL_SECONDS = 10.0
 
 
@@ -222,17 +227,30 @@ def self_signed_files(directory: Path, *, now: datetime.datetime) -> Certificate
     files = CertificateFiles(directory / _CERT_NAME, directory / _KEY_NAME)
     if _usable(files, now):
         return files
-    host = socket.gethostname()
-    names = dict.fromkeys(["localhost", host, "127.0.0.1", "::1"])
-    pair = self_signed(host, list(names))
+    certificate, key = _self_signed(socket.gethostname(), now)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _write(files.key, pair.key_pem, mode=0o600)
-        _write(files.cert, pair.cert_pem, mode=0o644)
+        _write(files.key, key, mode=0o600)
+        _write(files.cert, certificate, mode=0o644)
     except OSError as error:
         raise TLSError(f"cannot write a self-signed certificate to --cert-dir={directory}: {error}") from error
     _log.info("made a self-signed certificate in %s", directory)
     return files
+
+
+def _self_signed(host: str, now: datetime.datetime) -> tuple[bytes, bytes]:
+    """Return a certificate for a host and loopback, and its key: PEM. P-256 is fast, and every client accepts it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    names = [x509.DNSName(each) for each in dict.fromkeys(("localhost", host))]
+    addresses = [x509.IPAddress(ipaddress.ip_address(each)) for each in ("127.0.0.1", "::1")]
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - _SKEW).not_valid_after(now + _VALID)
+    builder = builder.add_extension(x509.SubjectAlternativeName([*names, *addresses]), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return certificate, key.private_bytes(*form, serialization.NoEncryption())
 
 
 def _certified_names(path: Path) -> list[str]:

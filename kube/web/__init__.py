@@ -3,7 +3,6 @@
 options        the address of the pages (`--ui-address`)
 server         serves pages: on loopback over HTTP, elsewhere over TLS with authentication
 requests       one request, as pages see it
-access         the namespaces that a user may see
 templates      HTML from jinja2 templates, with the frame that all pages have
 static_files   styles and scripts, which browsers cache
 plotly         plotly.js, for charts

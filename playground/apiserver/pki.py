@@ -14,8 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from kube.security.certs import CertificateAuthority, KeyPair
 from playground.apiserver.bootstrap import FRONT_PROXY_NAME
+from playground.certs import CertificateAuthority, KeyPair
 
 _PROXY_NAMES = ("localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 

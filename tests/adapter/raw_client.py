@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 
-from kube.security.certs import KeyPair
+from playground.certs import KeyPair
 from tests.adapter.serving import ServedAdapter
 
 _SECONDS = 60.0

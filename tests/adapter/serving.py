@@ -34,7 +34,6 @@ from kube.api.mapping import GroupResource
 from kube.api.status import not_found
 from kube.process.config_page import ConfigPage
 from kube.security.authorization import AuthorizationOptions
-from kube.security.certs import KeyPair
 from kube.security.request_info import Query
 from kube.security.tls import ServingTLS
 from kube.security.trust import TrustOptions, TrustReloader
@@ -45,6 +44,7 @@ from kube.serving.listener import Listener
 from kube.serving.options import AuthOptions, ServerLimits, TLSOptions
 from kube.values.selectors import LabelSelector
 from kube.web.explanation import Explanation
+from playground.certs import KeyPair
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities, write_pair
 from tests.kube.scripted import connected, scripted_server

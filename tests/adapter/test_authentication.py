@@ -17,8 +17,8 @@ from cryptography.x509.oid import NameOID
 from kube.api.status import StatusError
 from kube.security.authentication import Authenticator, RawHeaders, TokenReviewer, User
 from kube.security.authorization import AuthorizationOptions
-from kube.security.certs import CertificateAuthority, KeyPair
 from kube.security.trust import CertificateBundle, ClientTrust, FrontProxy, TrustOptions
+from playground.certs import CertificateAuthority, KeyPair
 from tests.adapter.serving import POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
 from tests.kube.access_api import FRONT_PROXY, Authorities

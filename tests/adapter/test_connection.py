@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kube.security.certs import KeyPair
 from kube.serving.options import ConnectionLimits, ServerLimits
+from playground.certs import KeyPair
 from tests.adapter.raw_client import raw_client
 from tests.adapter.serving import POD_PATH, ServedAdapter, served_adapter
 from tests.kube.access_api import FRONT_PROXY

@@ -28,8 +28,8 @@ from adapter.planning.rule_queries import RuleQueries
 from adapter.rules import ForwardOptions, RulesFile, parse_rules
 from adapter.serving.discovery import Discovery
 from kube.api.status import StatusError
-from kube.security.certs import CertificateAuthority
 from kube.values.selectors import LabelSelector
+from playground.certs import CertificateAuthority
 from playground.ports import free_port
 from tests.adapter.metrics_env import NOW, CannedPrometheus, external_request, metrics_env, packets, vector
 from tests.eventually import eventually

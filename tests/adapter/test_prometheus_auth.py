@@ -12,7 +12,7 @@ import yaml
 from adapter.commands.flags import PrometheusAccess
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.upstream import Credentials
-from kube.security.certs import CertificateAuthority
+from playground.certs import CertificateAuthority
 
 OPTIONS = PrometheusOptions(url="https://prometheus:9090", headers=(("X-Scope-OrgID", "team"),))
 

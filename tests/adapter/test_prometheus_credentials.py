@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from adapter.prometheus import PrometheusClient, PrometheusConfigError, PrometheusOptions, PrometheusUnavailable, Vector
-from kube.security.certs import CertificateAuthority
+from playground.certs import CertificateAuthority
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
 
 

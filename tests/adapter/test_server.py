@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from adapter.content.encoding import compress
 from adapter.serving import server
 from kube.security.authorization import AuthorizationOptions
-from kube.security.certs import KeyPair
 from kube.serving.options import ConnectionLimits, ServerLimits
+from playground.certs import KeyPair
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter, served_adapter
 from tests.eventually import eventually
 from tests.kube.access_api import FRONT_PROXY

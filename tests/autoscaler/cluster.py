@@ -17,9 +17,9 @@ from autoscaler.loop.options import Options
 from autoscaler.loop.telemetry import Telemetry
 from kube.api.client import KubeClient
 from kube.api.mapping import GroupResource
-from kube.security.certs import CertificateAuthority
 from kube.values.selectors import LabelSelector
 from playground.apiserver import PlaygroundApiServer
+from playground.certs import CertificateAuthority
 from tests.web_servers import served, server_tls
 
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"

@@ -26,6 +26,7 @@ from autoscaler.loop.options import Options
 from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.loop.reconcile import Reconciler
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import SelectorIndex
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.records.decision_log import DecisionLog
@@ -35,7 +36,6 @@ from autoscaler.settings import EagerSettings
 from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
 from kube.api.status import StatusError
-from kube.cache.label_index import SelectorIndex
 from kube.controller.events import EventRecorder
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from kube.controller.workqueue import WorkQueue, run_workers
@@ -186,7 +186,7 @@ async def _simulate(
         mapper=RestMapper(kube),
         version_seconds=SYNC,
     )
-    selectors: SelectorIndex[HPAKey] = SelectorIndex()
+    selectors: SelectorIndex = SelectorIndex()
     observer = Observer(scales=scales, metrics=metrics, pods=pods, selectors=selectors, config=FLAGS)
     histories = Histories()
     queue: WorkQueue[HPAKey] = WorkQueue(tick=0.1, clock=clock)

@@ -40,9 +40,9 @@ from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import SelectorIndex
 from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
-from kube.cache.label_index import SelectorIndex
 from kube.controller.flowcontrol import ThrottledClient
 from kube.values.selectors import LabelSelector
 from tests.autoscaler.simulated_cluster import average_target, quantity
@@ -79,7 +79,7 @@ def hpa(
 
 
 @pytest.fixture
-def selectors() -> SelectorIndex[HPAKey]:
+def selectors() -> SelectorIndex:
     return SelectorIndex()
 
 
@@ -122,7 +122,7 @@ def observer(
     client: ThrottledClient,
     kube: KubeClient,
     pods: PodIndex,
-    selectors: SelectorIndex[HPAKey],
+    selectors: SelectorIndex,
     controllers: Controllers,
     watches: Watches,
 ) -> Observer:
@@ -186,7 +186,7 @@ async def test_observation_has_scale_pods_and_a_response_for_each_metric(api: Sc
 
 @pytest.mark.parametrize("order", [1, -1])
 async def test_hpas_with_one_metric_and_with_several_share_requests(
-    api: ScriptedApi, observer: Observer, selectors: SelectorIndex[HPAKey], order: int
+    api: ScriptedApi, observer: Observer, selectors: SelectorIndex, order: int
 ) -> None:
     api.on("GET", DEPTH, {"items": [{"value": "7"}]})
     api.on("GET", USAGE, {"items": [{"metadata": {"name": "web-0"}}]})
@@ -258,7 +258,7 @@ async def test_pods_created_during_the_metrics_requests_count(
 
 
 async def test_hpas_with_the_same_pods_find_each_other(
-    api: ScriptedApi, observer: Observer, selectors: SelectorIndex[HPAKey]
+    api: ScriptedApi, observer: Observer, selectors: SelectorIndex
 ) -> None:
     api.on("GET", PACKETS, {"items": []})
     packets = metric(PodsMetric(MetricIdentifier("packets")))

@@ -15,6 +15,7 @@ from autoscaler.loop.observe import Observer
 from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.loop.reconcile import Reconciler
 from autoscaler.loop.scales import ScaleClient
+from autoscaler.loop.selector_index import SelectorIndex
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.records.decision_log import DecisionLog
@@ -22,7 +23,6 @@ from autoscaler.records.record import Written
 from autoscaler.records.shadow import Comparison, ShadowComparer, Verdict
 from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
-from kube.cache.label_index import SelectorIndex
 from kube.controller.events import EventRecorder
 from kube.controller.flowcontrol import ThrottledClient
 from tests.kube.scripted_api import ScriptedApi

@@ -75,7 +75,7 @@ class Proxy:
                 await may_pass()
                 body, kept = await request.read(), ("Accept", "Content-Type")
                 headers = {name: request.headers[name] for name in kept if name in request.headers}
-                url = f"{upstream.configuration.host}{request.raw_path}"
+                url = f"{upstream.host}{request.raw_path}"
                 async with session.request(request.method, url, data=body or None, headers=headers) as answer:
                     response = web.StreamResponse(status=answer.status)
                     response.content_type = answer.content_type

@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, expect
 
+from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.pages import UIPages
 from bench.page_hpas import ChangingHPAs
-from kube.web.access import NamespaceAccess
 from playground.tasks import background
 from tests.browser.checks import serious_faults
 from tests.browser.serving import serve
@@ -34,7 +34,7 @@ def hpas() -> ChangingHPAs:
 
 
 def pages_of(hpas: ChangingHPAs) -> UIPages:
-    return UIPages(hpas.sources(), NamespaceAccess("horizontalpodautoscalers", None))
+    return UIPages(hpas.sources(), NamespaceAccess(None))
 
 
 def number_of_rows(tab: Tab) -> Locator:

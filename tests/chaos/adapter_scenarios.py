@@ -7,8 +7,8 @@ import resource
 import signal
 import ssl
 
-from kube.security.certs import CertificateAuthority
 from playground.apiserver.pki import KeyPairFiles, client_tls
+from playground.certs import CertificateAuthority
 from playground.ports import LOOPBACK
 from tests.chaos.adapter_load import adapter_load
 from tests.chaos.environment import (

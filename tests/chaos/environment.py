@@ -20,8 +20,8 @@ from typing import Any
 import yaml
 
 from kube.api.client import KubeClient
-from kube.security.certs import CertificateAuthority
 from playground.apiserver.pki import client_tls
+from playground.certs import CertificateAuthority
 from playground.cluster import Cluster, start_cluster
 from playground.install import Account, Manifests, Object, apply, read_objects, write_account_kubeconfig
 from playground.load import Backlog, Load, Traffic, Wave

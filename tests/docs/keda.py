@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from kube.security.certs import CertificateAuthority
+from playground.certs import CertificateAuthority
 from tests.web_servers import served, server_tls
 
 _LABEL = "scaledobject.keda.sh/name"

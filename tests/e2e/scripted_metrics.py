@@ -23,7 +23,7 @@ from aiohttp import web
 
 from kube.api.client import KubeClient
 from kube.cache.store import Store
-from kube.security.certs import CertificateAuthority
+from playground.certs import CertificateAuthority
 from playground.tasks import background
 from tests.web_servers import served, server_tls
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
-from kube.security.certs import CertificateAuthority, KeyPair
 from kube.security.tls import CertificateFiles
+from playground.certs import CertificateAuthority, KeyPair
 from tests.kube.scripted import ScriptedServer
 
 FRONT_PROXY = "front-proxy-client"

@@ -19,7 +19,7 @@ from aiohttp import web
 from kube.api import config as config_module
 from kube.api.client import ClientSettings, KubeClient, KubeConfigError, KubeUnreachable, ResponseTooLarge, WatchSilent
 from kube.api.status import StatusError
-from kube.security.certs import CertificateAuthority
+from playground.certs import CertificateAuthority
 from tests.eventually import eventually
 from tests.kube.scripted import Handler, ScriptedServer, connected, raw, respond, scripted_server
 
@@ -238,9 +238,10 @@ async def test_plain_kubeconfigs_are_read_as_the_library_does_but_without_it(
 
     async def load() -> tuple[object, ...]:
         found = await config_module.load_config(tmp_path / "config")
-        known = "host", "ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tls_server_name", "proxy_headers"
-        fields = [getattr(found.configuration, name) for name in known]
-        return *fields, found.proxy, await found.authorization(), found.identity, found.namespace
+        fields = found.host, found.server_name, found.verifies, found.proxy, found.identity, found.namespace
+        context = found.tls
+        cas = [] if context is True else context.get_ca_certs(binary_form=True)
+        return *fields, found._files, cas, await found.authorization()
 
     library = "kubernetes_asyncio.config.kube_config"
     with monkeypatch.context() as without:
@@ -536,7 +537,7 @@ async def test_kubeconfig_may_be_a_list_of_which_the_first_counts(tmp_path: Path
     first, second = written("first", "http://127.0.0.1:1"), written("second", "http://127.0.0.1:2", current="second")
     several = Path(os.pathsep.join(map(str, (first, tmp_path / "missing", second))))
     config = await config_module.load_config(several)
-    assert config.configuration.host == "http://127.0.0.1:1"
+    assert config.host == "http://127.0.0.1:1"
     assert await config.authorization() == {"authorization": "Bearer second"}
     assert await (await config_module.load_config(several, "first")).authorization() == {
         "authorization": "Bearer first"

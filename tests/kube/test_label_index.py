@@ -1,15 +1,13 @@
-"""Indexes of pods by selector and of selectors by pod: they find exactly the same as a full scan."""
+"""The index of pods by labels finds exactly the same as a full scan."""
 
 import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.cache.label_index import LabelIndex, SelectorIndex
+from kube.cache.label_index import LabelIndex
 from kube.values.selectors import LabelSelector
 
 SELECTORS = [
@@ -24,22 +22,12 @@ SELECTORS = [
     "",
 ]
 
-TARGET = "Deployment/default/web"
-
 
 @dataclass(frozen=True)
 class Pod:
     name: str
     namespace: str
     labels: Mapping[str, str]
-
-
-class Key(NamedTuple):
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 def pod(name: str, namespace: str = "default", **labels: str) -> Pod:
@@ -80,50 +68,3 @@ def test_labels_of_an_object_with_many_are_not_indexed() -> None:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 60_000
-
-
-@pytest.mark.parametrize("text", SELECTORS)
-def test_every_selector_that_matches_a_pod_is_found(text: str) -> None:
-    index = SelectorIndex[Key]()
-    index.put(Key("default", "other"), LabelSelector.parse(text), target=TARGET)
-    pods = [pod("a", app="web", tier="front"), pod("b", app="api"), pod("c")]
-    for one in pods:
-        found = index.others(Key("default", "self"), [one])
-        if LabelSelector.parse(text).matches(one.labels):
-            assert found == {"default/other": LabelSelector.parse(text)}
-
-
-def test_own_key_and_other_namespaces_are_excluded() -> None:
-    index = SelectorIndex[Key]()
-    for key in (Key("default", "self"), Key("elsewhere", "other")):
-        index.put(key, LabelSelector.parse("app=web"), target=TARGET)
-    assert index.others(Key("default", "self"), [pod("a", app="web")]) == {}
-
-
-def test_selector_can_change_and_be_dropped() -> None:
-    index, me, other = SelectorIndex[Key](), Key("default", "self"), Key("default", "other")
-    index.put(other, LabelSelector.parse("app=web"), target=TARGET)
-    index.put(other, LabelSelector.parse("app=api"), target=TARGET)
-    assert index.others(me, [pod("a", app="web")]) == {}
-    assert index.others(me, [pod("a", app="api")]) == {"default/other": LabelSelector.parse("app=api")}
-    index.drop(other)
-    index.drop(other)
-    assert index.others(me, [pod("a", app="api")]) == {}
-
-
-def test_unrelated_selectors_are_not_compared() -> None:
-    index = SelectorIndex[Key]()
-    index.put(Key("default", "other"), LabelSelector.parse("app=api"), target=TARGET)
-    assert index.others(Key("default", "self"), [pod("a", app="web")]) == {}
-
-
-def test_others_can_be_limited_to_one_target() -> None:
-    index = SelectorIndex[Key]()
-    selector = LabelSelector.parse("app=web")
-    for name, target in (("same", TARGET), ("different", "Deployment/default/api")):
-        index.put(Key("default", name), selector, target=target)
-    key, pods = Key("default", "web"), [pod("web-0", app="web")]
-    assert set(index.others(key, pods)) == {"default/same", "default/different"}
-    assert set(index.others(key, pods, target=TARGET)) == {"default/same"}
-    index.put(Key("default", "same"), selector, target="Deployment/default/api")
-    assert set(index.others(key, pods, target=TARGET)) == set()

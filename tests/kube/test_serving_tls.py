@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import socket
 import ssl
 import stat
 from collections.abc import AsyncIterator
@@ -12,7 +13,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from kube.security.certs import CertificateAuthority, KeyPair
 from kube.security.tls import (
     CIPHER_SUITES,
     CertificateFiles,
@@ -21,6 +21,7 @@ from kube.security.tls import (
     TLSError,
     self_signed_files,
 )
+from playground.certs import CertificateAuthority, KeyPair
 from tests.eventually import eventually
 from tests.kube.access_api import write_pair
 
@@ -181,6 +182,19 @@ def test_self_signed_certificate_is_made_once(tmp_path: Path) -> None:
     assert self_signed_files(tmp_path / "certs", now=NOW).cert.read_bytes() == content
     assert sorted(path.name for path in (tmp_path / "certs").iterdir()) == ["apiserver.crt", "apiserver.key"]
     ServingTLS(made)
+
+
+async def test_self_signed_certificate_is_for_this_host_and_verifies_itself(tmp_path: Path) -> None:
+    handshakes = Handshakes(tmp_path)
+    files = self_signed_files(tmp_path / "certs", now=NOW)
+    async with listening(handshakes, ServingTLS(files)):
+        for host in ("localhost", "127.0.0.1", "::1", socket.gethostname()):
+            context = ssl.create_default_context(cafile=files.cert)
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", handshakes.port, ssl=context, server_hostname=host
+            )
+            assert await reader.readline() == b"nobody\n"
+            writer.close()
 
 
 @pytest.mark.parametrize("days", [360, 400, -400], ids=["ends soon", "has ended", "not valid yet"])

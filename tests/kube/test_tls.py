@@ -12,7 +12,7 @@ import yaml
 from aiohttp import web
 
 from kube.api.client import KubeClient, KubeUnreachable
-from kube.security.certs import CertificateAuthority
+from playground.certs import CertificateAuthority
 
 NAME = "api.internal"
 

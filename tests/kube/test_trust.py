@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
 
 from kube.api.client import KubeClient
-from kube.security.certs import CertificateAuthority, KeyPair
 from kube.security.trust import CertificateBundle, ClientTrust, TrustError, TrustOptions, TrustReloader
+from playground.certs import CertificateAuthority, KeyPair
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities
 from tests.kube.scripted import connected, scripted_server

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
-from kube.security.certs import CertificateAuthority
+from playground.certs import CertificateAuthority
 from replay.load import ReplayError
 from replay.prometheus.client import MAX_BYTES, RangeClient
 from replay.prometheus.errors import TooLargeError

@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry
 from kube.api.status import StatusError
 from kube.security.authentication import User
 from kube.security.authorization import AuthorizationOptions, Authorizer
-from kube.security.certs import KeyPair
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions, TLSOptions
 from kube.web.options import UIAddress
 from kube.web.server import PageServer
+from playground.certs import KeyPair
 from tests.adapter.diagnosis_env import RULES
 from tests.adapter.metrics_env import CannedPrometheus
 from tests.adapter.ui.env import PagesEnv, pages_env

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from adapter.prometheus import PrometheusClient, PrometheusOptions, PrometheusUnavailable
 from adapter.upstream import Auth, AzureAuth
-from kube.security.certs import CertificateAuthority
+from playground.certs import CertificateAuthority
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
 from tests.web_servers import served
 

@@ -21,7 +21,7 @@ from adapter.prometheus import PrometheusClient, PrometheusOptions, PrometheusUn
 from adapter.upstream import Auth, CredentialsError, OAuth2Auth
 from adapter.upstream.auth import Parameters
 from adapter.upstream.oauth2 import OAuth2Tokens
-from kube.security.certs import CertificateAuthority
+from playground.certs import CertificateAuthority
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
 from tests.web_servers import served
 

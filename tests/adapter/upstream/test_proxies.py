@@ -14,7 +14,7 @@ import pytest
 
 from adapter.prometheus import PrometheusClient, PrometheusOptions, PrometheusUnavailable
 from adapter.upstream import Auth, OAuth2Auth
-from kube.security.certs import CertificateAuthority
+from playground.certs import CertificateAuthority
 from tests.adapter.scripted_prometheus import scripted
 from tests.adapter.upstream.test_oauth2 import SECRET, TokenServer, running
 

@@ -18,13 +18,13 @@ from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
+from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.changes import Changes
 from autoscaler.ui.history import History
 from autoscaler.ui.pages import UIPages
 from autoscaler.ui.sources import Sources, WhatIf, WhatIfError
 from kube.security.authentication import User
 from kube.security.request_info import Query
-from kube.web.access import NamespaceAccess
 from kube.web.event_stream import EventStream
 from kube.web.explanation import Explanation
 from kube.web.requests import PageRequest
@@ -50,7 +50,7 @@ class Controller:
     history: History | None = None
     explain_metric: Callable[[Mapping[str, str]], Awaitable[Explanation]] = field(default_factory=AsyncMock)
     what_if: Callable[..., object] = no_what_if
-    access: NamespaceAccess = field(default_factory=lambda: NamespaceAccess("horizontalpodautoscalers", None))
+    access: NamespaceAccess = field(default_factory=lambda: NamespaceAccess(None))
 
     def __post_init__(self) -> None:
         self.changes = Changes()

@@ -16,12 +16,12 @@ from autoscaler.commands.explain_text import print_records
 from autoscaler.core.model import HPAKey
 from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import DecisionRecord
+from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.changes import Changes
 from autoscaler.ui.decisions import PAGE_SIZE
 from kube.api.status import StatusError, forbidden
 from kube.security.authentication import User
 from kube.security.request_info import Query
-from kube.web.access import NamespaceAccess
 from kube.web.event_stream import ServerEvent
 from tests.autoscaler.simulated_cluster import (
     SimulatedCluster,
@@ -309,7 +309,7 @@ class Rights(NamespaceAccess):
     """The rights of a user; `namespaces` may change."""
 
     def __init__(self, *namespaces: str) -> None:
-        super().__init__("horizontalpodautoscalers", None)
+        super().__init__(None)
         self.namespaces = set(namespaces)
 
     async def require(self, user: User | None, group: str, namespace: str) -> None:

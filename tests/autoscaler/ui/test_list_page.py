@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from autoscaler.core.model import HPAKey, Status
+from autoscaler.ui.access import GroupNamespace, NamespaceAccess
 from autoscaler.ui.listing import ROWS
 from kube.api.status import StatusError
 from kube.security.authentication import User
-from kube.web.access import GroupNamespace, NamespaceAccess
 from kube.web.event_stream import ServerEvent
 from tests.autoscaler.simulated_cluster import NOW, SimulatedCluster, hpa, pods_metric
 from tests.autoscaler.ui.pages import Controller, Document, Element
@@ -33,7 +33,7 @@ class Rights(NamespaceAccess):
     """Everyone has the rights in `namespaces`."""
 
     def __init__(self, *namespaces: GroupNamespace) -> None:
-        super().__init__("horizontalpodautoscalers", None)
+        super().__init__(None)
         self.namespaces = frozenset(namespaces)
 
     async def visible(self, user: User | None, among: Iterable[GroupNamespace]) -> frozenset[GroupNamespace]:

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from autoscaler.core.annotations import AnnotationOverrides
 from autoscaler.core.config import Mode, Pause
 from autoscaler.core.model import HPA, HPAKey, Status
+from autoscaler.ui.access import GroupNamespace
 from autoscaler.ui.listing import ROWS, Entry, HPAIndex, ListQuery, Selection, select
 from kube.api.status import StatusError
 from kube.security.request_info import Query
-from kube.web.access import GroupNamespace
 from tests.autoscaler.simulated_cluster import average_target, hpa, pods_metric
 from tests.autoscaler.ui.pages import Controller
 from tests.autoscaler.ui.test_rows import condition

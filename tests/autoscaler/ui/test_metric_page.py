@@ -12,11 +12,11 @@ import pytest
 from autoscaler.core.model import LabelSelectorRequirement, LabelSelectorSpec
 from autoscaler.records.adapter_explanation import adapter_explanation, metric_parameters
 from autoscaler.records.record import Measure, MetricRecord
+from autoscaler.ui.access import NamespaceAccess
 from kube.api.status import StatusError, forbidden
 from kube.security.authentication import User
 from kube.security.authorization import Authorizer
 from kube.security.request_info import RequestInfo
-from kube.web.access import NamespaceAccess
 from kube.web.explanation import Example, Explanation, Value
 from tests.autoscaler.ui.pages import Controller
 from tests.kube.scripted import connected, raw, scripted_server
@@ -58,7 +58,7 @@ async def test_viewer_without_the_right_at_the_adapter_sees_nothing_of_it() -> N
     authorizer = AsyncMock(spec=Authorizer)
     authorizer.authorize.side_effect = forbidden("no")
     explain, jane = AsyncMock(return_value=EXPLANATION), User("jane")
-    controller = Controller(explain_metric=explain, access=NamespaceAccess("horizontalpodautoscalers", authorizer))
+    controller = Controller(explain_metric=explain, access=NamespaceAccess(authorizer))
     with pytest.raises(StatusError, match="no"):
         await controller.get("metric", user=jane, **PODS)
     authorizer.authorize.assert_awaited_once_with(jane, RequestInfo(verb="get", path="/debug/metrics/pods/packets"))

@@ -15,10 +15,10 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.objects.hpa import parse_hpa
 from autoscaler.records.record import DecisionRecord
+from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from kube.api.status import StatusError
 from kube.security.authentication import User
-from kube.web.access import NamespaceAccess
 from replay.what_if import what_if
 from tests.autoscaler.ui.pages import Controller
 from tests.replay.builders import cpu_metric, hpa_document, make_hpa, pods_metric
@@ -158,7 +158,7 @@ async def test_hpa_of_the_other_api_keeps_its_group(live: Live) -> None:
 @pytest.mark.parametrize(
     ("hpas", "access", "code"),
     [
-        ({}, NamespaceAccess("horizontalpodautoscalers", None), 404),
+        ({}, NamespaceAccess(None), 404),
         ({HPAKey("shop", "web"): HPA(namespace="shop", name="web", problem="spec: bad")}, None, 409),
     ],
     ids=["no HPA", "invalid HPA"],
@@ -175,7 +175,7 @@ async def test_namespace_without_rights_is_forbidden(live: Live) -> None:
             raise StatusError(403, "Forbidden", f"{group}/{namespace}")
 
     with pytest.raises(StatusError, match="autoscaling/shop"):
-        await controller_of(live, access=Nobody("horizontalpodautoscalers", None)).get(*PATH, maxReplicas="3")
+        await controller_of(live, access=Nobody(None)).get(*PATH, maxReplicas="3")
 
 
 async def test_one_replay_runs_at_a_time_and_few_wait(live: Live) -> None:

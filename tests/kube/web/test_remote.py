@@ -15,17 +15,17 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from autoscaler.ui.access import NamespaceAccess
 from kube.api.client import KubeClient
-from kube.security.certs import CertificateAuthority, KeyPair
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions, TLSOptions
-from kube.web.access import NamespaceAccess
 from kube.web.event_stream import EventStream, EventStreams, ServerEvent
 from kube.web.options import PageSettings, UIAddress
 from kube.web.requests import PageRequest
 from kube.web.server import PageServer
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
+from playground.certs import CertificateAuthority, KeyPair
 from playground.cluster import Cluster, start_cluster
 from tests.eventually import eventually
 from tests.kube.access_api import write_pair
@@ -114,7 +114,7 @@ async def served(cluster: Cluster, folder: Path) -> AsyncIterator[Site]:
             AuthOptions(tls=TLSOptions(certificate=serving)), authentication_client=admin, authorization_client=admin
         )
         reloading = tasks.create_task(auth.run())
-        access = NamespaceAccess("horizontalpodautoscalers", auth.authorizer)
+        access = NamespaceAccess(auth.authorizer)
         server = PageServer(
             TenantPages(access),
             UIAddress("127.0.0.1", 0),
@@ -233,6 +233,6 @@ async def test_http_is_not_spoken_on_other_addresses(site: Site) -> None:
 
 
 def test_pages_on_other_addresses_need_authentication() -> None:
-    pages = TenantPages(NamespaceAccess("horizontalpodautoscalers", None))
+    pages = TenantPages(NamespaceAccess(None))
     with pytest.raises(ValueError, match="need authentication"):
         PageServer(pages, UIAddress("::", 0), auth=None, registry=CollectorRegistry(), metrics_prefix="test")

@@ -19,10 +19,10 @@ from yarl import URL
 from bench.recorded_heads import recorded_requests
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
-from kube.security.certs import CertificateAuthority
 from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.forwarded import identity_headers
 from playground.apiserver.identity import User
+from playground.certs import CertificateAuthority
 from tests.eventually import eventually
 from tests.web_servers import served, server_tls
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from autoscaler.ui.access import NamespaceAccess
 from kube.api.status import StatusError
 from kube.security.authentication import User
 from kube.security.authorization import AuthorizationOptions, Authorizer
 from kube.security.request_info import RequestInfo
-from kube.web.access import NamespaceAccess
 from tests.kube.access_api import AccessApi, Authorities
 from tests.kube.scripted import connected, scripted_server
 
@@ -36,7 +36,7 @@ def api(authorities: Authorities) -> AccessApi:
 async def access(api: AccessApi, tmp_path: Path) -> AsyncIterator[NamespaceAccess]:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         api.script(server)
-        yield NamespaceAccess(RESOURCE, Authorizer(client, AuthorizationOptions()))
+        yield NamespaceAccess(Authorizer(client, AuthorizationOptions()))
 
 
 def only(*namespaces: str) -> Any:
@@ -48,7 +48,7 @@ def namespaces(count: int) -> list[tuple[str, str]]:
 
 
 async def test_on_loopback_everyone_sees_every_namespace() -> None:
-    access = NamespaceAccess(RESOURCE, None)
+    access = NamespaceAccess(None)
     assert await access.visible(None, namespaces(2)) == set(namespaces(2))
     await access.require(None, GROUP, "ns-0")
 
@@ -101,7 +101,7 @@ async def test_many_namespaces_are_reviewed_twenty_a_second(api: AccessApi, tmp_
         api.script(server)
         api.allowed = only("ns-1")
         authorizer = Authorizer(client, AuthorizationOptions(unauthorized_ttl=0.0, authorized_ttl=0.0))
-        access = NamespaceAccess(RESOURCE, authorizer, clock=lambda: clock[0])
+        access = NamespaceAccess(authorizer, clock=lambda: clock[0])
         for seconds, more in ((0.0, 101), (4.9, 1), (5.0, 101)):
             clock[0] = seconds
             before = len(api.reviews)
@@ -133,7 +133,7 @@ class CountingAuthorizer(Authorizer):
 
 async def test_at_most_ten_reviews_are_sent_at_a_time() -> None:
     authorizer = CountingAuthorizer()
-    access = NamespaceAccess(RESOURCE, authorizer)
+    access = NamespaceAccess(authorizer)
     await asyncio.gather(*(access.visible(JANE, namespaces(40)) for _ in range(3)))
     # Each view begins with one review for all namespaces.
     assert authorizer.most == 10
@@ -141,7 +141,7 @@ async def test_at_most_ten_reviews_are_sent_at_a_time() -> None:
 
 async def test_a_user_with_few_namespaces_does_not_wait_for_all_reviews_of_another() -> None:
     authorizer = CountingAuthorizer()
-    access = NamespaceAccess(RESOURCE, authorizer)
+    access = NamespaceAccess(authorizer)
     await asyncio.gather(access.visible(JANE, namespaces(200)), access.visible(User("joe"), namespaces(5)))
     assert len(authorizer.users) == 207
     assert "joe" not in authorizer.users[50:]
@@ -149,7 +149,7 @@ async def test_a_user_with_few_namespaces_does_not_wait_for_all_reviews_of_anoth
 
 async def test_a_user_does_not_wait_for_the_many_pages_of_another() -> None:
     authorizer = CountingAuthorizer()
-    access = NamespaceAccess(RESOURCE, authorizer)
+    access = NamespaceAccess(authorizer)
     pages = [[(GROUP, f"page-{page}-{number}") for number in range(20)] for page in range(40)]
     await asyncio.gather(*(access.visible(JANE, each) for each in pages), access.visible(User("joe"), namespaces(5)))
     # 40 views have 400 reviews waiting at a time.

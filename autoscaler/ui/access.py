@@ -1,4 +1,4 @@
-"""The namespaces that a user may see."""
+"""The namespaces whose HPAs a user may see."""
 
 from __future__ import annotations
 
@@ -34,29 +34,25 @@ class _View:
 
 
 class NamespaceAccess:
-    """Decides which namespaces a user may see: those in which the user may `get` a resource.
+    """Decides which namespaces a user may see: those in which the user may `get` HPAs.
 
     A user with that right in all namespaces needs one SubjectAccessReview. Others need one for each namespace. The
     authorizer caches them; in a cluster with more than 200 namespaces they are kept longer, so that an open page does
     not cause more than 20 reviews a second.
 
     Args:
-        resource: such as "horizontalpodautoscalers".
         authorizer: reviews access; None: on loopback, where everyone may see everything.
         clock: counts in seconds.
     """
 
-    def __init__(
-        self, resource: str, authorizer: Authorizer | None, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._resource = resource
+    def __init__(self, authorizer: Authorizer | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._authorizer = authorizer
         self._clock = clock
         self._reviews = FairSemaphore(_CONCURRENT_REVIEWS)
         self._views: LRUCache[User, _View] = LRUCache(_MAX_VIEWS)
 
     async def visible(self, user: User | None, among: Iterable[GroupNamespace]) -> frozenset[GroupNamespace]:
-        """Return those of the namespaces in which the user may `get` the resource of that API group.
+        """Return those of the namespaces in which the user may `get` HPAs of that API group.
 
         Raises:
             StatusError: 500 or 503 if the API server did not decide.
@@ -67,7 +63,7 @@ class NamespaceAccess:
         if user is None:
             return frozenset()
         groups = {group for group, _ in requested}
-        whole = {group for group in groups if await authorizer.allows(user, self._right(group, ""))}
+        whole = {group for group in groups if await authorizer.allows(user, _right(group, ""))}
         single = [each for each in requested if each[0] not in whole]
         decided = await self._decided(authorizer, user, single) if single else {}
         return frozenset(each for each in requested if each[0] in whole or decided[each])
@@ -78,7 +74,7 @@ class NamespaceAccess:
         Raises:
             StatusError: 403 if not, with Kubernetes' message; 500 or 503 if the API server did not decide.
         """
-        await self._require(user, self._right(group, namespace))
+        await self._require(user, _right(group, namespace))
 
     async def require_path(self, user: User | None, path: str) -> None:
         """Check that the user may `get` a path outside of the API. Raises StatusError as `require`."""
@@ -111,10 +107,11 @@ class NamespaceAccess:
         pace = Pace()
         for group, namespace in rest:
             async with self._reviews.slot(user.name):
-                decided[group, namespace] = await authorizer.allows(user, self._right(group, namespace))
+                decided[group, namespace] = await authorizer.allows(user, _right(group, namespace))
             await pace.pause()  # cached decisions do not yield
 
-    def _right(self, group: str, namespace: str) -> RequestInfo:
-        return RequestInfo(
-            verb="get", path="", is_resource=True, group=group, namespace=namespace, resource=self._resource
-        )
+
+def _right(group: str, namespace: str) -> RequestInfo:
+    return RequestInfo(
+        verb="get", path="", is_resource=True, group=group, namespace=namespace, resource="horizontalpodautoscalers"
+    )

@@ -1,4 +1,4 @@
-"""Certificates: a small CA for tests and the playground, and the self-signed serving certificate.
+"""Certificates: a small CA for tests and the playground.
 
 All keys are P-256: fast to make, and every TLS client accepts them. Certificates are valid from an hour ago, because
 clocks differ between machines.
@@ -91,13 +91,6 @@ class CertificateAuthority:
             builder = builder.add_extension(_alternative_names(hosts), critical=False)
         certificate = builder.sign(self.key, hashes.SHA256())
         return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
-
-
-def self_signed(common_name: str, hosts: Sequence[str]) -> KeyPair:
-    """Make a serving certificate with its own CA; the PEM also contains the CA's certificate."""
-    authority = CertificateAuthority.create(f"{common_name}-ca")
-    pair = authority.issue(common_name, hosts=hosts, server=True)
-    return KeyPair(pair.cert_pem + authority.cert_pem, pair.key_pem)
 
 
 def _builder(
