@@ -17,7 +17,6 @@ from adapter.cli import main
 from adapter.planning.activation import recently_active_query
 from adapter.prometheus import PrometheusUnavailable
 from adapter.rules import QueryRule, ScheduleRule, parse_rules
-from adapter.rules.objects import Tenancy, read_object
 from adapter.schedules.cron import Cron, instant
 from adapter.schedules.schedule import Schedule
 from autoscaler.core.config import Config
@@ -102,13 +101,6 @@ def test_tolerance_applies_to_the_last_replica(behavior: dict[str, Any], replica
     cluster = SimulatedCluster(tracked(document), replicas=11)
     cluster.reconcile(12_000)
     assert cluster.replicas == replicas
-
-
-def test_metric_rule_is_the_same_schedule() -> None:
-    [document] = [yaml.safe_load(block.text) for block in on_page(SCHEDULES, "yaml") if "MetricRule" in block.text]
-    [rule] = read_object(document, servers={}, tenancy=Tenancy()).rules
-    assert isinstance(rule, ScheduleRule)
-    assert rule.schedule.milli_at(at("2026-11-24T10:00")) == 12_000
 
 
 def test_holidays_of_the_example() -> None:

@@ -30,7 +30,6 @@ SERVERS = {name: PrometheusOptions(name=name, url="https://prometheus.example") 
 
 # Blocks that no program here reads, by a part of their text, and why.
 UNREAD = {
-    "\nproviders:": "Grafana's provisioning",
     "kind: ScaledObject": "KEDA's object, which tests/docs/test_migrating_from_keda.py reads",
     "kind: ScalingSchedule": "kube-metrics-adapter's object, with the MetricRule below it",
     "triggers:\n- type: cron": "a part of a ScaledObject, which tests/docs/test_migrating_from_keda.py reads",

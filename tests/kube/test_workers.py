@@ -63,42 +63,20 @@ async def workers(queue: Queue, reconciliations: Reconciliations) -> AsyncIterat
         stop.set()
 
 
-async def test_one_worker_reconciles_one_object_after_the_other(queue: Queue, reconciliations: Reconciliations) -> None:
-    reconciliations.blocked = {A: asyncio.Event()}
-    queue.add(A)
-    queue.add(B)
-    async with workers(queue, reconciliations):
-        await reconciliations.until(lambda: bool(reconciliations.begun))
-        assert (queue.processing, reconciliations.begun) == (1, [A])
-        reconciliations.blocked[A].set()
-        await reconciliations.until(lambda: reconciliations.ended == [A, B])
-
-
-async def test_an_object_is_not_reconciled_twice_at_the_same_time(
-    queue: Queue, reconciliations: Reconciliations
-) -> None:
-    queue.limit = 2
-    reconciliations.blocked = {A: asyncio.Event()}
-    queue.add(A)
-    async with workers(queue, reconciliations):
-        await reconciliations.until(lambda: reconciliations.begun == [A])
-        queue.add(A)
-        queue.add(B)
-        await reconciliations.until(lambda: reconciliations.ended == [B])
-        assert reconciliations.begun == [A, B]
-        reconciliations.blocked[A].set()
-        await reconciliations.until(lambda: reconciliations.ended == [B, A, A])
-
-
 async def test_workers_are_added_while_they_run(queue: Queue, reconciliations: Reconciliations) -> None:
     reconciliations.blocked = {A: asyncio.Event()}
     queue.add(A)
     async with workers(queue, reconciliations):
         await reconciliations.until(lambda: reconciliations.begun == [A])
-        queue.limit = 2
         queue.add(B)
-        await reconciliations.until(lambda: reconciliations.ended == [B])
+        await asyncio.sleep(0)
+        assert (queue.processing, reconciliations.begun) == (1, [A])
+        queue.limit = 2
+        queue.add(A)  # waits for its reconciliation in flight
+        queue.add("default/c")
+        await reconciliations.until(lambda: reconciliations.ended == [B, "default/c"])
         reconciliations.blocked[A].set()
+        await reconciliations.until(lambda: reconciliations.ended[2:] == [A, A])
 
 
 async def test_an_object_of_another_namespace_does_not_wait_for_a_worker(
