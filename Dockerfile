@@ -26,15 +26,15 @@ COPY autoscaler ./autoscaler
 COPY replay ./replay
 COPY kubectl_milliscale ./kubectl_milliscale
 COPY milliscale ./milliscale
+COPY tools/slim_environment.py ./
 # Bytecode is not compared with the sources, which nobody changes, and modules that nothing imports have none. -f: also
 # where an installer has written some that is. The client of kubernetes_asyncio, which only kubeconfigs need, is generated:
-# bytecode without docstrings takes the place of its sources (-b), 5 of 42 MB. numpy's own tests, 19 MB, are not needed.
+# bytecode without docstrings takes the place of its sources (-b).
 RUN pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
     && pip --python /opt/milliscale/bin/python install --no-compile --no-cache-dir --no-index --no-deps --find-links /wheels milliscale \
-    && find /opt/milliscale/lib -path '*/numpy/*' -name tests -type d -prune -exec rm -r {} + \
+    && python slim_environment.py /opt/milliscale/lib/python3.*/site-packages \
     && /opt/milliscale/bin/python -m compileall -qf --invalidation-mode unchecked-hash \
-       -x '/(pycparser|pygments/(lexers|styles)|icalendar/tests|kubernetes_asyncio/client)/|/numpy/(distutils|f2py|ma|random)/' \
-       /opt/milliscale/lib \
+       -x kubernetes_asyncio/client/ /opt/milliscale/lib \
     && /opt/milliscale/bin/python -m compileall -qfb -o 2 --invalidation-mode unchecked-hash \
        /opt/milliscale/lib/python3.*/site-packages/kubernetes_asyncio/client \
     && find /opt/milliscale/lib -path '*/kubernetes_asyncio/client/*.py' -delete \

@@ -23,7 +23,8 @@ def package_files() -> list[Path]:
     left_out = {"__pycache__", "README.md"}
     code = [path for path in playground.rglob("*") if path.is_file() and left_out.isdisjoint(path.parts)]
     manifests = [path for name in _DEMO_MANIFESTS for path in (playground / "manifests" / name).glob("*.yaml")]
-    return [*context_files(ROOT), *(path.relative_to(ROOT) for path in [*code, *manifests])]
+    of_image = [path for path in context_files(ROOT) if path.parts[0] != "tools"]
+    return [*of_image, *(path.relative_to(ROOT) for path in [*code, *manifests])]
 
 
 def copy_sources(target: Path) -> Path:

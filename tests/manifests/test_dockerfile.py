@@ -22,7 +22,9 @@ def copied() -> list[str]:
 
 
 def test_copied_paths_are_those_that_dockerignore_lets_pass() -> None:
-    assert sorted(copied()) == sorted({path.parts[0] for path in context_files(ROOT)})
+    passed = [[*map(str, path.parents), str(path)] for path in context_files(ROOT)]
+    assert [paths[-1] for paths in passed if not set(copied()) & set(paths)] == []
+    assert [source for source in copied() if not any(source in paths for paths in passed)] == []
 
 
 def test_image_has_both_processes_and_not_the_playground() -> None:
