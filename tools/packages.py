@@ -14,7 +14,7 @@ from tools.dockerfile import context_files
 ROOT = Path(__file__).resolve().parent.parent
 
 
-_DEMO_MANIFESTS = ("base", "crds/metric-rules", "components/metric-rules", "components/autoscaler-ui")
+_DEMO_MANIFESTS = ("base", "crds", "crds/metric-rules", "components/metric-rules", "components/autoscaler-ui")
 
 
 def package_files() -> list[Path]:

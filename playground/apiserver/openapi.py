@@ -17,7 +17,7 @@ from playground.apiserver.resource_types import RESOURCE_TYPES, ResourceType, re
 PROTOBUF_V2: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 """The format of /openapi/v2. An empty document has no schemas, with which kubectl before 1.27 validates nothing."""
 
-_CRDS: Final = Path(__file__).resolve().parents[2] / "manifests" / "crds"
+_CRDS: Final = Path(__file__).resolve().parents[1] / "manifests" / "crds"
 _NO_SCHEMA: Final = {
     "type": "object",
     "description": "This is the demo's API server: it has schemas of HorizontalPodAutoscalers and MetricRules only.",

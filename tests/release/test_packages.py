@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -70,6 +71,18 @@ def test_second_build_makes_the_same_sdist(packages: Packages, tmp_path: Path) -
 def test_sources_make_the_same_wheel_as_the_sdist(packages: Packages, tmp_path: Path) -> None:
     wheel = build_wheel(copy_sources(tmp_path / "sources"), tmp_path / "again", time=TIME)
     assert wheel.read_bytes() == packages.wheel.read_bytes()
+
+
+def test_server_of_the_demo_has_its_schemas_in_the_wheel(packages: Packages, tmp_path: Path) -> None:
+    with zipfile.ZipFile(packages.wheel) as wheel:
+        wheel.extractall(tmp_path)
+    program = """
+from playground.apiserver.openapi import document
+print(sorted(document("autoscaling", "v2")["components"]["schemas"]["HorizontalPodAutoscaler"]["properties"]))
+"""
+    command = [sys.executable, "-c", program]
+    shown = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert shown == "['apiVersion', 'kind', 'metadata', 'spec', 'status']\n"
 
 
 async def test_demo_of_the_wheel_ends_after_its_seconds_and_leaves_no_process(

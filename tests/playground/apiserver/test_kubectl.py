@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
@@ -21,12 +23,13 @@ async def kubectl(server: PlaygroundApiServer, tmp_path: Path) -> Kubectl:
     program = await find_async("kubectl")
     kubeconfig = server.kubeconfig()
 
-    async def run(*arguments: str, stdin: str = "", fails: bool = False) -> str:
+    async def run(*arguments: str, stdin: str = "", editor: str = "false", fails: bool = False) -> str:
         process = await asyncio.create_subprocess_exec(
             program,
             f"--kubeconfig={kubeconfig}",
             f"--cache-dir={tmp_path / 'cache'}",
             *arguments,
+            env={**os.environ, "KUBE_EDITOR": editor},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -91,6 +94,57 @@ async def test_autoscale_and_create_which_may_send_protobuf(server: PlaygroundAp
     stored = server.storage.get(GroupResource("", "configmaps"), "default", "c")
     assert stored is not None
     assert stored["data"] == {"a": "b"}
+
+
+async def test_edit(server: PlaygroundApiServer, kubectl: Kubectl) -> None:
+    server.create(hpa())
+    assert "edited" in await kubectl("edit", "hpa", "web", editor="sed -i 's/maxReplicas: 5/maxReplicas: 9/'")
+    assert json.loads(await kubectl("get", "hpa", "web", "-o", "json"))["spec"]["maxReplicas"] == 9
+
+
+def create_hpa_with_event(server: PlaygroundApiServer) -> None:
+    about = server.create(hpa())
+    names = {key: about["metadata"][key] for key in ("name", "namespace", "uid")}
+    server.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "web.1", "namespace": "default"},
+            "involvedObject": {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **names},
+            "type": "Warning",
+            "reason": "FailedGetScale",
+            "message": "there is no Deployment web",
+            "lastTimestamp": "2026-01-01T11:59:30Z",
+        }
+    )
+
+
+async def test_describe_shows_an_hpa_with_its_events(server: PlaygroundApiServer, kubectl: Kubectl) -> None:
+    create_hpa_with_event(server)
+    shown = await kubectl("describe", "hpa", "web")
+    assert re.search(r"^Reference: +Deployment/web$", shown, re.MULTILINE)
+    assert re.search(r"^Max replicas: +5$", shown, re.MULTILINE)
+    assert "FailedGetScale" in shown.partition("Events:")[2]
+    assert "FailedGetScale" in await kubectl("get", "events")
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (("explain", "hpa.spec.maxReplicas"), "FIELD: maxReplicas <integer>"),
+        (("explain", "metricrules.spec.query"), "FIELD: query <string>"),
+        (("explain", "deployments"), "This is the demo's API server: it has schemas of HorizontalPodAutoscalers and"),
+        (("events", "--for=hpa/web"), "FailedGetScale HorizontalPodAutoscaler/web there is no Deployment web"),
+    ],
+)
+async def test_explain_and_events_of_kubectl_since_1_27(
+    server: PlaygroundApiServer, kubectl: Kubectl, command: tuple[str, ...], shown: str
+) -> None:
+    create_hpa_with_event(server)
+    client = json.loads(await kubectl("version", "--client", "-o", "json"))["clientVersion"]
+    if int(client["minor"].rstrip("+")) < 27:
+        pytest.skip("it has no `events`, and `explain` reads another document")
+    assert shown in " ".join((await kubectl(*command)).split())
 
 
 async def test_logs_are_one_sentence(server: PlaygroundApiServer, kubectl: Kubectl) -> None:
