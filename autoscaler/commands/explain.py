@@ -43,7 +43,12 @@ from kube.web.options import external_url
 _T = TypeVar("_T")
 
 _PIPE_WIDTH: Final = 10_000
+_FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
+_NOT_READABLE: Final = (
+    "PromQL is not shown: it needs milliscale's adapter, and a user with its ClusterRole milliscale-metric-explainer"
+)
+"""The API server refuses a user without the right before it is known which adapter serves the metrics."""
 _APIS: Final = {api.name: api for api in HPA_APIS}
 
 
@@ -220,10 +225,14 @@ async def _about_metrics(client: KubeClient, record: DecisionRecord) -> tuple[li
         try:
             return list((await adapter_explanation(client, parameters)).lines(values=False))
         except (KubeError, StatusError) as error:
-            is_other_adapter = isinstance(error, StatusError) and error.code == _NOT_FOUND
-            return [] if is_other_adapter else [f"the PromQL of {metric.name} cannot be read: {error}"]
+            code = error.code if isinstance(error, StatusError) else None
+            if code == _FORBIDDEN:
+                return [_NOT_READABLE]
+            return [] if code == _NOT_FOUND else [f"the PromQL of {metric.name} cannot be read: {error}"]
 
-    return hints, list(chain.from_iterable(await asyncio.gather(*map(explained, record.metrics))))
+    lines = list(chain.from_iterable(await asyncio.gather(*map(explained, record.metrics))))
+    once = [_NOT_READABLE] if _NOT_READABLE in lines else []
+    return hints, [line for line in lines if line != _NOT_READABLE] + once
 
 
 def _print(page: DecisionsPage, output: str, hints: Sequence[str], sources: Sequence[str]) -> None:

@@ -270,9 +270,12 @@ async def test_promql_of_a_metric_is_that_of_the_adapter_if_the_user_may_read_it
     query = 'sum(rate(packets_total{pod=~"web-0|web-1"}[1m])) by (pod)'
     example = {"queries": [query], "values": [{"of": "default/web-0", "value": "20"}], "samples": "samples are 3 s old"}
     cluster.metrics.explanation = {"target": "pods/packets_per_second", "rule": "rules[0]", "example": example}
+    metrics = cluster.hpa("web")["spec"]["metrics"]
+    await cluster.patch_hpa("web", metrics=metrics * 2)
     refused = (await explain_in_process("default/web", reader)).stdout.splitlines()
-    assert refused[5].startswith(f"the PromQL of {METRIC} cannot be read: ")
-    assert f'User "{READER}" cannot get resource "debug/pods"' in refused[5]
+    assert refused[6].startswith("PromQL is not shown: it needs milliscale's adapter, and a user with its ClusterRole")
+    assert refused[7] == "", "one line for both metrics"
+    await cluster.patch_hpa("web", metrics=metrics)
     assert cluster.metrics.explained == []
     admin = f"--kubeconfig={cluster.server.kubeconfig('admin', ('system:masters',))}"
     lines = (await explain_in_process("default/web", admin)).stdout.splitlines()
