@@ -78,7 +78,8 @@ class Decisions:
         self.close()
         try:
             for pod in find_pods(self._kubectl, self._autoscaler_namespace):
-                self._servers.append(self._forwards.enter_context(forwarded(self._kubectl, pod)))
+                url = forwarded(self._kubectl, self._autoscaler_namespace, pod)
+                self._servers.append(self._forwards.enter_context(url))
         except click.ClickException as error:
             self._fail(error)
         else:

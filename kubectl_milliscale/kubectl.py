@@ -73,13 +73,13 @@ class Kubectl:
             raise KubectlError(f"error: the response to {path} is not JSON: {error}") from error
 
     @contextlib.contextmanager
-    def port_forward(self, namespace: str, target: str, port: int) -> Iterator[int]:
+    def port_forward(self, namespace: str, target: str, port: int | str) -> Iterator[int]:
         """Forward a free port on 127.0.0.1, and yield it.
 
         Args:
             namespace: of the target.
             target: KIND/NAME of a pod or a Service.
-            port: of the target.
+            port: of the target; of a pod also by its name.
 
         Raises:
             KubectlError: the port cannot be forwarded.

@@ -25,7 +25,7 @@ from click.core import ParameterSource
 from autoscaler.commands.debug_client import fetch_config, get_page
 from kube.process.config_page import CONFIG_PATH, SECRET, ConfigPage, Flags
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
-from kubectl_milliscale.pods import Pod, find_pods, forwarded
+from kubectl_milliscale.pods import find_pods, forwarded
 
 _OF_ADAPTER: Final = ("prometheus-", "metrics-")
 _OF_AUTOSCALER: Final = ("horizontal-pod-autoscaler-", "feature-gates")
@@ -50,7 +50,7 @@ def fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str)
         namespace: of the pod.
     """
     try:
-        with forwarded(kubectl, find_pods(kubectl, namespace)[0]) as url:
+        with forwarded(kubectl, namespace, find_pods(kubectl, namespace)[0]) as url:
             flags = asyncio.run(fetch_config(url)).flags
     except click.ClickException as error:
         click.echo(f"Note: the flags of the controller are the defaults: {error.message}", err=True)
@@ -84,14 +84,14 @@ def fill_in_prometheus(
         return
     pod = find_pods(kubectl, adapter_namespace, "adapter")[0]
     try:
-        page = _adapter_config(kubectl, pod)
+        page = _adapter_config(kubectl, adapter_namespace, pod)
         if page.rules is None and values[rules] is None:
             raise click.ClickException("its rules file is invalid")
     except click.ClickException as error:
         [flag] = [one.opts[0] for one in click.get_current_context().command.params if one.name == rules]
-        prints = f"`kubectl get configmaps -n {pod.namespace} -o yaml` prints"
+        prints = f"`kubectl get configmaps -n {adapter_namespace} -o yaml` prints"
         raise click.ClickException(
-            f"the rules of pod {pod.name} cannot be read: {error.message}; give --prometheus-url, and {flag} with a "
+            f"the rules of pod {pod} cannot be read: {error.message}; give --prometheus-url, and {flag} with a "
             f"file like its rules file, which {prints} if it is in a ConfigMap"
         ) from error
     if values[rules] is None:
@@ -120,14 +120,13 @@ def fill_in_prometheus(
         _set_flag(values, "cache_dir", Path(folder))
 
 
-def _adapter_config(kubectl: Kubectl, pod: Pod) -> ConfigPage:
-    with kubectl.port_forward(pod.namespace, f"pod/{pod.name}", pod.port) as port:
-        url = f"https://127.0.0.1:{port}"
+def _adapter_config(kubectl: Kubectl, namespace: str, pod: str) -> ConfigPage:
+    with forwarded(kubectl, namespace, pod, "adapter") as url:
         try:
             # The certificate is for other names. Nothing secret is sent, and the API server chose the pod.
             return msgspec.json.decode(asyncio.run(get_page(f"{url}{CONFIG_PATH}", verified=False)), type=ConfigPage)
         except click.ClickException as error:
-            raise click.ClickException(error.message.replace(url, f"pod {pod.name}")) from error
+            raise click.ClickException(error.message.replace(url, f"pod {pod}")) from error
         except msgspec.MsgspecError as error:
             raise click.ClickException(f"the response is not the adapter's configuration: {error}") from error
 

@@ -22,7 +22,7 @@ from kubectl_milliscale.decisions import Decisions, DesiredReplicas
 from kubectl_milliscale.flags import TEXT, autoscaler_namespace_option, namespaced_kubectl_options
 from kubectl_milliscale.hpas import Selection, list_hpas, not_found, split_names
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
-from kubectl_milliscale.table import StatusRow, document, plain_lines, table
+from kubectl_milliscale.table import StatusRow, document, table
 
 _REFRESH_SECONDS: Final = 2.0
 _LINES_BESIDE_ROWS: Final = 6
@@ -116,11 +116,11 @@ def _print_once(console: Console, rows: Sequence[StatusRow], output: str, *, all
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document(rows)), indent=2).decode())
     elif output == "yaml":
-        click.echo(yaml.safe_dump(msgspec.to_builtins(document(rows)), sort_keys=False, allow_unicode=True), nl=False)
-    elif rows and console.is_terminal:
-        console.print(table(rows, all_namespaces=all_namespaces, wide=output == "wide", width=console.width))
+        click.echo(yaml.safe_dump(document(rows), sort_keys=False, allow_unicode=True), nl=False)
     elif rows:
-        click.echo("\n".join(plain_lines(rows, all_namespaces=all_namespaces, wide=output == "wide")))
+        width = console.width if console.is_terminal else None
+        lines = table(rows, all_namespaces=all_namespaces, wide=output == "wide", width=width)
+        console.print(Text("\n").join(lines), soft_wrap=True)
 
 
 def _show_live(
@@ -156,7 +156,7 @@ def _screen(
     plural = "HPA" if len(rows) == 1 else "HPAs"
     summary = f"{len(rows)} {plural} at {datetime.now().astimezone():%H:%M:%S}{more}. Ctrl-C ends."
     return Group(
-        table(rows[:fitting], all_namespaces=all_namespaces, wide=wide, width=size.width),
+        *table(rows[:fitting], all_namespaces=all_namespaces, wide=wide, width=size.width),
         Text(),
         *(Text(f"Note: {note.splitlines()[0]}", style="yellow") for note in notes),
         Text(summary, style="dim"),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-import msgspec
-from rich.table import Table
 from rich.text import Text
 
 from autoscaler.core.conditions import ABLE_TO_SCALE
@@ -25,7 +23,9 @@ _STYLES: Final[dict[Level, str]] = {"bad": "bold red", "warn": "yellow", "ok": "
 _WORST_FIRST: Final[tuple[Level, ...]] = ("bad", "warn", "ok", "")
 _GAP: Final = 2
 _LEFT_OUT_FIRST: Final = ("REFERENCE", "LAST SCALE")
-_LEFT_OUT_NEXT: Final = ("MIN", "MAX", "METRICS", "DECISIONS")
+_METRICS: Final = "METRICS"
+_LEAST_METRICS: Final = 22
+_LEFT_OUT_NEXT: Final = ("MIN", "MAX", _METRICS, "DECISIONS")
 """Columns that a narrow terminal does not show; METRICS is cut off between the first ones and the next."""
 
 
@@ -43,100 +43,45 @@ class StatusRow:
         return row_of(self.hpa, mode, Config(), is_foreign=False, is_owned=True)
 
 
-class MetricStatus(msgspec.Struct, rename="camel"):
-    """A metric in the document."""
-
-    name: str
-    current: str
-    target: str
-
-
-class ConditionStatus(msgspec.Struct, rename="camel"):
-    """A condition in the document."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-
-
-class HPAStatus(msgspec.Struct, rename="camel"):
-    """An HPA in the document."""
-
-    api_version: str
-    namespace: str
-    name: str
-    target: str
-    problem: str
-    min_replicas: int
-    max_replicas: int
-    current_replicas: int
-    desired_replicas: int
-    last_scale_time: str
-    metrics: list[MetricStatus]
-    conditions: list[ConditionStatus]
-    decisions: list[int | None]
-    """The desired replicas of the last decisions, oldest first; null where no replica count was found."""
-
-
-class StatusDocument(msgspec.Struct, rename="camel"):
-    """The document of `-o json` and `-o yaml`."""
-
-    version: int
-    hpas: list[HPAStatus]
-
-
-def document(rows: Sequence[StatusRow]) -> StatusDocument:
-    """Return the document of the rows."""
-    return StatusDocument(version=1, hpas=[_hpa_status(each) for each in rows])
+def document(rows: Sequence[StatusRow]) -> dict[str, Any]:
+    """Return the document of `-o json` and `-o yaml`, with an entry for each HPA."""
+    return {"version": 1, "hpas": [_entry(each) for each in rows]}
 
 
 class _Column:
-    """A column; `shrinks_to` is its width in a narrow terminal, None: it is shown whole, or not at all."""
+    """A column, and its width in characters."""
 
-    def __init__(self, heading: str, cells: Sequence[Text], *, shrinks_to: int | None = None) -> None:
+    def __init__(self, heading: str, cells: Sequence[Text]) -> None:
         for cell in cells:
             cell.plain = _printable(cell.plain)
         self.heading = heading
         self.cells = cells
-        self.shrinks_to = shrinks_to
         self.width = max([len(heading), *(cell.cell_len for cell in cells)])
 
 
 def table(
-    rows: Sequence[StatusRow], *, all_namespaces: bool, wide: bool, width: int, now: float | None = None
-) -> Table:
-    """Return the table, with a line for each HPA; with `wide` a message may take several lines.
+    rows: Sequence[StatusRow], *, all_namespaces: bool, wide: bool, width: int | None = None, now: float | None = None
+) -> Iterator[Text]:
+    """Yield the lines of the table: the headings, and one for each HPA. Ten thousand take two seconds.
 
     Args:
         rows: the HPAs.
         all_namespaces: whether the namespace is shown.
-        wide: whether the mode and the condition's message are shown.
-        width: of the terminal. On a narrow one METRICS is cut off, and columns are left out.
+        wide: whether the mode and the condition's message are shown. Then lines may be longer than the terminal's.
+        width: of the terminal, on a narrow one METRICS is cut off, and columns are left out; None: as long as they are.
         now: seconds since the epoch.
     """
-    columns = _fitted(_columns(rows, all_namespaces=all_namespaces, wide=wide, now=now), width)
-    shown = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for column in columns:
-        is_message = column.heading == "MESSAGE"
-        shown.add_column(
-            column.heading, width=column.width, no_wrap=not is_message, overflow="fold" if is_message else "ellipsis"
-        )
-    for index in range(len(rows)):
-        shown.add_row(*(column.cells[index] for column in columns))
-    return shown
-
-
-def plain_lines(
-    rows: Sequence[StatusRow], *, all_namespaces: bool, wide: bool, now: float | None = None
-) -> Iterator[str]:
-    """Yield the lines of the whole table as plain text; see `table`. Ten thousand take a second."""
     columns = _columns(rows, all_namespaces=all_namespaces, wide=wide, now=now)
-    gap = " " * _GAP
-    yield gap.join(column.heading.ljust(column.width) for column in columns).rstrip()
-    for index in range(len(rows)):
-        padded = (column.cells[index].plain + " " * (column.width - column.cells[index].cell_len) for column in columns)
-        yield gap.join(padded).rstrip()
+    if width is not None and not wide:
+        columns = _fitted(columns, width)
+    for index in range(-1, len(rows)):
+        line = Text()
+        for column in columns:
+            cell = column.cells[index] if index >= 0 else Text(column.heading, style="bold")
+            cell.truncate(column.width, overflow="ellipsis", pad=True)
+            line.append_text(cell).append(" " * _GAP)
+        line.rstrip()
+        yield line
 
 
 def _columns(rows: Sequence[StatusRow], *, all_namespaces: bool, wide: bool, now: float | None) -> list[_Column]:
@@ -147,7 +92,7 @@ def _columns(rows: Sequence[StatusRow], *, all_namespaces: bool, wide: bool, now
         _Column("NAMESPACE", [Text(each.hpa.namespace) for each in rows]),
         _Column("NAME", [Text(each.hpa.key.qualified_name) for each in rows]),
         _Column("REFERENCE", [Text(row.target) for row in texts]),
-        _Column("METRICS", [_metrics_text(row.metrics) for row in texts], shrinks_to=22),
+        _Column(_METRICS, [_metrics_text(row.metrics) for row in texts]),
         _Column("MIN", [Text("" if row.replicas is None else str(row.replicas.minimum)) for row in texts]),
         _Column("MAX", [Text("" if row.replicas is None else str(row.replicas.maximum)) for row in texts]),
         _Column("REPLICAS", [_replicas_text(row) for row in texts]),
@@ -155,25 +100,22 @@ def _columns(rows: Sequence[StatusRow], *, all_namespaces: bool, wide: bool, now
         _Column("LAST SCALE", [Text(_since(each.hpa.status.last_scale_ms, now)) for each in rows]),
         _Column("STATUS", [Text(reason, style=_STYLES[level]) for reason, level, _ in states]),
         _Column("MODE", [Text(", ".join(badge.text for badge in row.modes)) for row in texts]),
-        _Column("MESSAGE", [Text(message) for _, _, message in states], shrinks_to=20),
+        _Column("MESSAGE", [Text(message) for _, _, message in states]),
     ]
     hidden = {*(() if all_namespaces else ("NAMESPACE",)), *(() if wide else ("MODE", "MESSAGE"))}
     return [column for column in columns if column.heading not in hidden]
 
 
 def _fitted(columns: list[_Column], width: int) -> list[_Column]:
-    """Shrink columns, and leave some out, until all together have the width."""
+    """Cut off METRICS, and leave columns out, until all together have the width."""
 
     def surplus() -> int:
         return sum(column.width + _GAP for column in columns) - _GAP - width
 
-    for heading in _LEFT_OUT_FIRST:
-        if surplus() > 0:
-            columns = [column for column in columns if column.heading != heading]
-    for column in columns:
-        if column.shrinks_to is not None:
-            column.width = max(column.width - max(surplus(), 0), min(column.width, column.shrinks_to))
-    for heading in _LEFT_OUT_NEXT:
+    for heading in (*_LEFT_OUT_FIRST, *_LEFT_OUT_NEXT):
+        if heading == _LEFT_OUT_NEXT[0]:
+            metrics = next(column for column in columns if column.heading == _METRICS)
+            metrics.width = max(metrics.width - max(surplus(), 0), min(metrics.width, _LEAST_METRICS))
         if surplus() > 0:
             columns = [column for column in columns if column.heading != heading]
     return columns
@@ -247,23 +189,24 @@ def _since(time_ms: int | None, now: float) -> str:
     return f"{hours}h" if days < 2 else f"{days}d"
 
 
-def _hpa_status(each: StatusRow) -> HPAStatus:
+def _entry(each: StatusRow) -> dict[str, Any]:
     hpa, row = each.hpa, each.row
-    return HPAStatus(
-        api_version=hpa.api_version,
-        namespace=hpa.namespace,
-        name=hpa.name,
-        target=row.target,
-        problem=hpa.problem,
-        min_replicas=hpa.spec.min_replicas,
-        max_replicas=hpa.spec.max_replicas,
-        current_replicas=hpa.status.current_replicas,
-        desired_replicas=hpa.status.desired_replicas,
-        last_scale_time="" if hpa.status.last_scale_ms is None else rfc3339(hpa.status.last_scale_ms),
-        metrics=[MetricStatus(name=one.name, current=one.current, target=one.target) for one in row.metrics],
-        conditions=[
-            ConditionStatus(type=one.type, status=one.status, reason=one.reason, message=one.message)
+    return {
+        "apiVersion": hpa.api_version,
+        "namespace": hpa.namespace,
+        "name": hpa.name,
+        "target": row.target,
+        "problem": hpa.problem,
+        "minReplicas": hpa.spec.min_replicas,
+        "maxReplicas": hpa.spec.max_replicas,
+        "currentReplicas": hpa.status.current_replicas,
+        "desiredReplicas": hpa.status.desired_replicas,
+        "lastScaleTime": "" if hpa.status.last_scale_ms is None else rfc3339(hpa.status.last_scale_ms),
+        "metrics": [{"name": one.name, "current": one.current, "target": one.target} for one in row.metrics],
+        "conditions": [
+            {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
             for one in hpa.status.conditions
         ],
-        decisions=list(each.decisions),
-    )
+        # The desired replicas of the last ones, oldest first; null where no replica count was found.
+        "decisions": list(each.decisions),
+    }

@@ -64,7 +64,7 @@ def test_pods_are_looked_up_again_each_minute(autoscaler: Autoscaler, clock: Clo
     read = decisions(kubectl, clock)
     for clock.now in (0.0, 59.0, 60.0, 61.0):
         assert read.fetch()
-    assert kubectl.forwarded == ["milliscale pod/autoscaler-0 8080"] * 2
+    assert kubectl.forwarded == ["milliscale pod/autoscaler-0 metrics"] * 2
 
 
 def test_forward_that_broke_is_opened_again_after_ten_seconds(autoscaler: Autoscaler, clock: Clock) -> None:

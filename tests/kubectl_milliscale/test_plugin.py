@@ -143,8 +143,8 @@ async def create_objects(bundle: Bundle) -> dict[str, int]:
         path = f"/api/v1/namespaces/milliscale/pods/{name}"
         await bundle.client.patch(f"{path}/status", {"status": {"phase": "Running"}})
     return {
-        f"milliscale pod/{leader} 8080": port_of(bundle.autoscaler_url),
-        "milliscale pod/milliscale-adapter-1 6443": port_of(bundle.adapter_url),
+        f"milliscale pod/{leader} metrics": port_of(bundle.autoscaler_url),
+        "milliscale pod/milliscale-adapter-1 https": port_of(bundle.adapter_url),
         "monitoring service/prometheus-k8s 9090": port_of(bundle.prometheus.url),
     }
 

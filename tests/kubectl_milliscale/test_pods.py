@@ -12,10 +12,9 @@ PODS = "/api/v1/namespaces/milliscale/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/milliscale/leases"
 
 
-def pod(name: str, *, phase: str = "Running", port: int | None = 8080, label: str = "") -> dict[str, Any]:
-    ports = [{"containerPort": 15020}] if port is None else [{"name": "metrics", "containerPort": port}]
+def pod(name: str, *, phase: str = "Running", label: str = "") -> dict[str, Any]:
     metadata = {"name": name, "labels": {"app.kubernetes.io/name": label}}
-    return {"metadata": metadata, "spec": {"containers": [{}, {"ports": ports}]}, "status": {"phase": phase}}
+    return {"metadata": metadata, "status": {"phase": phase}}
 
 
 def lease(holder: str | None) -> dict[str, Any]:
@@ -26,7 +25,7 @@ def names(*pods: dict[str, Any], leases: list[dict[str, Any]] | None = None) -> 
     objects: dict[str, Any] = {PODS: {"items": list(pods)}}
     if leases is not None:
         objects[LEASES] = {"items": leases}
-    return [one.name for one in find_pods(PreparedKubectl(objects=objects), "milliscale")]
+    return find_pods(PreparedKubectl(objects=objects), "milliscale")
 
 
 def test_leaders_of_all_shards_are_found() -> None:
@@ -42,12 +41,6 @@ def test_without_a_leader_all_running_pods_are_found() -> None:
 
 def test_leases_that_may_not_be_listed_are_no_error() -> None:
     assert names(pod("a"), leases=None) == ["a"]
-
-
-@pytest.mark.parametrize(("port", "used"), [(9000, 9000), (None, 8080)])
-def test_port_is_the_one_with_the_name_metrics(port: int | None, used: int) -> None:
-    (found,) = find_pods(PreparedKubectl(objects={PODS: {"items": [pod("a", port=port)]}}), "milliscale")
-    assert found.port == used
 
 
 def test_renamed_installation_is_found_and_pods_of_others_are_not_if_ours_has_its_name() -> None:
@@ -76,7 +69,7 @@ def test_pod_of_the_shard_with_the_hpa_is_forwarded(monkeypatch: pytest.MonkeyPa
     with pod_with_decisions(kubectl, "milliscale", namespace="shop", name="web") as server:
         assert server == "http://127.0.0.1:4000"
     assert requests == ["http://127.0.0.1:4000 shop/web 1"] * 2
-    assert kubectl.forwarded == ["milliscale pod/a 8080", "milliscale pod/b 8080"]
+    assert kubectl.forwarded == ["milliscale pod/a metrics", "milliscale pod/b metrics"]
 
 
 def test_hpa_without_decisions_is_an_error_that_names_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:

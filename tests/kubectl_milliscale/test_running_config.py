@@ -79,7 +79,7 @@ def test_flags_and_rules_are_those_of_the_adapter_unless_they_are_given() -> Non
     names = ("prometheus_url", "prometheus_verb", "prometheus_insecure_skip_tls_verify", "prometheus_partial_responses")
     assert [running.values[name] for name in names] == ["http://127.0.0.1:4000/", "POST", True, "fail"]
     assert (running.values["metrics_relist_interval"], running.values["metrics_max_age"]) == (60.0, 300.0)
-    assert running.kubectl.forwarded == ["milliscale pod/adapter-1 6443", "monitoring service/prometheus 9090"]
+    assert running.kubectl.forwarded == ["milliscale pod/adapter-1 https", "monitoring service/prometheus 9090"]
 
 
 def test_what_only_the_pod_has_or_is_secret_is_named() -> None:

@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from autoscaler.core.model import HPA
 from autoscaler.objects.hpa import track_hpa
-from kubectl_milliscale.table import StatusRow, document, plain_lines, sparkline, status_of, table
+from kubectl_milliscale.table import StatusRow, document, sparkline, status_of, table
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 HEALTHY = (
@@ -69,11 +68,8 @@ def hpa(*, name: str = "web", annotations: dict[str, str] | None = None, **chang
 
 def text(*hpas: HPA, width: int = 200, wide: bool = False, all_namespaces: bool = False) -> list[str]:
     """Return the lines of the table."""
-    console = Console(width=width, color_system=None)
     rows = [StatusRow(hpa=each, decisions=[1, 2, 3]) for each in hpas]
-    with console.capture() as capture:
-        console.print(table(rows, all_namespaces=all_namespaces, wide=wide, width=width, now=NOW))
-    lines = [line.rstrip() for line in capture.get().splitlines()]
+    lines = [line.plain for line in table(rows, all_namespaces=all_namespaces, wide=wide, width=width, now=NOW)]
     assert all(len(line) <= width for line in lines)
     return lines
 
@@ -148,13 +144,10 @@ def test_wide_table_has_mode_and_message() -> None:
     assert row.endswith("act   recommended size matches current size")
 
 
-def test_plain_text_is_the_whole_table() -> None:
-    rows = [StatusRow(hpa=hpa(name=name), decisions=[1, 3]) for name in ("web", "payments")]
-    plain = list(plain_lines(rows, all_namespaces=True, wide=True, now=NOW))
-    console = Console(width=500, color_system=None)
-    with console.capture() as capture:
-        console.print(table(rows, all_namespaces=True, wide=True, width=500, now=NOW))
-    assert plain == [line.rstrip() for line in capture.get().splitlines()]
+def test_lines_of_a_pipe_are_as_long_as_they_are() -> None:
+    rows = [StatusRow(hpa=hpa(name=name), decisions=[1, 3]) for name in ("web", "p" * 300)]
+    heading, short, long = (line.plain for line in table(rows, all_namespaces=True, wide=False, now=NOW))
+    assert heading.index("REFERENCE") == short.index("Deployment/web") == long.index("Deployment/p") > 300
 
 
 def test_names_are_not_markup() -> None:
@@ -185,10 +178,21 @@ def test_last_scale_is_an_age_as_kubectl_writes_it(time: str | None, since: str)
 
 
 def test_document_has_numbers_and_conditions() -> None:
-    (found,) = document([StatusRow(hpa=hpa(), decisions=[1, None])]).hpas
-    assert (found.name, found.min_replicas, found.current_replicas, found.decisions) == ("web", 1, 3, [1, None])
-    assert [(one.name, one.current, one.target) for one in found.metrics] == [
-        ("packets_per_second", "62.5", "100 per pod")
-    ]
-    assert found.last_scale_time == "2025-12-31T23:59:15Z"
-    assert [one.type for one in found.conditions] == ["AbleToScale", "ScalingActive", "ScalingLimited"]
+    (found,) = document([StatusRow(hpa=hpa(), decisions=[1, None])])["hpas"]
+    conditions = found.pop("conditions")
+    assert conditions[0] == dict(zip(("type", "status", "reason", "message"), HEALTHY[0], strict=True))
+    assert [one["type"] for one in conditions] == ["AbleToScale", "ScalingActive", "ScalingLimited"]
+    assert found == {
+        "apiVersion": "autoscaling/v2",
+        "namespace": "shop",
+        "name": "web",
+        "target": "Deployment/web",
+        "problem": "",
+        "minReplicas": 1,
+        "maxReplicas": 8,
+        "currentReplicas": 3,
+        "desiredReplicas": 3,
+        "lastScaleTime": "2025-12-31T23:59:15Z",
+        "metrics": [{"name": "packets_per_second", "current": "62.5", "target": "100 per pod"}],
+        "decisions": [1, None],
+    }
