@@ -23,13 +23,12 @@ from replay.load import Load, ReplayError, Series, Startup, metric_key, metric_n
 from replay.reality import carried
 from replay.simulation import Settings, target_per_pod
 from replay.tune.days import LEAST_DAYS, Days, days_of
-from replay.tune.evaluation import Problem, Run, total
+from replay.tune.evaluation import Problem, Run, evaluate, total
 from replay.tune.fields import TARGET
 from replay.tune.goal import Goal
 from replay.tune.report import saved_pod_hours_interval
 from replay.tune.statistics import saved
 from replay.tune.tuning import Tuned, TuneOptions, Verdict, make_search, result
-from replay.tune.workers import Workers
 
 CARRIED_MS: Final = 15 * 60_000
 """How long pods must have carried a load, all times together."""
@@ -120,35 +119,35 @@ def _judge(file: HPAFile, load: Load, settings: Settings, options: AdviceOptions
         raise ReplayError("the real replicas are not in Prometheus, which kube-state-metrics has")
     at_max = _share(load, lambda replicas: replicas >= hpa.spec.max_replicas)
     at_min = _share(load, lambda replicas: replicas <= hpa.spec.min_replicas)
+    counted, startup = _days_with_load(load, days), _startup(load, options)
+    if not counted:
+        raise ReplayError("the load is zero, or has no values most of the time")
     found = Advice(
         namespace=hpa.namespace,
         name=hpa.name,
         api_version=hpa.api_version,
+        days=counted,
         pod_hours=real_hours,
         at_max=at_max,
     )
-    settings, startup = dataclasses.replace(settings, capacity=_capacity(hpa, load)), _startup(load, options)
-    load = dataclasses.replace(load, startup=startup)
-    settings = dataclasses.replace(settings, pod_startup_ms=startup.milliseconds)
-    problem = Problem(document=file.document, load=load, settings=settings, days=days)
-    with Workers(problem, jobs=1) as workers:
-        [given] = workers.run([Run({})])
-        goal = Goal(max_overload=max(options.max_overload, total(given).overload_ratio))
-        tuning = TuneOptions(goal=goal, fields=(TARGET,), max_target=options.max_target * 100, jobs=1)
-        counted = _days_with_load(load, days)
-        found = msgspec.structs.replace(found, days=counted)
-        if settings.capacity:
-            found = msgspec.structs.replace(
-                found, overload=total(given).overload_ratio, capacity_at_least=dict(settings.capacity)
-            )
-        if not counted:
-            raise ReplayError("the load is zero, or has no values most of the time")
-        fixed = _without_search(hpa, at_max, at_min, has_capacity=bool(settings.capacity))
-        if fixed:
-            return _without_target(found, fixed)
-        search = make_search(file, problem, tuning, given, workers)
-        search.max_replays = _MAX_REPLAYS
-        search.run()
+    capacity = _capacity(hpa, load)
+    fixed = _without_search(hpa, at_max, at_min, has_capacity=bool(capacity))
+    if not capacity:
+        return _without_target(found, fixed)
+    settings = dataclasses.replace(settings, capacity=capacity, pod_startup_ms=startup.milliseconds)
+    problem = Problem(
+        document=file.document, load=dataclasses.replace(load, startup=startup), settings=settings, days=days
+    )
+    given = evaluate(problem, Run({}))
+    overload = total(given).overload_ratio
+    found = msgspec.structs.replace(found, overload=overload, capacity_at_least=capacity)
+    if fixed:
+        return _without_target(found, fixed)
+    goal = Goal(max_overload=max(options.max_overload, overload))
+    tuning = TuneOptions(goal=goal, fields=(TARGET,), max_target=options.max_target * 100, jobs=1)
+    search = make_search(file, problem, tuning, given, lambda runs: [evaluate(problem, run) for run in runs])
+    search.max_replays = _MAX_REPLAYS
+    search.run()
     return _by_search(found, hpa, result(file, problem, tuning, search, search.best))
 
 

@@ -6,7 +6,7 @@ no further replay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,17 +68,13 @@ def total(days: Sequence[Figures]) -> Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """All that a process needs to evaluate candidates. It is sent to each process once."""
+    """All that is needed to evaluate candidates."""
 
     document: Mapping[str, Any]
     """The given HPA."""
     load: Load
     settings: Settings
     days: Days
-
-
-class Stopped(Exception):
-    """The search was interrupted."""
 
 
 class Run(Struct, frozen=True):
@@ -90,12 +86,11 @@ class Run(Struct, frozen=True):
     """This is the given spec, which has no forecasts."""
 
 
-def evaluate(problem: Problem, run: Run, *, is_interrupted: Callable[[], bool] = lambda: False) -> tuple[Figures, ...]:
+def evaluate(problem: Problem, run: Run) -> tuple[Figures, ...]:
     """Return the figures of each day.
 
     Raises:
         ReplayError: a metric is not in the load.
-        Stopped: it was interrupted.
     """
     given = parse_hpa(problem.document)
     hpa = parse_hpa(candidate_object(problem.document, given, problem.load, problem.settings, run.candidate))
@@ -108,8 +103,6 @@ def evaluate(problem: Problem, run: Run, *, is_interrupted: Callable[[], bool] =
         while step.time_ms >= ends[index]:
             index += 1
             days[index].last_scale = days[index - 1].last_scale
-            if is_interrupted():
-                raise Stopped
         if step.time_ms >= counted_from:
             days[index].add(step)
     return tuple(

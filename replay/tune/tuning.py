@@ -7,24 +7,27 @@ which is the choice by all days: choosing by unseen days would make them part of
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from replay.hpa_files import HPAFile, parse_hpa_document
 from replay.load import Load, ReplayError
 from replay.simulation import Settings, sync_period_ms
 from replay.tune.days import LEAST_DAYS, Days, days_of
-from replay.tune.evaluation import Figures, Problem, Run, total
+from replay.tune.evaluation import Figures, Problem, Run, evaluate, total
 from replay.tune.fields import FIELDS, TARGET, Candidate, Field, other_fields, target_field, target_percents
 from replay.tune.goal import Goal
 from replay.tune.search import Search, Trial, choose
 from replay.tune.specs import candidate_object
 from replay.tune.statistics import saved, saved_interval
-from replay.tune.workers import Workers
+from replay.tune.workers import Pool
 
+Replay: TypeAlias = Callable[[Sequence[Run]], Sequence[tuple[Figures, ...]]]
+"""Returns the figures of each day of some runs."""
 GIVEN_NAME: Final = "given"
 TUNED_NAME: Final = "tuned"
 SURE_GAIN: Final = 0.015
@@ -147,9 +150,10 @@ def tune(
         )
     days, is_interrupted = days_of(load), False
     problem = Problem(document=file.document, load=load, settings=settings, days=days)
-    with Workers(problem, jobs=options.jobs or os.cpu_count() or 1) as workers:
-        [given] = workers.run([Run({}, is_given=True)])
-        search = make_search(file, problem, options, given, workers, on_progress)
+    with Pool(jobs=options.jobs or os.cpu_count() or 1) as pool:
+        replay = functools.partial(pool.map, functools.partial(evaluate, problem))
+        [given] = replay([Run({}, is_given=True)])
+        search = make_search(file, problem, options, given, replay, on_progress)
         best = search.trials[0]
         try:
             if options.goal.value(given) > 0:
@@ -157,7 +161,7 @@ def tune(
                 search.replay_between()
             best = search.best
             if best.candidate:
-                best = _keeping_limits_at_all_phases(search, best, problem, file, workers)
+                best = _keeping_limits_at_all_phases(search, best, problem, file, replay)
         except KeyboardInterrupt:
             if len(search.trials) < 2:
                 raise
@@ -170,7 +174,7 @@ def make_search(
     problem: Problem,
     options: TuneOptions,
     given: tuple[Figures, ...],
-    workers: Workers,
+    replay: Replay,
     on_progress: Callable[[Search], None] = lambda _: None,
 ) -> Search:
     """Return the search for a better spec than the given one, whose figures are known.
@@ -193,7 +197,7 @@ def make_search(
         fields=fields,
         goal=options.goal,
         given=given,
-        replay=lambda candidates: workers.run([Run(candidate) for candidate in candidates]),
+        replay=lambda candidates: replay([Run(candidate) for candidate in candidates]),
         on_trials=on_progress,
     )
 
@@ -236,7 +240,7 @@ def result(
 
 
 def _keeping_limits_at_all_phases(
-    search: Search, best: Trial, problem: Problem, file: HPAFile, workers: Workers
+    search: Search, best: Trial, problem: Problem, file: HPAFile, replay: Replay
 ) -> Trial:
     """Return the trial with the next target at which it keeps the limits whenever the reconciliations are.
 
@@ -245,11 +249,11 @@ def _keeping_limits_at_all_phases(
     """
     step_ms = sync_period_ms(file.hpa, problem.settings)
     offsets = [step_ms * phase // _PHASES for phase in range(1, _PHASES)]
-    given = workers.run([Run({}, offset, is_given=True) for offset in offsets])
+    given = replay([Run({}, offset, is_given=True) for offset in offsets])
     for _ in range(_STEPS_BACK):
         if not best.candidate:
             break
-        found = workers.run([Run(best.candidate, offset) for offset in offsets])
+        found = replay([Run(best.candidate, offset) for offset in offsets])
         if all(search.goal.keeps_limits(*pair) for pair in zip(found, given, strict=True)):
             return best
         search.refuse(best)
