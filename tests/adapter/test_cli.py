@@ -1,31 +1,17 @@
-"""The command line as a real process: wrong flags and files, start and end."""
+"""The command line of `serve`: wrong flags and files, and what the server is started with."""
 
-import asyncio
-import contextlib
-import json
-import os
 import re
-import signal
-import ssl
-import sys
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 from click.testing import CliRunner
 
 from adapter.cli import main
 from adapter.commands.flags import ServeOptions
 from adapter.commands.ignored_flags import IGNORED
 from adapter.settings import DEFAULTS
-from tests.adapter.serving import bound_socket
-from tests.eventually import eventually
-from tests.kube.access_api import FRONT_PROXY, AccessApi, Authorities, write_pair
-from tests.kube.scripted import ScriptedServer, respond, scripted_server
+from tests.kube.scripted import ScriptedServer
 
 RULES = """
 rules:
@@ -133,171 +119,6 @@ def test_unusable_file_or_address_ends_with_one_line(
     assert "Traceback" not in output
 
 
-async def start(*arguments: str, command: Sequence[str] = ("serve",)) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "adapter",
-        *command,
-        *arguments,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONWARNINGS": "error", "PYTHONASYNCIODEBUG": ""},
-    )
-
-
-class RunningAdapter:
-    """A process that serves, its log so far, and a client of it."""
-
-    def __init__(self, process: asyncio.subprocess.Process, context: ssl.SSLContext) -> None:
-        self.process = process
-        self.log = ""
-        self.port = 0
-        self._context = context
-
-    async def read_log(self, pattern: str) -> re.Match[str]:
-        """Read the log up to a line that matches."""
-        assert self.process.stderr is not None
-        while True:
-            line = (await asyncio.wait_for(self.process.stderr.readline(), 60)).decode()
-            self.log += line
-            if found := re.search(pattern, line):
-                return found
-            assert line, f"ended without {pattern!r}: {self.log}"
-
-    async def end(self) -> int:
-        """Send SIGTERM and return the exit status."""
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.stderr is not None
-        self.log += (await asyncio.wait_for(self.process.stderr.read(), 60)).decode()
-        return await self.process.wait()
-
-    async def get(self, path: str, **headers: str) -> tuple[int, Any]:
-        """Return the status and body of a response."""
-        connector = aiohttp.TCPConnector(ssl=self._context)
-        async with (
-            aiohttp.ClientSession(connector=connector) as session,
-            session.get(f"https://127.0.0.1:{self.port}{path}", headers=headers) as response,
-        ):
-            text = await response.text()
-            return response.status, json.loads(text) if text.startswith("{") else text
-
-
-@contextlib.asynccontextmanager
-async def running_adapter(
-    tmp_path: Path, rules: Path, kubeconfig: Path, *arguments: str, command: Sequence[str] = ("serve",)
-) -> AsyncIterator[RunningAdapter]:
-    """An adapter on free ports, with a client that holds the front proxy's certificate."""
-    authorities = Authorities()
-    proxy_authority = tmp_path / "front-proxy.crt"
-    proxy_authority.write_bytes(authorities.front_proxy.cert_pem)
-    serving = write_pair(tmp_path, authorities.serving.issue("adapter", hosts=["127.0.0.1"], server=True))
-    proxy = write_pair(tmp_path, authorities.front_proxy.issue(FRONT_PROXY, client=True), "proxy")
-    context = ssl.create_default_context(cadata=authorities.serving.cert_pem.decode())
-    context.load_cert_chain(proxy.cert, proxy.key)
-    process = await start(
-        f"--config={rules}",
-        "--bind-address=127.0.0.1",
-        "--secure-port=0",
-        "--shutdown-delay-duration=100ms",
-        f"--tls-cert-file={serving.cert}",
-        f"--tls-private-key-file={serving.key}",
-        f"--requestheader-client-ca-file={proxy_authority}",
-        *(f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")),
-        *arguments,
-        command=command,
-    )
-    adapter = RunningAdapter(process, context)
-    try:
-        adapter.port = int((await adapter.read_log(r"serving on https://127\.0\.0\.1:(\d+)"))[1])
-        yield adapter
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
-
-
-def script_resources(server: ScriptedServer) -> None:
-    """Let an API server have pods and namespaces."""
-    resources = [
-        {"name": "namespaces", "singularName": "namespace", "namespaced": False, "kind": "Namespace"},
-        {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod"},
-    ]
-    server.handlers["/apis"] = respond({"groups": []})
-    server.handlers["/api/v1"] = respond({"groupVersion": "v1", "resources": resources})
-
-
-async def test_adapter_starts_without_prometheus_and_api_server(tmp_path: Path, rules: Path) -> None:
-    """It is alive, serves discovery, is not ready, and reports why."""
-    with bound_socket() as nobody:
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        kubeconfig = ScriptedServer(url=url).kubeconfig(tmp_path)
-        async with running_adapter(tmp_path, rules, kubeconfig, f"--prometheus-url={url}") as adapter:
-            master = {"X-Remote-User": "system:kube-aggregator", "X-Remote-Group": "system:masters"}
-            assert await adapter.get("/livez") == (200, "ok")
-            status, document = await adapter.get("/apis/custom.metrics.k8s.io/v1beta1", **master)
-            assert (status, document["resources"]) == (200, [])
-            assert (await adapter.get("/apis/external.metrics.k8s.io/v1beta1", **master))[0] == 404
-
-            async def not_ready() -> str:
-                status, text = await adapter.get("/readyz?verbose")
-                assert status == 500
-                assert "[-]metrics failed: no good relist yet of rules[0]: " in text
-                assert "[-]authentication failed: the API server" in text
-                return str(text)
-
-            assert url.removeprefix("http://") not in await eventually(not_ready, within=10.0)
-            path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/b/packets"
-            assert (await adapter.get(path, **master))[0] == 503
-            status, body = await adapter.get(path, **{"X-Remote-User": "bob"})
-            assert (status, body["reason"]) == (503, "ServiceUnavailable")
-            assert await adapter.end() == 0
-            assert "Traceback" not in adapter.log
-
-
-async def test_hanging_prometheus_does_not_block_health_and_discovery(tmp_path: Path, rules: Path) -> None:
-    series = [{"__name__": "packets_total", "namespace": "default", "pod": "web-0"}]
-    arrived, goes_on = asyncio.Event(), asyncio.Event()
-
-    async def hang(_: web.Request) -> web.StreamResponse:
-        arrived.set()
-        await goes_on.wait()
-        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": []}})
-
-    async with scripted_server() as api, scripted_server() as prometheus:
-        script_resources(api)
-        AccessApi(Authorities()).script(api)
-        prometheus.handlers["/api/v1/series"] = respond({"status": "success", "data": series})
-        prometheus.handlers["/api/v1/query"] = hang
-        flags = [f"--prometheus-url={prometheus.url}", "--max-requests-inflight=10"]
-        async with running_adapter(tmp_path, rules, api.kubeconfig(tmp_path), *flags) as adapter:
-
-            async def ready() -> bool:
-                return (await adapter.get("/readyz"))[0] == 200
-
-            await eventually(ready, within=10.0)
-            folder = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods"
-            asking = [
-                asyncio.create_task(adapter.get(f"{folder}/web-{number}/packets_total", **{"X-Remote-User": "bob"}))
-                for number in range(20)
-            ]
-            refused = 0  # at the end: ten are worked on, a quarter as many wait
-            for answered in asyncio.as_completed(asking):
-                status, body = await answered
-                if status == 429:
-                    assert (body["reason"], body["details"]) == ("TooManyRequests", {"retryAfterSeconds": 1})
-                    refused += 1
-                else:
-                    assert status == 404, body
-                if refused == 8 and not goes_on.is_set():
-                    await asyncio.wait_for(arrived.wait(), 60)
-                    for path in ("/healthz", "/livez", "/readyz", "/apis", "/apis/custom.metrics.k8s.io/v1beta2"):
-                        assert (await adapter.get(path, **{"X-Remote-User": "bob"}))[0] == 200
-                    goes_on.set()
-            assert refused == 8
-            assert await adapter.end() == 0
-            assert "Traceback" not in adapter.log
-
-
 # The arguments of public Deployments of prometheus-adapter, without paths and listener.
 CIPHERS = (
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,"
@@ -402,23 +223,6 @@ def test_every_flag_of_prometheus_adapter_is_accepted() -> None:
     names = (Path(__file__).parent.parent / "data" / "prometheus-adapter-flags.txt").read_text().split()
     accepted = {option for parameter in main.commands["serve"].params for option in parameter.opts}
     assert [name for name in names if name not in accepted] == []
-
-
-async def test_self_signed_certificate_is_made_without_a_given_one(tmp_path: Path, rules: Path) -> None:
-    async with scripted_server() as api:
-        kubeconfig = api.kubeconfig(tmp_path)
-        process = await start(
-            f"--config={rules}",
-            "--secure-port=0",
-            "--shutdown-delay-duration=100ms",
-            f"--cert-dir={tmp_path / 'certificates'}",
-            *(f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")),
-        )
-        adapter = RunningAdapter(process, ssl.create_default_context())
-        adapter.port = int((await adapter.read_log(r"serving on https://.*:(\d+)"))[1])
-        adapter._context = ssl.create_default_context(cafile=tmp_path / "certificates" / "apiserver.crt")
-        assert await adapter.get("/livez") == (200, "ok")
-        assert await adapter.end() == 0
 
 
 def test_flags_without_effect_are_hidden_from_help_and_documented() -> None:

@@ -17,10 +17,10 @@ from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer
 from tests.adapter.metrics_env import RESOURCES
-from tests.adapter.serving import ServedAdapter
+from tests.adapter.serving import ServedAdapter, bound_socket
 from tests.eventually import eventually
 from tests.kube.access_api import AccessApi, Authorities, write_pair
-from tests.kube.scripted import Held, respond, scripted_server
+from tests.kube.scripted import Held, ScriptedServer, respond, scripted_server
 
 pytestmark = pytest.mark.e2e
 
@@ -76,16 +76,20 @@ async def running_adapter(
     prometheus: str = "http://127.0.0.1:9",
     fresh: str = "5s",
     delay: str = "100ms",
+    kubeconfig: Path | None = None,
     more: tuple[str, ...] = (),
 ) -> AsyncIterator[RunningAdapter]:
-    """Run an adapter that authenticates client certificates; its API server has some resources and nothing else."""
+    """Run an adapter that authenticates client certificates.
+
+    Its API server has some resources and nothing else, unless a kubeconfig says another one.
+    """
     config = _written(folder, rules, authorities)
     pair = write_pair(folder, authorities.serving.issue("adapter", hosts=[LOOPBACK], server=True))
     client = ServedAdapter(folder, authorities, AccessApi(authorities))
     client.port = free_port()
     async with scripted_server() as api:
         api.handlers.update(RESOURCES)
-        kubeconfig = api.kubeconfig(folder)
+        kubeconfig = kubeconfig or api.kubeconfig(folder)
         command = [sys.executable, "-m", "adapter", "serve", f"--config={config}", f"--prometheus-url={prometheus}"]
         command += [f"--{purpose}-kubeconfig={kubeconfig}" for purpose in ("lister", "authentication", "authorization")]
         command += [f"--bind-address={LOOPBACK}", f"--secure-port={client.port}", "--authentication-skip-lookup"]
@@ -147,6 +151,39 @@ rules:
   merge: {}
 """
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
+
+
+async def test_adapter_starts_without_prometheus_and_api_server(tmp_path: Path) -> None:
+    """It is alive, serves discovery, is not ready, and reports why."""
+    with bound_socket() as nobody:
+        url = f"http://{LOOPBACK}:{nobody.getsockname()[1]}"
+        kubeconfig = ScriptedServer(url=url).kubeconfig(tmp_path)
+        rules = PODS.format("max", "auto")
+        async with running_adapter(
+            tmp_path / "a", rules, authorities=Authorities(), prometheus=url, kubeconfig=kubeconfig
+        ) as adapter:
+
+            async def not_ready() -> str:
+                try:
+                    reply = await adapter.client.request("/readyz?verbose")
+                except OSError as error:
+                    raise AssertionError("it does not listen yet") from error
+                assert reply.status == 500
+                assert b"[-]metrics failed: no good relist yet of rules[0]: " in reply.body
+                return reply.body.decode()
+
+            assert url.removeprefix("http://") not in await eventually(not_ready, within=30)
+            assert (await adapter.client.request("/livez")).status == 200
+            discovery = await adapter.client.request_as_master("/apis/custom.metrics.k8s.io/v1beta1")
+            assert (discovery.status, discovery.json["resources"]) == (200, [])
+            assert (await adapter.client.request_as_master("/apis/external.metrics.k8s.io/v1beta1")).status == 404
+            path = f"{CUSTOM}/namespaces/a/pods/b/packets_total"
+            bob = adapter.client.authorities.clients.issue("bob", client=True)
+            for reply in (
+                await adapter.client.request_as_master(path),
+                await adapter.client.request(path, certificate=bob),
+            ):
+                assert (reply.status, reply.json["reason"]) == (503, "ServiceUnavailable")
 
 
 @contextlib.asynccontextmanager
