@@ -18,6 +18,7 @@ from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import RuleReport, SeriesReport
 from adapter.diagnosis.rule_results import RuleResult, rule_results
 from adapter.diagnosis.series_names import SeriesNames
+from adapter.forecasts.registry import Forecasts
 from adapter.gil import releasing_gil
 from adapter.rules import Rule
 from kube.api.mapping import NoMatchError, ResourceLookup
@@ -66,8 +67,13 @@ FindForecasts = Callable[[Source, Selection], Awaitable[tuple[str, ...]]]
 """Returns what is expected of a metric whose rule has `forecast`."""
 
 
-async def _none(_: Source, __: Selection) -> tuple[str, ...]:
-    return ()
+def running_forecasts(forecasts: Forecasts) -> FindForecasts:
+    """Return a function that returns what the forecasts of this process expect."""
+
+    async def find(source: Source, selection: Selection) -> tuple[str, ...]:
+        return forecasts.sentences(source.rule.key, selection.namespace)
+
+    return find
 
 
 async def explain(
@@ -78,7 +84,7 @@ async def explain(
     lookup: ResourceLookup,
     probe: Probe,
     problems: Problems = lambda _: (),
-    forecasts: FindForecasts = _none,
+    forecasts: FindForecasts | None = None,
 ) -> Explanation:
     """Explain a metric, with the series that the catalog has listed.
 
@@ -114,7 +120,7 @@ async def explain(
         example=example,
         graphs=probe.graphs(source, example.queries),
         reasons=example.reasons,
-        forecasts=await forecasts(source, selection) if source.rule.forecast is not None else (),
+        forecasts=await forecasts(source, selection) if forecasts and source.rule.forecast is not None else (),
     )
 
 

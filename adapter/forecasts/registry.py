@@ -179,9 +179,15 @@ class Forecasts(Collector):
         """Yield all forecasts."""
         return iter(self._forecasts.values())
 
-    def of_rule(self, rule: str) -> list[Forecast]:
-        """Return the forecasts of a rule's metrics, by its key."""
-        return [one for one in self._forecasts.values() if one.key.rule == rule]
+    def of_rule(self, rule: str, namespace: str = "") -> list[Forecast]:
+        """Return the forecasts of a rule's metrics, by its key; with a namespace, those that requests of it get."""
+        found = (one for one in self._forecasts.values() if one.key.rule == rule)
+        return [one for one in found if not namespace or one.key.namespace in ("", namespace)]
+
+    def sentences(self, rule: str, namespace: str) -> tuple[str, ...]:
+        """Return what the forecasts of a rule expect; without any, their state."""
+        found = self.of_rule(rule, namespace)
+        return tuple(f"{one.key}: {one.sentence}" for one in found) or (self.summary(rule),)
 
     def summary(self, rule: str) -> str:
         """Return the states of a rule's forecasts, with the reason of one that is not served."""

@@ -20,10 +20,11 @@ import msgspec
 
 from adapter.catalog.catalog import Catalog
 from adapter.diagnosis.check import check, paused_findings
-from adapter.diagnosis.explain import Target, explain
+from adapter.diagnosis.explain import Target, explain, running_forecasts
 from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Report
+from adapter.forecasts.registry import Forecasts
 from adapter.planning.coalescer import Pause
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.reports import object_problems, object_reports
@@ -42,14 +43,15 @@ _MAX_EXAMPLES = 100
 class DebugPages:
     """Responds to requests under /debug.
 
-    `objects` are those with rules; `paused` returns the groups of requests whose coalescing is paused;
-    `config` returns /debug/config.
+    `objects` are those with rules; `forecasts` are the running ones; `paused` returns the groups of requests whose
+    coalescing is paused; `config` returns /debug/config.
     """
 
     catalog: Catalog
     lookup: ResourceLookup
     probe: Probe
     objects: RuleObjects
+    forecasts: Forecasts
     paused: Callable[[], Iterable[tuple[str, Pause]]] = tuple
     config: Callable[[], Awaitable[ConfigPage]] | None = None
 
@@ -88,6 +90,7 @@ class DebugPages:
                         lookup=self.lookup,
                         probe=self.probe,
                         problems=partial(object_problems, self.objects),
+                        forecasts=running_forecasts(self.forecasts),
                     )
         except KubeError as error:
             raise service_unavailable("the API server, which knows the resources, does not respond") from error

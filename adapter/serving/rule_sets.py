@@ -159,6 +159,7 @@ class RuleSet:
                 shared.mapper,
                 probe,
                 shared.rule_objects,
+                shared.forecasts,
                 paused=coalescer.paused if coalescer is not None else tuple,
                 config=shared.config_page,
             ),

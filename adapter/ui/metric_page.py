@@ -83,8 +83,8 @@ async def metric_view(sources: Sources, reports: Reports, form: MetricForm) -> V
         except StatusError as error:
             problem = error.message
     values = {"form": form, "explanation": explanation, "problem": problem, "in_namespace": form.texts["namespace"]}
-    found = sources.forecasts.of_rule(explanation.rule) if explanation is not None and explanation.rule else []
-    found = [one for one in found if form.selection.namespace in ("", one.key.namespace)]
+    rule = explanation.rule if explanation is not None else ""
+    found = sources.forecasts.of_rule(rule, form.selection.namespace)
     now = sources.clock()
     pictures = [await asyncio.to_thread(picture_of, one, now) for one in found[:_PICTURES]]
     forecasts = {"forecasts": pictures, "more_forecasts": len(found) - len(pictures)}

@@ -13,10 +13,9 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from cachetools import TTLCache
 
-from adapter.catalog.inventory import Source
 from adapter.diagnosis.check import check, check_rule, paused_findings, resource_reports, unknown
 from adapter.diagnosis.checker import CheckError
-from adapter.diagnosis.explain import Target, explain
+from adapter.diagnosis.explain import Target, explain, running_forecasts
 from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.probe import Selection
@@ -124,18 +123,12 @@ class Reports:
                     lookup=self._sources.lookup,
                     probe=active.probe,
                     problems=partial(object_problems, self._sources.rule_objects),
-                    forecasts=self._forecasts,
+                    forecasts=running_forecasts(self._sources.forecasts),
                 )
             except KubeError as error:
                 raise _unavailable() from error
 
         return await self._valid((active.rules.digest, target, str(selection)), explained)
-
-    async def _forecasts(self, source: Source, selection: Selection) -> tuple[str, ...]:
-        """Return what the running forecasts of a rule expect."""
-        rule, namespace = source.rule.key, selection.namespace
-        found = [one for one in self._sources.forecasts.of_rule(rule) if namespace in ("", one.key.namespace)]
-        return tuple(f"{one.key}: {one.sentence}" for one in found) or (self._sources.forecasts.summary(rule),)
 
     async def _checked(self, version: _Version, active: RuleSet) -> None:
         """Check all rules, or join the check that is under way. It goes on if the caller is cancelled."""

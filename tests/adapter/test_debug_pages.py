@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adapter.diagnosis.report import Report
+from adapter.forecasts.registry import ForecastKey, Forecasts
 from adapter.planning.coalescer import Pause
 from adapter.serving.debug_pages import DebugPages
 from kube.api.status import StatusError
@@ -20,14 +23,20 @@ from tests.adapter.diagnosis_env import (
     env,
     probe_of,
 )
-from tests.adapter.metrics_env import vector
+from tests.adapter.forecasts.daily_load import Served
+from tests.adapter.metrics_env import MetricsEnv, vector
 from tests.adapter.serving import served_adapter
+
+
+def pages_of(opened: MetricsEnv, forecasts: Forecasts | None = None, **others: Any) -> DebugPages:
+    probe, objects = probe_of(opened), opened.rule_objects
+    return DebugPages(opened.catalog, opened.mapper, probe, objects, forecasts or Forecasts(), **others)
 
 
 async def test_debug_pages_return_reports_and_explanations(tmp_path: Path) -> None:
     async with env(tmp_path, PODS) as opened:
         opened.prometheus.result = vector((POD, 2.0))
-        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), opened.rule_objects)
+        pages = pages_of(opened)
 
         async def page(*segments: str, **query: str) -> Report | Explanation | ConfigPage:
             return await pages.respond(segments, Query(tuple(query.items())))
@@ -51,7 +60,7 @@ async def test_debug_pages_return_reports_and_explanations(tmp_path: Path) -> No
 
 async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter, env(tmp_path, PODS) as opened:
-        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), opened.rule_objects)
+        pages = pages_of(opened)
         adapter.debug.pages = pages
         bob, eve = (adapter.authorities.clients.issue(name, client=True) for name in ("bob", "eve"))
         reply = await adapter.request("/debug/rules?examples=0", certificate=bob)
@@ -67,7 +76,7 @@ async def test_debug_pages_require_the_right_to_get_the_path(tmp_path: Path) -> 
 async def test_a_metric_is_explained_through_the_api_server_with_the_same_right(tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter, env(tmp_path, PODS) as opened:
         opened.prometheus.result = vector((POD, 2.0))
-        adapter.debug.pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), opened.rule_objects)
+        adapter.debug.pages = pages_of(opened)
         bob, eve = (adapter.authorities.clients.issue(name, client=True) for name in ("bob", "eve"))
         api = "/apis/custom.metrics.k8s.io/v1beta2"
         path = f"{api}/debug/metrics/pods/hits_per_second?namespace=shop&name=web-0"
@@ -100,7 +109,7 @@ async def test_local_clients_read_the_configuration_only_without_credentials(
         return ConfigPage(flags={"prometheus-url": "http://p"})
 
     async with served_adapter(tmp_path, local_paths=local_paths) as adapter, env(tmp_path, PODS) as opened:
-        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), opened.rule_objects, config=config)
+        pages = pages_of(opened, config=config)
         adapter.debug.pages = pages
         reply = await adapter.request(path, headers={"Host": host})
         assert reply.status == status
@@ -113,9 +122,31 @@ async def test_local_clients_read_the_configuration_only_without_credentials(
 async def test_paused_merging_is_a_finding_on_the_debug_page_unless_it_is_for_its_cost(tmp_path: Path) -> None:
     async with env(tmp_path, ALL_FOUND) as opened:
         paused = [("rules[0]", Pause.FAILURE), ("rules[0]", Pause.FAILURE), ("rules[1]", Pause.COST)]
-        pages = DebugPages(opened.catalog, opened.mapper, probe_of(opened), opened.rule_objects, paused=lambda: paused)
+        pages = pages_of(opened, paused=lambda: paused)
         report = await pages.respond(("rules",), Query.parse("examples=0"))
     assert isinstance(report, Report)
     [finding] = report.findings
     assert (finding.code, finding.where) == ("merging-paused", "rules[0]")
     assert finding.message == "requests are sent alone for a while: the coalesced query fails"
+
+
+@pytest.mark.parametrize("namespace", ["", "shop"])
+async def test_explanation_has_the_running_forecasts_of_the_rule(tmp_path: Path, namespace: str) -> None:
+    """Also for a namespace, where all have the same one."""
+    rules = "externalRules: [{name: orders, query: sum(orders), forecast: {horizon: 5m, gate: off}}]"
+    served, key = Served(), ForecastKey("externalRules[0]", "orders", namespace, "")
+    async with env(tmp_path, {}, rules) as opened:
+        pages = pages_of(opened, served.forecasts)
+        found = []
+        for requested in (False, True):
+            if requested:
+                served.value(key=key)
+                await served.forecasts.refresh(key)
+                served.value(key=key)
+            explanation = await pages.respond(("metrics", "external", "orders"), Query.parse("namespace=shop"))
+            assert isinstance(explanation, Explanation)
+            found.append(explanation.forecasts)
+    before, [after] = found
+    assert before == ("not requested: forecasts begin with a request",)
+    assert re.match(rf"{re.escape(str(key))}: expects [23]\d\d within 5 minutes", after)
+    assert after.endswith("; served")

@@ -6,8 +6,6 @@ import pytest
 
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.check import check
-from adapter.diagnosis.explain import Target, explain
-from adapter.diagnosis.probe import Selection
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
@@ -18,7 +16,7 @@ from adapter.prometheus import (
 )
 from adapter.rules import parse_rules
 from kube.web.explanation import Example
-from tests.adapter.diagnosis_env import POD, codes, probe_of
+from tests.adapter.diagnosis_env import POD, codes, explained, probe_of
 from tests.adapter.metrics_env import NOW, CannedPrometheus, metrics_env, series
 
 SHORT = """
@@ -47,7 +45,7 @@ class Prometheus(CannedPrometheus):
         return Vector((newest, *found))
 
 
-async def explained(
+async def examined(
     folder: Path, query: str, intervals: dict[str, float], failure: PrometheusError | None = None
 ) -> tuple[Example, list[tuple[str, str, str]]]:
     """Return the example of `explain`, and the findings of `check`."""
@@ -56,13 +54,7 @@ async def explained(
     rules = parse_rules(SHORT.replace("QUERY", query), source="rules.yaml")
     async with metrics_env(folder, rules, prometheus) as opened:
         await opened.catalog.relist()
-        explanation = await explain(
-            Target.parse("external/load"),
-            Selection(namespace="shop"),
-            catalog=opened.catalog,
-            lookup=opened.mapper,
-            probe=probe_of(opened),
-        )
+        explanation = await explained(opened, "external/load", namespace="shop")
         report = await check(opened.catalog, opened.mapper, probe_of(opened), knows_cluster=True, examples=1)
     assert explanation.example is not None
     return explanation.example, codes(report)
@@ -72,7 +64,7 @@ async def asked(
     folder: Path, query: str, intervals: dict[str, float], failure: PrometheusError | None = None
 ) -> tuple[str, str, list[tuple[str, str, str]]]:
     """Return what `explain` says of samples and of ranges, and the findings of `check`."""
-    example, findings = await explained(folder, query, intervals, failure)
+    example, findings = await examined(folder, query, intervals, failure)
     return example.samples, example.long_range, findings
 
 
@@ -88,7 +80,7 @@ async def asked(
 async def test_rate_is_explained_with_its_value_over_the_last_two_scrapes(
     tmp_path: Path, query: str, text: str
 ) -> None:
-    example, _ = await explained(tmp_path, query, {"15": 1})
+    example, _ = await examined(tmp_path, query, {"15": 1})
     assert [each.latest_text for each in example.values] == [text]
 
 
