@@ -44,7 +44,7 @@ async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterat
 def read_cluster_hpa(
     namespace: str, name: str, *, kubeconfig: Path | None, context: str | None, scale_to_zero: bool
 ) -> HPAFile:
-    """Return an HPA of a cluster.
+    """Return an HPA of a cluster; without a namespace, of that of the kubeconfig's context.
 
     Raises:
         ReplayError: there is no such HPA, it cannot be read, or it is not valid.
@@ -52,10 +52,11 @@ def read_cluster_hpa(
 
     async def read() -> HPAFile:
         async with connected(kubeconfig, context) as client:
-            hpa = await _hpa(client, namespace, name)
+            place = namespace or client.namespace
+            hpa = await _hpa(client, place, name)
             target = hpa.get("spec", {}).get("scaleTargetRef", {})
-            workload = await _workload(client, namespace, target)
-            return parse_hpa_document(hpa, f"{namespace}/{name}", workload, scale_to_zero=scale_to_zero)
+            workload = await _workload(client, place, target)
+            return parse_hpa_document(hpa, f"{place}/{name}", workload, scale_to_zero=scale_to_zero)
 
     return run(read())
 

@@ -27,7 +27,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _DAYS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([dw])")
 _DAY_HOURS: Final = {"d": 24, "w": 7 * 24}
-_CLUSTER_NAME: Final = re.compile(r"([a-z0-9][-a-z0-9]*)/([a-z0-9][-a-z0-9.]*)")
+_CLUSTER_NAME: Final = re.compile(r"(?:([a-z0-9][-a-z0-9]*)/)?([a-z0-9][-a-z0-9.]*)")
 _FILE: Final = click.Path(path_type=Path)
 """A file that is missing is an error of the user like one of another form: one sentence, exit status 1."""
 _FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -117,7 +117,7 @@ def _pattern(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HPAReference:
-    """A file with HPAs, or the namespace and name of one in the cluster."""
+    """A file with HPAs, or the namespace and name of one in the cluster; a namespace "" is that of the context."""
 
     path: Path | None = None
     cluster: tuple[str, str] | None = None
@@ -129,7 +129,7 @@ def _hpa(text: str) -> HPAReference:
     found = _CLUSTER_NAME.fullmatch(text)
     if found is None or path.exists() or path.suffix in _FILE_SUFFIXES:
         return HPAReference(path=path)
-    return HPAReference(cluster=(found[1], found[2]))
+    return HPAReference(cluster=(found[1] or "", found[2]))
 
 
 MOMENT: Final = Parsed("time", _moment)
@@ -292,8 +292,8 @@ def input_flags(command: _F) -> _F:
 hpa_option = click.option(
     "--hpa",
     "hpas",
-    type=Parsed("file|namespace/name", _hpa),
+    type=Parsed("file|[namespace/]name", _hpa),
     multiple=True,
     required=True,
-    help="HPA: a file, or NAMESPACE/NAME of the cluster. Can be repeated; all need the same scale target.",
+    help="HPA: a file, or [NAMESPACE/]NAME of the cluster. Can be repeated; all need the same scale target.",
 )

@@ -172,9 +172,7 @@ def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
             raise ReplayError(f"{path}: this is no HPA: it has more than {_MAX_BYTES >> 20} MiB")
         documents = list(yaml.load_all(path.read_text("utf-8"), yaml.CSafeLoader))
     except OSError as error:
-        is_name = not (path.exists() or path.suffix or len(path.parts) > 1)
-        hint = f"; an HPA of the cluster is NAMESPACE/{path}" if is_name else ""
-        raise ReplayError(f"{path}: {error.strerror or error}{hint}") from error
+        raise ReplayError(f"{path}: {error.strerror or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ReplayError(f"{path}: this is not YAML: {' '.join(str(error).split())}") from error
     for document in documents:

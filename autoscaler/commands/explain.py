@@ -34,7 +34,7 @@ from autoscaler.records.metric_names import MetricNames
 from autoscaler.records.record import VERSION, DecisionRecord, MetricRecord
 from autoscaler.ui.links import metric_url
 from kube.api.client import KubeClient, KubeConfigError, KubeError
-from kube.api.config import default_kubeconfig
+from kube.api.config import RestConfigError, default_kubeconfig, load_config
 from kube.api.status import StatusError
 from kube.process.flags import NAMESPACED_NAME, Parsed, kubeconfig_options
 from kube.process.runtime import run
@@ -126,7 +126,10 @@ def explain(
     sources: list[str] = []
     if server is not None:
         if not hpa[0]:
-            raise click.UsageError(f"with --server, give NAMESPACE/{hpa[1]}")
+            try:
+                hpa = (run(load_config(kubeconfig or default_kubeconfig(), context)).namespace, hpa[1])
+            except RestConfigError as error:
+                raise click.UsageError(f"with --server, give NAMESPACE/{hpa[1]}") from error
         page = _fetch(server, hpa, last=last, api=api)
         if adapter_ui_url is None:
             with contextlib.suppress(click.ClickException):  # releases before 0.2 do not show their flags

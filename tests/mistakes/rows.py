@@ -238,7 +238,7 @@ PLACES: Final = (
         "the command",
         (
             Mistake("no load", lambda at: at.replay("--hpa=hpa.yaml")),
-            Mistake("a name that is no file", lambda at: at.replay("--hpa=web", "--csv=load.csv")),
+            Mistake("a file that is not there", lambda at: at.replay("--hpa=wbe.yaml", "--csv=load.csv")),
             Mistake(
                 "no time until a pod is ready", lambda at: at.replay("--hpa=hpa.yaml", "--csv=load.csv", startup=False)
             ),

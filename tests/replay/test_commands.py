@@ -329,14 +329,17 @@ def cluster(server: ScriptedServer, **objects: dict[str, Any]) -> None:
     server.handlers.update(dict.fromkeys(found, respond))
 
 
-async def test_hpa_of_the_cluster(tmp_path: Path, load: Path) -> None:
+async def test_hpa_of_the_cluster_by_its_name_with_and_without_its_namespace(tmp_path: Path, load: Path) -> None:
     async with scripted_server() as server:
         served = {**HPA, "spec": {**HPA["spec"], "metrics": [CPU]}, "status": {"currentReplicas": 1}}
         cluster(server, hpa=served, deployment=DEPLOYMENT)
-        flags = ["--kubeconfig", str(server.kubeconfig(tmp_path)), "--csv", str(load)]
-        result = await asyncio.to_thread(replay, "--hpa", "shop/web", *flags)
-        assert result.exit_code == 0, result.output
-        assert "needs 4.0 pod-hours" in result.output
+        kubeconfig = server.kubeconfig(tmp_path)
+        kubeconfig.write_text(kubeconfig.read_text().replace("context:\n", f"context:\n    namespace: {NAMESPACE}\n"))
+        flags = ["--kubeconfig", str(kubeconfig), "--csv", str(load)]
+        for name in ("shop/web", "web"):
+            result = await asyncio.to_thread(replay, "--hpa", name, *flags)
+            assert result.exit_code == 0, result.output
+            assert result.output.startswith("shop/web needs 4.0 pod-hours")
         result = await asyncio.to_thread(replay, "--hpa", "shop/other", *flags)
         assert result.exit_code == 1
         assert "there is no HorizontalPodAutoscaler shop/other in the cluster" in result.stderr
