@@ -25,8 +25,8 @@ from tests.adapter.metrics_env import RULES
 from tests.adapter.test_serve import EXTERNAL, POD, USAGE, Running, running
 from tests.eventually import eventually
 
-RELOADS = 8
-REQUESTS = 150
+RELOADS = 5
+REQUESTS = 100
 CLIENTS = 8
 
 
@@ -127,8 +127,7 @@ async def test_version_before_refreshes_nothing_once_a_reload_is_logged(
         assert len(set(closed)) == 1
 
 
-@pytest.mark.parametrize("freshness", [60.0, 0.02])
-async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log, freshness: float) -> None:
+async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log) -> None:
     """No request fails, none that begins after a reload was logged sees the rules before it, and nothing is left over.
 
     Meanwhile the series are listed all the time, so that reloads meet lists that are under way.
@@ -149,7 +148,7 @@ async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log, freshness:
                 assert values if path.count("/") > 3 and "kind" not in path else True
                 assert all(before <= value <= loaded + 1 for value in values), (path, before, values)
 
-    async with serving(tmp_path, rules(0), freshness=freshness, relist_interval=0.05) as (adapter, _):
+    async with serving(tmp_path, rules(0), freshness=0.02, relist_interval=0.05) as (adapter, _):
         adapter.prometheus.names = ["packets_total", "bytes_total"]
         adapter.prometheus.value_of = version_of
 

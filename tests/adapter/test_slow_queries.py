@@ -146,8 +146,7 @@ async def reconciled(prometheus: Prometheus, *, seconds: float, replicas: int) -
     return controller
 
 
-@pytest.mark.parametrize(("takes", "limit"), [(3.0, 10.0), (9.9, 10.0), (60.0, 10.0), (60.0, 20.0)])
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(("takes", "limit", "replicas"), [(3.0, 10.0, 2), (9.9, 10.0, 1), (60.0, 20.0, 2)])
 async def test_slow_queries_of_a_namespace_do_not_delay_the_hpas_of_others(
     takes: float, limit: float, replicas: int
 ) -> None:
@@ -169,7 +168,7 @@ async def test_query_that_timed_out_fails_at_once_for_a_while_that_doubles() -> 
     prometheus = Prometheus({"slow": 60.0}, limit=10.0)
     sent: list[float] = []
     async with limited(prometheus) as (cache, _):
-        for _ in range(3000):
+        for _ in range(900):
             before = len(prometheus.queries)
             result = await outcome(cache, "slow x")
             if len(prometheus.queries) > before:
