@@ -178,21 +178,6 @@ async def test_selectors_of_one_namespace_alone_do_not_make_queries_for_all_name
         assert len(env.prometheus.queries) == 1
 
 
-async def test_groups_keep_the_text_of_selectors_only() -> None:
-    """Its values by themselves would be 60 bytes each."""
-    values = ",".join(f"{n:03}" for n in range(240))
-    async with opened(result("web-0")) as env:
-        tracemalloc.start()
-        try:
-            before, _ = tracemalloc.get_traced_memory()
-            for n in range(100):
-                assert await env.external(external(RAW, "always"), selector=f"verb in (x{n},{values})") is not None
-            after, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert after - before < 100 * 6_000
-
-
 def test_merge_is_auto_always_or_never() -> None:
     with pytest.raises(RulesError, match=r"rules\[0\].merge: expected auto, always or never, got 'yes'"):
         rule(SUM, "'yes'")
@@ -323,21 +308,6 @@ async def test_failure_pauses_coalescing_for_five_minutes() -> None:
         env.now += 1.0
         assert await fetched(env, metric, "web-0")
         assert env.seen("merging_paused", rule="rules[0]", reason="failure") is None
-
-
-async def test_failure_pauses_coalescing_of_an_external_metric_for_all_selectors() -> None:
-    async with opened(PrometheusQueryError("many-to-many matching in namespace b")) as env:
-        metric = external(RAW)
-        assert await env.external(metric, "a") is None
-        assert await env.external(metric, "b") is None
-        env.prometheus.result = vector(({"namespace": "a", "queue": "q"}, 7.0))
-        await env.expire()
-        env.now += 299.0
-        for selector in ("", "queue=q"):
-            assert await env.external(metric, "a", selector) is None
-        assert len(env.prometheus.queries) == 1
-        env.now += 1.0
-        assert await env.external(metric, "a", "queue=q") == [7.0]
 
 
 async def test_requests_of_more_than_a_minute_ago_do_not_count() -> None:
@@ -491,18 +461,3 @@ async def test_coalescing_that_saves_more_than_it_costs_goes_on() -> None:
                     env.coalescer.sent_alone(query, 0.01)
                 await env.cache.prefetches()
             env.now += 61.0
-
-
-async def test_coalescing_without_hits_is_paused_after_a_minute() -> None:
-    """As with three HPAs every 15 s, each time when the result has just expired."""
-    async with opened(dataclasses.replace(result("web-0"), seconds=0.012)) as env:
-        for _ in range(5):
-            for n in range(3):
-                query = objects_query(source(SUM), f"web-{n}")
-                if env.coalescer.cached(query) is None:
-                    env.coalescer.sent_alone(query, 0.01)
-            await env.expire()
-            env.now += 15.0
-        assert env.seen("merging_paused", rule="rules[0]", reason="cost") is None
-        env.coalescer.cached(objects_query(source(SUM), "web-0"))
-        assert env.seen("merging_paused", rule="rules[0]", reason="cost") == 1

@@ -87,7 +87,7 @@ async def test_only_the_first_pipelined_request_is_served(new_adapter: ServedAda
             assert response.count(b"Connection: close") == 1
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 50, 1000])
+@pytest.mark.parametrize("size", [1, 50])
 async def test_head_may_come_in_pieces(size: int, tmp_path: Path) -> None:
     async with served_adapter(tmp_path) as adapter, raw_client(adapter, front_proxy(adapter)) as client:
         for _ in range(2):

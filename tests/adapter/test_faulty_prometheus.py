@@ -61,9 +61,7 @@ FAULTS: dict[str, tuple[Callable[[], Reply], type[PrometheusError]]] = {
     "endless": (lambda: endless(HEAD, SAMPLE * 1_000), PrometheusBadResponse),
     "endless garbage": (lambda: endless(b"", b"x" * 10_000), PrometheusBadResponse),
     "endless line of white space": (lambda: endless(HEAD, b" " * 10_000), PrometheusBadResponse),
-    "endless NaN": (lambda: endless(HEAD, b'{"metric":{},"value":[1,"NaN"]},' * 1_000), PrometheusBadResponse),
     "gzip bomb": (lambda: bomb("gzip", HEAD, SAMPLE * 10_000, times=300), PrometheusBadResponse),
-    "deflate bomb": (lambda: bomb("deflate", HEAD, SAMPLE * 10_000, times=300), PrometheusBadResponse),
     "brotli": (lambda: responds(b"\x1b\x00", Content_Encoding="br"), PrometheusUnavailable),
     "no gzip": (lambda: responds(b"x" * 1_000, Content_Encoding="gzip"), PrometheusUnavailable),
     "truncated": (lambda: responds(vector({}, *range(5_000))[:-9]), PrometheusBadResponse),
@@ -149,7 +147,7 @@ async def test_faults_of_series_are_errors_too(reply: Reply, error: type[Prometh
     async with faulty_prometheus() as server:
         server.series = reply
         before = asyncio.all_tasks()
-        settings = PrometheusSettings(list_bytes=8 * MIB)
+        settings = PrometheusSettings(list_bytes=2 * MIB)
         async with PrometheusClient(PrometheusOptions(url=server.url), settings=settings) as client:
             with pytest.raises(error) as raised:
                 await client.series("a", start=0, end=1)
@@ -158,7 +156,7 @@ async def test_faults_of_series_are_errors_too(reply: Reply, error: type[Prometh
 
 
 async def test_memory_of_series_is_limited() -> None:
-    names = (json.dumps({"__name__": f"metric_{n}", f"label_{n}": ""}).encode() + b"," for n in range(1_000_000))
+    names = (json.dumps({"__name__": f"metric_{n}", f"label_{n}": ""}).encode() + b"," for n in range(100_000))
     async with faulty_prometheus() as server:
 
         async def distinct(writer: asyncio.StreamWriter) -> None:
@@ -184,14 +182,14 @@ class Watched(MemoryBudget):
 
 
 async def test_memory_of_concurrent_endless_responses_is_limited() -> None:
-    budget = Watched(8 * MIB)
+    budget = Watched(4 * MIB)
     async with faulty_prometheus() as server:
         server.query = endless(HEAD, SAMPLE * 200)
         async with PrometheusClient(PrometheusOptions(url=server.url), budget=budget) as client:
             failed = await asyncio.gather(*(client.instant(f"q{n}") for n in range(8)), return_exceptions=True)
     assert {type(error) for error in failed} == {PrometheusBadResponse}
     piece = 64 * 1024 * 6  # with what its samples take, and of each response one has just been decoded
-    assert 8 * MIB < budget.most <= 12 * MIB + 8 * piece
+    assert 4 * MIB < budget.most <= 6 * MIB + 8 * piece
 
 
 async def test_long_responses_wait_for_memory_and_all_succeed() -> None:

@@ -181,22 +181,6 @@ async def test_forwarded_values_are_cached_with_their_timestamps(tmp_path: Path)
         assert len(requests) == 1
 
 
-async def test_freshness_of_forwarded_values_is_observed(tmp_path: Path) -> None:
-    _, prometheus = packets()
-    rules = parse_rules("externalRules: []", source="x")
-    registry = CollectorRegistry()
-    async with (
-        other_adapter(tmp_path) as (_, options),
-        metrics_env(tmp_path, rules, prometheus) as env,
-        Forwarder((options,), relist_interval=60, clock=lambda: NOW) as forwarder,
-    ):
-        queries = RuleQueries(prometheus, telemetry=RuleTelemetry(registry))
-        external = ExternalMetrics(env.catalog, queries, forwarder=forwarder, clock=lambda: NOW + 3)
-        assert len(await fetch(external, "s0-queue")) == 2
-    ages = "metrics_apiserver_metric_freshness_seconds_sum"
-    assert registry.get_sample_value(ages, {"group": "external.metrics.k8s.io"}) == pytest.approx(6.0)
-
-
 async def test_namespace_metric_and_selector_are_in_the_cache_key(tmp_path: Path) -> None:
     async with (
         other_adapter(tmp_path) as (server, options),
@@ -391,30 +375,3 @@ async def test_explain_shows_the_response_and_how_to_get_it(tmp_path: Path) -> N
     assert f"{heading} shop: there is no value now\n" in empty[1]
     assert f"{heading} shop: the adapter that external metrics are forwarded to cannot be reached (" in unreachable[1]
     assert unreachable[1].endswith(f"in the cluster: kubectl get --raw {API}/namespaces/shop/x\n")
-
-
-async def test_namespaces_share_the_requests_in_flight(tmp_path: Path) -> None:
-    now, most, arrived, go = 0, 0, asyncio.Semaphore(0), asyncio.Event()
-
-    async def held(_: web.Request) -> web.StreamResponse:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        arrived.release()
-        await go.wait()
-        now -= 1
-        return web.json_response(VALUES)
-
-    async with (
-        other_adapter(tmp_path) as (server, options),
-        forwarding(tmp_path, options) as (external, _, forwarder, _),
-    ):
-        await listed(forwarder)
-        server.handlers[f"{API}/namespaces/shop/s0-queue"] = held
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(20):
-                tasks.create_task(fetch(external, "s0-queue", selector=f"queue=q{number}"))
-            for _ in range(8):
-                await arrived.acquire()
-            go.set()
-    assert most == 8

@@ -243,19 +243,6 @@ async def test_connection_that_was_used_last_stays(tmp_path: Path) -> None:
             client.close()
 
 
-async def test_connection_with_a_certificate_outlasts_strangers(tmp_path: Path) -> None:
-    async with crowded_adapter(tmp_path) as adapter:
-        proxy = adapter.authorities.front_proxy.issue(FRONT_PROXY, client=True)
-        aggregator = await RawClient.connect(adapter, proxy)
-        assert await aggregator.request(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
-        unauthenticated = [await RawClient.connect(adapter) for _ in range(20)]
-        with bare_connections(adapter, 20):
-            assert (await adapter.request("/livez")).status == 200
-            assert await aggregator.request(POD_PATH, "X-Remote-User: bob\r\n") == b"HTTP/1.1 200 OK"
-        for client in (aggregator, *unauthenticated):
-            client.close()
-
-
 async def test_long_heads_keep_nobody_out(tmp_path: Path) -> None:
     async with crowded_adapter(tmp_path, limits=ConnectionLimits(head_bytes=100_000)) as adapter:
         clients = [await RawClient.connect(adapter) for _ in range(4)]

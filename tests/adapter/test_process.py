@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
@@ -146,9 +145,8 @@ async def test_rules_are_reloaded_while_serving(tmp_path: Path) -> None:
 PODS = """
 rules:
 - seriesQuery: packets_total
-  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
-  metricsQuery: '{}(<<.Series>>{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)'
-  merge: {}
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
 """
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 
@@ -158,9 +156,8 @@ async def test_adapter_starts_without_prometheus_and_api_server(tmp_path: Path) 
     with bound_socket() as nobody:
         url = f"http://{LOOPBACK}:{nobody.getsockname()[1]}"
         kubeconfig = ScriptedServer(url=url).kubeconfig(tmp_path)
-        rules = PODS.format("max", "auto")
         async with running_adapter(
-            tmp_path / "a", rules, authorities=Authorities(), prometheus=url, kubeconfig=kubeconfig
+            tmp_path / "a", PODS, authorities=Authorities(), prometheus=url, kubeconfig=kubeconfig
         ) as adapter:
 
             async def not_ready() -> str:
@@ -184,101 +181,6 @@ async def test_adapter_starts_without_prometheus_and_api_server(tmp_path: Path) 
                 await adapter.client.request(path, certificate=bob),
             ):
                 assert (reply.status, reply.json["reason"]) == (503, "ServiceUnavailable")
-
-
-@contextlib.asynccontextmanager
-async def counting_prometheus() -> AsyncIterator[tuple[str, list[str]]]:
-    """A Prometheus with some pods of a namespace, which records its queries."""
-    pods = [{"namespace": "shop", "pod": f"web-{number}"} for number in range(4)]
-    queries: list[str] = []
-
-    async def query(request: web.Request) -> web.Response:
-        queries.append(request.query["query"])
-        result = [{"metric": pod, "value": [1.7e9, "1"]} for pod in pods]
-        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
-
-    async with scripted_server() as server:
-        found = [{"__name__": "packets_total", **pod} for pod in pods]
-        server.handlers["/api/v1/series"] = respond({"status": "success", "data": found})
-        server.handlers["/api/v1/query"] = query
-        yield server.url, queries
-
-
-def pod_has_a_value(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable[bool]]:
-    async def has_value() -> bool:
-        try:
-            reply = await adapter.client.request_as_master(f"{CUSTOM}/namespaces/shop/pods/{pod}/packets_total")
-        except OSError as error:
-            raise AssertionError("it does not listen yet") from error
-        assert reply.status == 200, reply.body
-        return True
-
-    return has_value
-
-
-async def test_coalesced_queries_are_those_of_the_current_rules(tmp_path: Path) -> None:
-    async with counting_prometheus() as (url, queries):
-        rules = PODS.format("max", "always")
-        async with running_adapter(
-            tmp_path / "a", rules, authorities=Authorities(), prometheus=url, fresh="1h"
-        ) as adapter:
-            assert await eventually(pod_has_a_value(adapter, "web-0"), within=30)
-            assert await eventually(is_coalesced(adapter, "web-0"), within=30)
-            adapter.config.write_text(PODS.format("min", "always"))
-            adapter.process.send_signal(signal.SIGHUP)
-            assert await eventually(lambda: is_reloaded(adapter), within=30)
-            assert await eventually(pod_has_a_value(adapter, "web-0"), within=30)
-            assert await eventually(is_coalesced(adapter, "web-0"), within=30)
-    kinds = [(query[:3], ".+" in query) for query in queries]
-    assert sorted(kinds[:2]) == [("max", False), ("max", True)], "the request's own, and the one in the background"
-    assert sorted(kinds[2:]) == [("min", False), ("min", True)]
-
-
-def is_coalesced(adapter: RunningAdapter, pod: str) -> Callable[[], Awaitable[bool]]:
-    """Return whether requests are served from a coalesced query; each call is a request."""
-    line = 'milliscale_adapter_rule_requests_total{query="merged",rule="rules[0]"}'
-
-    async def coalesced() -> bool:
-        await pod_has_a_value(adapter, pod)()
-        return line in (await adapter.client.request_as_master("/metrics")).body.decode()
-
-    return coalesced
-
-
-async def is_reloaded(adapter: RunningAdapter) -> bool:
-    """Return whether other rules are in use than at the start."""
-    return "reloaded the rules file" in (adapter.config.parent / "log").read_text()
-
-
-async def test_external_metrics_are_forwarded_to_other_adapters_while_one_is_unreachable(tmp_path: Path) -> None:
-    authorities = Authorities()
-    async with (
-        PrometheusServer(tmp_path / "prometheus") as prometheus,
-        running_adapter(tmp_path / "behind", FIRST, authorities=authorities, prometheus=prometheus.url) as behind,
-    ):
-        pair = write_pair(
-            tmp_path, authorities.clients.issue("front", organizations=["system:masters"], client=True), name="front"
-        )
-        (tmp_path / "ca.pem").write_bytes(authorities.serving.cert_pem)
-        forward = f"url: {behind.url}, caFile: {tmp_path / 'ca.pem'}, certFile: {pair.cert}, keyFile: {pair.key}"
-        gone = f"name: gone, metrics: ['gone-*'], url: 'https://{LOOPBACK}:{free_port()}'"
-        rules = f"forwardExternal: [{{{gone}}}, {{name: behind, {forward}}}]"
-        rules += "\nexternalRules: [{name: second, query: 'vector(8)'}]"
-        async with running_adapter(
-            tmp_path / "front", rules, authorities=authorities, prometheus=prometheus.url
-        ) as front:
-            assert await eventually(lambda: front.serves("second", "8"), within=30)
-            assert await eventually(lambda: front.serves("first", "7"), within=30)
-
-            async def both_listed() -> bool:
-                return await front.listed() == {"first", "second"}
-
-            assert await eventually(both_listed, within=30)
-            reply = await front.client.request_as_master(f"{EXTERNAL}/namespaces/shop/third")
-            assert (reply.status, reply.json["message"]) == (404, "the server could not find the metric third for ")
-            reply = await front.client.request_as_master(f"{EXTERNAL}/namespaces/shop/gone-away")
-            unreachable = "the adapter gone of forwardExternal cannot be reached"
-            assert (reply.status, reply.json["message"]) == (503, unreachable)
 
 
 async def test_sigterm_serves_for_the_delay_and_finishes_requests_in_flight(tmp_path: Path) -> None:

@@ -78,22 +78,6 @@ async def test_ca_and_client_certificate_are_used(authority: CertificateAuthorit
                     await call
 
 
-async def test_series_use_the_tls_of_queries(
-    authority: CertificateAuthority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
-    async with scripted(tls=tls) as server:
-        server.reply = responds({"status": "success", "data": []})
-        async with PrometheusClient(PrometheusOptions(url=server.url, ca_file=tmp_path / "ca.pem")) as client:
-            (tmp_path / "ca.pem").write_text("half")  # the old one stays
-            assert await client.series("a", start=0, end=1) == ()
-        (tmp_path / "store.pem").write_bytes(authority.cert_pem)
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "store.pem"))  # the system's store
-        async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
-            assert await client.series("a", start=0, end=1) == ()
-
-
 async def test_certificate_verification_can_be_skipped(
     authority: CertificateAuthority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -137,16 +137,6 @@ async def test_response_size_is_limited(server: ScriptedPrometheus) -> None:
             await client.series("a", start=0, end=1)
 
 
-async def test_series_use_the_verb_of_queries(server: ScriptedPrometheus) -> None:
-    server.reply = responds({"status": "success", "data": [{"__name__": "a", "pod": "x"}]})
-    async with PrometheusClient(PrometheusOptions(url=f"{server.url}/prom", verb="POST")) as client:
-        series = await client.series('{pod!=""}', start=100.5, end=200)
-    assert series == (Series("a", frozenset({"pod"})),)
-    parameters = {"match[]": '{pod!=""}', "start": "100.5", "end": "200.0"}
-    assert server.requests == [("POST", f"/prom/api/v1/{path}", parameters) for path in ("series", "labels")]
-    assert server.headers[0]["Content-Type"] == "application/x-www-form-urlencoded"
-
-
 async def test_cancelled_series_request_frees_its_slot(server: ScriptedPrometheus) -> None:
     server.reply = never
     options, settings = PrometheusOptions(url=server.url), PrometheusSettings(list_seconds=2.0)

@@ -20,7 +20,11 @@ from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.metrics.usage import ContainerUsage, ObjectUsage, Usage
+from adapter.planning.coalescer import MetricsQueryCoalescer
+from adapter.planning.metric_queries import MetricQuery
 from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.vector_cache import VectorCache
+from adapter.planning.vector_index import IndexedVector, indexed
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
@@ -349,3 +353,35 @@ async def test_cpu_and_memory_can_come_from_different_servers() -> None:
         (True, of_cpu),
         (False, DEFAULT_DESTINATION),
     }
+
+
+async def test_freshness_is_observed() -> None:
+    registry = CollectorRegistry()
+    samples = [sample(1.0, pod="web"), sample(1.0, node="node-a")]
+    queries = RuleQueries(Prometheus(samples, samples), telemetry=RuleTelemetry(registry))
+    cluster = Objects([pod("web"), ObjectMetadata("", "node-a", {})])
+    served = ResourceMetrics(resource_rules(), queries, cluster, clock=lambda: NOW + 3)
+    for resource in ("pods", "nodes"):
+        assert len(await usages(served, resource)) == 1
+    ages = "metrics_apiserver_metric_freshness_seconds_sum"
+    assert registry.get_sample_value(ages, {"group": "metrics.k8s.io"}) == pytest.approx(6.0)
+
+
+class OtherIndexes(MetricsQueryCoalescer):
+    """Has a result that is not indexed by pods."""
+
+    result: IndexedVector
+
+    def cached(self, query: MetricQuery) -> IndexedVector | None:
+        return self.result
+
+
+async def test_result_that_is_not_indexed_by_the_objects_serves_no_request() -> None:
+    samples = [sample(1.0, pod="web", container="app")]
+    prometheus = Prometheus(samples, samples)
+    async with VectorCache(prometheus, ttl=60.0) as cache:
+        coalescer = OtherIndexes(cache)
+        coalescer.result = await indexed(Vector(()), [("a",)])
+        queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+        [found] = await usages(ResourceMetrics(resource_rules(), queries, Objects([pod("web")])), "pods")
+    assert [container.name for container in found.containers] == ["app"]

@@ -12,7 +12,6 @@ import pytest
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.rules.objects import Tenancy
 from adapter.settings import RuleObjectSettings, Settings
-from kube.aio.pace import Pace
 from kube.cache.store import Store
 from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, OWN, Cluster, rule_objects_cluster
 from tests.eventually import eventually
@@ -21,20 +20,16 @@ QUEUE = {"type": "External", "metric": "queue_length", "query": "sum(queue)"}
 
 
 async def test_metric_rule_serves_its_own_namespace_only(tmp_path: Path) -> None:
+    """A ClusterMetricRule serves all."""
     async with rule_objects_cluster(tmp_path) as cluster:
         cluster.prometheus.results["sum(queue)"] = [({}, "42")]
         await cluster.create_rule("queue", QUEUE)
         await cluster.has_external("queue_length", "42")
         assert await cluster.external("queue_length", namespace="bank") == 404
         assert "queue_length" in await cluster.listed()
-
-
-async def test_cluster_metric_rule_serves_all_namespaces(tmp_path: Path) -> None:
-    async with rule_objects_cluster(tmp_path) as cluster:
-        cluster.prometheus.results["sum(queue)"] = [({}, "42")]
-        await cluster.create_rule("queue", QUEUE, namespace="")
-        await cluster.has_external("queue_length", "42")
-        assert await cluster.external("queue_length", namespace="bank") == ["42"]
+        await cluster.create_rule("everywhere", {**QUEUE, "metric": "other"}, namespace="")
+        await cluster.has_external("other", "42", namespace="bank")
+        assert await cluster.external("other") == ["42"]
 
 
 async def test_changed_and_deleted_metric_rules_are_effective(tmp_path: Path) -> None:
@@ -83,19 +78,6 @@ async def test_long_rules_make_metrics_of_the_series_that_they_find(tmp_path: Pa
         assert await cluster.custom("namespaces/shop/pods/web-1/jobs_waiting") == {"web-1": "5"}
         assert await cluster.custom("namespaces/bank/pods/web-1/jobs_waiting") == 404
         assert await cluster.external("jobs_waiting", namespace="bank") == 404
-
-
-async def test_series_of_a_long_rule_are_listed_again_after_its_change(tmp_path: Path) -> None:
-    async with rule_objects_cluster(tmp_path) as cluster:
-        prometheus = cluster.prometheus
-        prometheus.found["jobs_waiting"] = "1:3: parse error: broken"
-        await cluster.create_rule("external", {"type": "External", **LONG})
-        await cluster.has_states(QueryFailed=1)
-        prometheus.found["jobs_done"] = [{"__name__": "jobs_done", "namespace": "shop"}]
-        prometheus.results['sum(jobs_done{namespace="shop"}) by ()'] = [({}, "9")]
-        await cluster.admin.patch(f"{METRIC_RULES.format('shop')}/external", {"spec": {"seriesQuery": "jobs_done"}})
-        await cluster.has_external("jobs_done", "9")
-        await cluster.has_states(Ready=1)
 
 
 RULES_TEXT = "externalRules: [{name: queue_length, query: sum(queue)}, {name: other, query: max(queue)}]"
@@ -289,26 +271,6 @@ async def test_namespace_has_a_maximum_of_metrics(tmp_path: Path) -> None:
         assert await cluster.external("c") == []
 
 
-async def test_a_namespace_with_many_objects_is_limited_in_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with rule_objects_cluster(tmp_path) as cluster:
-        for number in range(30):
-            await cluster.create_rule(f"queue-{number}", {**QUEUE, "metric": f"queue_{number}"})
-        await cluster.has_states(Ready=30)
-        pauses, pause = 0, Pace.pause
-
-        async def counted(pace: Pace) -> None:
-            nonlocal pauses
-            pauses += 1
-            await pause(pace)
-
-        monkeypatch.setattr(Pace, "pause", counted)
-        await cluster.create_rule("queue", QUEUE)
-        await cluster.has_states(Ready=31)
-        assert pauses >= 31
-
-
 async def test_no_namespace_takes_the_share_of_another(tmp_path: Path) -> None:
     """Of four metrics for all, a namespace that came late with one gets it; the greedy one loses its youngest."""
     async with rule_objects_cluster(tmp_path, options=limited(total_metrics=4)) as cluster:
@@ -357,13 +319,6 @@ async def test_objects_of_a_namespace_have_a_longest_total(tmp_path: Path) -> No
         }
         reply = await cluster.adapter.request_as_master("/debug/rules")
         assert "it is not read: the objects with rules of its namespace have more than" in reply.body.decode()
-        await cluster.admin.delete(f"{CONFIG_MAPS.format('shop')}/a")
-        await cluster.create_config_map("d", long, namespace="bank")
-
-        async def has_room() -> bool:
-            return (await cluster.states())["ConfigMap", "Ready"] == 1
-
-        await eventually(has_room, every=0.02)
 
 
 async def test_small_namespaces_have_room_and_others_are_read_again_after_a_deletion(

@@ -10,18 +10,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.cli import main
 from adapter.content.encoding import Representation
 from adapter.metrics.forward import Forwarder
 from adapter.rules import ForwardOptions, parse_rules
 from kube.api.status import StatusError
 from tests.adapter.test_forward import API, VALUES, fetch, forwarding, other_adapter
-from tests.eventually import PATIENCE, eventually
+from tests.eventually import eventually
 from tests.kube.scripted import Held, ScriptedServer, respond
 
 NONE = parse_rules("externalRules: []", source="x")
@@ -127,24 +125,6 @@ async def test_hanging_adapter_delays_only_its_own_metrics(tmp_path: Path) -> No
             await asyncio.wait(waiting)
 
 
-async def test_each_adapter_has_its_own_deadline_and_is_named_in_errors(tmp_path: Path) -> None:
-    async with two_adapters(tmp_path) as (keda, datadog, (first, second)):
-        for server in (keda, datadog):
-            for metric in ("s0-slow", "datadog-slow"):
-                server.handlers[f"{API}/namespaces/shop/{metric}"] = Held(respond(VALUES))
-        hurried, slow = dataclasses.replace(first, timeout=0.05), dataclasses.replace(second, timeout=2 * PATIENCE)
-        async with forwarding(tmp_path, hurried, slow, rules=NONE) as (external, _, _, _):
-            patient = asyncio.create_task(fetch(external, "datadog-slow", timeout=2 * PATIENCE))
-            with pytest.raises(StatusError) as late:
-                async with asyncio.timeout(PATIENCE):
-                    await fetch(external, "s0-slow", timeout=2 * PATIENCE)
-            assert late.value.code == 504
-            assert late.value.message == "Timeout: the adapter keda of forwardExternal did not answer in time"
-            assert not patient.done()
-            patient.cancel()
-            await asyncio.wait([patient])
-
-
 async def test_unreachable_adapter_is_reported_and_the_other_is_listed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -203,25 +183,3 @@ async def test_failed_list_of_an_adapter_is_a_metric(tmp_path: Path) -> None:
             assert (value("keda"), value("datadog")) == (0.0, 1.0)
     telemetry.begin([], digest="", now=0.0, paused=tuple)
     assert (value("keda"), value("datadog")) == (None, None)
-
-
-async def test_explain_names_the_adapter_that_has_the_metric(tmp_path: Path) -> None:
-    async with two_adapters(tmp_path) as (_, _, options):
-        entries = "".join(
-            f"- name: {one.name}\n  url: {one.url}\n  metrics: ['{one.metrics[0]}']\n  caFile: {one.ca_file}\n"
-            f"  certFile: {one.cert_file}\n  keyFile: {one.key_file}\n"
-            for one in options
-        )
-        (tmp_path / "rules.yaml").write_text(f"forwardExternal:\n{entries}")
-        flags = [f"--config={tmp_path / 'rules.yaml'}", "--prometheus-url=http://127.0.0.1:1", "-n", "shop"]
-
-        async def explained(metric: str) -> str:
-            result = await asyncio.to_thread(CliRunner().invoke, main, ["explain", f"external/{metric}", *flags])
-            return result.output
-
-        found, missing, nowhere = [await explained(name) for name in ("s0-queue", "datadog-nothing", "other")]
-    assert found.startswith(
-        f"external/s0-queue is made by no rule, and the adapter keda of forwardExternal ({options[0].url}) has it\n"
-    )
-    assert f"- the adapter datadog of forwardExternal ({options[1].url}), in namespace shop: no route" in missing
-    assert "forwardExternal" not in nowhere

@@ -201,17 +201,6 @@ async def test_server_that_hangs_altogether_costs_nothing_and_pauses_no_query() 
         assert await asyncio.gather(*(outcome(cache, f"slow {n}") for n in range(2))) == ["value after 0.1 s"] * 2
 
 
-async def test_query_that_works_again_has_no_pause() -> None:
-    prometheus = Prometheus({"slow": 60.0}, limit=10.0)
-    async with limited(prometheus) as (cache, _):
-        assert await outcome(cache, "slow x") == "timeout after 10 s"
-        prometheus.seconds["slow"] = 0.1
-        await asyncio.sleep(20)
-        assert await outcome(cache, "slow x") == "value after 0.1 s"
-        await asyncio.sleep(20)
-        assert await outcome(cache, "slow x") == "value after 0.1 s"
-
-
 async def test_pause_is_short_again_after_a_query_has_worked() -> None:
     prometheus = Prometheus({"slow": 60.0}, limit=10.0)
     async with limited(prometheus) as (cache, _):

@@ -66,18 +66,6 @@ def requests(servers: PrometheusServers, destination: Destination) -> tuple[Awai
     )
 
 
-async def test_queries_and_selectors_are_sent_with_the_label(
-    servers: PrometheusServers, server: ScriptedPrometheus
-) -> None:
-    await servers.instant("sum(x)", destination=Destination(tenant=SHOP))
-    server.reply = responds(listing(1))
-    await servers.series("x", start=0, end=1, destination=Destination(tenant=SHOP))
-    assert [parameters.get("query") or parameters["match[]"] for _, _, parameters in server.requests] == [
-        'sum(x{namespace="shop"})',
-        *['x{namespace="shop"}'] * 2,  # of series, and of their labels
-    ]
-
-
 async def test_every_hostile_query_is_sent_restricted_or_not_at_all(
     servers: PrometheusServers, server: ScriptedPrometheus
 ) -> None:

@@ -1,4 +1,4 @@
-"""Microsoft Entra ID: workload identity at a token endpoint of ours, managed identity at a metadata service of ours."""
+"""Microsoft Entra ID: workload identity at a token endpoint of ours. Managed identity is in test_auth_process.py."""
 
 from __future__ import annotations
 
@@ -112,18 +112,6 @@ async def test_client_id_and_scope_are_those_of_the_server(workload_identity: En
             await client.instant("up")
     (form,) = workload_identity.requests
     assert (form["client_id"], form["scope"]) == ("client-2", "https://prometheus.monitor.azure.us/.default")
-
-
-async def test_managed_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    entra = Entra()
-    async with served(entra.application()) as url, scripted() as prometheus:
-        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)
-        prometheus.reply = entra.query
-        options = PrometheusOptions(url=prometheus.url, auth=Auth(azure=AzureAuth(client_id="client-3")))
-        async with PrometheusClient(options) as client:
-            await client.instant("up")
-    (query,) = entra.requests
-    assert (query["resource"], query["client_id"]) == ("https://prometheus.monitor.azure.com", "client-3")
 
 
 async def test_errors_are_those_of_the_query_and_have_no_token(

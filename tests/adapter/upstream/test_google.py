@@ -1,4 +1,4 @@
-"""Google's application default credentials: workload identity federation and service account keys.
+"""Google's application default credentials: workload identity federation.
 
 The metadata server is in test_auth_process.py: google-auth reads its address once for each process.
 """
@@ -6,7 +6,6 @@ The metadata server is in test_auth_process.py: google-auth reads its address on
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -15,8 +14,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from adapter.prometheus import PrometheusClient, PrometheusOptions, PrometheusUnavailable
 from adapter.upstream import Auth, GoogleAuth
@@ -29,17 +26,15 @@ POOL = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p
 
 @dataclass
 class GoogleTokenServers:
-    """Google's STS, and the token endpoint of service accounts."""
+    """Google's STS."""
 
     valid: set[str] = field(default_factory=set)
     forms: list[dict[str, Any]] = field(default_factory=list)
-    key: rsa.RSAPublicKey | None = None
     url: str = ""
 
     def application(self) -> web.Application:
         application = web.Application()
         application.router.add_post("/sts", self._exchange)
-        application.router.add_post("/token", self._service_account)
         return application
 
     async def _exchange(self, request: web.Request) -> web.Response:
@@ -48,14 +43,6 @@ class GoogleTokenServers:
         if form["subject_token"] != "projected-token":
             return web.json_response({"error": "invalid_grant", "error_description": "a wrong token"}, status=400)
         return self._issued(issued_token_type="urn:ietf:params:oauth:token-type:access_token")
-
-    async def _service_account(self, request: web.Request) -> web.Response:
-        form: dict[str, Any] = dict(await request.post())
-        signed, _, signature = str(form["assertion"]).rpartition(".")
-        assert self.key is not None
-        self.key.verify(_decoded(signature), signed.encode(), padding.PKCS1v15(), hashes.SHA256())
-        self.forms.append(json.loads(_decoded(signed.partition(".")[2])))
-        return self._issued()
 
     def _issued(self, **more: str) -> web.Response:
         token = f"google-token-{len(self.forms)}"
@@ -66,10 +53,6 @@ class GoogleTokenServers:
         if request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.valid:
             return web.Response(status=401)
         return await responds(ONE)(request)
-
-
-def _decoded(part: str) -> bytes:
-    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
 @pytest.fixture
@@ -117,27 +100,6 @@ async def test_token_of_the_pod_is_exchanged(
         "Bearer google-token-1",
         "Bearer google-token-2",
     ]
-
-
-async def test_key_of_a_service_account(
-    google: GoogleTokenServers, prometheus: ScriptedPrometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    google.key = key.public_key()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    content = {
-        "type": "service_account",
-        "client_email": "reader@project.iam.gserviceaccount.com",
-        "private_key": pem.decode(),
-        "token_uri": f"{google.url}/token",
-    }
-    (tmp_path / "key.json").write_text(json.dumps(content))
-    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
-    auth = Auth(google=GoogleAuth())
-    async with PrometheusClient(PrometheusOptions(url=prometheus.url, auth=auth)) as client:
-        await client.instant("up")
-    (claims,) = google.forms
-    assert (claims["iss"], claims["scope"]) == ("reader@project.iam.gserviceaccount.com", SCOPE)
 
 
 async def test_errors_are_those_of_the_query_and_have_no_token(
