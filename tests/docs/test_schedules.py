@@ -14,9 +14,8 @@ import yaml
 from click.testing import CliRunner
 
 from adapter.cli import main
-from adapter.planning.activation import recently_active_query
 from adapter.prometheus import PrometheusUnavailable
-from adapter.rules import QueryRule, ScheduleRule, parse_rules
+from adapter.rules import ScheduleRule, parse_rules
 from adapter.schedules.cron import Cron, instant
 from adapter.schedules.schedule import Schedule
 from autoscaler.core.config import Config
@@ -157,14 +156,6 @@ async def test_table_of_activation_is_what_is_served_and_decided(tmp_path: Path)
         before = cluster.replicas
         cluster.reconcile(served[0] if served else "no value")
         assert cluster.replicas == (before if replicas == "unchanged" else int(replicas)), query
-
-
-def test_second_query_is_the_one_on_the_page() -> None:
-    [rule] = parse_rules(rules_of(ZERO, 0), source="rules.yaml").external
-    assert isinstance(rule, QueryRule)
-    assert rule.activation is not None
-    [block] = on_page(ZERO, "promql")
-    assert block.text.strip() == recently_active_query(rule.query, rule.activation)
 
 
 def test_workload_sleeps_at_night_and_is_started_in_the_morning() -> None:

@@ -144,7 +144,9 @@ async def test_stopped_leader_releases_the_lease_after_its_work_and_is_succeeded
         async with running(two):
             await until(lambda: election.server.requests.of("watch", "leases") > 0)
             one.stop.set()
+            since = loop_clock()
             await until(lambda: two.acts)
+            assert loop_clock() - since < slow.retry_period, "it sees the release before its next retry"
             spec = election.lease()["spec"]
             assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("two", 1)
     assert election.diary == ["one begins", "one ends", "two begins", "two ends"]

@@ -103,8 +103,10 @@ async def test_a_newcomer_does_not_overtake_those_that_wait(clock: Clock) -> Non
     newcomer = asyncio.create_task(bucket.take())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert (first.done(), newcomer.done()) == (True, False)
+    assert (first.done(), newcomer.done(), len(bucket)) == (True, False, 1)
     newcomer.cancel()
+    await asyncio.gather(newcomer, return_exceptions=True)
+    assert len(bucket) == 0
 
 
 @pytest.mark.looptime

@@ -55,6 +55,18 @@ def test_a_locked_key_is_handed_out_at_its_time_or_when_it_is_unlocked(queue: Wo
     assert queue.take() == B
 
 
+def test_a_key_that_is_locked_while_it_waits_for_a_slot_is_not_handed_out(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(limit=lambda: 1, clock=clock)
+    queue.add(A)
+    queue.add(B)
+    assert (queue.take(), queue.take()) == (A, None)
+    assert queue.lock(B)
+    queue.done(A)
+    assert queue.take() is None
+    queue.unlock(B)
+    assert queue.take() == B
+
+
 def test_keys_within_a_tick_are_due_together(clock: Clock) -> None:
     queue: WorkQueue[str] = WorkQueue(tick=0.5, clock=clock)
     queue.add_after(A, 15.2)
