@@ -9,7 +9,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from adapter.commands.printing import output_option, print_explanation, print_js
 from adapter.diagnosis.check import check as check_rules
 from adapter.diagnosis.explain import Target
 from adapter.diagnosis.explain import explain as explain_metric
-from adapter.diagnosis.forecasts import ForecastReader
+from adapter.diagnosis.forecasts import ForecastReader, ForecastReport
 from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Report, Severity
@@ -45,6 +45,82 @@ from kube.values.selectors import LabelSelector
 from kube.web.explanation import Explanation
 
 _T = TypeVar("_T")
+_D = TypeVar("_D", Report, Explanation, ForecastReport)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFlags:
+    """The flags of `check`, `explain` and `forecast`: rules, Prometheus, a cluster if there is one, and the output."""
+
+    config: Path | None
+    prometheus: PrometheusAccess
+    catalog: CatalogOptions
+    kubeconfig: Path | None
+    output: str
+    verbosity: int
+
+    def rules(self) -> RulesFile:
+        """Return the rules of --config, which must have one rules file; --prometheus-url must be given, too.
+
+        Raises:
+            ClickException: it does not, or the rules are invalid.
+        """
+        if not _has_prometheus():
+            raise click.UsageError("--prometheus-url is required")
+        path = _given_file(self.config)
+        first, *others = _load_rules_files(path)
+        if others:
+            places = " and ".join(found.where for found in (first, *others))
+            raise click.UsageError(f"{path} has several rules files: {places}; put one into a file of its own")
+        return first.rules
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a command's coroutine.
+
+        Raises:
+            ClickException: a server cannot be used.
+        """
+        try:
+            with _logging(self.verbosity):
+                return run(work)
+        except (KubeConfigError, PrometheusConfigError) as error:
+            raise click.ClickException(str(error)) from error
+        except (KubeError, StatusError) as error:
+            raise click.ClickException(f"cannot discover the API server's resources: {error}") from error
+
+    def print(self, document: _D, show: Callable[[_D, bool], None]) -> None:
+        """Print a document as JSON, or `show` it as text, plainly if the output is not a terminal."""
+        if self.output == "json":
+            print_json(document)
+        else:
+            show(document, not sys.stdout.isatty())
+
+    @contextlib.asynccontextmanager
+    async def opened(self, rules: RulesFile, *, lists: bool = True) -> AsyncIterator[_Session]:
+        """Open the connections to Prometheus, and to the API server of a kubeconfig; list the series of the rules.
+
+        Raises:
+            KubeConfigError: the kubeconfig cannot be used.
+            PrometheusConfigError: the credentials for Prometheus cannot be used.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            budget = MemoryBudget(self.prometheus.response_memory)
+            servers = PrometheusServers(await self.prometheus.authorized(), budget=budget)
+            await stack.enter_async_context(servers)
+            lookup: ResourceLookup = builtin_resources()
+            objects: ObjectNames = _NoObjects()
+            if self.kubeconfig is not None:
+                connecting = KubeClient.connect(self.kubeconfig, user_agent="milliscale-adapter-check")
+                client = await stack.enter_async_context(await connecting)
+                lookup, objects = RestMapper(client), ListedObjects(client)
+            forwarder = Forwarder(rules.forward, relist_interval=self.catalog.relist_interval)
+            await stack.enter_async_context(forwarder)
+            catalog = Catalog(rules, Listings(servers, lookup, max_age=self.catalog.max_age), lookup)
+            if lists:
+                await catalog.relist()
+            probe = Probe(catalog, servers, objects, lookup, forwarder=forwarder)
+            yield _Session(catalog, lookup, probe, servers)
+
 
 _FLAGS = (
     click.option(
@@ -66,14 +142,15 @@ _FLAGS = (
 )
 
 
-def common_flags(command: Command) -> Command:
-    """Add the flags that both commands have."""
+def session_flags(command: Command) -> Command:
+    """Add the flags that the commands share, as the argument `flags`."""
+    command = option_group("flags", SessionFlags)(command)
     for option in reversed(_FLAGS):  # --help lists the option that is applied last first
         command = option(command)
     return command
 
 
-def has_prometheus() -> bool:
+def _has_prometheus() -> bool:
     """Return whether --prometheus-url is given to the current command."""
     return click.get_current_context().get_parameter_source("prometheus_url") is not ParameterSource.DEFAULT
 
@@ -120,51 +197,33 @@ selection_flags = option_group(
     help="Number of example values to query for each rule.",
 )
 @click.option("--strict", is_flag=True, help="Exit with status 1 for warnings, too.")
-@common_flags
-def check(
-    *,
-    file: Path | None,
-    config: Path | None,
-    prometheus: PrometheusAccess,
-    catalog: CatalogOptions,
-    kubeconfig: Path | None,
-    output: str,
-    examples: int,
-    strict: bool,
-    verbosity: int,
-) -> None:
+@session_flags
+def check(*, file: Path | None, examples: int, strict: bool, flags: SessionFlags) -> None:
     """Check a rules file, given as FILE or with --config.
 
     With --prometheus-url also check the series that the rules find and example values of their metrics. Exits with 0 if
     there are no errors, 1 if there are errors (with --strict also for warnings), 2 for invalid flags.
     """
-    online = has_prometheus()
+    online = _has_prometheus()
 
     async def work(rules: RulesFile) -> Report:
-        async with opened_session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
-            if online:
-                await opened.catalog.relist()
+        async with flags.opened(rules, lists=online) as opened:
+            probe = opened.probe if online else None
+            knows_cluster = flags.kubeconfig is not None
             return await check_rules(
-                opened.catalog,
-                opened.lookup,
-                opened.probe if online else None,
-                knows_cluster=opened.knows_cluster,
-                examples=examples,
+                opened.catalog, opened.lookup, probe, knows_cluster=knows_cluster, examples=examples
             )
 
     failed = False
-    for found in _load_rules_files(_given_file(config, file)):
-        report = msgspec.structs.replace(run_command(work(found.rules), verbosity=verbosity), found=found.where)
+    for found in _load_rules_files(_given_file(flags.config, file)):
+        report = msgspec.structs.replace(flags.run(work(found.rules)), found=found.where)
         if found.is_object:
             [rule] = found.rules.all_rules
             report = msgspec.structs.replace(report, findings=object_findings(rule, report.findings))
         failed = failed or report.has(Severity.ERROR) or (strict and report.has(Severity.WARNING))
-        if output == "json":
-            print_json(report)
-        else:
-            print_report(report, plain=not sys.stdout.isatty())
+        flags.print(report, print_report)
         if any(one.code == "not-listed" for one in report.findings):
-            click.echo(f"--prometheus-url is {URL(prometheus.options.base).with_user(None)}", err=True)
+            click.echo(f"--prometheus-url is {URL(flags.prometheus.options.base).with_user(None)}", err=True)
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -172,31 +231,18 @@ def check(
 @click.command()
 @click.argument("target", type=_TARGET, metavar="RESOURCE/METRIC")
 @selection_flags
-@common_flags
-def explain(
-    *,
-    target: Target,
-    selection: Selection,
-    config: Path | None,
-    prometheus: PrometheusAccess,
-    catalog: CatalogOptions,
-    kubeconfig: Path | None,
-    output: str,
-    verbosity: int,
-) -> None:
+@session_flags
+def explain(*, target: Target, selection: Selection, flags: SessionFlags) -> None:
     """Explain a metric.
 
     Prints where the metric comes from and its value, or why it is missing. RESOURCE/METRIC is for example
     pods/packets_per_second, deployments.apps/lag or external/queue_depth. Exits with 0 if there is a value, else with
     1; with 2 for invalid flags.
     """
-    if not has_prometheus():
-        raise click.UsageError("--prometheus-url is required")
-    rules = load_one_rules_file(config)
+    rules = flags.rules()
 
     async def work() -> Explanation:
-        async with opened_session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
-            await opened.catalog.relist()
+        async with flags.opened(rules) as opened:
             reader = ForecastReader(probe=opened.probe, prometheus=opened.prometheus, clock=time.time)
             return await explain_metric(
                 target,
@@ -207,11 +253,8 @@ def explain(
                 forecasts=reader.sentences,
             )
 
-    explanation = run_command(work(), verbosity=verbosity)
-    if output == "json":
-        print_json(explanation)
-    else:
-        print_explanation(explanation, plain=not sys.stdout.isatty())
+    explanation = flags.run(work())
+    flags.print(explanation, print_explanation)
     if not explanation.has_value:
         raise click.exceptions.Exit(1)
 
@@ -224,16 +267,6 @@ def _given_file(*given: Path | None) -> Path:
     return files[0]
 
 
-def load_one_rules_file(config: Path | None) -> RulesFile:
-    """Return the rules of --config, which must have one rules file. Raises ClickException."""
-    path = _given_file(config)
-    first, *others = _load_rules_files(path)
-    if others:
-        places = " and ".join(found.where for found in (first, *others))
-        raise click.UsageError(f"{path} has several rules files: {places}; put one into a file of its own")
-    return first.rules
-
-
 def _load_rules_files(config: Path) -> list[FoundRules]:
     """Return the rules files that a file is or contains.
 
@@ -244,21 +277,6 @@ def _load_rules_files(config: Path) -> list[FoundRules]:
         return load_manifest_rules(config)
     except RulesError as error:
         raise click.ClickException(str(error)) from error
-
-
-def run_command(work: Coroutine[Any, Any, _T], *, verbosity: int) -> _T:
-    """Run a command's coroutine.
-
-    Raises:
-        ClickException: a server cannot be used.
-    """
-    try:
-        with _logging(verbosity):
-            return run(work)
-    except (KubeConfigError, PrometheusConfigError) as error:
-        raise click.ClickException(str(error)) from error
-    except (KubeError, StatusError) as error:
-        raise click.ClickException(f"cannot discover the API server's resources: {error}") from error
 
 
 @contextlib.contextmanager
@@ -279,16 +297,12 @@ def _logging(verbosity: int) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """A catalog before its first list, with the connections that it needs.
-
-    `knows_cluster`: `lookup` uses an API server's discovery. Otherwise it knows only Kubernetes' built-in resources.
-    """
+    """A catalog with its connections; without an API server, `lookup` knows only Kubernetes' own resources."""
 
     catalog: Catalog
     lookup: ResourceLookup
     probe: Probe
     prometheus: PrometheusServers
-    knows_cluster: bool
 
 
 class _NoObjects:
@@ -298,28 +312,3 @@ class _NoObjects:
         """Raise an error that names the missing option."""
         del namespace, selector
         raise bad_request(f"{info.plural} can only be listed with --lister-kubeconfig; or name one with --name")
-
-
-@contextlib.asynccontextmanager
-async def opened_session(
-    rules: RulesFile, prometheus: PrometheusAccess, options: CatalogOptions, *, kubeconfig: Path | None
-) -> AsyncIterator[_Session]:
-    """Open the connections to Prometheus, and to the API server of a kubeconfig.
-
-    Raises:
-        KubeConfigError: the kubeconfig cannot be used.
-        PrometheusConfigError: the credentials for Prometheus cannot be used.
-    """
-    async with contextlib.AsyncExitStack() as stack:
-        budget = MemoryBudget(prometheus.response_memory)
-        servers = await stack.enter_async_context(PrometheusServers(await prometheus.authorized(), budget=budget))
-        lookup: ResourceLookup = builtin_resources()
-        objects: ObjectNames = _NoObjects()
-        if kubeconfig is not None:
-            connecting = KubeClient.connect(kubeconfig, user_agent="milliscale-adapter-check")
-            client = await stack.enter_async_context(await connecting)
-            lookup, objects = RestMapper(client), ListedObjects(client)
-        forwarder = await stack.enter_async_context(Forwarder(rules.forward, relist_interval=options.relist_interval))
-        catalog = Catalog(rules, Listings(servers, lookup, max_age=options.max_age), lookup)
-        probe = Probe(catalog, servers, objects, lookup, forwarder=forwarder)
-        yield _Session(catalog, lookup, probe, servers, kubeconfig is not None)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.text import Text
 
-from adapter.commands.diagnose import (
-    common_flags,
-    has_prometheus,
-    load_one_rules_file,
-    opened_session,
-    run_command,
-    selection_flags,
-)
-from adapter.commands.flags import CatalogOptions, PrometheusAccess
-from adapter.commands.printing import print_json
+from adapter.commands.diagnose import SessionFlags, selection_flags, session_flags
 from adapter.diagnosis.forecasts import ForecastReader, ForecastReport, NoForecastError, forecast_source
 from adapter.diagnosis.probe import Selection
 from adapter.forecasts.sentence import number_text
@@ -31,47 +20,35 @@ _PLAIN_WIDTH = 1000
 @click.command()
 @click.option("--metric", required=True, help="The metric: NAME, RESOURCE/NAME or external/NAME.")
 @selection_flags
-@common_flags
-def forecast(
-    *,
-    metric: str,
-    selection: Selection,
-    config: Path | None,
-    prometheus: PrometheusAccess,
-    catalog: CatalogOptions,
-    kubeconfig: Path | None,
-    output: str,
-    verbosity: int,
-) -> None:
+@session_flags
+def forecast(*, metric: str, selection: Selection, flags: SessionFlags) -> None:
     """Show the forecast of a metric whose rule has `forecast`.
 
     Reads the metric's history in Prometheus, and prints what is expected now and why, how well the last 7 days were
     forecast, whether the gate lets the forecast be served, and the next 24 hours beside the last days. Of pods it is
     the forecast of their workload. Exits with 1 if there is no forecast; with 2 for invalid flags.
     """
-    if not has_prometheus():
-        raise click.UsageError("--prometheus-url is required")
-    rules = load_one_rules_file(config)
+    rules = flags.rules()
 
     async def work() -> ForecastReport:
-        async with opened_session(rules, prometheus, catalog, kubeconfig=kubeconfig) as opened:
-            await opened.catalog.relist()
+        async with flags.opened(rules) as opened:
             source = forecast_source(opened.catalog, metric)
             reader = ForecastReader(probe=opened.probe, prometheus=opened.prometheus, clock=time.time)
             return await reader.report(source, selection)
 
     try:
-        report = run_command(work(), verbosity=verbosity)
+        report = flags.run(work())
     except NoForecastError as error:
         raise click.ClickException(str(error)) from error
-    if output == "json":
-        print_json(report)
-    else:
-        console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False, markup=False)
-        for line in lines_of(report):
-            console.print(Text(line), soft_wrap=True)
+    flags.print(report, _print)
     if report.reason:
         raise click.exceptions.Exit(1)
+
+
+def _print(report: ForecastReport, plain: bool) -> None:
+    console = Console(width=_PLAIN_WIDTH if plain else None, highlight=False, markup=False)
+    for line in lines_of(report):
+        console.print(Text(line), soft_wrap=True)
 
 
 def lines_of(report: ForecastReport) -> Iterator[str]:

@@ -31,7 +31,7 @@ def print_json(document: object) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
-def print_report(report: Report, *, plain: bool) -> None:
+def print_report(report: Report, plain: bool) -> None:
     """Print the rules with their series and metrics, then the findings. `plain`: the output is not a terminal."""
     console = _console(plain=plain)
     if report.found:
@@ -96,7 +96,7 @@ def _print_findings(console: Console, rule: str, findings: list[Finding], *, pla
             console.print(Padding(line, (0, 0, 0, 2), expand=False))
 
 
-def print_explanation(explanation: Explanation, *, plain: bool) -> None:
+def print_explanation(explanation: Explanation, plain: bool) -> None:
     """Print where the metric comes from and its value, or why it is missing."""
     console = _console(plain=plain)
     for line in explanation.lines():
