@@ -43,7 +43,7 @@ def decisions() -> None:
 
 def status() -> None:
     shown = table([StatusRow(hpa=replace(hpa(), name=HOSTILE))], all_namespaces=True, wide=True, width=200)
-    Console().print(shown)
+    Console().print(*shown, sep="\n")
 
 
 @pytest.mark.parametrize("output", [explanation, report, decisions, status])
