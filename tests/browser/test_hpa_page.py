@@ -118,9 +118,12 @@ async def test_new_decision_appears_and_what_the_reader_has_open_stays_in_place(
     assert tab.problems == []
 
 
-@pytest.mark.parametrize(
+desk_and_phone = pytest.mark.parametrize(
     "window", [{"width": 1280, "height": 800}, {"width": 390, "height": 844}], ids=["desk", "phone"]
 )
+
+
+@desk_and_phone
 async def test_sentence_stands_in_the_list_and_one_click_later_above_the_fold(
     tab: Tab, served: Served, window: ViewportSize
 ) -> None:
@@ -136,13 +139,15 @@ async def test_sentence_stands_in_the_list_and_one_click_later_above_the_fold(
     assert tab.problems == []
 
 
-async def test_promql_behind_a_misspelled_metric_is_two_clicks_from_the_list(tab: Tab) -> None:
+@desk_and_phone
+async def test_promql_behind_a_misspelled_metric_is_two_clicks_from_the_list(tab: Tab, window: ViewportSize) -> None:
     example = Example(queries=("sum(rate(hits_total[2m])) by (pod)",))
     explain = AsyncMock(return_value=Explanation(target="pods/hits_per_second", rule="rules[0]", example=example))
     names = AsyncMock(return_value={"resources": [{"name": "pods/hits_per_second"}]})
     controller = Controller(metric_names=MetricNames(names), explain_metric=explain)
     controller.reconcile(SimulatedCluster(hpa(pods_metric(100, "hits_per_secnd")), replicas=3), "no such metric")
     async with serve(controller.pages) as url:
+        await tab.page.set_viewport_size(window)
         await tab.page.goto(url)
         await tab.page.get_by_role("link", name="web", exact=True).click()
         await expect(tab.page.locator(".suggestion")).to_contain_text("Did you mean hits_per_second?")
