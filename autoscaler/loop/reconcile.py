@@ -115,9 +115,10 @@ class Reconciler:
         started = self._clock()
         try:
             async with asyncio.timeout(timeout):
-                observed, decision = await self._decide(hpa)
+                observed = await self._observer.observe(hpa)
         except TimeoutError:
             return False
+        decision = self._decide_on(observed)
         if not decision.is_early_scale_up or self.mode_of(hpa) is not Mode.ACT:
             return False
         return await self._act(hpa, observed, decision, started=started, is_early=True) is None
