@@ -7,10 +7,11 @@ label and by the labels that selectors compare. Every request gets the same valu
 - only queries whose value for an object depends on that object's series alone are coalesced; see `metric_queries`
 - an object with several values in the coalesced result is queried alone
 
-No request waits for a coalesced query. It is sent in the background, requests are sent alone until its result is
-cached, and it is refreshed ahead for as long as it has hits. Requests are sent alone for five minutes if it fails, if
-its result is too large for the cache, or if it costs more than it saves: its results of a minute took Prometheus longer
-than the requests that they served would have taken alone.
+Requests wait for a coalesced query only if its last result has expired with a new sample (`sample_times`), which takes
+little time. It is sent in the background, requests are sent alone until its result is cached, and it is refreshed ahead
+for as long as it has hits. Requests are sent alone for five minutes if it fails, if its result is too large for the
+cache, or if it costs more than it saves: its results of a minute took Prometheus longer than the requests that they
+served would have taken alone.
 
 With a rule's `merge: always`, coalescing starts with the first request, includes queries that are not known to be
 separable, and is never paused for its cost. `merge: never` disables it.
@@ -27,10 +28,11 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.metric_queries import CoalescedQuery, MetricQuery, may_be_coalesced
 from adapter.planning.vector_cache import Outcome, VectorCache
 from adapter.planning.vector_index import IndexedVector
-from adapter.prometheus import PrometheusError
+from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import Merge, Rule
 from kube.aio.fairness import for_all_namespaces
 
@@ -163,8 +165,8 @@ class MetricsQueryCoalescer:
             if group.paused is not None:
                 yield group.rule.key, group.paused
 
-    def cached(self, query: MetricQuery) -> IndexedVector | None:
-        """Return the cached result of the coalesced query.
+    async def cached(self, query: MetricQuery, deadline: Deadline = NO_DEADLINE) -> IndexedVector | None:
+        """Return the cached result of the coalesced query, or a new one if a new sample of it is due.
 
         None: the request has to be sent alone. Its coalesced query is then sent in the background, if it has one that
         is not paused.
@@ -181,22 +183,25 @@ class MetricsQueryCoalescer:
         coalesced = group.query
         if group.is_made and (coalesced is None or not query.is_served_by(coalesced)):
             return None
-        result = self._cache.cached((coalesced.text, rule.destination)) if coalesces and coalesced is not None else None
+        result: Vector | None = None
+        if coalesces and coalesced is not None:
+            result = self._cache.cached((coalesced.text, rule.destination))
+            if result is None:
+                with for_all_namespaces():
+                    result = await self._cache.prefetch_query(
+                        coalesced.text,
+                        rule.destination,
+                        deadline=deadline,
+                        index=query.index,
+                        observe=lambda outcome: self._fetched(group, coalesced, outcome),
+                    )
         hit = isinstance(result, IndexedVector)
         if self._telemetry is not None:
             self._telemetry.requests[rule.key, "merged" if hit else "alone"] += 1
-        if isinstance(result, IndexedVector):
-            group.hit(request)
-            return result
-        if coalesces and coalesced is not None:
-            with for_all_namespaces():
-                self._cache.prefetch_query(
-                    coalesced.text,
-                    rule.destination,
-                    index=query.index,
-                    observe=lambda outcome: self._fetched(group, coalesced, outcome),
-                )
-        return None
+        if not isinstance(result, IndexedVector):
+            return None
+        group.hit(request)
+        return result
 
     def sent_alone(self, query: MetricQuery, seconds: float) -> None:
         """Record the duration of a query for one request."""

@@ -6,8 +6,8 @@ began, and there is at most one call in that time. So frequent callers wait only
 before by more than a tenth of the TTL. An entry without a hit expires; its key is evicted a TTL later, and a miss in
 between counts as a hit of the next entry.
 
-`due` can name other times, for a value that does not change before. They are for frequent callers: without a hit until
-then, the value is refreshed and expires by the TTL.
+`due` can name another time, for a value that does not change before, and takes little time to fetch. The value expires
+then, and the next caller fetches it: it is younger than one that was refreshed before that caller came.
 
 A caller that joins a call may wait in the queue of another namespace: the one that made the call.
 """
@@ -50,7 +50,7 @@ class _Entry(Generic[T]):
     """A value until it `expires` (event loop time), or a failure, or neither after the value has expired.
 
     An entry with a `hit` is refreshed with `fetch` before it expires. `missed` is True if a caller came after the value
-    had expired. `timer` refreshes, expires or evicts the entry. `by_ttl`: when it is refreshed and expires by the TTL.
+    had expired. `timer` refreshes, expires or evicts the entry.
     """
 
     fetch: Fetch[T]
@@ -60,7 +60,6 @@ class _Entry(Generic[T]):
     failure: Exception | None = None
     hit: bool = False
     missed: bool = False
-    by_ttl: tuple[float, float] = (0.0, 0.0)
     timer: asyncio.TimerHandle | None = None
 
 
@@ -103,7 +102,7 @@ class RefreshAheadCache(Generic[T]):
         caches_failure: Callable[[Exception], bool] = lambda _: True,
         parts: Callable[[T], Sequence[object]] = lambda _: (),
         owner: Callable[[Hashable], str] = lambda _: "",
-        due: Callable[[T], tuple[float, float] | None] = lambda _: None,
+        due: Callable[[T], float | None] = lambda _: None,
     ) -> None:
         """Create an empty cache.
 
@@ -114,7 +113,7 @@ class RefreshAheadCache(Generic[T]):
             caches_failure: returns whether a failure is cached for later callers.
             parts: returns the list in a large value, which is then freed in parts.
             owner: returns whose share of the cache a key takes: a namespace's, or "".
-            due: returns when a value fetched now is refreshed, and expires (event loop time); None: by the TTL.
+            due: returns when a value fetched now expires (event loop time); None: by the TTL, and refreshed ahead.
         """
         self._ttl = ttl
         self._size = size
@@ -207,7 +206,7 @@ class RefreshAheadCache(Generic[T]):
             task.add_done_callback(lambda _: self._prefetching.pop(key, None))
 
     def latest(self, key: Hashable) -> T | None:
-        """Return the value of a key, expired or not, without a hit or a miss."""
+        """Return the value of a key, also for a TTL after it was `due`, without a hit or a miss."""
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
@@ -235,14 +234,14 @@ class RefreshAheadCache(Generic[T]):
                 self._put(key, _Entry(fetch, _size_of(key), failure=error))
             raise
         if self._is_open and self.fits(key, value):
-            by_ttl = started + REFRESH_AFTER * self._ttl, self._time() + self._ttl
-            refresh, expires = self._due(value) or by_ttl
-            entry = _Entry(fetch, self._size(value) + _size_of(key), value, expires, by_ttl=by_ttl)
-            self._put(key, entry, refresh)
+            due = self._due(value)
+            expires = self._time() + self._ttl if due is None else due
+            entry = _Entry(fetch, self._size(value) + _size_of(key), value, expires)
+            self._put(key, entry, started + REFRESH_AFTER * self._ttl if due is None else None)
         return value
 
-    def _put(self, key: Hashable, entry: _Entry[T], refresh: float = 0.0) -> None:
-        """Add an entry, with the time of its refresh; evict others if the cache is full."""
+    def _put(self, key: Hashable, entry: _Entry[T], refresh: float | None = None) -> None:
+        """Add an entry, with the time of its refresh, if any; evict others if the cache is full."""
         before = self._entries.get(key)
         entry.hit = before is not None and before.missed
         self._evict(key)
@@ -253,18 +252,14 @@ class RefreshAheadCache(Generic[T]):
         loop = asyncio.get_running_loop()
         if entry.failure is not None:
             entry.timer = loop.call_later(min(_FAILURE_SECONDS, self._ttl), self._evict, key)
+        elif refresh is None:
+            entry.timer = loop.call_at(entry.expires + self._ttl, self._evict, key)
         else:
             entry.timer = loop.call_at(refresh, self._refresh, key)
 
     def _refresh(self, key: Hashable) -> None:
-        entry, loop = self._entries[key], asyncio.get_running_loop()
-        if not entry.hit:
-            refresh, expires = entry.by_ttl
-            entry.expires = max(expires, self._time())
-            if refresh > self._time():
-                entry.timer = loop.call_at(refresh, self._refresh, key)
-                return
-        entry.timer = loop.call_at(entry.expires, self._expire, key)
+        entry = self._entries[key]
+        entry.timer = asyncio.get_running_loop().call_at(entry.expires, self._expire, key)
         if entry.hit:
             self._refreshes += 1
             self.prefetch(key, entry.fetch)

@@ -1,4 +1,4 @@
-"""When the next sample of a query's series can be there, so that its result is refreshed then.
+"""When the next sample of a query's series can be there, so that its result expires then.
 
 The result of an instant query has the time of its evaluation, and not of its samples. So some refreshes also query
 `timestamp()` of the query's selectors, in the same request:
@@ -8,7 +8,7 @@ The result of an instant query has the time of its evaluation, and not of its sa
     or count_values("milliscale_interval", ...)
 
 The first has the times of the newest samples, in quarters of a second, one for each target that is scraped at another
-time. The second has the interval between samples: the time between the newest sample and that of two minutes ago,
+time. The second has the interval between samples: the time between the newest sample and that of a minute ago,
 divided by the number of samples since. It needs no targets API, holds for recording rules as for scrapes, and for a
 server that has samples of several Prometheus.
 
@@ -23,6 +23,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from promql_parser import Call, MatrixSelector, SubqueryExpr, VectorSelector
 
@@ -33,8 +34,8 @@ from kube.values.fields import quote
 
 _NEWEST, _INTERVAL = "milliscale_newest", "milliscale_interval"
 _PARTS_OF_SECOND = 4
-# Within it there are two samples at the longest interval that is learned.
-_WINDOW, _WINDOW_SECONDS = "2m", 120.0
+# Within it there is a sample at the longest interval that is learned.
+_WINDOW, _WINDOW_SECONDS = "1m", 60.0
 # The interval that most series have; the others may have missed a scrape.
 _MOST = 0.75
 _MAX_SELECTORS = 4
@@ -186,7 +187,7 @@ class SampleClock:
         `now` is the time when Prometheus evaluated the query.
         """
         values, ages, interval = read_ages(result)
-        # An outage of Prometheus makes it seem longer for two minutes.
+        # An outage of Prometheus makes it seem longer for a minute.
         if abs(interval - self._interval) > _SAME_INTERVAL:
             self._interval, self._interval_since = interval, now
         newest = tuple(now - age for age in ages if age < _GONE * interval)
@@ -219,20 +220,18 @@ class SampleClock:
         one_target = targets == 1 and len(values.samples) >= _OF_ONE_TARGET
         return one_target or not (self._new_objects and self._selectors.instant)
 
-    def due(self, now: float) -> tuple[float, float] | None:
-        """Return when the result of a query that ended now is refreshed, and when it expires; None: as usual.
+    def due(self, now: float) -> float | None:
+        """Return when the result of a query that ended now expires; None: as usual.
 
-        With an interval up to the TTL there is one refresh in each, when the samples are youngest on average. Otherwise
-        a refresh has all samples of nine tenths of a TTL, so there are hardly more than without this.
+        With an interval up to the TTL there is one query in each, when the samples are youngest on average. Otherwise
+        a query has all samples of nine tenths of a TTL, so there are hardly more than without this.
         """
         if not self._newest:
             return None
         interval, ttl = self._interval, self._ttl
         # When the next sample of each target can be queried.
-        nexts = sorted(now + interval - (now - self._lag - one) % interval for one in self._newest)
+        nexts = sorted({round(now + interval - (now - self._lag - one) % interval, 2) for one in self._newest})
         if interval <= ttl:
-            refresh = min(nexts, key=lambda at: (round(sum((at - one) % interval for one in nexts), 1), -at))
-        else:
-            last = nexts[0] + max(REFRESH_AFTER * ttl - self._lag, 0.0)
-            refresh = max(at for at in nexts if at <= last)
-        return refresh, max(now + ttl, nexts[0] - self._lag + ttl, refresh + (1 - REFRESH_AFTER) * ttl)
+            return min(nexts, key=lambda at: (round(fmean((at - one) % interval for one in nexts), 1), -at))
+        last = nexts[0] + max(REFRESH_AFTER * ttl - self._lag, 0.0)
+        return max(at for at in nexts if at <= last)

@@ -7,6 +7,7 @@ requests for the same query share it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -108,12 +109,19 @@ class VectorCache(RefreshAheadCache[Vector]):
             except TimeoutError as error:
                 raise PrometheusTimeout(f"no response within {left:.3g} s") from error
 
-    def prefetch_query(
-        self, query: str, destination: Destination, *, index: ObjectLabels | None, observe: Callable[[Outcome], None]
-    ) -> None:
-        """Send a query in the background, and refresh it for as long as its results have hits.
+    async def prefetch_query(
+        self,
+        query: str,
+        destination: Destination,
+        *,
+        index: ObjectLabels | None,
+        observe: Callable[[Outcome], None],
+        deadline: Deadline = NO_DEADLINE,
+    ) -> Vector | None:
+        """Send a query in the background, and refresh it for as long as its results have hits; return None.
 
-        `index` has the labels by which the results are indexed; `observe` is called with each outcome.
+        If there can be a new sample since the last result, wait for the new result, which takes little time; None: it
+        failed. `index` has the labels by which results are indexed; `observe` is called with each outcome.
         """
         fetch = self._fetch(query, destination, index)
 
@@ -126,7 +134,13 @@ class VectorCache(RefreshAheadCache[Vector]):
             observe(result)
             return result
 
-        self.prefetch((query, destination), observed)
+        key = query, destination
+        if self.latest(key) is None:
+            self.prefetch(key, observed)
+            return None
+        with contextlib.suppress(PrometheusError, TimeoutError):
+            return await self.get(key, observed, deadline)
+        return None
 
     def _fetch(self, query: str, destination: Destination, index: ObjectLabels | None = None) -> Fetch[Vector]:
         async def fetch(deadline: Deadline) -> Vector:
@@ -175,8 +189,8 @@ def _namespace(key: Hashable) -> str:
     return ""
 
 
-def _due(result: Vector) -> tuple[float, float] | None:
-    """Return when a result is refreshed and expires, by the times of its samples; see SampleClock.due."""
+def _due(result: Vector) -> float | None:
+    """Return when a result expires, by the times of its samples; see SampleClock.due."""
     clock = result.clock if isinstance(result, IndexedVector) else None
     return None if clock is None else clock.due(asyncio.get_running_loop().time())
 

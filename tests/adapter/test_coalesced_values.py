@@ -159,9 +159,9 @@ async def test_coalesced_custom_equals_single(real: AtOneMoment) -> None:
 
 async def coalesced(coalescer: MetricsQueryCoalescer, cache: VectorCache, query: MetricQuery) -> IndexedVector | None:
     """The coalesced result, once the one that is prefetched for this request is there."""
-    coalescer.cached(query)
+    await coalescer.cached(query)
     await cache.prefetches()
-    return coalescer.cached(query)
+    return await coalescer.cached(query)
 
 
 async def objects_alone(queries: RuleQueries, query: ObjectsQuery) -> Found:

@@ -49,12 +49,12 @@ def objects_query(metric: CustomSource, *names: str, namespace: str = "shop", se
     return ObjectsQuery(metric, namespace, list(names), False, LabelSelector.parse(selector))
 
 
-def cached(
+async def cached(
     env: CoalescerEnv, metric: CustomSource, *names: str, namespace: str = "shop", selector: str = ""
 ) -> dict[str, Sample | list[Sample]] | None:
     """The samples of a coalesced result that is cached now; None if the request is sent alone."""
     query = objects_query(metric, *names, namespace=namespace, selector=selector)
-    vector = env.coalescer.cached(query)
+    vector = await env.coalescer.cached(query)
     if vector is None:
         return None
     objects = vector.index.objects(query.index, namespace)
@@ -66,9 +66,9 @@ async def fetched(
     env: CoalescerEnv, metric: CustomSource, *names: str, namespace: str = "shop", selector: str = ""
 ) -> dict[str, Sample | list[Sample]] | None:
     """As `cached`, once the result that is prefetched for this request is there."""
-    cached(env, metric, *names, namespace=namespace, selector=selector)
+    await cached(env, metric, *names, namespace=namespace, selector=selector)
     await env.cache.prefetches()
-    return cached(env, metric, *names, namespace=namespace, selector=selector)
+    return await cached(env, metric, *names, namespace=namespace, selector=selector)
 
 
 @dataclass
@@ -102,9 +102,9 @@ class CoalescerEnv:
     async def external(self, metric: ExternalSource, namespace: str = "a", selector: str = "") -> list[float] | None:
         """The values of a coalesced result, once the one that is prefetched for this request is there; or None."""
         query = ExternalQuery(metric, namespace, LabelSelector.parse(selector))
-        self.coalescer.cached(query)
+        await self.coalescer.cached(query)
         await self.cache.prefetches()
-        vector = self.coalescer.cached(query)
+        vector = await self.coalescer.cached(query)
         if vector is None:
             return None
         return [sample.value for sample in (await matching(vector, query.labels, query.selector)).samples]
@@ -402,20 +402,20 @@ async def test_no_request_waits_for_a_coalesced_query() -> None:
     async with opened(prometheus) as env:
         metric = source(SUM)
         for name in ("web-0", "web-1", "web-0", "web-1"):
-            assert cached(env, metric, name) is None
+            assert await cached(env, metric, name) is None
         await prometheus.arrived.wait()
         for kind in (external(RAW), external(RAW)):
-            assert env.coalescer.cached(ExternalQuery(kind, "shop", ALL)) is None
-        assert cached(env, metric, "web-0") is None
+            assert await env.coalescer.cached(ExternalQuery(kind, "shop", ALL)) is None
+        assert await cached(env, metric, "web-0") is None
         prometheus.open.set()
         await env.cache.prefetches()
-        assert cached(env, metric, "web-0")
+        assert await cached(env, metric, "web-0")
         await env.expire()
         prometheus.open.clear()
-        assert cached(env, metric, "web-0") is None
+        assert await cached(env, metric, "web-0") is None
         prometheus.open.set()
         await env.cache.prefetches()
-        assert cached(env, metric, "web-0")
+        assert await cached(env, metric, "web-0")
         assert prometheus.queries.count(prometheus.queries[0]) == 2
         assert env.seen("requests_total", rule="rules[0]", query="merged") == 2
         assert env.seen("requests_total", rule="rules[0]", query="alone") == 8
@@ -430,13 +430,13 @@ async def test_coalescing_that_costs_more_than_it_saves_is_paused(caplog: pytest
         with caplog.at_level(logging.INFO, "adapter.planning.coalescer"):
             for n in range(10):
                 query = objects_query(metric, f"web-{n}")
-                assert env.coalescer.cached(query) is None
+                assert await env.coalescer.cached(query) is None
                 env.coalescer.sent_alone(query, 0.02)
             await env.cache.prefetches()
             for n in range(10):
-                assert cached(env, metric, f"web-{n}"), "what it costs and saves is compared once a minute"
+                assert await cached(env, metric, f"web-{n}"), "what it costs and saves is compared once a minute"
             env.now += 61.0
-            assert cached(env, metric, "web-0") is None
+            assert await cached(env, metric, "web-0") is None
         assert len(env.prometheus.queries) == 1
         assert env.seen("merging_paused", rule="rules[0]", reason="cost") == 1
         assert "requests are sent alone for a while: the coalesced query costs more than it saves" in caplog.text
@@ -454,7 +454,7 @@ async def test_coalescing_that_saves_more_than_it_costs_goes_on() -> None:
         for minute in range(10):
             for n in range(10):
                 query = objects_query(source(SUM), f"web-{n}")
-                found = env.coalescer.cached(query)
+                found = await env.coalescer.cached(query)
                 if minute:
                     assert found is not None
                 else:

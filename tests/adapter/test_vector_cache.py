@@ -213,7 +213,7 @@ async def test_large_vectors_are_freed_in_parts(objects: ObjectLabels | None, se
 
     async def use() -> None:
         async with cache:
-            cache.prefetch_query("up", DEFAULT_DESTINATION, index=objects, observe=lambda _: came.set())
+            await cache.prefetch_query("up", DEFAULT_DESTINATION, index=objects, observe=lambda _: came.set())
             await end.wait()
 
     using = asyncio.create_task(use())
@@ -242,7 +242,7 @@ async def test_prefetched_query_is_sent_once_and_its_result_indexed() -> None:
     async with VectorCache(prometheus, ttl=60.0) as cache:
         for _ in range(3):
             assert cache.cached(("up", DEFAULT_DESTINATION)) is None
-            cache.prefetch_query("up", DEFAULT_DESTINATION, index=("namespace", "pod"), observe=observe)
+            await cache.prefetch_query("up", DEFAULT_DESTINATION, index=("namespace", "pod"), observe=observe)
         await came.wait()
         found = await cache.instant("up")
         assert cache.cached(("up", DEFAULT_DESTINATION)) is found
