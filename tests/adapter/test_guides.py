@@ -12,18 +12,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner
-from prometheus_client import CollectorRegistry
 
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.cli import main
-from adapter.deadlines import Deadline
-from adapter.metrics.objects import ObjectMetadata
-from adapter.metrics.resource_metrics import ResourceMetrics
-from adapter.planning.rule_queries import RuleQueries
-from adapter.prometheus import PrometheusOptions, PrometheusServers
-from adapter.rules import load_rules
-from kube.api.mapping import ResourceInfo
-from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.adapter.metrics_env import RULES
 from tests.samples import counter, gauge
@@ -183,27 +173,6 @@ async def test_resource_rules_have_examples_of_one_pod_and_one_node(server: Prom
 
 def milli(text: str) -> int:
     return int(text.removesuffix("m")) if text.endswith("m") else 1000 * int(text)
-
-
-class Nodes:
-    """The cluster's two nodes."""
-
-    async def objects(
-        self, info: ResourceInfo, *, namespace: str, selector: LabelSelector, name: str = ""
-    ) -> list[ObjectMetadata]:
-        return [ObjectMetadata("", name, {}) for name in ("node-1", "node-2")]
-
-
-@with_prometheus
-@pytest.mark.parametrize("file", ["node-label.yaml", "node-joined.yaml"])
-async def test_resource_metrics_have_the_nodes(server: PrometheusServer, file: str) -> None:
-    async with PrometheusServers(PrometheusOptions(url=server.url)) as prometheus:
-        queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
-        metrics = ResourceMetrics(load_rules(GUIDES / file).resource, queries, Nodes())
-        found = await metrics.usages("nodes", selector=LabelSelector(), deadline=Deadline.after(10))
-    assert [(one.name, one.usage.memory_milli) for one in found] == [
-        (name, 2**20 * 1000) for name in ("node-1", "node-2")
-    ]
 
 
 def test_documented_resource_rules_are_those_of_the_guides() -> None:
