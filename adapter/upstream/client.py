@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 from yarl import URL
@@ -86,13 +86,17 @@ class UpstreamClient:
             connector = aiohttp.TCPConnector(limit=self._connections, socket_factory=client_socket)
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         method = "GET" if form is None else "POST"
-        async with contextlib.aclosing(self._credentials.flow(method, url, form=form, headers=headers)) as flow:
-            request: OutgoingRequest | None = await anext(flow)
-            while request is not None:
-                async with self._open(self._session, request) as response:
-                    request = await _following(flow, response.status)
-                    if request is None:
-                        yield response
+        request = await self._credentials.request(method, url, form=form, headers=headers)
+        scheme = self._credentials.scheme
+        if scheme is not None:
+            credential = await scheme.cache.get()
+            async with self._open(self._session, scheme.authenticated(request, credential)) as response:
+                if response.status not in scheme.refusals or not await scheme.cache.renew(credential):
+                    yield response
+                    return
+            request = scheme.authenticated(request, await scheme.cache.get())
+        async with self._open(self._session, request) as response:
+            yield response
 
     def _open(
         self, session: aiohttp.ClientSession, request: OutgoingRequest
@@ -108,11 +112,3 @@ class UpstreamClient:
             allow_redirects=False,
             timeout=_TIMEOUT,
         )
-
-
-async def _following(flow: AsyncGenerator[OutgoingRequest, int], status: int) -> OutgoingRequest | None:
-    """Return the request to send after a response with this status; None: that was the last one."""
-    try:
-        return await flow.asend(status)
-    except StopAsyncIteration:
-        return None

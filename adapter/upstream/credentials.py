@@ -11,7 +11,7 @@ import base64
 import functools
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +35,7 @@ _LIBRARIES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Scheme:
+class Scheme:
     """A form of `auth`: a credential that expires, and how it authenticates requests.
 
     Attributes:
@@ -61,7 +61,7 @@ class Credentials:
         self._tls_version = FilesVersion.of()
         self._uses_tls = "https" in (urlsplit(access.url).scheme, urlsplit(access.proxy_url).scheme)
         self._context: ssl.SSLContext | None = None
-        self._scheme: _Scheme | None = None
+        self._scheme: Scheme | None = None
         self._logged = ""
 
     @property
@@ -109,12 +109,15 @@ class Credentials:
                     _log.warning("a TLS file has changed and cannot be used; the old one stays: %s", error)
         return self._context
 
-    async def flow(
-        self, method: str, url: URL, *, form: Mapping[str, str] | None, headers: tuple[tuple[str, str], ...]
-    ) -> AsyncGenerator[OutgoingRequest, int]:
-        """Yield the requests to send one after another, after `load`; send in the status of each response.
+    @property
+    def scheme(self) -> Scheme | None:
+        """The form of `auth`, after `load`; None: there is none."""
+        return self._scheme
 
-        The second one, if there is one, has another credential, since the server refused the first.
+    async def request(
+        self, method: str, url: URL, *, form: Mapping[str, str] | None, headers: tuple[tuple[str, str], ...]
+    ) -> OutgoingRequest:
+        """Return a request without the credential of `scheme`.
 
         Args:
             method: GET or POST.
@@ -123,20 +126,13 @@ class Credentials:
             headers: they replace the server's headers of the same names.
 
         Raises:
-            CredentialsError: a file or a service gives no credential.
+            CredentialsError: a file gives no credential.
         """
         request = OutgoingRequest(method, url, await self.headers(*headers))
-        if form is not None:
-            request.headers["Content-Type"] = "application/x-www-form-urlencoded"
-            request = replace(request, body=urlencode(form).encode())
-        scheme = self._scheme
-        if scheme is None:
-            yield request
-            return
-        credential = await scheme.cache.get()
-        status = yield scheme.authenticated(request, credential)
-        if status in scheme.refusals and await scheme.cache.renew(credential):
-            yield scheme.authenticated(request, await scheme.cache.get())
+        if form is None:
+            return request
+        request.headers["Content-Type"] = "application/x-www-form-urlencoded"
+        return replace(request, body=urlencode(form).encode())
 
     async def close(self) -> None:
         """Cancel what is in progress."""
@@ -183,7 +179,7 @@ class Credentials:
         return self._secret
 
 
-def _scheme(auth: Auth, what: str) -> _Scheme:
+def _scheme(auth: Auth, what: str) -> Scheme:
     """Return the scheme of a form of `auth`, after importing its library, which may take a second.
 
     Raises:
@@ -197,7 +193,7 @@ def _scheme(auth: Auth, what: str) -> _Scheme:
             keys = in_thread(AwsCredentials(auth.sigv4).issue, "AWS", what)
             cache = CredentialCache(keys, what=f"AWS credentials for {what}")
             # AWS refuses expired credentials with 403, too.
-            return _Scheme(cache, functools.partial(signed, auth.sigv4), frozenset({401, 403}))
+            return Scheme(cache, functools.partial(signed, auth.sigv4), frozenset({401, 403}))
         if auth.google is not None:
             from adapter.upstream.google import GoogleTokens
 
@@ -217,7 +213,7 @@ def _scheme(auth: Auth, what: str) -> _Scheme:
             f"{name} for {what} needs {library}: install milliscale[{extra}], or build the image with"
             " LOCK=requirements-clouds.lock"
         ) from error
-    return _Scheme(CredentialCache(issue, what=f"token for {what}"), _with_headers)
+    return Scheme(CredentialCache(issue, what=f"token for {what}"), _with_headers)
 
 
 def _with_headers(request: OutgoingRequest, more: tuple[tuple[str, str], ...]) -> OutgoingRequest:
