@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter import promql
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
 from adapter.catalog.rule_telemetry import RuleTelemetry
@@ -88,10 +87,6 @@ async def test_active_values_need_no_second_query(tmp_path: Path) -> None:
     assert prometheus.queries == ["waiting"]
 
 
-async def test_value_that_wakes_up_is_served_at_once(tmp_path: Path) -> None:
-    assert await values(tmp_path, TwoQueries(now=queues(a=5)), activation="{threshold: 5, for: 2m}") == {"a": 5000}
-
-
 async def test_error_of_the_second_query_is_an_error_and_no_zero(tmp_path: Path) -> None:
     prometheus = TwoQueries(now=queues(a=4), recent=PrometheusUnavailable("down"))
     with pytest.raises(StatusError) as error:
@@ -111,11 +106,6 @@ async def test_empty_result_that_counts_as_zero_waits_as_long(tmp_path: Path) ->
     assert await values(tmp_path, TwoQueries(now=queues()), activation=activation, empty="zero") == {"": 0}
 
 
-async def test_nan_that_counts_as_zero_waits_as_long(tmp_path: Path) -> None:
-    prometheus = TwoQueries(now=queues(a=float("nan")), recent=peaks(a=9))
-    assert await values(tmp_path, prometheus, activation="{threshold: 5, for: 2m}") == {"a": 1}
-
-
 @pytest.mark.parametrize(
     ("query", "seconds", "expected"),
     [
@@ -128,12 +118,6 @@ async def test_nan_that_counts_as_zero_waits_as_long(tmp_path: Path) -> None:
 def test_query_covers_the_time_with_at_most_120_steps(query: str, seconds: int, expected: str) -> None:
     activation = Activation(threshold=MilliValue(500), for_=Duration(seconds))
     assert recently_active_query(query, activation) == expected
-
-
-def test_query_of_a_tenant_is_restricted() -> None:
-    activation = Activation(threshold=MilliValue(500), for_=Duration(60))
-    query = promql.restrict_query(recently_active_query("sum(up)", activation), label="namespace", value="shop")
-    assert query == 'max_over_time((sum(up{namespace="shop"}))[1m:15s]) >= 0.5'
 
 
 RULES = """

@@ -150,19 +150,6 @@ async def test_missing_metric_or_value_is_not_found(env: MetricsEnv, change: dic
     assert (refused.value.code, refused.value.message) == (404, message)
 
 
-async def test_metric_is_unavailable_before_the_first_relist(tmp_path: Path) -> None:
-    rules, prometheus = packets()
-    prometheus.found = dict.fromkeys(prometheus.found, PrometheusUnavailable("refused"))
-    async with metrics_env(tmp_path, rules, prometheus) as env:
-        await env.catalog.relist()
-        with pytest.raises(StatusError) as refused:
-            await named(env)
-    assert refused.value.code == 503
-    assert refused.value.message == (
-        "it is not known yet which metrics there are: no good relist yet of rules[0]: refused"
-    )
-
-
 @pytest.mark.parametrize("change", [{}, {"metric": "nosuch"}, {"resource": "widgets"}, {"namespace": ""}])
 async def test_selector_without_objects_is_not_found(env: MetricsEnv, change: dict[str, str]) -> None:
     env.api.handlers["/api/v1/namespaces/shop/pods"] = objects()

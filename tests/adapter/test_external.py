@@ -101,14 +101,6 @@ async def test_unknown_metric_is_not_found(env: MetricsEnv, namespace: str, mess
     assert (refused.value.code, refused.value.message) == (404, message)
 
 
-async def test_metric_is_unavailable_before_the_first_relist(tmp_path: Path) -> None:
-    rules, prometheus = packets()
-    async with metrics_env(tmp_path, rules, prometheus) as env:
-        with pytest.raises(StatusError) as refused:
-            await values(env)
-    assert refused.value.code == 503
-
-
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.rules.objects import Tenancy
 from kube.api.status import StatusError
-from tests.adapter.rule_objects_env import CLUSTER_METRIC_RULES, METRIC_RULES, Cluster, rule_objects_cluster
+from tests.adapter.rule_objects_env import METRIC_RULES, Cluster, rule_objects_cluster
 from tests.eventually import eventually
 
 QUEUE = {"type": "External", "metric": "queue_length", "query": "sum(queue)"}
@@ -44,21 +44,6 @@ async def test_metric_rule_gets_the_status_of_its_check(tmp_path: Path) -> None:
         assert 'milliscale_adapter_rule_object_conditions{kind="MetricRule",reason="Ready"} 1.0' in metrics
 
 
-async def test_changed_rule_gets_another_status(tmp_path: Path) -> None:
-    async with rule_objects_cluster(tmp_path, options=OPTIONS, namespaces=NAMESPACES) as cluster:
-        await cluster.create_rule("queue", QUEUE)
-        await ready(cluster, f"{PATH}/queue", "NoValue")
-        cluster.prometheus.results["refused"] = "query processing would load too many samples"
-        await cluster.admin.patch(f"{PATH}/queue", {"spec": {"query": "refused"}})
-        condition = await ready(cluster, f"{PATH}/queue", "QueryFailed")
-        assert condition["status"] == "False"
-        assert condition["message"].endswith("query processing would load too many samples")
-        await cluster.admin.patch(f"{PATH}/queue", {"spec": {"query": "sum(queue) by (pod)", "prometheus": "east"}})
-        condition = await ready(cluster, f"{PATH}/queue", "Invalid")
-        assert "east" in condition["message"]
-        assert (await cluster.admin.get(f"{PATH}/queue"))["status"]["observedGeneration"] == 3
-
-
 async def test_younger_object_says_who_makes_the_metric_and_follows_when_the_older_one_is_deleted(
     tmp_path: Path,
 ) -> None:
@@ -72,17 +57,6 @@ async def test_younger_object_says_who_makes_the_metric_and_follows_when_the_old
         assert condition["message"] == f"queue_length is made by {winner}"
         await cluster.admin.delete(f"{PATH}/a")
         await ready(cluster, f"{PATH}/b", "Ready")
-
-
-async def test_metric_that_the_rules_file_makes_is_a_conflict_until_the_file_changes(tmp_path: Path) -> None:
-    rules = "externalRules: [{name: queue_length, query: sum(other)}]"
-    async with rule_objects_cluster(tmp_path, rules=rules, options=OPTIONS, namespaces=NAMESPACES) as cluster:
-        await cluster.create_rule("queue", QUEUE, namespace="")
-        condition = await ready(cluster, f"{CLUSTER_METRIC_RULES}/queue", "Conflict")
-        assert condition["message"] == "queue_length is made by externalRules[0] of the rules file"
-        cluster.config.write_text("{}")
-        signal.raise_signal(signal.SIGHUP)
-        await ready(cluster, f"{CLUSTER_METRIC_RULES}/queue", "NoValue")
 
 
 async def test_lease_is_released_at_sigterm_while_requests_are_still_served(tmp_path: Path) -> None:

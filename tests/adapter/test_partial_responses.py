@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.catalog.rule_states import Reason, problem_of
 from adapter.prometheus import (
     PrometheusClient,
     PrometheusOptions,
@@ -151,13 +150,6 @@ async def test_partial_response_is_no_zero_and_no_shorter_list(server: ScriptedP
     assert failed.value.code == 503
     assert failed.value.message.startswith("Prometheus could read only a part of the series for externalRules[0]")
     assert "10.1.2.3" not in failed.value.message
-
-
-def test_status_of_a_rule_has_no_address_of_a_store() -> None:
-    reason, message = problem_of(PrometheusPartialResponse(f"Prometheus' response is partial: {STORE}"), limited=True)
-    assert reason is Reason.PROMETHEUS_UNAVAILABLE
-    assert message.startswith("Prometheus could read only a part of the series")
-    assert "10.1.2.3" not in message
 
 
 def test_each_server_may_allow_partial_responses() -> None:

@@ -48,12 +48,6 @@ def test_scalar_has_a_time_and_a_value() -> None:
     assert decode(200, success("scalar", [1, "5"])).value == scalar(1.0, 5.0)
 
 
-def test_nan_is_a_value() -> None:
-    result = decode(200, success("scalar", [1, "NaN"])).value
-    assert result.is_scalar
-    assert math.isnan(result.samples[0].value)
-
-
 @pytest.mark.parametrize("others", [0, 1, 3_000])  # the last one is decoded while it arrives
 def test_native_histograms_are_an_error_that_says_what_to_query(others: int) -> None:
     sample = {"metric": {}, "value": [5, "1"]}
@@ -69,10 +63,6 @@ def in_pieces(body: bytes) -> None:
     for start in range(0, len(body), 1_000):
         reader.feed(body[start : start + 1_000])
     reader.finish()
-
-
-def test_warnings_are_passed_on() -> None:
-    assert decode(200, success("vector", [], warnings=["partial"])).notices.warnings == ["partial"]
 
 
 @pytest.mark.parametrize("kind", ["matrix", "string", "", "x" * 10_000])
@@ -143,8 +133,3 @@ def test_message_of_a_server_is_printable_and_has_its_end() -> None:
     assert str(refused.value).endswith('x"\ufffd]0;title\ufffd\ufffd2J: the reason')
     assert "error when executing query=" in str(refused.value)
     assert len(str(refused.value)) < 500
-
-
-def test_redirect_is_unavailable() -> None:
-    with pytest.raises(PrometheusUnavailable, match="a redirect, status 302; give the address itself"):
-        decode(302, b"")

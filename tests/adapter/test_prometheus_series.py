@@ -15,9 +15,9 @@ from adapter.prometheus.series import SeriesReader
 LABELS = st.dictionaries(st.sampled_from(["pod", "ns", "__name__", "ü"]), st.text(max_size=8), max_size=4)
 
 
-def reduced(body: bytes, *, size: int) -> dict[str, set[str]]:
+def reduced(body: bytes, *, size: int, max_names: int = 1_000) -> dict[str, set[str]]:
     """The labels of each name."""
-    reader = SeriesReader()
+    reader = SeriesReader(max_names=max_names)
     for start in range(0, len(body), size):
         reader.feed(body[start : start + size])
     return {series.name: set(series.labels) for series in reader.finish()}
@@ -25,14 +25,6 @@ def reduced(body: bytes, *, size: int) -> dict[str, set[str]]:
 
 def response(*series: dict[str, str]) -> dict[str, object]:
     return {"status": "success", "data": list(series), "warnings": ["w"]}
-
-
-def test_series_of_a_name_are_one_with_all_labels() -> None:
-    body = response(
-        *({"__name__": "a", "pod": "x"}, {"__name__": "b", "n": "},{"}, {"__name__": "b", "m": '},{"p'}),
-        *({"__name__": "a", "ns": "y"}, {"pod": "z"}),
-    )
-    assert reduced(json.dumps(body).encode(), size=7) == {"a": {"ns", "pod"}, "b": {"m", "n"}}
 
 
 @given(st.lists(LABELS, max_size=8), st.integers(1, 40), st.booleans())
@@ -46,9 +38,9 @@ def test_pieces_of_any_size_decode_alike(series: list[dict[str, str]], size: int
 
 
 def test_more_names_than_memory_has_room_for_are_refused() -> None:
-    names = [{"__name__": f"m{number % 50_000}"} for number in range(60_000)]
-    assert len(reduced(json.dumps(response(*names)).encode(), size=64 * 1024)) == 50_000
-    with pytest.raises(PrometheusBadResponse, match="more than 50000 names; select fewer with the rule's seriesQuery"):
+    names = [{"__name__": f"m{number % 1_000}"} for number in range(1_200)]
+    assert len(reduced(json.dumps(response(*names)).encode(), size=64 * 1024)) == 1_000
+    with pytest.raises(PrometheusBadResponse, match="more than 1000 names; select fewer with the rule's seriesQuery"):
         reduced(json.dumps(response(*names, {"__name__": "one_more"})).encode(), size=64 * 1024)
 
 
