@@ -18,7 +18,20 @@ from tests.kube.scripted import connected, respond, scripted_server
 
 BOB = User("bob", ("system:authenticated",))
 ALICE = User("alice", ("system:authenticated",))
+POD = {
+    "verb": "get",
+    "group": "custom.metrics.k8s.io",
+    "version": "v1beta2",
+    "namespace": "ns-1",
+    "resource": "pods",
+    "subresource": "http_packets_per_second",
+    "name": "pod-1-0",
+}
 QUEUE_DEPTH = {"group": "external.metrics.k8s.io", "version": "v1beta1", "namespace": "ns-1", "resource": "queue_depth"}
+
+
+def without(attributes: dict[str, str], name: str) -> dict[str, str]:
+    return {key: value for key, value in attributes.items() if key != name}
 
 
 def info(path: str, method: str = "GET") -> RequestInfo:
@@ -37,27 +50,14 @@ async def access(tmp_path: Path) -> AsyncIterator[tuple[AccessApi, KubeClient]]:
 @pytest.mark.parametrize(
     ("method", "path", "attributes"),
     [
-        (
-            "GET",
-            POD_PATH,
-            {
-                "verb": "get",
-                "group": "custom.metrics.k8s.io",
-                "version": "v1beta2",
-                "namespace": "ns-1",
-                "resource": "pods",
-                "subresource": "http_packets_per_second",
-                "name": "pod-1-0",
-            },
-        ),
+        ("GET", POD_PATH, POD),
+        ("POST", POD_PATH, {**POD, "verb": "create"}),
         (
             "GET",
             "/apis/custom.metrics.k8s.io/v1beta1/namespaces/ns-1/ingresses.networking.k8s.io/%2A/hits",
             {
-                "verb": "get",
-                "group": "custom.metrics.k8s.io",
+                **POD,
                 "version": "v1beta1",
-                "namespace": "ns-1",
                 "resource": "ingresses.networking.k8s.io",
                 "subresource": "hits",
                 "name": "*",
@@ -66,51 +66,14 @@ async def access(tmp_path: Path) -> AsyncIterator[tuple[AccessApi, KubeClient]]:
         (
             "GET",
             "/apis/custom.metrics.k8s.io/v1beta2/namespaces/ns-1/metrics/m",
-            {
-                "verb": "get",
-                "group": "custom.metrics.k8s.io",
-                "version": "v1beta2",
-                "namespace": "ns-1",
-                "resource": "metrics",
-                "name": "m",
-            },
+            without(POD, "subresource") | {"resource": "metrics", "name": "m"},
         ),
         (
             "GET",
             "/apis/custom.metrics.k8s.io/v1beta2/nodes/node-1/load",
-            {
-                "verb": "get",
-                "group": "custom.metrics.k8s.io",
-                "version": "v1beta2",
-                "resource": "nodes",
-                "subresource": "load",
-                "name": "node-1",
-            },
+            without(POD, "namespace") | {"resource": "nodes", "subresource": "load", "name": "node-1"},
         ),
-        (
-            "GET",
-            EXTERNAL_PATH,
-            {
-                "verb": "list",
-                "group": "external.metrics.k8s.io",
-                "version": "v1beta1",
-                "namespace": "ns-1",
-                "resource": "queue_depth",
-            },
-        ),
-        (
-            "POST",
-            POD_PATH,
-            {
-                "verb": "create",
-                "group": "custom.metrics.k8s.io",
-                "version": "v1beta2",
-                "namespace": "ns-1",
-                "resource": "pods",
-                "subresource": "http_packets_per_second",
-                "name": "pod-1-0",
-            },
-        ),
+        ("GET", EXTERNAL_PATH, {"verb": "list", **QUEUE_DEPTH}),
         *(
             (method, EXTERNAL_PATH + query, {"verb": verb, **QUEUE_DEPTH})
             for method, query, verb in (
@@ -174,33 +137,30 @@ async def test_user_named_like_the_privileged_group_is_reviewed(access: tuple[Ac
     assert len(api.reviews) == 1
 
 
+IN_NS_1 = 'in API group "custom.metrics.k8s.io" in the namespace "ns-1"'
+
+
 @pytest.mark.parametrize(
     ("path", "method", "message", "details"),
     [
-        (
-            POD_PATH,
-            "GET",
+        *(
             (
-                'pods.custom.metrics.k8s.io "pod-1-0" is forbidden: User "alice" cannot get resource '
-                '"pods/http_packets_per_second" in API group "custom.metrics.k8s.io" in the namespace "ns-1"'
-            ),
-            {"name": "pod-1-0", "group": "custom.metrics.k8s.io", "kind": "pods"},
-        ),
-        (
-            POD_PATH,
-            "POST",
-            (
-                'pods.custom.metrics.k8s.io "pod-1-0" is forbidden: User "alice" cannot create resource '
-                '"pods/http_packets_per_second" in API group "custom.metrics.k8s.io" in the namespace "ns-1"'
-            ),
-            {"name": "pod-1-0", "group": "custom.metrics.k8s.io", "kind": "pods"},
+                POD_PATH,
+                method,
+                (
+                    f'pods.custom.metrics.k8s.io "pod-1-0" is forbidden: User "alice" cannot {verb} resource'
+                    f' "pods/http_packets_per_second" {IN_NS_1}'
+                ),
+                {"name": "pod-1-0", "group": "custom.metrics.k8s.io", "kind": "pods"},
+            )
+            for method, verb in (("GET", "get"), ("POST", "create"))
         ),
         (
             EXTERNAL_PATH,
             "GET",
             (
-                'queue_depth.external.metrics.k8s.io is forbidden: User "alice" cannot list resource "queue_depth" '
-                'in API group "external.metrics.k8s.io" in the namespace "ns-1"'
+                'queue_depth.external.metrics.k8s.io is forbidden: User "alice" cannot list resource "queue_depth"'
+                ' in API group "external.metrics.k8s.io" in the namespace "ns-1"'
             ),
             {"group": "external.metrics.k8s.io", "kind": "queue_depth"},
         ),
@@ -208,13 +168,12 @@ async def test_user_named_like_the_privileged_group_is_reviewed(access: tuple[Ac
             "/apis/custom.metrics.k8s.io/v1beta2/nodes/node-1/load",
             "GET",
             (
-                'nodes.custom.metrics.k8s.io "node-1" is forbidden: User "alice" cannot get resource "nodes/load" '
-                'in API group "custom.metrics.k8s.io" at the cluster scope'
+                'nodes.custom.metrics.k8s.io "node-1" is forbidden: User "alice" cannot get resource "nodes/load"'
+                ' in API group "custom.metrics.k8s.io" at the cluster scope'
             ),
             {"name": "node-1", "group": "custom.metrics.k8s.io", "kind": "nodes"},
         ),
-        ("/metrics", "GET", 'forbidden: User "alice" cannot get path "/metrics"', {}),
-        ("/", "GET", 'forbidden: User "alice" cannot get path "/"', {}),
+        *((path, "GET", f'forbidden: User "alice" cannot get path "{path}"', {}) for path in ("/metrics", "/")),
     ],
 )
 async def test_refusal_in_the_words_of_kubernetes(

@@ -204,56 +204,31 @@ async def test_different_metrics_are_never_coalesced() -> None:
     base = source(SUM, "always")
     other_query = msgspec.structs.replace(rule(SUM.replace("sum", "max"), "always"), key="rules[1]")
     tenant, alike = (source(SUM, "always", more=more) for more in (TENANT, TENANT + HEADERS))
-    text = "sum(rate({}{{{}}}[5m])) by ({})"
+    of_all = 'namespace=~".+",pod=~".+"'
+
+    def changed(**fields: Any) -> CustomSource:
+        return dataclasses.replace(base, **fields)
+
+    def keyed(one: CustomSource, key: str) -> CustomSource:  # the same text for another tenant
+        return dataclasses.replace(one, rule=msgspec.structs.replace(one.rule, key=key))
+
+    def text(matchers: str, by: str, *, series: str = "packets_total", aggregation: str = "sum") -> str:
+        return f"{aggregation}(rate({series}{{{matchers}}}[5m])) by ({by})"
+
     different = [
-        (base, "shop", "", text.format("packets_total", 'namespace=~".+",pod=~".+"', "pod,namespace")),
-        (base, "", "", text.format("packets_total", 'pod=~".+"', "pod")),
+        (base, "shop", "", text(of_all, "pod,namespace")),
+        (base, "", "", text('pod=~".+"', "pod")),
+        (base, "shop", "verb=GET", text(f'verb="GET",{of_all}', "pod,namespace")),
+        (changed(series="bytes_total"), "shop", "", text(of_all, "pod,namespace", series="bytes_total")),
         (
-            base,
-            "shop",
-            "verb=GET",
-            text.format("packets_total", 'verb="GET",namespace=~".+",pod=~".+"', "pod,namespace"),
+            changed(resource_label="service"),
+            *("shop", "", text('namespace=~".+",service=~".+"', "service,namespace")),
         ),
-        (
-            dataclasses.replace(base, series="bytes_total"),
-            "shop",
-            "",
-            text.format("bytes_total", 'namespace=~".+",pod=~".+"', "pod,namespace"),
-        ),
-        (
-            dataclasses.replace(base, resource_label="service"),
-            "shop",
-            "",
-            text.format("packets_total", 'namespace=~".+",service=~".+"', "service,namespace"),
-        ),
-        (
-            dataclasses.replace(base, namespace_label="ns"),
-            "shop",
-            "",
-            text.format("packets_total", 'ns=~".+",pod=~".+"', "pod,ns"),
-        ),
-        (
-            dataclasses.replace(base, group_by=("verb",)),
-            "shop",
-            "",
-            text.format("packets_total", 'namespace=~".+",pod=~".+"', "pod,verb,namespace"),
-        ),
-        (
-            dataclasses.replace(base, rule=other_query),
-            "shop",
-            "",
-            text.format("packets_total", 'namespace=~".+",pod=~".+"', "pod,namespace").replace("sum", "max"),
-        ),
-        # The same text for other tenants.
-        *(
-            (
-                dataclasses.replace(one, rule=msgspec.structs.replace(one.rule, key=key)),
-                "shop",
-                "",
-                text.format("packets_total", 'namespace=~".+",pod=~".+"', "pod,namespace"),
-            )
-            for one, key in ((tenant, "rules[2]"), (alike, "rules[3]"))
-        ),
+        (changed(namespace_label="ns"), "shop", "", text('ns=~".+",pod=~".+"', "pod,ns")),
+        (changed(group_by=("verb",)), "shop", "", text(of_all, "pod,verb,namespace")),
+        (changed(rule=other_query), "shop", "", text(of_all, "pod,namespace", aggregation="max")),
+        (keyed(tenant, "rules[2]"), "shop", "", text(of_all, "pod,namespace")),
+        (keyed(alike, "rules[3]"), "shop", "", text(of_all, "pod,namespace")),
     ]
     prometheus = Numbered()
     async with opened(prometheus) as env:

@@ -37,47 +37,29 @@ NO_CONVERSION = (
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"),
+    ("path", "resource", "group", "namespace", "name", "metric"),
     [
+        (f"{G2}/namespaces/ns-1/pods/pod-1-0/m", "pods", "", "ns-1", "pod-1-0", "m"),
+        (f"{G1}/namespaces/ns-1/pods./pod-1-0/ns:conn:sum", "pods", "", "ns-1", "pod-1-0", "ns:conn:sum"),
         (
-            f"{G2}/namespaces/ns-1/pods/pod-1-0/m",
-            {"resource": "pods", "group": "", "namespace": "ns-1", "name": "pod-1-0", "metric": "m"},
+            *(f"{G2}/namespaces/ns-1/ingresses.networking.k8s.io/web/hits", "ingresses", "networking.k8s.io"),
+            *("ns-1", "web", "hits"),
         ),
+        (f"{G2}/nodes/node-1/node_load", "nodes", "", "", "node-1", "node_load"),
+        (f"{G2}/namespaces/ns-1/metrics/m", "namespaces", "", "", "ns-1", "m"),
+        (f"{G2}/namespaces/ns-1/pods/a%22b/m", "pods", "", "ns-1", 'a"b', "m"),
         (
-            f"{G1}/namespaces/ns-1/pods./pod-1-0/ns:conn:sum",
-            {"resource": "pods", "group": "", "namespace": "ns-1", "name": "pod-1-0", "metric": "ns:conn:sum"},
-        ),
-        (
-            f"{G2}/namespaces/ns-1/ingresses.networking.k8s.io/web/hits",
-            {
-                "resource": "ingresses",
-                "group": "networking.k8s.io",
-                "namespace": "ns-1",
-                "name": "web",
-                "metric": "hits",
-            },
-        ),
-        (
-            f"{G2}/nodes/node-1/node_load",
-            {"resource": "nodes", "group": "", "namespace": "", "name": "node-1", "metric": "node_load"},
-        ),
-        (
-            f"{G2}/namespaces/ns-1/metrics/m",
-            {"resource": "namespaces", "group": "", "namespace": "", "name": "ns-1", "metric": "m"},
-        ),
-        (
-            f"{G2}/namespaces/ns-1/pods/a%22b/m",
-            {"resource": "pods", "group": "", "namespace": "ns-1", "name": 'a"b', "metric": "m"},
-        ),
-        (
-            f"{G2}/namespaces/ns-1/pods/pod-1-0%7Cpod-1-1/m?foo=bar&limit=1&resourceVersion=5",
-            {"resource": "pods", "group": "", "namespace": "ns-1", "name": "pod-1-0|pod-1-1", "metric": "m"},
+            *(f"{G2}/namespaces/ns-1/pods/pod-1-0%7Cpod-1-1/m?foo=bar&limit=1&resourceVersion=5", "pods", ""),
+            *("ns-1", "pod-1-0|pod-1-1", "m"),
         ),
     ],
 )
-async def test_named_object(adapter: ServedAdapter, path: str, asked: dict[str, str]) -> None:
+async def test_named_object(
+    adapter: ServedAdapter, path: str, resource: str, group: str, namespace: str, name: str, metric: str
+) -> None:
     assert (await adapter.request_as_master(path)).status == 200
     (arguments,) = adapter.metrics.requests
+    asked = {"resource": resource, "group": group, "namespace": namespace, "name": name, "metric": metric}
     assert {key: arguments[key] for key in asked} == asked
     assert arguments["metric_selector"].empty
     assert 0 < arguments["seconds"] <= 60
