@@ -119,7 +119,7 @@ class _Request:
 
 
 class _Options(TypedDict, total=False):
-    timeout: float
+    timeout: float | None
     before_retry: BeforeRetry
 
 

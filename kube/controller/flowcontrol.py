@@ -142,8 +142,8 @@ class ThrottledClient:
         self._bucket = bucket
         self._slots = slots
         self._writes_first = writes_first
-        self._get = client.get if get_seconds is None else partial(client.get, timeout=get_seconds)
-        self._wait_to_read = partial(bucket.take, last=True) if last else bucket.take
+        self._get = partial(client.get, timeout=get_seconds)
+        self._wait_to_read = partial(bucket.take, last=last)
         self._may_write = may_write
         self._on_error = on_error
 

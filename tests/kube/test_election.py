@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kube.api.client import KubeClient
+from kube.api.client import KubeClient, KubeError
 from kube.api.mapping import GroupResource
 from kube.controller.election import ElectionSettings, LeaderElector, unique_identity
 from playground.apiserver import PlaygroundApiServer
@@ -143,6 +143,9 @@ async def test_stopped_leader_releases_the_lease_after_its_work_and_is_succeeded
         await until(lambda: one.acts)
         async with running(two):
             await until(lambda: election.server.requests.of("watch", "leases") > 0)
+            reads = election.server.requests.of("get", "leases")
+            await asyncio.sleep(5)
+            assert election.server.requests.of("get", "leases") == reads, "a renewal is no release"
             one.stop.set()
             since = loop_clock()
             await until(lambda: two.acts)
@@ -233,12 +236,33 @@ async def test_duration_of_the_holder_counts(election: Election) -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"holderIdentity": ""}, {"leaseDurationSeconds": 60}])
 async def test_lease_without_a_holder_is_taken_at_once(election: Election, spec: dict[str, Any]) -> None:
-    labels = {"kept": "yes"}
-    await election.client.post(LEASES, {"metadata": {"name": "lock", "labels": labels}, "spec": spec})
-    one = election.candidate("one", replace(QUICK, lease_duration=60.0))
+    others = {"others": "yes"}
+    metadata = {"name": "lock", "labels": others, "annotations": others}
+    await election.client.post(LEASES, {"metadata": metadata, "spec": spec})
+    one = election.candidate("one", replace(QUICK, lease_duration=60.0), annotations={"own": "yes"})
     async with running(one):
         await until(lambda: one.acts)
-        assert election.lease()["metadata"]["labels"] == labels
+        taken = election.lease()["metadata"]
+        assert (taken["labels"], taken["annotations"]) == (others, {"others": "yes", "own": "yes"})
+
+
+async def test_candidate_that_may_not_lead_takes_no_lease_and_releases_one_that_it_took(election: Election) -> None:
+    answers: list[bool | KubeError] = [False, True, KubeError("away"), False, True, False, True, True]
+
+    async def may_take() -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer
+
+    one = election.candidate("one", may_take=may_take, annotations={"own": "yes"})
+    async with running(one):
+        await until(lambda: one.acts)
+        assert (election.lease()["metadata"]["annotations"], answers) == ({"own": "yes"}, [])
+        writes = election.server.requests.of("create", "leases"), election.server.requests.of("update", "leases")
+        assert writes[0] == 1
+        assert writes[1] >= 4, "released, taken, released, taken"
+    assert election.diary == ["one begins", "one ends"]
 
 
 async def test_there_are_never_two_leaders(election: Election) -> None:
@@ -364,7 +388,9 @@ async def test_process_that_was_stopped_past_the_deadline_may_not_act(election: 
         stopped_for = QUICK.renew_deadline  # nothing has run since, as after SIGSTOP and SIGCONT
         assert not one.elector.leading()
         assert one.elector.problem() is None
-        stopped_for = 30.0
+        stopped_for = QUICK.lease_duration + 19.9
+        assert one.elector.problem() is None
+        stopped_for += 0.2
         assert one.elector.problem() == "failed election renewal on lease default/lock"
     assert one.elector.problem() is None, "a process that is no leader need not renew"
 
@@ -391,6 +417,8 @@ async def test_forbidden_lease_is_logged_once_and_retried(tmp_path: Path, caplog
         async with running(one):
             await until(lambda: len(server.requests) >= 4)
         assert not one.diary
+        # The right to watch this one Lease is enough.
+        assert any(each.startswith(f"GET {LEASES}?fieldSelector=metadata.name%3Dlock&") for each in server.requests)
     assert [record.message for record in caplog.records] == ['lease default/lock: leases "lock" is forbidden; retrying']
 
 

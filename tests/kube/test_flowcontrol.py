@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -175,13 +176,16 @@ async def test_every_verb_of_a_client_waits_for_its_token(api: ScriptedApi, kube
     assert await waiting == {"verb": "GET"}
 
 
-@pytest.mark.parametrize(("writes_first", "expected"), [(False, ["GET", "PUT"]), (True, ["PUT", "GET"])])
-async def test_writes_go_first_where_that_is_asked_for(
-    api: ScriptedApi, kube: KubeClient, clock: Clock, writes_first: bool, expected: list[str]
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, ["GET", "PUT"]), ({"writes_first": True}, ["PUT", "GET"]), ({"last": True}, ["PUT", "GET"])],
+)
+async def test_a_client_can_send_its_writes_first_or_its_reads_last(
+    api: ScriptedApi, kube: KubeClient, clock: Clock, options: dict[str, bool], expected: list[str]
 ) -> None:
     bucket = TokenBucket(qps=1, burst=1, clock=clock)
     assert bucket.try_take()
-    client = ThrottledClient(kube, bucket, writes_first=True) if writes_first else ThrottledClient(kube, bucket)
+    client = ThrottledClient(kube, bucket, **options)  # type: ignore[arg-type]
     api.on("GET", "/thing", {})
     api.on("PUT", "/thing", {})
     async with asyncio.TaskGroup() as tasks:
@@ -232,6 +236,21 @@ async def test_a_repetition_waits_for_a_token_of_its_own(
     assert await calls[verb]("/thing", {}) == {"fine": True}
     assert len(api.requests) == 3
     assert [bucket.try_take(), bucket.try_take()] == [True, False]
+
+
+async def test_a_read_has_the_time_of_the_client_for_its_retries(api: ScriptedApi, kube: KubeClient) -> None:
+    async def sleep(_: float) -> None:
+        pass
+
+    kube.retries.sleep = sleep
+    for seconds, requests in ((0.5, 1), (None, 2)):
+        api.requests.clear()
+        api.on("GET", "/thing", busy)
+        api.then("GET", "/thing", {})
+        client = ThrottledClient(kube, TokenBucket(qps=-1, burst=1), get_seconds=seconds)
+        with pytest.raises(StatusError) if seconds else nullcontext():
+            await client.get("/thing")
+        assert len(api.requests) == requests
 
 
 async def test_a_write_is_not_repeated_when_the_lease_is_lost_meanwhile(api: ScriptedApi, kube: KubeClient) -> None:

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from kube.api import listing as listing_module
-from kube.api.client import ClientSettings, KubeUnreachable, ResponseTooLarge
+from kube.api.client import ClientSettings, KubeUnreachable
 from kube.api.listing import list_objects
-from kube.api.status import StatusError
 from tests.kube.scripted import Collection, LoopIterations, connected, raw, respond, scripted_server, thing
 
 PATH = "/api/v1/things"
-SMALL = ClientSettings(page_objects=20, page_bytes=2000)
 
 
 def name_of(entry: Any) -> str | None:
@@ -54,20 +52,6 @@ async def test_long_list_is_read_in_pages(tmp_path: Path) -> None:
             f"GET {PATH}?labelSelector=x&limit=2&continue=2",
             f"GET {PATH}?labelSelector=x&limit=2&continue=4",
         ]
-
-
-async def test_expired_continue_token_is_a_status_error(tmp_path: Path) -> None:
-    async with (
-        scripted_server() as server,
-        connected(server, tmp_path, settings=ClientSettings(page_objects=1)) as client,
-    ):
-        collection = Collection()
-        collection.items = [thing("a", "1"), thing("b", "1")]
-        collection.expires = {"1": []}
-        server.handlers[PATH] = collection.handle
-        with pytest.raises(StatusError) as raised:
-            await list_objects(client, PATH, name_of)
-    assert raised.value.code == 410
 
 
 async def test_decoding_a_page_yields_to_other_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,13 +94,3 @@ async def test_object_that_cannot_be_decoded_is_unreachable(tmp_path: Path) -> N
         server.handlers[PATH] = raw(b'{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": "\xff"}]}')
         with pytest.raises(KubeUnreachable, match="not JSON"):
             await list_objects(client, PATH, name_of)
-
-
-async def test_too_large_object_is_an_error(tmp_path: Path) -> None:
-    async with scripted_server() as server, connected(server, tmp_path, settings=SMALL) as client:
-        collection = Collection()
-        collection.items = [thing("a", "1", padding="x" * 3000)]
-        server.handlers[PATH] = collection.handle
-        with pytest.raises(ResponseTooLarge):
-            await list_objects(client, PATH, name_of)
-        assert [requests.rpartition("=")[2] for requests in server.requests] == ["20", "2", "1"]

@@ -67,17 +67,10 @@ async def test_resource_is_found_by_plural_and_singular(name: str, tmp_path: Pat
     async with mapper(tmp_path) as (rest, _, _):
         found = await rest.resource_for(name)
         assert (found.kind, found.plural, found.api_version, found.namespaced) == ("Pod", "pods", "v1", True)
-
-
-async def test_resource_without_a_group_is_found_in_any_group(tmp_path: Path) -> None:
-    async with mapper(tmp_path) as (rest, _, _):
+        # Without a group it is found in any group; where discovery gives no singular name it is the kind's.
         assert (await rest.resource_for("deployments")).group_resource == GroupResource("apps", "deployments")
-        # Where discovery gives no singular name it is the kind's.
         assert (await rest.resource_for("deployment", "apps")).api_version == "apps/v1"
-
-
-async def test_preferred_version_of_a_kind_comes_first(tmp_path: Path) -> None:
-    async with mapper(tmp_path) as (rest, _, _):
+        # The preferred version comes first.
         assert [info.version for info in await rest.mappings_for_kind("apps", "Deployment")] == ["v1", "v1beta1"]
 
 

@@ -64,14 +64,19 @@ def test_an_event_is_encoded_line_by_line(event: ServerEvent, encoded: str) -> N
     assert event.encode().decode() == encoded
 
 
-async def test_events_are_sent_as_they_come(http: aiohttp.ClientSession) -> None:
+async def test_events_are_sent_as_they_come_until_the_server_stops(http: aiohttp.ClientSession) -> None:
     events = Events(ServerEvent("replace", "one"))
-    async with served(ScriptedPages(events)) as url, http.get(url + "events") as response:
+    async with served(ScriptedPages(events)) as url:
+        response = await http.get(url + "events")
         assert response.content_type == "text/event-stream"
         assert response.headers["Cache-Control"] == "no-store"
         assert await read_event(response) == "event: replace\ndata: one\n\n"
         events.queue.put_nowait(ServerEvent("replace", "two"))
         assert await read_event(response) == "event: replace\ndata: two\n\n"
+    assert events.closed.is_set()
+    assert (
+        await response.content.read() == b""
+    )  # the stream ends with the server, as HTTP wants it: no connection error
 
 
 async def test_a_stream_without_events_has_heartbeats(http: aiohttp.ClientSession) -> None:
@@ -96,15 +101,6 @@ async def test_a_stream_ends_when_the_client_disconnects(http: aiohttp.ClientSes
             assert len(streams) == 1
         await events.closed.wait()
         assert len(streams) == 0
-
-
-async def test_streams_end_when_the_server_stops(http: aiohttp.ClientSession) -> None:
-    events = Events(ServerEvent("replace", "one"))
-    async with served(ScriptedPages(events)) as url:
-        response = await http.get(url + "events")
-        await read_event(response)
-    assert events.closed.is_set()
-    assert await response.content.read() == b""  # the stream ended as HTTP wants it: no connection error
 
 
 async def test_more_streams_than_the_limit_are_refused_with_503(http: aiohttp.ClientSession) -> None:
@@ -198,14 +194,6 @@ async def test_all_streams_together_send_twenty_events_a_second(number: int) -> 
         await asyncio.sleep(60)
         streams.stop()
     assert len(sent) == pytest.approx(60 * 20, abs=number)
-
-
-async def test_a_stream_ends_with_its_events(http: aiohttp.ClientSession) -> None:
-    async def one() -> AsyncIterator[ServerEvent]:
-        yield ServerEvent("replace", "one")
-
-    async with served(ScriptedPages(one)) as url, http.get(url + "events") as response:
-        assert await response.text() == "event: replace\ndata: one\n\n"
 
 
 async def test_head_of_a_stream_sends_no_events(http: aiohttp.ClientSession) -> None:
