@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 import click
 
 from autoscaler.core.model import HPA, HPA_APIS
 from autoscaler.objects.hpa import track_hpa
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Which HPAs are wanted.
-
-    Attributes:
-        namespace: of the HPAs; "" for all.
-        selector: a label selector; "" for all.
-        names: of the HPAs; none for all.
-    """
-
-    namespace: str
-    selector: str = ""
-    names: frozenset[str] = frozenset()
 
 
 def split_names(kubectl: Kubectl, names: Iterable[str]) -> tuple[Kubectl, list[str]]:
@@ -69,17 +54,27 @@ def not_found(namespace: str, name: str) -> KubectlError:
     return KubectlError(f"Error from server (NotFound): {missing}")
 
 
-def list_hpas(kubectl: Kubectl, wanted: Selection) -> list[HPA]:
-    """Return the HPAs of all APIs that the API server has, sorted. Raises KubectlError."""
+def list_hpas(kubectl: Kubectl, namespace: str, *, selector: str, names: Collection[str]) -> list[HPA]:
+    """Return the HPAs of all APIs that the API server has, sorted.
+
+    Args:
+        kubectl: reads them.
+        namespace: of the HPAs; "" for all.
+        selector: a label selector; "" for all.
+        names: of the HPAs; none for all.
+
+    Raises:
+        KubectlError: they cannot be read.
+    """
     found = []
     for api in HPA_APIS:
-        path = api.path(wanted.namespace) if wanted.namespace else api.collection
+        path = api.path(namespace) if namespace else api.collection
         try:
-            page = kubectl.get(path, {"labelSelector": wanted.selector} if wanted.selector else {})
+            page = kubectl.get(path, {"labelSelector": selector} if selector else {})
         except KubectlError as error:
             if error.is_not_found and not api.built_in:
                 continue
             raise
         hpas = (track_hpa(raw, api=api) for raw in page.get("items") or ())
-        found += [hpa for hpa in hpas if hpa is not None and (not wanted.names or hpa.name in wanted.names)]
+        found += [hpa for hpa in hpas if hpa is not None and (not names or hpa.name in names)]
     return sorted(found, key=lambda hpa: (hpa.namespace, hpa.name, hpa.api_version))

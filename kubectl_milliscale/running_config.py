@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import re
 import tempfile
 from collections.abc import Iterator
@@ -206,13 +205,8 @@ def _service(host: str, namespace: str) -> tuple[str, str] | None:
 
     NAME, NAME.NAMESPACE and NAME.NAMESPACE.svc[.DOMAIN] are Services; `namespace` is that of NAME alone.
     """
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(host)
-        return None
     match host.split("."):
-        case ["localhost"] | [""]:
-            return None
-        case [name]:
+        case [name] if name not in ("localhost", "") and ":" not in name:  # as IPv6 addresses have
             return namespace, name
         case [name, in_namespace] | [name, in_namespace, "svc", *_]:
             return in_namespace, name

@@ -20,7 +20,7 @@ from rich.text import Text
 from autoscaler.core.model import HPA
 from kubectl_milliscale.decisions import Decisions, DesiredReplicas
 from kubectl_milliscale.flags import TEXT, autoscaler_namespace_option, namespaced_kubectl_options
-from kubectl_milliscale.hpas import Selection, list_hpas, not_found, split_names
+from kubectl_milliscale.hpas import list_hpas, not_found, split_names
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 from kubectl_milliscale.table import StatusRow, document, table
 
@@ -78,20 +78,20 @@ def status(
         raise click.UsageError("--watch needs a terminal; `kubectl get hpa --watch` prints changes as lines")
     # Invalid HPAs are shown as such.
     logging.getLogger("autoscaler").addHandler(logging.NullHandler())
-    kubectl, names_there = split_names(kubectl, names)
+    kubectl, wanted = split_names(kubectl, names)
     namespace = "" if all_namespaces else kubectl.namespace()
-    wanted = Selection(namespace=namespace, selector=selector, names=frozenset(names_there))
+    list_now = functools.partial(list_hpas, kubectl, namespace, selector=selector, names=wanted)
     with contextlib.closing(
         Decisions(kubectl, autoscaler_namespace=autoscaler_namespace, namespace=namespace)
     ) as decisions:
-        found = list_hpas(kubectl, wanted)
-        _check_found(found, wanted)
+        found = list_now()
+        _check_found(found, wanted, namespace)
         if output == "name":
             for hpa in found:
                 click.echo(f"horizontalpodautoscaler.{hpa.key.group}/{hpa.name}")
         elif live:
             screen = functools.partial(_screen, all_namespaces=all_namespaces, wide=output == "wide")
-            _show_live(console, found, lambda: list_hpas(kubectl, wanted), decisions, screen)
+            _show_live(console, found, list_now, decisions, screen)
         else:
             rows = _rows(found, decisions.fetch())
             _print_once(console, rows, output, all_namespaces=all_namespaces)
@@ -99,13 +99,13 @@ def status(
                 click.echo(f"Note: no decisions: {decisions.problem}", err=True)
 
 
-def _check_found(found: Sequence[HPA], wanted: Selection) -> None:
+def _check_found(found: Sequence[HPA], names: Sequence[str], namespace: str) -> None:
     """Raise KubectlError for a name that no HPA has; say so if there is none at all."""
-    missing = wanted.names - {hpa.name for hpa in found}
-    if missing and wanted.namespace:
-        raise not_found(wanted.namespace, min(missing))
+    missing = {*names} - {hpa.name for hpa in found}
+    if missing and namespace:
+        raise not_found(namespace, min(missing))
     if not found:
-        click.echo(f"No resources found{f' in {wanted.namespace} namespace.' * bool(wanted.namespace)}", err=True)
+        click.echo(f"No resources found{f' in {namespace} namespace.' * bool(namespace)}", err=True)
 
 
 def _rows(hpas: Sequence[HPA], decisions: DesiredReplicas) -> list[StatusRow]:
