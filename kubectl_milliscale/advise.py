@@ -63,4 +63,4 @@ def advise(
             if not is_given("prometheus_url"):
                 raise
             click.echo(f"Note: series have the names of the metrics, without rules: {error.message}", err=True)
-        call(advise_on_hpas, values, stack, kubectl)
+        call(advise_on_hpas, values, kubectl)

@@ -15,7 +15,7 @@ from kubectl_milliscale.kubectl import Kubectl
 from kubectl_milliscale.running_config import fill_in_prometheus
 
 
-@borrow_flags(check_rules, without=("config", "kubeconfig"), defaults={"prometheus_url": "the adapter's"})
+@borrow_flags(check_rules, without=("config", "kubeconfig", "context"), defaults={"prometheus_url": "the adapter's"})
 @click.command()
 @click.option(
     "-f",
@@ -40,4 +40,4 @@ def check(*, config: Path | None, kubectl: Kubectl, adapter_namespace: str, **fl
         values = {**flags, "config": config}
         fill_in_prometheus(values, stack, rules="config", kubectl=kubectl, adapter_namespace=adapter_namespace)
         assert check_rules.callback is not None
-        check_rules.callback(kubeconfig=stack.enter_context(kubectl.kubeconfig()), **values)
+        check_rules.callback(**kubectl.client_flags(), **values)

@@ -43,7 +43,6 @@ def explain(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, last: int
             if last > 1:
                 raise
             click.echo(f"Note: {error.message}; so the decision is computed here", err=True)
-        kubeconfig = stack.enter_context(kubectl.kubeconfig())
-        if kubeconfig is not None:
-            arguments.append(f"--kubeconfig={kubeconfig}")
+        given = {flag: value for flag, value in kubectl.client_flags().items() if value is not None}
+        arguments += [f"--{flag}={value}" for flag, value in given.items()]
         explain_decisions.main(arguments, standalone_mode=False)

@@ -22,9 +22,7 @@ def _value(text: str) -> str:
 
 
 def _kubectl(*, namespace: str, context: str, kubeconfig: str) -> Kubectl:
-    flags = {"--context": context, "--kubeconfig": kubeconfig}
-    given = tuple(f"{flag}={value}" for flag, value in flags.items() if value)
-    return Kubectl(flags=given, given_namespace=namespace)
+    return Kubectl(kubeconfig=kubeconfig, context=context, given_namespace=namespace)
 
 
 TEXT = Parsed("text", _value)

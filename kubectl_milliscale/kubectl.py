@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from urllib.parse import urlencode
 
 import click
 
-from kube.api.config import own_namespace
+from kube.api.config import default_kubeconfig, own_namespace
 
 _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
 _NO_CONTEXT: Final = "current-context must exist"
@@ -47,12 +45,14 @@ class Kubectl:
 
     Attributes:
         program: the executable.
-        flags: `--kubeconfig` and `--context`, as the user gave them.
+        kubeconfig: `--kubeconfig`; "" for $KUBECONFIG, or ~/.kube/config.
+        context: `--context`; "" for the current one.
         given_namespace: `--namespace`; "" for that of the context.
     """
 
     program: str = "kubectl"
-    flags: tuple[str, ...] = ()
+    kubeconfig: str = ""
+    context: str = ""
     given_namespace: str = ""
 
     def run(self, *arguments: str) -> str:
@@ -108,23 +108,10 @@ class Kubectl:
             return own_namespace(default="default")
         return found or "default"
 
-    @contextlib.contextmanager
-    def kubeconfig(self) -> Iterator[Path | None]:
-        """Yield a kubeconfig with the context alone, for libraries that cannot merge several; removed at the end.
-
-        None if there is no kubeconfig, as in a pod. Raises KubectlError.
-        """
-        try:
-            text = self.run("config", "view", "--raw", "--minify", "--flatten")
-        except KubectlError as error:
-            if _NO_CONTEXT not in error.message:
-                raise
-            yield None
-            return
-        with tempfile.TemporaryDirectory(prefix="kubectl-milliscale-") as folder:  # for its owner alone
-            path = Path(folder, "config")
-            path.write_text(text)
-            yield path
+    def client_flags(self) -> dict[str, Any]:
+        """Return `kubeconfig` and `context` for commands that connect themselves; None: the pod's, the current one."""
+        path = Path(self.kubeconfig) if self.kubeconfig else default_kubeconfig()
+        return {"kubeconfig": path, "context": self.context or None}
 
     def _credentials(self) -> str:
         """Return which server refused which user of which kubeconfig."""
@@ -132,14 +119,14 @@ class Kubectl:
         try:
             who = self.run("config", "view", "--minify", "-o", f"jsonpath={names}")
         except KubectlError:
-            who = "the server refused the user"
-        given = [flag.partition("=")[2] for flag in self.flags if flag.startswith("--kubeconfig=")]
-        file = (given or [os.environ.get("KUBECONFIG") or "~/.kube/config"])[0]
-        return f"{who} of kubeconfig {file}"
+            return "the server refused the user"  # of no kubeconfig, as in a pod
+        return f"{who} of kubeconfig {self.client_flags()['kubeconfig']}"
 
     @contextlib.contextmanager
     def _start(self, *arguments: str, stderr: int) -> Iterator[subprocess.Popen[str]]:
-        command = [self.program, *self.flags, *arguments]
+        flags = {"--kubeconfig": self.kubeconfig, "--context": self.context}
+        given = [f"{flag}={value}" for flag, value in flags.items() if value]
+        command = [self.program, *given, *arguments]
         try:
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, errors="replace")
         except OSError as error:

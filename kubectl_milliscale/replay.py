@@ -78,7 +78,7 @@ def replay(
             except click.ClickException as error:
                 hint = "give --from, such as --from 24h, to take the load from Prometheus"
                 raise click.ClickException(f"{error.message}; {hint}") from error
-        call(replay_hpas, values, stack, kubectl)
+        call(replay_hpas, values, kubectl)
 
 
 @borrow_flags(tune_hpa, without=_REPLACED, defaults=DEFAULTS)
@@ -102,13 +102,12 @@ def tune(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, adapter_name
     with ExitStack() as stack:
         fill_in_autoscaler(values, kubectl, autoscaler_namespace)
         fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
-        call(tune_hpa, values, stack, kubectl)
+        call(tune_hpa, values, kubectl)
 
 
-def call(command: click.Command, values: dict[str, Any], stack: ExitStack, kubectl: Kubectl) -> None:
+def call(command: click.Command, values: dict[str, Any], kubectl: Kubectl) -> None:
     """Call a command's function with values of its parameters, of which those in `_REPLACED` may be missing."""
     names = {parameter.name for parameter in command.params if parameter.expose_value}
-    values = {"csv": None, "server": None, **values, "context": None}
-    values["kubeconfig"] = stack.enter_context(kubectl.kubeconfig())
+    values = {"csv": None, "server": None, **values, **kubectl.client_flags()}
     assert command.callback is not None
     command.callback(**{name: value for name, value in values.items() if name in names})

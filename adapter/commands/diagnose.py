@@ -56,6 +56,7 @@ class SessionFlags:
     prometheus: PrometheusAccess
     catalog: CatalogOptions
     kubeconfig: Path | None
+    context: str | None
     output: str
     verbosity: int
 
@@ -110,7 +111,8 @@ class SessionFlags:
             lookup: ResourceLookup = builtin_resources()
             objects: ObjectNames = _NoObjects()
             if self.kubeconfig is not None:
-                connecting = KubeClient.connect(self.kubeconfig, user_agent="milliscale-adapter-check")
+                agent = "milliscale-adapter-check"
+                connecting = KubeClient.connect(self.kubeconfig, context=self.context, user_agent=agent)
                 client = await stack.enter_async_context(await connecting)
                 lookup, objects = RestMapper(client), ListedObjects(client)
             forwarder = Forwarder(rules.forward, relist_interval=self.catalog.relist_interval)
@@ -137,6 +139,7 @@ _FLAGS = (
         type=FILE,
         help="Kubeconfig for discovering the cluster's API resources.  [default: only Kubernetes' own are known]",
     ),
+    click.option("--context", show_default="the current one", help="Name of the kubeconfig context to use."),
     output_option,
     verbosity_option,
 )

@@ -8,12 +8,12 @@ import pytest
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 
 
-def kubectl(tmp_path: Path, script: str, *flags: str) -> Kubectl:
+def kubectl(tmp_path: Path, script: str) -> Kubectl:
     """Return a kubectl that is a shell script."""
     program = tmp_path / "kubectl"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return Kubectl(program=str(program), flags=flags)
+    return Kubectl(program=str(program))
 
 
 def is_running(process: int) -> bool:
@@ -90,13 +90,15 @@ def test_namespace_is_the_contexts(printed: str, namespace: str, tmp_path: Path)
 def test_namespace_without_a_kubeconfig_is_the_default_one(tmp_path: Path) -> None:
     without = kubectl(tmp_path, "echo 'error: current-context must exist in order to minify' >&2; exit 1")
     assert without.namespace() == "default"
-    with without.kubeconfig() as path:
-        assert path is None
 
 
-def test_kubeconfig_is_for_its_owner_alone_and_removed(tmp_path: Path) -> None:
-    with kubectl(tmp_path, "echo secret").kubeconfig() as path:
-        assert path is not None
-        assert path.read_text() == "secret\n"
-        assert path.parent.stat().st_mode & 0o077 == 0
-    assert not path.parent.exists()
+def test_commands_that_connect_themselves_have_the_kubeconfig_and_the_context_of_kubectl(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = Kubectl(kubeconfig="config", context="staging")
+    assert given.client_flags() == {"kubeconfig": Path("config"), "context": "staging"}
+    monkeypatch.setenv("KUBECONFIG", "one:two")
+    assert Kubectl().client_flags() == {"kubeconfig": Path("one:two"), "context": None}
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Kubectl().client_flags()["kubeconfig"] is None

@@ -263,7 +263,7 @@ async def test_documented_roles_are_enough_for_all_commands(environment: Environ
     assert (await environment.milliscale("replay", "worker", "--pod-startup=1s", *flags)).errors == ""
     assert (await environment.milliscale("replay", "worker", "--from=1m", "--pod-startup=1s", *flags)).errors == ""
     assert (await environment.milliscale("check", flags[0])).errors == ""
-    kubectl = Kubectl(program=str(environment.commands / "kubectl"), flags=(flags[0],))
+    kubectl = Kubectl(program=str(environment.commands / "kubectl"), kubeconfig=str(kubeconfig))
     url = "http://prometheus-k8s.monitoring.svc:9090/"
 
     def read() -> int:
