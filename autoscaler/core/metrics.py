@@ -34,7 +34,7 @@ from autoscaler.core.observation import (
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator
 from autoscaler.core.status import selector_text
 from kube.values.fields import quote
-from kube.values.quantity import canonical_quantity, quantity_text
+from kube.values.quantity import CanonicalQuantity, quantity_text
 from kube.values.selectors import SelectorError
 
 _NO_TARGET = {
@@ -242,7 +242,7 @@ def _current(spec: MetricSpec, proposal: Proposal) -> MetricSpec:
     """Return the metric with its current value, as the API server returns it after a write."""
     total = isinstance(spec.source, ObjectMetric) and spec.target.type == "Value"
     total = total or (isinstance(spec.source, ExternalMetric) and spec.target.average_value is None)
-    usage = None if proposal.usage is None else canonical_quantity(metric_quantity(spec, proposal.usage))
+    usage = None if proposal.usage is None else CanonicalQuantity(metric_quantity(spec, proposal.usage))
     return spec.with_target(
         MetricTarget(
             value=usage if total else None,

@@ -295,4 +295,5 @@ def milli_value(text: str) -> int:
 @lru_cache(_CACHED)
 def quantity_text(milli: int, *, binary: bool) -> str:
     """Format a milli-value as the API server would return it after a write; binary: with Ki, Mi, ... if it is whole."""
-    return str(Quantity.parse(str(Quantity.from_milli(milli, Format.BINARY_SI if binary else Format.DECIMAL_SI))))
+    is_whole = binary and milli % 1_024_000 == 0
+    return str(Quantity.from_milli(milli, Format.BINARY_SI if is_whole else Format.DECIMAL_SI))
