@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP, RESOURCE_GROUP
-from adapter.catalog.values import ExternalMetricValue, MetricValue
-from adapter.metrics.usage import ObjectUsage, Usage
+from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectUsage, Usage
 from kube.values.durations import format_duration
 from kube.values.quantity import Format, Quantity, milli_text
 from kube.values.selectors import LabelSelector, Operator

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
+from adapter.catalog.values import ContainerUsage, ExternalMetricValue, MetricValue, ObjectReference, ObjectUsage
 from adapter.content.documents import (
     CustomMetricList,
     Document,
@@ -21,7 +21,6 @@ from adapter.content.documents import (
     selector_object,
     usage_texts,
 )
-from adapter.metrics.usage import ContainerUsage, ObjectUsage
 from kube.api.status import StatusError
 from kube.values.quantity import milli_text
 from kube.values.selectors import LabelSelector

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
+from adapter.catalog.values import ContainerUsage, ObjectUsage, Usage
 from adapter.deadlines import Deadline
 from adapter.gotemplate import Template
 from adapter.metrics.objects import ObjectMetadata, ObjectSource
-from adapter.metrics.usage import ContainerUsage, ObjectUsage, Usage
 from adapter.planning.metric_queries import ObjectsQuery
 from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries

@@ -12,10 +12,10 @@ import dataclasses
 from collections.abc import Sequence
 
 from adapter.catalog.groups import RESOURCE_GROUP
+from adapter.catalog.values import ObjectUsage
 from adapter.content.documents import JsonObject, UsageDocument, usage_table
 from adapter.content.encoding import Conversion, Representation
 from adapter.metrics.resource_metrics import ResourceMetrics
-from adapter.metrics.usage import ObjectUsage
 from adapter.serving.requests import (
     Request,
     Response,

@@ -50,9 +50,8 @@ class Telemetry(Collector):
         self.registry = CollectorRegistry() if registry is None else registry
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        # By labels, and by the request attributes that map to these labels.
-        self._by_labels: dict[_Labels, _Requests] = {}
-        self._by_attributes: dict[_Labels, _Requests] = {}
+        # By the attributes of requests, which are the labels but for the case of the verb.
+        self._requests: dict[_Labels, _Requests] = {}
         self.registry.register(self)
         self.loop_lag = Histogram(
             "milliscale_adapter_event_loop_lag_seconds",
@@ -67,14 +66,13 @@ class Telemetry(Collector):
     def observe(self, info: RequestInfo, knows: _Knows, *, code: int, seconds: float) -> None:
         """Count a request."""
         attributes = (info.verb, info.group, info.version, info.resource)
-        requests = self._by_attributes.get(attributes)
+        requests = self._requests.get(attributes)
         if requests is None:
-            verb = info.verb.upper() if info.verb in _VERBS else "other"
+            if info.verb not in _VERBS:
+                attributes = ("other", *attributes[1:])
             if info.is_resource and not knows(info.group, info.version, info.resource):
-                requests = self._by_labels.setdefault((verb, "", "", "unknown"), _Requests())
-            else:
-                requests = self._by_labels.setdefault((verb, *attributes[1:]), _Requests())
-                self._by_attributes[attributes] = requests
+                attributes = (attributes[0], "", "", "unknown")
+            requests = self._requests.setdefault(attributes, _Requests())
         requests.by_code[code] = requests.by_code.get(code, 0) + 1
         requests.by_bucket[bisect_left(_BUCKETS, seconds)] += 1
         requests.seconds += seconds
@@ -85,9 +83,8 @@ class Telemetry(Collector):
 
     def drop_unknown_resources(self, knows: _Knows) -> None:
         """Drop the series of resources that have no metrics any more."""
-        for series in (self._by_labels, self._by_attributes):
-            for labels in [labels for labels in series if labels[1] and not knows(*labels[1:])]:
-                del series[labels]
+        for labels in [labels for labels in self._requests if labels[1] and not knows(*labels[1:])]:
+            del self._requests[labels]
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics of requests. Called by the registry."""
@@ -99,7 +96,8 @@ class Telemetry(Collector):
         duration = HistogramMetricFamily(
             "apiserver_request_duration_seconds", "Time from a request's head to its response.", labels=_LABELS
         )
-        for labels, requests in self._by_labels.items():
+        for (verb, *where), requests in self._requests.items():
+            labels = (verb.upper() if verb in _VERBS else verb, *where)
             for code, count in requests.by_code.items():
                 total.add_metric((*labels, str(code)), count)
             bounds = (*map(str, _BUCKETS), "+Inf")

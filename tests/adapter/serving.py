@@ -19,11 +19,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from adapter.catalog.inventory import CustomMetricInfo
-from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
+from adapter.catalog.values import ContainerUsage, ExternalMetricValue, MetricValue, ObjectReference, ObjectUsage, Usage
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.report import Report
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
-from adapter.metrics.usage import ContainerUsage, ObjectUsage, Usage
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.requests import Request, RequestLines

@@ -13,13 +13,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
+from adapter.catalog.values import ContainerUsage, ObjectUsage, Usage
 from adapter.content import protobuf
 from adapter.content.documents import UsageDocument
 from adapter.content.encoding import Representation
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
-from adapter.metrics.usage import ContainerUsage, ObjectUsage, Usage
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import MetricQuery
 from adapter.planning.rule_queries import RuleQueries

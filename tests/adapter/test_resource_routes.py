@@ -7,8 +7,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from adapter.catalog.values import ContainerUsage, ObjectUsage, Usage
 from adapter.deadlines import Deadline
-from adapter.metrics.usage import ContainerUsage, ObjectUsage, Usage
 from adapter.serving.requests import Response
 from adapter.serving.resource_routes import ResourceRoutes
 from kube.api.status import StatusError
