@@ -287,7 +287,6 @@ class RuleSets:
             )
         # No await from here until the tasks of the previous version are cancelled.
         self._current = new
-        before.cache.close()
         self._begin(new)
         for task in self._background:
             task.cancel()

@@ -254,24 +254,6 @@ async def test_headers_and_names_are_those_that_are_published(new_adapter: Serve
     assert (await new_adapter.request(POD_PATH, certificate=former, headers=headers)).status == 401
 
 
-async def test_rotated_client_authority_is_believed_and_the_old_one_no_longer(new_adapter: ServedAdapter) -> None:
-    old = new_adapter.authorities.clients.issue("bob", client=True)
-    assert (await new_adapter.request(POD_PATH, certificate=old)).status == 200
-    new_adapter.authorities.clients = CertificateAuthority.create("kubernetes")
-    new_adapter.api.publish(new_adapter.authorities.config_map())
-    new = new_adapter.authorities.clients.issue("bob", client=True)
-
-    async def is_known() -> bool:
-        try:
-            return (await new_adapter.request(POD_PATH, certificate=new)).status == 200
-        except (aiohttp.ClientError, ConnectionError):
-            return False
-
-    await eventually(is_known, within=5.0, every=0.01)
-    with pytest.raises((aiohttp.ClientError, ConnectionError)):
-        await new_adapter.request(POD_PATH, certificate=old)
-
-
 async def test_header_names_are_not_normalized(new_adapter: ServedAdapter) -> None:
     """The first of two headers counts, an underscore is not a dash, and escaped characters are decoded."""
     reply = await new_adapter.request(

@@ -18,7 +18,6 @@ from adapter.rules import RulesFile, parse_rules
 from kube.api.mapping import GroupResource
 from kube.api.status import StatusError
 from tests.adapter.metrics_env import (
-    NOW,
     RESOURCES,
     CannedPrometheus,
     custom_request,
@@ -75,12 +74,6 @@ async def test_every_metric_of_the_rules_is_listed(tmp_path: Path) -> None:
         "nodes/node_load": False,
         "namespaces/http_packets_per_second": False,
     }
-
-
-async def test_each_distinct_series_query_is_listed_once(tmp_path: Path) -> None:
-    async with metrics_env(tmp_path, TWO, CannedPrometheus()) as env:
-        await env.catalog.relist()
-        assert sorted(env.prometheus.listed) == [("first", NOW - 120, NOW), ("second", NOW - 120, NOW)]
 
 
 async def test_failing_rule_keeps_its_last_list(tmp_path: Path) -> None:

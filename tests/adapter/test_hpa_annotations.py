@@ -96,16 +96,6 @@ async def test_each_hpa_gets_its_own_query_of_one_name(cluster: Cluster) -> None
     await has_value(cluster, path_of("prometheus-query", "query-name=q-down"), "2")
 
 
-async def test_selector_that_selects_two_gets_the_one_with_exactly_its_labels(cluster: Cluster) -> None:
-    for name, labels, value in (("a", {"app": "a"}, "1"), ("b", {}, "2")):
-        cluster.prometheus.results[f'sum({name}{{namespace="shop"}})'] = [({}, value)]
-        annotations = {QUERY.format("rps", "query"): f"sum({name})"}
-        metric = external("rps", type="prometheus", **labels)
-        await create_hpa(cluster, name, metric, annotations=annotations)
-    await has_value(cluster, path_of("rps", "type=prometheus,app=a"), "1")
-    await has_value(cluster, path_of("rps", "type=prometheus"), "2")
-
-
 async def test_object_metrics_of_one_name_are_found_by_their_objects(cluster: Cluster) -> None:
     for name, value in (("a", "1"), ("b", "2")):
         cluster.prometheus.results[f'sum({name}{{namespace="shop"}})'] = [({}, value)]

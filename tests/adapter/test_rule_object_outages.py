@@ -194,18 +194,6 @@ async def test_failed_list_of_series_keeps_the_last_metrics_of_the_same_rule_onl
         assert (state.message, state.metrics) == ("no response", ())
 
 
-async def test_new_object_does_not_wait_until_the_list_of_another_one_is_repeated(tmp_path: Path) -> None:
-    async with rule_objects(tmp_path, items=[rule(LONG)]) as env:
-        env.prometheus.found["jobs"] = (series("jobs", "namespace"),)
-        await env.has_reason(Reason.READY)
-        other = rule(LONG, version="2")
-        other["metadata"]["name"] = "other"
-        (await env.watch()).send("ADDED", other)
-        await env.until(
-            lambda: env.objects.counts() == {("MetricRule", Reason.CONFLICT): 1, ("MetricRule", Reason.READY): 1}
-        )
-
-
 async def test_object_whose_resource_is_missing_is_looked_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from adapter.catalog.catalog import Catalog
-from adapter.planning.vector_cache import VectorCache
 from adapter.rules import RulesFile
 from adapter.serving.rule_sets import RuleSet, Shared
 from tests.adapter.front_proxy import Connection, front_proxy
@@ -109,22 +108,6 @@ PATHS = (
     f"{USAGE}/bank/pods",
     "/apis/custom.metrics.k8s.io/v1beta2",
 )
-
-
-async def test_version_before_refreshes_nothing_once_a_reload_is_logged(
-    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed: list[VectorCache] = []
-    close = VectorCache.close
-
-    def record(cache: VectorCache) -> None:
-        closed.append(cache)
-        close(cache)
-
-    monkeypatch.setattr(VectorCache, "close", record)
-    async with serving(tmp_path, rules(0)) as (adapter, _):
-        await reload(adapter, tmp_path, rules(1), log)
-        assert len(set(closed)) == 1
 
 
 async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log) -> None:

@@ -305,23 +305,6 @@ async def test_each_part_of_the_process_has_the_settings(tmp_path: Path) -> None
             check_settings(parts, settings, DEFAULTS, taken=TAKEN)
 
 
-async def test_shutdown_delay_fails_readyz_and_serves_until_a_second_signal(tmp_path: Path) -> None:
-    """A Service sends requests until its endpoints have moved."""
-    async with running(tmp_path, PACKETS, shutdown_delay=3600.0) as adapter, adapter.connection() as connection:
-        assert (await connection.request(f"{POD}/web-0/packets_total"))[0] == 200
-        signal.raise_signal(signal.SIGTERM)
-
-        async def is_unready() -> bool:
-            return (await adapter.client.request("/readyz")).status == 500
-
-        assert await eventually(is_unready, within=10.0, every=0.01)
-        assert b"[-]shutdown failed: the process is ending" in (await adapter.client.request("/readyz?verbose")).body
-        assert (await adapter.client.request("/livez")).status == 200
-        assert (await connection.request(f"{POD}/web-1/packets_total"))[0] == 200
-        async with front_proxy(adapter.client) as another:
-            assert (await another.request(f"{POD}/web-2/packets_total"))[0] == 200
-
-
 async def test_shutdown_delay_ends_after_its_duration_or_a_second_signal() -> None:
     again = asyncio.Event()
     for seconds in (0.0, 0.001, 3600.0):

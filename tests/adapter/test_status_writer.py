@@ -138,15 +138,6 @@ async def env(tmp_path: Path) -> AsyncIterator[Env]:
         yield Env(client)
 
 
-async def test_object_without_a_status_gets_one(env: Env) -> None:
-    await env.create("queue")
-    async with env.running():
-        await env.until_reason("queue", "Ready")
-    status = await env.status("queue")
-    assert status["observedGeneration"] == status["conditions"][0]["observedGeneration"] == 1
-    assert (status["metrics"], status["value"], status["queryDuration"]) == (["queue"], "4", "10ms")
-
-
 async def test_changed_object_is_checked_at_once(env: Env) -> None:
     name = await env.create("queue")
     async with env.running() as writer:
@@ -298,23 +289,6 @@ async def test_slow_namespace_does_not_delay_others(env: Env) -> None:
         assert env.checked[1] == "MetricRule blog/quick"
         env.hanging.set()
         await env.until_reason("slow-9", "Ready")
-
-
-async def test_only_the_holder_of_the_lease_writes(env: Env) -> None:
-    await env.create("queue")
-    async with env.running():
-        await env.until_reason("queue", "Ready")
-        second, stop = env.writer(), asyncio.Event()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(second.run(stop))
-            lease = await env.client.get(f"{LEASES}/{LEASE}")
-            assert lease["spec"]["holderIdentity"]
-            env.result = Verdict(ready=False, reason="QueryFailed", message="no")
-            second.changed([ObjectName("MetricRule", "shop", "queue")])
-            assert not second.active
-            stop.set()
-    assert await env.reason("queue") == "Ready"
-    assert (await env.client.get(f"{LEASES}/{LEASE}"))["spec"]["holderIdentity"] == "", "the Lease is released"
 
 
 @pytest.mark.parametrize(

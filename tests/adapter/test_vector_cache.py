@@ -200,8 +200,7 @@ class CountedLabels(dict[str, str]):
         CountedLabels.gone += 1
 
 
-@pytest.mark.parametrize("objects", [None, ("namespace", "pod")])
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(("objects", "several"), [(None, False), (("namespace", "pod"), True)])
 async def test_large_vectors_are_freed_in_parts(objects: ObjectLabels | None, several: bool) -> None:
     """All at once they would hold up the loop, also when a reload ends the use of all of them."""
     count, prometheus = 20_000, CannedPrometheus()
