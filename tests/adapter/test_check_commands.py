@@ -82,6 +82,7 @@ REPORT = Report(
             ),
         ),
         RuleReport(rule="rules[1]", about="sideways"),
+        RuleReport(rule="rules[2]", about="o", series=tuple(SeriesReport(name=f"s{n}") for n in range(7))),
     ),
 )
 
@@ -101,6 +102,9 @@ def test_report_lists_rules_with_series_and_metrics_and_then_findings(
         "  down: left out by name.matches",
         "rules[1]  sideways",
         "  no series",
+        "rules[2]  o",
+        *(f"  s{n}: none" for n in range(5)),
+        "  and 2 more without metrics",
         "",
         "rules[0]  up",
         "  error: it is wrong it is wrong it is wrong it is wrong it",

@@ -181,7 +181,7 @@ async def test_replicas_have_the_same_model_and_verdict_whenever_they_began() ->
     for _ in range(60):  # what it observes does not count once the history has been read
         first.now += 60
         first.value(load(first.now) * 1.1)
-    first.now = second.now
+    first.now = EIGHT + DAY + 13 * 3600  # within the same day of the forecast
     await first.forecasts.refresh(KEY)
     await second.ready()
     [one], [other] = first.forecasts, second.forecasts
