@@ -12,20 +12,13 @@ from typing import Any
 
 from kubectl_milliscale.keda.manifests import Object, Trigger
 
-_CLUSTER_KIND = "ClusterTriggerAuthentication"
-# The parameters of a TriggerAuthentication for each mode, with the keys of the server.
+# {key of the server: name of the file}, by mode.
 _FILES = {
-    "bearer": {"bearerToken": "tokenFile"},
-    "basic": {"password": "passwordFile"},
-    "tls": {"cert": "certFile", "key": "keyFile"},
+    "bearer": {"tokenFile": "token"},
+    "basic": {"passwordFile": "password"},
+    "tls": {"certFile": "tls.crt", "keyFile": "tls.key"},
 }
-_NAMES = {
-    "tokenFile": "token",
-    "passwordFile": "password",
-    "certFile": "tls.crt",
-    "keyFile": "tls.key",
-    "caFile": "ca.crt",
-}
+_CA_FILE = {"caFile": "ca.crt"}
 _AZURE_SCOPES = {
     "AZUREUSGOVERNMENTCLOUD": "https://prometheus.monitor.azure.us/.default",
     "AZURECHINACLOUD": "https://prometheus.monitor.azure.cn/.default",
@@ -41,50 +34,36 @@ class Found:
     problems: list[str] = field(default_factory=list)
 
 
-class Authentications:
-    """The TriggerAuthentications of the manifests, for the triggers of one namespace."""
-
-    def __init__(self, specs: Mapping[tuple[str, str, str], Object], *, namespace: str) -> None:
-        self._specs = specs
-        self._namespace = namespace
-
-    def of(self, trigger: Trigger, metadata: Mapping[str, str]) -> Found:
-        """Return how a trigger of type prometheus authenticates."""
-        found, spec = Found(), self._spec(trigger)
-        modes = [mode.strip() for mode in (metadata.get("authModes") or metadata.get("authMode") or "").split(",")]
-        if identity := _pod_identity(spec, metadata):
-            found.keys["auth"] = identity
-            found.problems.append("give the adapter's own service account the right to query the server <server>")
-        for mode in filter(None, modes):
-            _add_mode(mode, found)
-        if "ca" in _parameters(spec):
-            found.files["caFile"] = _NAMES["caFile"]
-        reference = trigger.authentication_ref
-        if found.files:
-            origin = ", ".join(_secrets(spec)) or (f"{reference.kind} {reference.name}" if reference else "")
-            names = ", ".join(found.files.values())
-            found.problems.append(
-                f"mount a Secret with {names} at /etc/milliscale/<server> into the adapter's pod"
-                + (f" (from {origin})" if origin else "")
-            )
-        elif reference is not None and spec is None and not found.keys:
-            found.problems.append(
-                f"add the credentials of {reference.kind} {reference.name} to the server <server>, or give its"
-                " manifest to this command, too"
-            )
-        return found
-
-    def _spec(self, trigger: Trigger) -> Object | None:
-        reference = trigger.authentication_ref
-        if reference is None:
-            return None
-        namespace = "" if reference.kind == _CLUSTER_KIND else self._namespace
-        return self._specs.get((reference.kind, namespace, reference.name))
+def authentication(trigger: Trigger, metadata: Mapping[str, str], spec: Object | None) -> Found:
+    """Return how a trigger of type prometheus authenticates; `spec` is that of its TriggerAuthentication."""
+    found = Found()
+    modes = [mode.strip() for mode in (metadata.get("authModes") or metadata.get("authMode") or "").split(",")]
+    if identity := _pod_identity(spec, metadata):
+        found.keys["auth"] = identity
+        found.problems.append("give the adapter's own service account the right to query the server <server>")
+    for mode in filter(None, modes):
+        _add_mode(mode, found)
+    if "ca" in _parameters(spec):
+        found.files |= _CA_FILE
+    reference = trigger.authentication_ref
+    if found.files:
+        origin = ", ".join(_secrets(spec)) or (f"{reference.kind} {reference.name}" if reference else "")
+        names = ", ".join(found.files.values())
+        found.problems.append(
+            f"mount a Secret with {names} at /etc/milliscale/<server> into the adapter's pod"
+            + (f" (from {origin})" if origin else "")
+        )
+    elif reference is not None and spec is None and not found.keys:
+        found.problems.append(
+            f"add the credentials of {reference.kind} {reference.name} to the server <server>, or give its"
+            " manifest to this command, too"
+        )
+    return found
 
 
 def _add_mode(mode: str, found: Found) -> None:
     if mode in _FILES:
-        found.files |= {key: _NAMES[key] for key in _FILES[mode].values()}
+        found.files |= _FILES[mode]
     if mode == "basic":
         found.keys["username"] = "USERNAME"
         found.problems.append("write the name of the user as username of the server <server>")

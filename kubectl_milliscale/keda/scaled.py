@@ -13,7 +13,6 @@ from typing import Any
 
 from adapter.promql import PromqlError, matcher_sign, matchers, parse, selectors
 from adapter.rules.objects import Tenancy, read_object
-from kubectl_milliscale.keda.authentication import Authentications
 from kubectl_milliscale.keda.manifests import Fallback, Object, ScaledObject, Trigger
 from kubectl_milliscale.keda.servers import Servers
 from kubectl_milliscale.keda.triggers import Activation, Metric, TriggerError, moved_trigger
@@ -91,11 +90,11 @@ def migrate(
     activation = _activation(scaled)
     metrics: list[tuple[str, Metric]] = []
     reasons = list(_without_counterpart(scaled))
-    found = Authentications(authentications, namespace=namespace)
     for index, trigger in enumerate(scaled.spec.triggers):
         place = f"triggers[{index}] ({trigger.type})"
         try:
-            metrics.append((place, moved_trigger(trigger, activation, authentications=found)))
+            spec = _authentication(trigger, namespace, authentications)
+            metrics.append((place, moved_trigger(trigger, activation, authentication_spec=spec)))
         except TriggerError as error:
             reasons.append(f"{place}: {error}")
     if not reasons:
@@ -135,6 +134,17 @@ def _emptied(place: str, query: str, label: str, namespace: str) -> Iterator[str
             f'{place}: the adapter adds {label}="{namespace}" to the query (--tenant-label); series of other namespaces'
             " are left out, and no series is 0 (`empty: zero`): see what it then finds, or use a ClusterMetricRule"
         )
+
+
+def _authentication(
+    trigger: Trigger, namespace: str, authentications: Mapping[tuple[str, str, str], Object]
+) -> Object | None:
+    """Return the spec of a trigger's TriggerAuthentication, if its manifest is there."""
+    reference = trigger.authentication_ref
+    if reference is None:
+        return None
+    is_of_cluster = reference.kind.startswith("Cluster")
+    return authentications.get((reference.kind, "" if is_of_cluster else namespace, reference.name))
 
 
 def _without_counterpart(scaled: ScaledObject) -> Iterator[str]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kube.values.quantity import Quantity, QuantityError
-from kubectl_milliscale.keda.authentication import Authentications
+from kubectl_milliscale.keda.authentication import authentication
 from kubectl_milliscale.keda.cron import debian_cron, repeats
-from kubectl_milliscale.keda.manifests import Trigger
+from kubectl_milliscale.keda.manifests import Object, Trigger
 
 MOVED = ("prometheus", "cron", "cpu", "memory")
 """The types of triggers that can be moved."""
@@ -75,8 +75,8 @@ class Activation:
     hold_seconds: int = 0
 
 
-def moved_trigger(trigger: Trigger, activation: Activation, *, authentications: Authentications) -> Metric:
-    """Return the metric of a trigger.
+def moved_trigger(trigger: Trigger, activation: Activation, *, authentication_spec: Object | None) -> Metric:
+    """Return the metric of a trigger, of which this is the spec of the TriggerAuthentication.
 
     Raises:
         TriggerError: it cannot be moved.
@@ -86,7 +86,7 @@ def moved_trigger(trigger: Trigger, activation: Activation, *, authentications: 
     metadata = {key: _text(value) for key, value in trigger.metadata.items()}
     metadata = {key: value for key, value in metadata.items() if value}
     if trigger.type == "prometheus":
-        metric = _prometheus(trigger, metadata, activation, authentications)
+        metric = _prometheus(trigger, metadata, activation, authentication_spec)
     elif trigger.type == "cron":
         metric = _cron(trigger, metadata, activation)
     else:
@@ -100,7 +100,7 @@ def _prometheus(
     trigger: Trigger,
     metadata: Mapping[str, str],
     activation: Activation,
-    authentications: Authentications,
+    authentication_spec: Object | None,
 ) -> Metric:
     query, threshold = _required(metadata, "query"), _number(_required(metadata, "threshold"), "threshold")
     metric = Metric(_external(trigger, threshold))
@@ -120,7 +120,7 @@ def _prometheus(
         rule["activation"] = {"threshold": _decimal(max(least_active, 0.0) + _SMALLEST_STEP)}
         if activation.hold_seconds:
             rule["activation"]["for"] = f"{activation.hold_seconds}s"
-    _add_server(trigger, metadata, authentications, metric)
+    _add_server(trigger, metadata, authentication_spec, metric)
     if _boolean(metadata.get("ignoreNullValues", "true"), "ignoreNullValues"):
         rule |= {"empty": "zero", "inf": "zero"}
     else:
@@ -129,7 +129,7 @@ def _prometheus(
 
 
 def _add_server(
-    trigger: Trigger, metadata: Mapping[str, str], authentications: Authentications, metric: Metric
+    trigger: Trigger, metadata: Mapping[str, str], authentication_spec: Object | None, metric: Metric
 ) -> None:
     """Set the server of a metric."""
     entry: dict[str, Any] = {"url": _required(metadata, "serverAddress").rstrip("/")}
@@ -147,7 +147,7 @@ def _add_server(
         entry["timeout"] = f"{timeout}ms" if timeout.isdigit() else timeout
     if _boolean(metadata.get("unsafeSsl", "false"), "unsafeSsl"):
         entry["insecureSkipVerify"] = True
-    found = authentications.of(trigger, metadata)
+    found = authentication(trigger, metadata, authentication_spec)
     metric.problems += found.problems
     if "." not in entry["url"]:
         metric.notes.append(f"{entry['url']} has no namespace in its host: KEDA looks for it in its own namespace")
