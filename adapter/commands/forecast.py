@@ -6,15 +6,12 @@ import time
 from collections.abc import Iterator
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from adapter.commands.diagnose import SessionFlags, selection_flags, session_flags
+from adapter.commands.printing import print_lines
 from adapter.diagnosis.forecasts import ForecastReader, ForecastReport, NoForecastError, forecast_source
 from adapter.diagnosis.probe import Selection
 from adapter.forecasts.sentence import number_text
-
-_PLAIN_WIDTH = 1000
 
 
 @click.command()
@@ -40,18 +37,17 @@ def forecast(*, metric: str, selection: Selection, flags: SessionFlags) -> None:
         report = flags.run(work())
     except NoForecastError as error:
         raise click.ClickException(str(error)) from error
-    flags.print(report, _print)
+    flags.print(report, print_forecast)
     if report.reason:
         raise click.exceptions.Exit(1)
 
 
-def _print(report: ForecastReport, plain: bool) -> None:
-    console = Console(width=_PLAIN_WIDTH if plain else None, highlight=False, markup=False)
-    for line in lines_of(report):
-        console.print(Text(line), soft_wrap=True)
+def print_forecast(report: ForecastReport, plain: bool) -> None:
+    """Print a report as text."""
+    print_lines(_lines(report), plain=plain)
 
 
-def lines_of(report: ForecastReport) -> Iterator[str]:
+def _lines(report: ForecastReport) -> Iterator[str]:
     """Yield the lines of a report."""
     yield f"{report.of or report.metric} ({report.rule}), times in {report.timezone}"
     yield f"no forecast now: {report.reason}" if report.reason else report.sentence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 import msgspec
@@ -98,8 +98,13 @@ def _print_findings(console: Console, rule: str, findings: list[Finding], *, pla
 
 def print_explanation(explanation: Explanation, plain: bool) -> None:
     """Print where the metric comes from and its value, or why it is missing."""
+    print_lines(explanation.lines(), plain=plain)
+
+
+def print_lines(lines: Iterable[str], *, plain: bool) -> None:
+    """Print lines without control characters."""
     console = _console(plain=plain)
-    for line in explanation.lines():
+    for line in lines:
         console.print(_text(line), soft_wrap=True)
 
 

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
-from rich.text import Text
 
-from adapter.commands.printing import output_option, print_json
+from adapter.commands.printing import output_option, print_json, print_lines
 from adapter.rules import RulesError, ScheduleRule
 from adapter.rules.field_types import window
 from adapter.rules.manifests import load_manifest_rules
@@ -26,7 +24,6 @@ from kube.values.quantity import milli_text
 _MAX_DAYS = 400
 _YEARS = range(1970, 2100)
 _MAX_CHANGES = 10_000
-_PLAIN_WIDTH = 1000
 
 
 class Course(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -92,15 +89,13 @@ def schedule(*, config: Path, length: float, start: datetime | None, metric: str
     if not rules:
         raise click.ClickException(f"{config}: there is no schedule{f' of {metric}' if metric else ''} in it")
     now = time.time()
-    terminal = sys.stdout.isatty()
-    console = Console(width=None if terminal else _PLAIN_WIDTH, highlight=False, markup=False, emoji=False)
     courses = []
     for rule in rules:
         first = now if start is None else _seconds(start, rule)
         changes = [*itertools.islice(rule.schedule.changes(first, first + length), _MAX_CHANGES)]
         courses.append(_course(rule, first, changes))
-        for line in _preview(rule, first, changes) if output == "text" else ():
-            console.print(Text(line), soft_wrap=True)
+        if output == "text":
+            print_lines(_preview(rule, first, changes), plain=not sys.stdout.isatty())
     if output == "json":
         print_json(courses)
 

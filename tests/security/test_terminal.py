@@ -9,7 +9,9 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from adapter.commands.forecast import print_forecast
 from adapter.commands.printing import print_explanation, print_report
+from adapter.diagnosis.forecasts import ForecastReport
 from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, Severity
 from autoscaler.commands.explain_text import print_records
 from kube.web.explanation import Example, Explanation, Value
@@ -36,6 +38,10 @@ def report() -> None:
     print_report(Report(rules=(rule,), findings=(finding,), asked_prometheus=True, found=HOSTILE), plain=True)
 
 
+def forecast() -> None:
+    print_forecast(ForecastReport(metric=HOSTILE, rule=HOSTILE, of=HOSTILE, timezone="UTC", reason=HOSTILE), plain=True)
+
+
 def decisions() -> None:
     text = msgspec.json.encode(record(0)).replace(b"default", msgspec.json.encode(HOSTILE)[1:-1])
     print_records(Console(), [msgspec.json.decode(text, type=type(record(0)))])
@@ -46,7 +52,7 @@ def status() -> None:
     Console().print(*shown, sep="\n")
 
 
-@pytest.mark.parametrize("output", [explanation, report, decisions, status])
+@pytest.mark.parametrize("output", [explanation, report, forecast, decisions, status])
 def test_texts_have_no_control_characters_on_a_terminal(
     output: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
