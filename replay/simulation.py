@@ -312,9 +312,8 @@ class _Merging:
             normalized is None
             or normalized.desired_replicas != decision.current_replicas
             or (normalized.limited and normalized.limit not in _BOUNDS)
-            or decision.error is not None
+            or decision.error is not None  # such as in a gap
             or now_ms - self._scaled_ms <= self._settled_ms
-            or any(math.isnan(each.at(now_ms)) for each in series)
         ):
             return next_ms
         change_ms = min(each.next_ms(now_ms) for each in series)

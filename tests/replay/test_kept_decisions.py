@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from autoscaler.core.config import Config
 from autoscaler.core.model import HPA
-from autoscaler.records.decision_log import DecisionsPage
 from autoscaler.records.record import DecisionRecord
 from kube.values.quantity import milli_value, quantity_text
-from playground.scenario import HPAS
-from replay.hpa_files import read_hpa_file
 from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
 from replay.output.comparison import Comparison, notes
@@ -27,7 +20,6 @@ from replay.simulation import Settings, replay_hpa, replay_reality
 from tests.replay.builders import cpu_metric, external_metric, make_hpa, object_metric, pods_metric
 from tests.replay.live import REQUESTS, Live
 
-DEMO = Path(__file__).parent.parent / "data" / "demo_decisions.jsonl.gz"
 BEHAVIOR = {
     "scaleUp": {
         "stabilizationWindowSeconds": 30,
@@ -105,20 +97,6 @@ def test_same_spec_makes_the_same_decisions(metrics: list[dict[str, Any]], behav
     assert len(again.scales) > 5
     assert scales(again, live.records) == real_scales(live.records)
     assert "present: all 150 decisions are the same as the autoscaler's." in notes_of(live, load)
-
-
-@pytest.mark.parametrize("name", ["shop", "worker"])
-def test_decisions_of_the_demo_are_repeated(name: str) -> None:
-    """They were recorded in the playground, where pods start and metrics are scraped at times of their own."""
-    with gzip.open(DEMO) as lines:
-        pages = [msgspec.json.decode(line, type=DecisionsPage) for line in lines]
-    records = next(page.decisions for page in pages if page.name == name)
-    hpa = next(file.hpa for file in read_hpa_file(HPAS) if file.hpa.name == name)
-    load = kept_load(hpa.key, hpa.target, records)
-    # As in playground.bundle.Timing.
-    again = replay_hpa(hpa, load, Settings(config=Config(downscale_stabilization_ms=6_000)))
-    assert len(again.scales) > 20
-    assert scales(again, records) == real_scales(records)
 
 
 def test_scale_that_could_not_be_written_is_repeated() -> None:

@@ -33,7 +33,7 @@ def random_load(name: str, seed: int) -> Load:
     """A value a minute that often stays, with jumps and gaps, at reconciliations every 15 s."""
     random = Random(seed)
     value, values = 5.0, []
-    for _ in range(400):
+    for _ in range(250):
         if random.random() < 0.3:
             value = max(value * random.choice([0.6, 0.9, 0.97, 1.03, 1.1, 1.8]), 0.2)
         values.append(math.nan if random.random() < 0.02 else value)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from replay.output.comparison import Comparison, duration, notes, rows, verdicts, worst_moments
+from replay.output.comparison import Comparison, duration, notes, rows, verdicts
 from replay.output.table import print_table
 from replay.simulation import Settings, replay_hpa
 from tests.replay.builders import load_of, make_hpa, pods_metric
@@ -82,31 +82,6 @@ def test_times_differ_by_times_and_count_from_a_thousandth_on(
 )
 def test_durations_have_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
-
-
-def test_verdict_is_the_first_line_and_has_cost_and_overload() -> None:
-    comparison = compare("70", "98", pod_cost=0.5)
-    first, second = (replayed.summary for replayed in comparison.replays)
-    assert first.cost == first.pod_hours / 2
-    saved, cost = (first.pod_hours - second.pod_hours) / 2, first.pod_hours / 2
-    percent = round(100 * (1 - second.pod_hours / first.pod_hours))
-    assert first.overload_seconds is not None
-    assert second.overload_seconds is not None
-    assert printed(comparison).splitlines()[0] == (
-        f"shop/web-98 needs {percent}% fewer pod-hours than shop/web-70 in 1h (saves {saved:,.2f} of {cost:,.2f}); "
-        f"overload rises from {duration(first.overload_seconds)} to {duration(second.overload_seconds)}, worst on Thu "
-        "2026-05-28 20:38."
-    )
-    assert row(comparison, "cost")[0][0] == f"{cost:.2f}"
-
-
-def test_worst_moments_have_the_decision_with_the_most_overload() -> None:
-    comparison = compare("70", "98")
-    (_, ((time, decision), *_)), *_ = reversed(worst_moments(comparison))
-    assert time.startswith("Thu 2026-05-28 20:38:40 for ")
-    assert "pod-minutes short" in time
-    assert decision.startswith("stays at 13: rps is 118.95 against a target of 98 per pod")
-    assert f"  {time}  {decision}" in printed(comparison).splitlines()
 
 
 def test_overloads_with_short_breaks_are_one_moment_and_ten_are_shown() -> None:
