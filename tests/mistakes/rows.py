@@ -204,7 +204,7 @@ PLACES: Final = (
     ),
     Place(
         "What-if",
-        "beside the field in the form",
+        "the form, beside the field",
         (
             Mistake("a word for a number", lambda at: at.what_if(maxReplicas="ten")),
             Mistake("a unit that is none of Kubernetes'", lambda at: at.what_if(**{"target.0": "100rps"})),
