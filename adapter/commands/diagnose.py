@@ -103,7 +103,10 @@ class SessionFlags:
         Raises:
             KubeConfigError: the kubeconfig cannot be used.
             PrometheusConfigError: the credentials for Prometheus cannot be used.
+            click.UsageError: --context is given without a kubeconfig.
         """
+        if self.context is not None and self.kubeconfig is None:
+            raise click.UsageError("--context is one of a kubeconfig; give --kubeconfig, too")
         async with contextlib.AsyncExitStack() as stack:
             budget = MemoryBudget(self.prometheus.response_memory)
             servers = PrometheusServers(await self.prometheus.authorized(), budget=budget)

@@ -313,6 +313,13 @@ def test_unreachable_prometheus_is_a_finding(tmp_path: Path) -> None:
     assert "its series cannot be listed: Prometheus cannot be reached: Connection refused" in text
 
 
+def test_context_is_one_of_the_kubeconfig(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text("{contexts: [{name: prod, context: {cluster: prod}}]}")
+    status, text = invoke(tmp_path, CLI_RULES, "check", f"--kubeconfig={path}", "--context=staging")
+    assert (status, text) == (1, f"Error: kubeconfig {path}: there is no context staging, but prod\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -140,6 +140,7 @@ PLACES: Final = (
                 "`explain` of a metric without its resource",
                 lambda at: at.adapter("explain", "hits", "--config=rules.yaml"),
             ),
+            Mistake("a context without its kubeconfig", lambda at: at.check(LONG, "--context=staging")),
             Mistake("`serve` outside of a pod", lambda at: at.adapter("serve", "--config=rules.yaml")),
             Mistake(
                 "an address without a host", lambda at: at.adapter("serve", "--config=rules.yaml", "--ui-address=8082")
