@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlencode
 
@@ -65,10 +65,14 @@ class Selection:
 
 @dataclass(slots=True)
 class _Recorder:
-    """Passes queries on, and records them with the last error and the labels of the last result."""
+    """Passes queries on, and records them with the last error and the labels of the last result.
+
+    `rewrite` changes each before it is sent.
+    """
 
     prometheus: InstantQueries
     logs: bool
+    rewrite: Callable[[str], str] = str
     queries: list[str] = field(default_factory=list)
     error: str = ""
     labels: frozenset[str] | None = None
@@ -78,6 +82,7 @@ class _Recorder:
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
+        query = self.rewrite(query)
         self.queries.append(sent_query(query, destination.tenant))
         try:
             result = await self.prometheus.instant(query, deadline=deadline, destination=destination)
@@ -107,19 +112,8 @@ class _Recorder:
         return Example(queries=tuple(self.queries), problem=problem)
 
 
-@dataclass(frozen=True, slots=True)
-class _LastScrapes:
-    """Sends queries with the last two samples of a range in the place of all."""
-
-    prometheus: InstantQueries
-
-    async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
-    ) -> Vector:
-        return await self.prometheus.instant(_with_irate(query), deadline=deadline, destination=destination)
-
-
 def _with_irate(query: str) -> str:
+    """Return a query with the last two samples of a range in the place of all."""
     return _RATE.sub(lambda found: found[1] or "irate", query)
 
 
@@ -183,7 +177,7 @@ class Probe:
         """Add to the values of an example what they would be over the last two scrapes, if its query has a rate."""
         if not example.values or not example.queries or _with_irate(example.queries[-1]) == example.queries[-1]:
             return example
-        recorder = _Recorder(_LastScrapes(self._existing), logs=False)
+        recorder = _Recorder(self._existing, logs=False, rewrite=_with_irate)
         if isinstance(source, ExternalSource):
             latest = await self._external(source, replace(selection, namespace=example.of), recorder)
         else:
