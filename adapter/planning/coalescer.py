@@ -51,28 +51,20 @@ _LAST = 0.2
 
 
 class Pause(enum.Enum):
-    """Why the requests of a group are sent alone for a while."""
+    """Why the requests of a group are sent alone for a while: the label of a metric, and the reason in words."""
 
-    COST = "cost"
-    FAILURE = "failure"
-    TOO_LONG = "too-long"
+    COST = "cost", "the coalesced query costs more than it saves"
+    FAILURE = "failure", "the coalesced query fails"
+    TOO_LONG = "too-long", "the coalesced query's result is too large for the cache"
 
-    @property
-    def text(self) -> str:
-        """The reason in words."""
-        return _REASONS[self]
+    def __init__(self, label: str, text: str) -> None:
+        self.label = label
+        self.text = text
 
     @property
     def is_problem(self) -> bool:
         """True if a change of the rule could end it. It is no problem of a rule that few requests are cheaper alone."""
         return self is not Pause.COST
-
-
-_REASONS = {
-    Pause.COST: "the coalesced query costs more than it saves",
-    Pause.FAILURE: "the coalesced query fails",
-    Pause.TOO_LONG: "the coalesced query's result is too large for the cache",
-}
 
 
 @dataclass(slots=True, eq=False)

@@ -36,7 +36,6 @@ _log = logging.getLogger(__name__)
 _GATHER_SECONDS = 0.1
 # How often the catalog of the rules file is compared, whose metrics come before those of objects.
 _COMPARE_SECONDS = 1.0
-_REPORTED_AT_ONCE = 50
 # So many new objects are excluded from garbage collection at a time: with thousands, a full one takes 0.1 s and more.
 _FREEZE_AFTER = 250
 # So many objects are read before those that are too many are reduced to what their status says.
@@ -107,7 +106,7 @@ class RuleObjects:
         self._servers: Servers = {}
         self._file = Catalog(RulesFile(), listings, mapper, objects=self.catalog)
         self._file_version = 0
-        self._listeners: list[Listener] = []
+        self._listener: Listener = lambda _: None
 
     @property
     def enabled(self) -> bool:
@@ -129,7 +128,7 @@ class RuleObjects:
 
     def on_change(self, listener: Listener) -> None:
         """Call `listener` with the names of objects whose state may have changed, also of deleted ones."""
-        self._listeners.append(listener)
+        self._listener = listener
 
     def state(self, name: ObjectName) -> ObjectState | None:
         """Return the state of an object; None if there is no such object."""
@@ -212,7 +211,7 @@ class RuleObjects:
         await self._report(affected, pace)
 
     async def _report(self, affected: set[ObjectName], pace: Pace) -> None:
-        """Update the reasons of objects, and call the listeners with those that have changed."""
+        """Update the reasons of objects, and call the listener with those that have changed."""
         file_changed = self._file.version != self._file_version
         self._file_version = self._file.version
         for name in list(self._entries) if file_changed else affected:
@@ -224,11 +223,7 @@ class RuleObjects:
                 self._reasons[name] = reason
                 affected.add(name)
             await pace.pause()
-        names = list(affected)
-        for start in range(0, len(names), _REPORTED_AT_ONCE):
-            for listener in self._listeners:
-                listener(frozenset(names[start : start + _REPORTED_AT_ONCE]))
-            await pace.pause()
+        self._listener(frozenset(affected))
 
     def _unknown(self) -> str | None:
         """Return why it is not known which objects there are; None if it is, or was once."""

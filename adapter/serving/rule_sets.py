@@ -313,7 +313,7 @@ class RuleSets:
             others=frozenset(self._shared.rule_objects.rule_keys),
             digest=rules.digest,
             now=self.applied_at,
-            paused=lambda: [(rule, why.value) for rule, why in coalescer.paused()] if coalescer is not None else [],
+            paused=lambda: [(rule, why.label) for rule, why in coalescer.paused()] if coalescer is not None else [],
             forwards=rule_set.forwarder.states,
         )
 

@@ -86,7 +86,7 @@ class CoalescerEnv:
         telemetry = RuleTelemetry(self.registry)
         self.coalescer = MetricsQueryCoalescer(self.cache, telemetry=telemetry, clock=lambda: self.now)
         telemetry.begin(
-            [], digest="", now=0.0, paused=lambda: [(rule, why.value) for rule, why in self.coalescer.paused()]
+            [], digest="", now=0.0, paused=lambda: [(rule, why.label) for rule, why in self.coalescer.paused()]
         )
 
     def seen(self, name: str, **labels: str) -> float | None:
