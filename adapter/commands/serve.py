@@ -191,14 +191,14 @@ class _Adapter:
             options.config,
             rules,
             self._rule_sets.apply,
-            list_again=self._rule_sets.list_again,
+            list_again=lambda: self._rule_sets.current.catalog.list_again(),
             telemetry=rule_telemetry,
             poll_seconds=settings.rules.poll_seconds,
         )
         server = RequestServer(
             authenticator=self._auth.authenticator,
             authorizer=self._auth.authorizer,
-            router=self._rule_sets.router,
+            router=lambda: self._rule_sets.current.router,
             telemetry=telemetry,
             limits=limits,
             is_overloaded=overload_check(limits),
@@ -256,7 +256,7 @@ class _Adapter:
 
     async def _freeze_gc(self) -> None:
         """Exclude the objects of the first lists from garbage collection, since they are long-lived."""
-        await self._rule_sets.wait_loaded()
+        await self._rule_sets.current.catalog.wait_loaded()
         await self._objects.wait_listed()
         await self._rule_objects.wait_known()
         freeze_gc()
@@ -265,14 +265,14 @@ class _Adapter:
         """Drop the series of removed metrics periodically, even if nothing scrapes /metrics."""
         while True:
             await asyncio.sleep(_DROP_TELEMETRY_SECONDS)
-            self._telemetry.drop_unknown_resources(self._rule_sets.router().knows)
+            self._telemetry.drop_unknown_resources(self._rule_sets.current.router.knows)
 
     def _health(self) -> Health:
         return Health(
             live={},
             ready={
                 "authentication": self._auth.trust.problem,
-                "metrics": lambda: self._rule_sets.readiness(),
+                "metrics": lambda: self._rule_sets.current.catalog.readiness(),
                 # With exclude=metrics: a rollout does not end the old pods before the new ones know the metrics.
                 "first-lists": lambda: self._rule_sets.first_lists(),
                 **({"rule-objects": self._rule_objects.readiness} if self._rule_objects.enabled else {}),

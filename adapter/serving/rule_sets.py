@@ -203,6 +203,7 @@ class RuleSets:
     """The active rule set, and its replacement by the next one.
 
     Attributes:
+        current: the active rule set. Requests get its router when they begin.
         applied_at: when the active rule set became active, in seconds since the epoch.
         gone: the metrics that the last reload removed, by API group.
     """
@@ -224,56 +225,35 @@ class RuleSets:
         self._shared = shared
         self._settings = shared.settings.rules
         self._clock = clock
-        self._current = RuleSet.of(rules, shared)
+        self.current = RuleSet.of(rules, shared)
         self.applied_at = 0.0
         self.gone: dict[str, list[str]] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._background: list[asyncio.Task[None]] = []
         self._has_listed = False
-        self._begin(self._current)
+        self._begin(self.current)
         for group in (CUSTOM_GROUP, EXTERNAL_GROUP):
             shared.rule_telemetry.gone.labels(group).set(0)
-
-    @property
-    def current(self) -> RuleSet:
-        """The active rule set."""
-        return self._current
-
-    def router(self) -> Router:
-        """Return the router of the active rule set."""
-        return self._current.router
-
-    def list_again(self) -> None:
-        """List the series of the active rules at once."""
-        self._current.catalog.list_again()
-
-    def readiness(self) -> str | None:
-        """Return None if ready, else the reason why not. Once ready, it stays ready with any later rules."""
-        return self._current.catalog.readiness()
 
     def first_lists(self) -> str | None:
         """Return None once everything has been listed, with success or not, or takes too long; else the reason."""
         return None if self._has_listed else "the series of the rules are being listed"
 
-    async def wait_loaded(self) -> None:
-        """Wait until it is, or has been, ready."""
-        await self._current.catalog.wait_loaded()
-
     async def run(self) -> None:
         """Run the background tasks of the active rules, until cancelled."""
-        await self._shared.prometheus.close_others(_servers(self._current.rules))  # and keeps those open
+        await self._shared.prometheus.close_others(_servers(self.current.rules))  # and keeps those open
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            self._background = [await self._started(self._current)]
+            self._background = [await self._started(self.current)]
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.start_seconds):
-                    await self._current.wait_tried()
+                    await self.current.wait_tried()
             self._has_listed = True
             await asyncio.Event().wait()
 
     async def apply(self, rules: RulesFile) -> None:
         """Activate other rules. Requests in flight keep the rules and servers that they started with."""
-        before = self._current
+        before = self.current
         new = RuleSet.of(rules, self._shared)
         await self._shared.prometheus.close_others({*_servers(before.rules), *_servers(rules)})
         background = await self._started(new, previous=before)
@@ -286,7 +266,7 @@ class RuleSets:
                 self._settings.reload_seconds,
             )
         # No await from here until the tasks of the previous version are cancelled.
-        self._current = new
+        self.current = new
         self._begin(new)
         for task in self._background:
             task.cancel()
