@@ -75,7 +75,7 @@ def _metric_lines(metric: MetricReport) -> Iterator[str]:
     yield f"    {metric.metric}" + (f" ({', '.join(notes)})" if notes else "")
     example = metric.example
     if example is not None:
-        value = example.values[0].value if example.values else "none" if example.problem else ""
+        value = example.values[0].text if example.values else "none" if example.problem else ""
         queries = "; ".join(map(on_one_line, example.queries)) or example.note
         yield from (f"      {line}" for line in (" = ".join(filter(None, (example.of, value))), queries) if line)
 

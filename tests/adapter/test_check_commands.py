@@ -76,7 +76,9 @@ REPORT = Report(
                     metric="pods/up",
                     series="up",
                     merges=True,
-                    example=Example(of="shop/web-0", queries=("sum(up)",), values=(Value(of="shop/web-0", value="1"),)),
+                    example=Example(
+                        of="shop/web-0", queries=("sum(up)",), values=(Value(of="shop/web-0", value="585708m"),)
+                    ),
                 ),
                 MetricReport(metric="namespaces/up", series="up", hidden_by="rules[1]"),
             ),
@@ -96,7 +98,7 @@ def test_report_lists_rules_with_series_and_metrics_and_then_findings(
         "rules[0]  up",
         "  up: pod=pods",
         "    pods/up (merges)",
-        "      shop/web-0 = 1",
+        "      shop/web-0 = 585.7",
         "      sum(up)",
         "    namespaces/up (overlapped by rules[1])",
         "  down: left out by name.matches",
