@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from adapter.forecasts import registry
 from adapter.forecasts.model import Expectation, ForecastModel
 from adapter.forecasts.options import ForecastOptions
 from adapter.forecasts.registry import ForecastKey, State
@@ -18,6 +20,7 @@ from adapter.settings import ForecastSettings
 from kube.values.selectors import LabelSelector
 from tests.adapter.forecasts.daily_load import DAY, EIGHT, KEY, OPTIONS, Past, Served, load
 from tests.adapter.metrics_env import CannedPrometheus, external_request, metrics_env, vector
+from tests.eventually import eventually
 
 
 async def test_value_is_what_is_expected_before_a_daily_step_and_the_plain_one_after_it() -> None:
@@ -115,6 +118,33 @@ async def test_only_the_new_part_of_a_history_is_read_and_a_model_is_fitted_once
     served.now += DAY
     await served.forecasts.refresh(KEY)
     assert one.live.model is not model
+
+
+async def test_history_is_not_read_again_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    served, may_end = Served(Past(begin=EIGHT)), asyncio.Event()
+    read = served.past.read
+
+    async def held(start: int, end: int) -> list[tuple[float, float]]:
+        points = await read(start, end)
+        await may_end.wait()
+        return points
+
+    monkeypatch.setattr(registry, "_TICK_SECONDS", 0)
+    monkeypatch.setattr(served.past, "read", held)
+    served.value()
+    running = asyncio.create_task(served.forecasts.run())
+    for state in (State.LOADING, State.NO_MODEL):
+
+        async def reached(state: State = state) -> bool:
+            return served.state()[0] is state
+
+        await eventually(reached, every=0.001)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        may_end.set()
+    running.cancel()
+    await asyncio.wait([running])
+    assert len(served.past.reads) == 1
 
 
 async def test_history_of_other_objects_than_those_of_the_request_is_not_used() -> None:
