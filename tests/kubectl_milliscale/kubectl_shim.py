@@ -3,8 +3,7 @@
     python kubectl_shim.py SETTINGS ARGUMENT...
 
 SETTINGS is a file with the JSON of `Settings`; the arguments are those of `port-forward`. As with the real kubectl, the
-user of a --kubeconfig or --context must have the rights to read the object and to create pods/portforward. Without
-these flags the user is an admin, with all rights.
+user must have the rights to read the object and to create pods/portforward.
 """
 
 import asyncio
@@ -47,8 +46,7 @@ def main() -> None:
     target, port = arguments[-2:]
     namespace = next(one.partition("=")[2] for one in arguments if one.startswith("--namespace="))
     own_flags = [one for one in arguments if one.startswith(("--kubeconfig=", "--context="))]
-    if own_flags:
-        check_rights([settings.kubectl, *own_flags], namespace, target)
+    check_rights([settings.kubectl, *own_flags], namespace, target)
     asyncio.run(forward(settings.forwards[f"{namespace} {target} {port.removeprefix(':')}"], port))
 
 
