@@ -21,6 +21,9 @@ settings.load_profile("suite")
 # kubectl, Helm's engine, promtool and Prometheus live for seconds: fewer garbage collections save a fifth of their CPU.
 os.environ.setdefault("GOGC", "400")
 
+# aiohttp reads the system's CAs when it is imported, a tenth of a process's start. No test trusts them.
+os.environ.setdefault("SSL_CERT_FILE", os.devnull)
+
 # A shell starts background jobs with Ctrl-C ignored, and their children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,5 +1,6 @@
 """The image, built once for all tests of this folder."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,11 @@ class BuiltImage:
 
 @pytest.fixture(scope="session")
 def wheels() -> Path:
-    """Return the folder with all locked wheels."""
-    return fetch_wheels(ROOT / ".playground" / "wheels")
+    """Return the folder with all locked wheels. They may come from the network, with the system's CAs."""
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("SSL_CERT_FILE") == os.devnull:
+            patch.delenv("SSL_CERT_FILE")
+        return fetch_wheels(ROOT / ".playground" / "wheels")
 
 
 @pytest.fixture(scope="session")
