@@ -6,7 +6,6 @@ import asyncio
 import base64
 import os
 import socket
-import ssl
 import sys
 from functools import partial
 from pathlib import Path
@@ -248,61 +247,6 @@ async def test_plain_kubeconfigs_are_read_as_the_library_does_but_without_it(
         alone = await load()
     monkeypatch.setattr(config_module, "_plain", lambda *_: None)
     assert await load() == alone
-
-
-async def test_client_certificate_and_ca_of_a_kubeconfig_are_reloaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    users: list[str] = []
-
-    async def user(request: web.Request) -> web.StreamResponse:
-        assert request.transport is not None
-        peer = request.transport.get_extra_info("peercert")
-        users.append(dict(entry[0] for entry in peer["subject"])["commonName"])
-        return web.json_response({}, headers={"Connection": "close"})
-
-    def context(authority: CertificateAuthority) -> ssl.SSLContext:
-        pair = authority.issue("server", hosts=["localhost"], server=True)
-        (tmp_path / "server.pem").write_bytes(pair.cert_pem + pair.key_pem)
-        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=clients.cert_pem.decode())
-        made.load_cert_chain(tmp_path / "server.pem")
-        made.verify_mode = ssl.CERT_REQUIRED
-        return made
-
-    def issue(name: str) -> None:
-        pair = clients.issue(name, client=True)
-        (tmp_path / "client.crt").write_bytes(pair.cert_pem)
-        (tmp_path / "client.key").write_bytes(pair.key_pem)
-
-    clients, first, second = (CertificateAuthority.create(name) for name in ("clients", "first", "second"))
-    files = {"client-certificate": "client.crt", "client-key": "client.key"}
-    app = web.Application()
-    app.router.add_get("/x", user)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context(first))
-        await site.start()
-        port = runner.addresses[0][1]
-        config = ScriptedServer(url=f"https://localhost:{port}").kubeconfig(tmp_path, **files)
-        content = yaml.safe_load(config.read_text())
-        content["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
-        config.write_text(yaml.safe_dump(content))
-        (tmp_path / "ca.crt").write_bytes(first.cert_pem)
-        issue("before")
-        monkeypatch.setattr(config_module, "_CREDENTIAL_SECONDS", 0.0)
-        async with await KubeClient.connect(config) as client:
-            await client.get("/x")
-            issue("after")
-            await client.get("/x")
-            await site.stop()
-            site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context(second))
-            await site.start()
-            (tmp_path / "ca.crt").write_bytes(second.cert_pem)
-            await client.get("/x")
-    finally:
-        await runner.cleanup()
-    assert users == ["before", "after", "after"]
 
 
 @pytest.mark.parametrize("broken", ["clusters: [", "- 1", "{}", None], ids=["half", "a list", "empty", "gone"])

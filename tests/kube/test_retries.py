@@ -108,8 +108,10 @@ async def called(client: KubeClient, method: str) -> dict[str, Any]:
             return await client.get("/x")
 
 
-@pytest.mark.parametrize("status", [429, 500, 503, 504])
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize(
+    ("method", "status"),
+    [("GET", 429), ("GET", 500), ("POST", 429), ("PUT", 503), ("PATCH", 504), ("DELETE", 500)],
+)
 async def test_any_method_is_retried_after_retry_after(method: str, status: int, tmp_path: Path) -> None:
     async with environment(tmp_path) as (server, client, time):
         server.handlers["/x"] = failing(2, busy(status, "3"))

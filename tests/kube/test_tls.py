@@ -22,7 +22,9 @@ def data(pem: bytes) -> str:
 
 
 @contextlib.asynccontextmanager
-async def tls_server(folder: Path, ca: CertificateAuthority, *, clients: CertificateAuthority) -> AsyncIterator[int]:
+async def tls_server(
+    folder: Path, ca: CertificateAuthority, *, clients: CertificateAuthority, port: int = 0
+) -> AsyncIterator[int]:
     """Start a server whose certificate is for another name than its address; yield its port."""
     pair = ca.issue(NAME, hosts=[NAME], server=True)
     (folder / "server.pem").write_bytes(pair.cert_pem + pair.key_pem)
@@ -34,21 +36,22 @@ async def tls_server(folder: Path, ca: CertificateAuthority, *, clients: Certifi
     async def who(request: web.Request) -> web.Response:
         assert request.transport is not None
         subject = (request.transport.get_extra_info("peercert") or {}).get("subject", ())
-        return web.json_response({"name": dict(each[0] for each in subject).get("commonName", "")})
+        name = dict(each[0] for each in subject).get("commonName", "")
+        return web.json_response({"name": name}, headers={"Connection": "close"})
 
     app = web.Application()
     app.router.add_get("/who", who)
     runner = web.AppRunner(app, shutdown_timeout=0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
 
 
-async def who(folder: Path, port: int, user: dict[str, str], **cluster: Any) -> str:
-    """Return the user that the server sees for a kubeconfig."""
+async def connected(folder: Path, port: int, user: dict[str, str], **cluster: Any) -> KubeClient:
+    """Return a client with a kubeconfig."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -58,7 +61,12 @@ async def who(folder: Path, port: int, user: dict[str, str], **cluster: Any) -> 
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
     }
     (folder / "kubeconfig").write_text(yaml.safe_dump(config))
-    async with await KubeClient.connect(folder / "kubeconfig") as client:
+    return await KubeClient.connect(folder / "kubeconfig")
+
+
+async def who(folder: Path, port: int, user: dict[str, str], **cluster: Any) -> str:
+    """Return the user that the server sees for a kubeconfig."""
+    async with await connected(folder, port, user, **cluster) as client:
         return str((await client.get("/who"))["name"])
 
 
@@ -79,3 +87,29 @@ async def test_kubeconfig_certificates_are_used_and_verified(tmp_path: Path) -> 
         others = {"certificate-authority-data": data(clients.cert_pem)}
         with pytest.raises(KubeUnreachable, match="its certificate cannot be verified"):
             await who(tmp_path, port, user, **others, **{"tls-server-name": NAME})
+
+
+async def test_client_certificate_and_ca_of_a_kubeconfig_are_reloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube.api.config._CREDENTIAL_SECONDS", 0.0)
+    clients, first, second = (CertificateAuthority.create(name) for name in ("clients", "first", "second"))
+    user = {"client-certificate": "client.crt", "client-key": "client.key"}
+
+    def write(name: str, ca: CertificateAuthority) -> None:
+        pair = clients.issue(name, client=True)
+        for file, content in (("client.crt", pair.cert_pem), ("client.key", pair.key_pem), ("ca.crt", ca.cert_pem)):
+            (tmp_path / file).write_bytes(content)
+
+    write("before", first)
+    async with tls_server(tmp_path, first, clients=clients) as port:
+        cluster = {"certificate-authority": "ca.crt", "tls-server-name": NAME}
+        client = await connected(tmp_path, port, user, **cluster)
+        assert await client.get("/who") == {"name": "before"}
+        write("after", first)
+        assert await client.get("/who") == {"name": "after"}
+    async with tls_server(tmp_path, second, clients=clients, port=port), client:
+        with pytest.raises(KubeUnreachable, match="its certificate cannot be verified"):
+            await client.get("/who")
+        write("after", second)
+        assert await client.get("/who") == {"name": "after"}
