@@ -91,7 +91,7 @@ class _Recorder:
             raise
         self.result, samples = result, _samples(result)
         self.labels = frozenset().union(*(sample.labels for sample in samples)) if samples else None
-        self.notes = result.notes
+        self.notes = result.notices.notes
         return result
 
     def rule_queries(self) -> RuleQueries:

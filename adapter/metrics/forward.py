@@ -98,7 +98,7 @@ class Forwarder:
 
     def states(self) -> list[tuple[str, bool]]:
         """Return the name of each adapter, and whether its last list succeeded."""
-        return [(one.options.name, not one.problem) for one in self.adapters if one.tried]
+        return [(one.options.name, not one.problem) for one in self.adapters if one.tried.is_set()]
 
     async def carry_over(self, previous: Forwarder) -> None:
         """Start with the names that another version's forwarder has listed of the same adapters."""
@@ -108,7 +108,7 @@ class Forwarder:
     async def wait_tried(self) -> None:
         """Wait until each adapter has been listed, with success or not, by this version or the one before."""
         for adapter in self.adapters:
-            await adapter.wait_tried()
+            await adapter.tried.wait()
 
     async def run(self) -> None:
         """Keep the lists of names up to date, until cancelled."""

@@ -106,13 +106,14 @@ class OtherAdapter:
         self._relist_interval = relist_interval
         self._clock = clock
         self._takes = takes
-        self._tried = asyncio.Event()
         self._listed: tuple[str, ...] = ()
         self.options = options
         self.names: tuple[str, ...] = ()
         """The metrics that it last listed and that are requested from it, sorted; the same tuple until they change."""
         self.problem = ""
         """Why its metrics could not be listed the last time; "" if they were."""
+        self.tried = asyncio.Event()
+        """Set once its metrics have been listed, with success or not, by this version or the one before."""
 
     async def __aenter__(self) -> Self:
         await self._cache.__aenter__()
@@ -130,24 +131,15 @@ class OtherAdapter:
         if old == new:
             await self._set_names(previous._listed)
             self.problem = previous.problem
-            if previous._tried.is_set():
-                self._tried.set()
-
-    @property
-    def tried(self) -> bool:
-        """True once its metrics have been listed, with success or not, by this version or the one before."""
-        return self._tried.is_set()
-
-    async def wait_tried(self) -> None:
-        """Wait until `tried`."""
-        await self._tried.wait()
+            if previous.tried.is_set():
+                self.tried.set()
 
     async def run(self) -> None:
         """Keep the list of names up to date, until cancelled."""
         failures = 0
         while True:
             failures = 0 if await self._relist() else failures + 1
-            self._tried.set()
+            self.tried.set()
             await asyncio.sleep(seconds_to_next(failures, self._relist_interval))
 
     async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:

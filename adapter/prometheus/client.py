@@ -44,7 +44,7 @@ from adapter.prometheus.errors import (
 )
 from adapter.prometheus.list_reader import ListReader
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
-from adapter.prometheus.results import Notices, RangeSeries, Result, Vector, VectorReader, decode, decode_range
+from adapter.prometheus.results import Notices, RangeSeries, Vector, VectorReader, decode, decode_range
 from adapter.prometheus.series import Series, SeriesReader, decode_names, with_label
 from adapter.settings import DEFAULTS, PrometheusSettings
 from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, without_credentials
@@ -159,7 +159,7 @@ class PrometheusClient:
         with self._timed("/api/v1/query"):
             result = await _bounded(seconds, self._instant(parameters, destination))
         self._check(result.notices)
-        return result.value
+        return result
 
     async def range(
         self, query: str, *, start: int, end: int, step: int, destination: Destination = DEFAULT_DESTINATION
@@ -229,7 +229,7 @@ class PrometheusClient:
         except PrometheusError as error:  # not all servers and proxies have labels
             _log.debug("the labels of series cannot be listed: %s", error)
 
-    async def _instant(self, parameters: dict[str, str], destination: Destination) -> Result:
+    async def _instant(self, parameters: dict[str, str], destination: Destination) -> Vector:
         """Send a query once its namespace has a slot."""
         headers = destination.headers
         progress = query_progress.get() or QueryProgress(math.inf)
@@ -243,8 +243,7 @@ class PrometheusClient:
                 started = time.monotonic()
                 receive = functools.partial(self._receive_result, key, destination.max_samples)
                 result = await self._request("query", parameters, headers, receive)
-                value = dataclasses.replace(result.value, seconds=time.monotonic() - started)
-                return dataclasses.replace(result, value=value)
+                return dataclasses.replace(result, seconds=time.monotonic() - started)
         except QueueFullError as error:
             raise PrometheusBusy(current_namespace()) from error
 
@@ -280,7 +279,7 @@ class PrometheusClient:
                 raise refusal(response.status, without_credentials(body, response.request_info.headers))
             return await receive(response)
 
-    async def _receive_result(self, query: int, max_samples: int | None, response: aiohttp.ClientResponse) -> Result:
+    async def _receive_result(self, query: int, max_samples: int | None, response: aiohttp.ClientResponse) -> Vector:
         """Read the response to an instant query; `query` is its hash."""
         body = await read_up_to(response, _SHORT)
         if len(body) <= _SHORT:

@@ -42,34 +42,6 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
-    """The values of any number of series, in the order of their labels.
-
-    A scalar is a sample without labels, with `is_scalar`. `memory` is the approximate size in bytes (0: unknown),
-    `seconds` the duration of the query, `notes` what the server says of it.
-    """
-
-    samples: tuple[Sample, ...]
-    memory: int = field(default=0, compare=False)
-    is_scalar: bool = field(default=False, kw_only=True)
-    seconds: float = field(default=0.0, compare=False, kw_only=True)
-    notes: tuple[str, ...] = field(default=(), compare=False, kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class RangeSeries:
-    """The labels of a series, and its points: seconds since the epoch, and a value that may be NaN or infinite."""
-
-    labels: Mapping[str, str]
-    points: tuple[tuple[float, float], ...]
-
-
-def scalar(timestamp: float, value: float) -> Vector:
-    """Return the result of a query that makes a number."""
-    return Vector((Sample({}, timestamp, value),), is_scalar=True)
-
-
 class Notices(msgspec.Struct, rename="camel"):
     """The warnings and notes of a response; others in its place are malformed."""
 
@@ -95,11 +67,31 @@ class Notices(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """A result with the response's warnings."""
+class Vector:
+    """The values of any number of series, in the order of their labels.
 
-    value: Vector
-    notices: Notices
+    A scalar is a sample without labels, with `is_scalar`. `memory` is the approximate size in bytes (0: unknown),
+    `seconds` the duration of the query, `notices` what the server says of it.
+    """
+
+    samples: tuple[Sample, ...]
+    memory: int = field(default=0, compare=False)
+    is_scalar: bool = field(default=False, kw_only=True)
+    seconds: float = field(default=0.0, compare=False, kw_only=True)
+    notices: Notices = field(default_factory=Notices, compare=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSeries:
+    """The labels of a series, and its points: seconds since the epoch, and a value that may be NaN or infinite."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+def scalar(timestamp: float, value: float) -> Vector:
+    """Return the result of a query that makes a number."""
+    return Vector((Sample({}, timestamp, value),), is_scalar=True)
 
 
 class _Data(msgspec.Struct, rename="camel"):
@@ -137,7 +129,7 @@ _scalar = msgspec.json.Decoder(tuple[float, str])
 _TYPE = re.compile(rb'"resultType"\s*:\s*"([^"\\]{0,40})"')
 
 
-def decode(status: int, body: bytes, *, max_samples: int | None = None) -> Result:
+def decode(status: int, body: bytes, *, max_samples: int | None = None) -> Vector:
     """Decode the response to an instant query, by its HTTP status and whole body.
 
     Raises:
@@ -145,13 +137,10 @@ def decode(status: int, body: bytes, *, max_samples: int | None = None) -> Resul
     """
     if not 200 <= status < 300:
         raise refusal(status, body)
-    notices, found = _read(status, body)
-    if isinstance(found, Vector):
-        return Result(found, notices)
+    notices, found, is_scalar = _read(status, body)
     _check_number(len(found), max_samples)
-    return Result(
-        Vector(tuple(sorted(found, key=sample_order)), memory=_memory(found, len(body)), notes=notices.notes), notices
-    )
+    memory = _memory(found, len(body))
+    return Vector(tuple(sorted(found, key=sample_order)), memory, is_scalar=is_scalar, notices=notices)
 
 
 def decode_range(status: int, body: bytes, *, max_samples: int | None = None) -> tuple[list[RangeSeries], Notices]:
@@ -176,7 +165,7 @@ def decode_range(status: int, body: bytes, *, max_samples: int | None = None) ->
     return found, notices
 
 
-class VectorReader(ListReader[Result]):
+class VectorReader(ListReader[Vector]):
     """Decodes a vector."""
 
     start = re.compile(rb'"result"\s*:\s*\[')
@@ -210,12 +199,10 @@ class VectorReader(ListReader[Result]):
         super().clear()
         self._samples = []
 
-    def finish(self) -> Result:
+    def finish(self) -> Vector:
         """Return the whole result; see ListReader.finish."""
         text = self.rest
-        notices, found = _read(200, text)
-        if isinstance(found, Vector):
-            return Result(found, notices)
+        notices, found, is_scalar = _read(200, text)
         samples, memory = self._samples + found, self._memory + _memory(found, len(text))
         self._samples = []
         _check_number(len(samples), self._max_samples)
@@ -225,18 +212,18 @@ class VectorReader(ListReader[Result]):
         ]
         del samples
         ordered = tuple(releasing_gil(heapq.merge(*parts, key=sample_order)))
-        return Result(Vector(ordered, memory=memory, notes=notices.notes), notices)
+        return Vector(ordered, memory, is_scalar=is_scalar, notices=notices)
 
 
-def _read(status: int, body: bytes) -> tuple[Notices, list[Sample] | Vector]:
-    """Return the warnings and the result of a body: a scalar, or samples in the order in which they arrived."""
+def _read(status: int, body: bytes) -> tuple[Notices, list[Sample], bool]:
+    """Return the notices of a body, its samples in the order in which they arrived, and whether it is a scalar."""
     try:
         notices, kind, result = _opened(status, body)
         if kind == "scalar":
-            return notices, scalar(*_point(_scalar.decode(result)))
+            return notices, [Sample({}, *_point(_scalar.decode(result)))], True
         if kind != "vector":
             raise _no_vector(kind)
-        return notices, _decoded(result)
+        return notices, _decoded(result), False
     except UNREADABLE as error:
         raise unreadable(error) from error
 

@@ -50,7 +50,11 @@ class Scheme:
 
 
 class Credentials:
-    """The credentials for a server, with the current content of their files."""
+    """The credentials for a server, with the current content of their files.
+
+    Attributes:
+        scheme: the form of `auth`, after `load`; None: there is none.
+    """
 
     def __init__(self, access: ServerAccess) -> None:
         self._access = access
@@ -61,14 +65,14 @@ class Credentials:
         self._tls_version = FilesVersion.of()
         self._uses_tls = "https" in (urlsplit(access.url).scheme, urlsplit(access.proxy_url).scheme)
         self._context: ssl.SSLContext | None = None
-        self._scheme: Scheme | None = None
+        self.scheme: Scheme | None = None
         self._logged = ""
 
     @property
     def loaded(self) -> bool:
         """The TLS files have been read, or there is no TLS; the library of `auth` has been imported."""
         has_context = self._context is not None or not self._uses_tls
-        return has_context and (self._access.auth is None or self._scheme is not None)
+        return has_context and (self._access.auth is None or self.scheme is not None)
 
     def load(self) -> None:
         """Read the TLS files, and import the library of `auth`, for the first time.
@@ -76,9 +80,9 @@ class Credentials:
         Raises:
             UpstreamConfigError: one cannot be used.
         """
-        if self._access.auth is not None and self._scheme is None:
+        if self._access.auth is not None and self.scheme is None:
             try:
-                self._scheme = _scheme(self._access.auth, self._access.title)
+                self.scheme = _scheme(self._access.auth, self._access.title)
             except UpstreamConfigError as error:
                 raise self._access.error(str(error)) from error
         if self.loaded:
@@ -109,11 +113,6 @@ class Credentials:
                     _log.warning("a TLS file has changed and cannot be used; the old one stays: %s", error)
         return self._context
 
-    @property
-    def scheme(self) -> Scheme | None:
-        """The form of `auth`, after `load`; None: there is none."""
-        return self._scheme
-
     async def request(
         self, method: str, url: URL, *, form: Mapping[str, str] | None, headers: tuple[tuple[str, str], ...]
     ) -> OutgoingRequest:
@@ -136,8 +135,8 @@ class Credentials:
 
     async def close(self) -> None:
         """Cancel what is in progress."""
-        if self._scheme is not None:
-            await self._scheme.cache.close()
+        if self.scheme is not None:
+            await self.scheme.cache.close()
 
     async def headers(self, *others: tuple[str, str]) -> Headers:
         """Return the server's headers, the Authorization header of a file or kubeconfig if there is one, and others.

@@ -46,8 +46,8 @@ async def test_decoding_releases_the_gil_in_a_thread_only(pauses: list[int]) -> 
     reader.feed(body(COUNT))
     assert pauses == []
     assert await asyncio.to_thread(reader.finish) == on_loop
-    assert isinstance(on_loop.value, Vector)
-    assert [sample.labels for sample in on_loop.value.samples] == [sample.labels for sample in SAMPLES]
+    assert isinstance(on_loop, Vector)
+    assert [sample.labels for sample in on_loop.samples] == [sample.labels for sample in SAMPLES]
     assert len(pauses) >= 2 * EACH - COUNT // 1_000, "while it is sorted and put together"
 
 

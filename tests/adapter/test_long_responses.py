@@ -25,7 +25,7 @@ def read(body: bytes, *, size: int = 1_000) -> Vector:
     reader = VectorReader()
     for start in range(0, len(body), size):
         reader.feed(body[start : start + size])
-    return reader.finish().value
+    return reader.finish()
 
 
 def response(result: object, kind: str = "vector") -> bytes:
@@ -43,7 +43,7 @@ def test_pieces_decode_to_the_same_result(
     for start in range(0, len(body), size):
         reader.feed(body[start : start + size])
     received, whole = reader.finish(), decode(200, body)
-    assert repr(received.value).partition("memory")[0] == repr(whole.value).partition("memory")[0]
+    assert repr(received).partition("memory")[0] == repr(whole).partition("memory")[0]
     assert received.notices.warnings == whole.notices.warnings == ["w"]
 
 

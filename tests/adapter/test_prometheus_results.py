@@ -35,7 +35,7 @@ def test_vector_is_sorted_by_labels() -> None:
             {"metric": {"verb": "GET", "pod": "a"}, "value": [5, "+Inf"]},
         ],
     )
-    assert decode(200, body).value == Vector(
+    assert decode(200, body) == Vector(
         (
             Sample({"pod": "a", "verb": "GET"}, 5.0, math.inf),
             Sample({"pod": "a", "verb": "POST"}, 5.5, 1000.0),
@@ -45,7 +45,7 @@ def test_vector_is_sorted_by_labels() -> None:
 
 
 def test_scalar_has_a_time_and_a_value() -> None:
-    assert decode(200, success("scalar", [1, "5"])).value == scalar(1.0, 5.0)
+    assert decode(200, success("scalar", [1, "5"])) == scalar(1.0, 5.0)
 
 
 @pytest.mark.parametrize("others", [0, 1, 3_000])  # the last one is decoded while it arrives

@@ -238,7 +238,7 @@ def request_line(data: bytes) -> None:
 def prometheus(data: bytes) -> None:
     """Samples are read, or there is a PrometheusError; in pieces they are those of the whole."""
     try:
-        whole = decode(200, data).value
+        whole = decode(200, data)
     except PrometheusError:
         whole = None
     in_pieces = _in_pieces(VectorReader(), data)
