@@ -54,7 +54,6 @@ async def pages_served(
         rules_file=lambda: _state(options.config, rule_sets, rules_file),
         telemetry=shared.rule_telemetry,
         default_server=options.prometheus.options,
-        lookup=shared.mapper,
         rule_objects=shared.rule_objects,
         forecasts=shared.forecasts,
         rule_checker=checker,

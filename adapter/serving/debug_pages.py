@@ -37,6 +37,7 @@ from kube.values.selectors import LabelSelector, SelectorError
 from kube.web.explanation import Explanation
 
 _MAX_EXAMPLES = 100
+_NO_API_SERVER = "the API server, which knows the resources, does not respond"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,40 +62,48 @@ class DebugPages:
         Raises:
             StatusError: 404 for an unknown page, 400 for an invalid parameter, 503 while the API server is unavailable.
         """
-        try:
-            match segments:
-                case ("config",) if self.config is not None:
-                    return await self.config()
-                case ("rules",):
-                    report = await check(
-                        self.catalog, self.lookup, self.probe, knows_cluster=True, examples=_examples(query)
-                    )
-                    findings = (*report.findings, *paused_findings(self.paused()))
-                    return msgspec.structs.replace(
-                        report,
-                        findings=in_order(findings, self.catalog.rules),
-                        objects=await object_reports(self.objects, namespace=query.get("namespace")),
-                    )
-                case ("metrics", resource, metric):
-                    selection = Selection(
-                        namespace=query.get("namespace"),
-                        name=query.get("name"),
-                        selector=_selector(query, "labelSelector") if "labelSelector" in query else None,
-                        metric_selector=_selector(query, "metricLabelSelector"),
-                    )
-                    target = Target.parse(f"{resource}/{metric}")
-                    return await explain(
-                        target,
-                        selection,
-                        catalog=self.catalog,
-                        lookup=self.lookup,
-                        probe=self.probe,
-                        problems=partial(object_problems, self.objects),
-                        forecasts=running_forecasts(self.forecasts),
-                    )
-        except KubeError as error:
-            raise service_unavailable("the API server, which knows the resources, does not respond") from error
+        match segments:
+            case ("config",) if self.config is not None:
+                return await self.config()
+            case ("rules",):
+                report = await self.check(examples=_examples(query))
+                findings = (*report.findings, *paused_findings(self.paused()))
+                return msgspec.structs.replace(
+                    report,
+                    findings=in_order(findings, self.catalog.rules),
+                    objects=await object_reports(self.objects, namespace=query.get("namespace")),
+                )
+            case ("metrics", resource, metric):
+                selection = Selection(
+                    namespace=query.get("namespace"),
+                    name=query.get("name"),
+                    selector=_selector(query, "labelSelector") if "labelSelector" in query else None,
+                    metric_selector=_selector(query, "metricLabelSelector"),
+                )
+                return await self.explain(Target.parse(f"{resource}/{metric}"), selection)
         raise not_found("the server could not find the requested resource")
+
+    async def check(self, *, examples: int) -> Report:
+        """Check the rules, and query the values of some metrics of each. Raises StatusError (503)."""
+        try:
+            return await check(self.catalog, self.lookup, self.probe, knows_cluster=True, examples=examples)
+        except KubeError as error:
+            raise service_unavailable(_NO_API_SERVER) from error
+
+    async def explain(self, target: Target, selection: Selection) -> Explanation:
+        """Explain a metric. Raises StatusError (503)."""
+        try:
+            return await explain(
+                target,
+                selection,
+                catalog=self.catalog,
+                lookup=self.lookup,
+                probe=self.probe,
+                problems=partial(object_problems, self.objects),
+                forecasts=running_forecasts(self.forecasts),
+            )
+        except KubeError as error:
+            raise service_unavailable(_NO_API_SERVER) from error
 
 
 def _examples(query: Query) -> int:

@@ -108,7 +108,7 @@ class RuleSet:
     forwarder: Forwarder
     coalescer: MetricsQueryCoalescer | None
     router: Router
-    probe: Probe
+    debug: DebugPages
 
     @classmethod
     def of(cls, rules: RulesFile, shared: Shared) -> RuleSet:
@@ -141,6 +141,15 @@ class RuleSet:
             forwarder=forwarder,
             external_url=shared.prometheus_external_url,
         )
+        debug = DebugPages(
+            catalog,
+            shared.mapper,
+            probe,
+            shared.rule_objects,
+            shared.forecasts,
+            paused=coalescer.paused if coalescer is not None else tuple,
+            config=shared.config_page,
+        )
         forecasts = ForecastValues(shared.forecasts, shared.prometheus)
         router = Router(
             discovery=Discovery(
@@ -154,15 +163,7 @@ class RuleSet:
             custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper, forecasts=forecasts),
             external=ExternalMetrics(catalog, queries, forwarder=forwarder, forecasts=forecasts),
             usage=ResourceMetrics(rules.resource, queries, shared.objects),
-            debug=DebugPages(
-                catalog,
-                shared.mapper,
-                probe,
-                shared.rule_objects,
-                shared.forecasts,
-                paused=coalescer.paused if coalescer is not None else tuple,
-                config=shared.config_page,
-            ),
+            debug=debug,
             health=shared.health,
             telemetry=shared.telemetry,
         )
@@ -173,7 +174,7 @@ class RuleSet:
             forwarder=forwarder,
             coalescer=coalescer,
             router=router,
-            probe=probe,
+            debug=debug,
         )
 
     async def run(self, running: asyncio.Event, *, previous: RuleSet | None = None) -> None:

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
-from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from cachetools import TTLCache
 
-from adapter.diagnosis.check import check, check_rule, paused_findings, resource_reports, unknown
+from adapter.diagnosis.check import check_rule, paused_findings, resource_reports, unknown
 from adapter.diagnosis.checker import CheckError
-from adapter.diagnosis.explain import Target, explain, running_forecasts
+from adapter.diagnosis.explain import Target
 from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.object_findings import object_findings
 from adapter.diagnosis.probe import Selection
 from adapter.diagnosis.report import Finding, RuleReport
-from adapter.rule_objects.reports import object_problems
 from adapter.rules import AnyRule
 from adapter.rules.objects import RuleObject
 from adapter.serving.rule_sets import RuleSet
 from adapter.ui.sources import Sources
 from kube.aio.single_flight import SingleFlight
-from kube.api.client import KubeError
 from kube.api.status import service_unavailable
 from kube.web.explanation import Explanation
 
@@ -76,9 +73,8 @@ class Reports:
     async def rule(self, rule: AnyRule) -> tuple[RuleReport, tuple[Finding, ...]]:
         """Return a rule's series, metrics and example values, and all findings about it."""
         active = self._sources.active()
-        report, online = await self._valid(
-            (active.rules.digest, rule.key), lambda: check_rule(active.catalog, rule, active.probe, examples=_EXAMPLES)
-        )
+        key, probe = (active.rules.digest, rule.key), active.debug.probe
+        report, online = await self._valid(key, lambda: check_rule(active.catalog, rule, probe, examples=_EXAMPLES))
         found = [finding for finding in await self.findings() or () if finding.rule == rule.key]
         return report, (*found, *unknown(online, found))
 
@@ -103,7 +99,7 @@ class Reports:
         """Return the queries of resourceRules, with an example of each."""
         active = self._sources.active()
         key = active.rules.digest, "resourceRules"
-        return await self._valid(key, lambda: resource_reports(active.rules.resource, active.probe))
+        return await self._valid(key, lambda: resource_reports(active.rules.resource, active.debug.probe))
 
     async def explanation(self, target: Target, selection: Selection) -> Explanation:
         """Explain a metric.
@@ -112,23 +108,8 @@ class Reports:
             StatusError: 503, the API server cannot list its resources.
         """
         active = self._sources.active()
-
-        async def explained() -> Explanation:
-            """Explain the metric."""
-            try:
-                return await explain(
-                    target,
-                    selection,
-                    catalog=active.catalog,
-                    lookup=self._sources.lookup,
-                    probe=active.probe,
-                    problems=partial(object_problems, self._sources.rule_objects),
-                    forecasts=running_forecasts(self._sources.forecasts),
-                )
-            except KubeError as error:
-                raise _unavailable() from error
-
-        return await self._valid((active.rules.digest, target, str(selection)), explained)
+        key = active.rules.digest, target, str(selection)
+        return await self._valid(key, lambda: active.debug.explain(target, selection))
 
     async def _checked(self, version: _Version, active: RuleSet) -> None:
         """Check all rules, or join the check that is under way. It goes on if the caller is cancelled."""
@@ -141,10 +122,7 @@ class Reports:
 
     async def _check(self, version: _Version, active: RuleSet) -> None:
         async with self._slots:
-            try:
-                report = await check(active.catalog, self._sources.lookup, active.probe, knows_cluster=True, examples=0)
-            except KubeError as error:
-                raise _unavailable() from error
+            report = await active.debug.check(examples=0)
         self._findings = version, report.findings
 
     async def _valid(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -161,7 +139,3 @@ class Reports:
             # Reports can be large, and nobody may look at a page again.
             asyncio.get_running_loop().call_later(2 * _VALID_SECONDS, self._cached.expire)
         return cast("_T", found)
-
-
-def _unavailable() -> Exception:
-    return service_unavailable("the API server, which knows the resources, does not respond")

@@ -12,7 +12,6 @@ from adapter.forecasts.registry import Forecasts
 from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.controller import RuleObjects
 from adapter.serving.rule_sets import RuleSet
-from kube.api.mapping import ResourceLookup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,6 @@ class Sources:
         rules_file: returns the state of the rules file.
         telemetry: the metrics of rules.
         default_server: the Prometheus of --prometheus-url.
-        lookup: the cluster's resources.
         rule_objects: the objects with rules.
         forecasts: the forecasts of metrics.
         rule_checker: checks rules of objects, and those that are tried.
@@ -53,7 +51,6 @@ class Sources:
     rules_file: Callable[[], RulesFileState]
     telemetry: RuleTelemetry
     default_server: PrometheusOptions
-    lookup: ResourceLookup
     rule_objects: RuleObjects
     forecasts: Forecasts
     rule_checker: RuleChecker

@@ -23,6 +23,7 @@ from adapter.planning.vector_cache import VectorCache
 from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import parse_rules
+from adapter.serving.debug_pages import DebugPages
 from adapter.serving.routes import Router
 from adapter.serving.rule_sets import RuleSet
 from adapter.ui.pages import AdapterPages
@@ -98,7 +99,7 @@ async def pages_env(
     forecasts: Forecasts | None = None,
 ) -> AsyncIterator[PagesEnv]:
     """The pages for some rules, which have been listed once, and for rules in objects."""
-    parsed = parse_rules(rules, source="rules.yaml")
+    parsed, forecasts = parse_rules(rules, source="rules.yaml"), forecasts or Forecasts()
     async with metrics_env(folder, parsed, prometheus) as metrics, VectorCache(prometheus, ttl=60.0) as cache:
         await metrics.catalog.relist()
         objects = ListedObjects(metrics.client)
@@ -109,7 +110,13 @@ async def pages_env(
             forwarder=Forwarder(parsed.forward, relist_interval=60.0),
             coalescer=MetricsQueryCoalescer(cache, telemetry=metrics.telemetry),
             router=cast("Router", None),  # the pages read the others
-            probe=Probe(metrics.catalog, prometheus, objects, metrics.mapper),
+            debug=DebugPages(
+                metrics.catalog,
+                metrics.mapper,
+                Probe(metrics.catalog, prometheus, objects, metrics.mapper),
+                rule_objects or metrics.rule_objects,
+                forecasts,
+            ),
         )
         sources = Sources(
             active=lambda: env.active,
@@ -118,9 +125,8 @@ async def pages_env(
             ),
             telemetry=metrics.telemetry,
             default_server=PrometheusOptions(url="http://user:secret@prometheus:9090"),
-            lookup=metrics.mapper,
             rule_objects=rule_objects or metrics.rule_objects,
-            forecasts=forecasts or Forecasts(),
+            forecasts=forecasts,
             rule_checker=RuleChecker(prometheus, metrics.mapper, objects, max_age=120.0),
             relist_interval=60.0,
             freshness=60.0,

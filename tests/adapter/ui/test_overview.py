@@ -14,7 +14,7 @@ from adapter.diagnosis.check import check
 from adapter.diagnosis.report import Report
 from adapter.prometheus import PrometheusError, PrometheusUnavailable, Series
 from adapter.rules import parse_rules
-from adapter.ui import reports
+from adapter.serving import debug_pages
 from adapter.ui.formatting import age_text, rounded_age
 from adapter.ui.pages import AdapterPages
 from kube.api.client import KubeUnreachable
@@ -179,7 +179,7 @@ async def test_rules_are_checked_once_for_all_viewers_until_something_changes(
         checks.append(arguments)
         return await check(*arguments, **options)
 
-    monkeypatch.setattr(reports, "check", counted)
+    monkeypatch.setattr(debug_pages, "check", counted)
     prometheus = CannedPrometheus(found={**FOUND})
     async with pages_env(tmp_path, RULES, prometheus) as env:
         for _ in range(3):
@@ -200,7 +200,7 @@ class Unreachable:
 
 async def test_page_is_shown_while_the_api_server_is_unreachable(tmp_path: Path) -> None:
     async with pages_env(tmp_path, RULES, CannedPrometheus(found={**FOUND})) as env:
-        env.pages = AdapterPages(replace(env.sources, lookup=Unreachable()), None)
+        env.active = replace(env.active, debug=replace(env.active.debug, lookup=Unreachable()))
         text = await env.text("/")
     assert "The rules cannot be checked now: the API server, which knows the resources, does not respond" in text
     assert "rules[0]" in text
@@ -233,7 +233,7 @@ async def test_long_check_goes_on_while_pages_are_shown_without_its_findings(
         await may_end.wait()
         return await check(*arguments, **options)
 
-    monkeypatch.setattr(reports, "check", held)
+    monkeypatch.setattr(debug_pages, "check", held)
     prometheus = CannedPrometheus(found={**FOUND, SELECTORS["second"]: ()})
     async with pages_env(tmp_path, RULES, prometheus) as env:
         env.pages = AdapterPages(env.sources, None, tick_seconds=0.0, findings_seconds=0.01)
