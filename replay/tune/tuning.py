@@ -35,6 +35,8 @@ SURE_GAIN: Final = 0.015
 _PHASES: Final = 3
 """Of the sync period, at which the winner must keep the limits."""
 _STEPS_BACK: Final = 4
+_MOST_REPLAYS: Final = 40
+"""Of the search and the check of its winner."""
 _OTHER_TARGETS: Final = 6
 """At most, in the trade-off."""
 
@@ -250,7 +252,8 @@ def _keeping_limits_at_all_phases(
     step_ms = sync_period_ms(file.hpa, problem.settings)
     offsets = [step_ms * phase // _PHASES for phase in range(1, _PHASES)]
     given = replay([Run({}, offset, is_given=True) for offset in offsets])
-    for _ in range(_STEPS_BACK):
+    left = (_MOST_REPLAYS - search.replays - len(offsets)) // max(len(offsets), 1)
+    for _ in range(min(_STEPS_BACK, left)):
         if not best.candidate:
             break
         found = replay([Run(best.candidate, offset) for offset in offsets])
