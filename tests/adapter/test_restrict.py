@@ -164,12 +164,6 @@ def test_a_selector_of_series_gets_the_label(selector: str, restricted: str) -> 
     assert restrict_selector(selector, label="namespace", value="shop") == restricted
 
 
-@pytest.mark.parametrize("query", ["sum(x)", "(x)", "x or y", "x[5m]", "x offset 5m", "x @ 0", "1", '"x"', "-x", ""])
-def test_what_is_no_selector_of_series_is_refused(query: str) -> None:
-    with pytest.raises(PromqlError):
-        restrict_selector(query, label="namespace", value="shop")
-
-
 @pytest.mark.parametrize("function", ["info", "start", "end", "range", "step"])
 def test_only_functions_that_are_known_to_read_no_series_are_allowed(function: str) -> None:
     """A new version of the parser may know more functions that read series by themselves, as `info` does."""

@@ -90,9 +90,3 @@ def test_nothing_is_served_by_what_comes_later() -> None:
     assert np.isnan(planted[: 5 * DAY]).all()
     assert np.isfinite(planted[5 * DAY : spike]).mean() > 0.95
     assert len(judgements) == 2
-
-
-def test_nothing_is_served_where_it_would_not_have_saved() -> None:
-    found, judgements = served(random_walk(6), OPTIONS, 5 * DAY)
-    assert [each.holds(OPTIONS) for each in judgements] == [False]
-    assert np.isnan(found).all()

@@ -84,16 +84,6 @@ def test_many_minutes_at_once_are_the_same_as_one_after_the_other() -> None:
         assert value == pytest.approx(at_once[minute - 9 * DAY], nan_ok=True)
 
 
-def test_later_values_change_no_expectation() -> None:
-    """What is expected at a minute may only depend on this one and those before it."""
-    series, at = daily_steps(12), 11 * DAY + 600
-    planted = changed(series, at + 1, at + 4, 4.0)
-    model = fitted(until(series, 11 * DAY - 1))
-    without, with_spike = (model.expect_each(each, 11 * DAY, 12 * DAY) for each in (series, planted))
-    assert np.array_equal(without[: at - 11 * DAY + 1], with_spike[: at - 11 * DAY + 1])
-    assert not np.array_equal(without, with_spike, equal_nan=True)  # the spike itself is seen when it comes
-
-
 @pytest.mark.parametrize(
     ("history", "reason"),
     [
