@@ -26,10 +26,16 @@ import msgspec
 from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.histories import Histories, HistoryEntry
-from autoscaler.loop.saved_history_format import LIMIT_BYTES, SavedHistoryError, decode, encode
+from autoscaler.loop.saved_history_format import (
+    LIMIT_BYTES,
+    SavedHistoryError,
+    decode,
+    decode_decisions,
+    encode,
+    encode_decisions,
+)
 from autoscaler.loop.sharding import Shard
 from autoscaler.records.record import DecisionRecord
-from autoscaler.records.saved_decisions import decode_decisions, encode_decisions
 from autoscaler.settings import DEFAULTS, HistorySettings
 from kube.api.client import KubeError, KubeUnreachable
 from kube.api.objects import ParseError, convert

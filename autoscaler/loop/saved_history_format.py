@@ -1,9 +1,11 @@
-"""The format of saved histories: gzipped JSON, which standard tools can read.
+"""The format of saved histories and saved decisions: gzipped JSON, which standard tools can read.
 
-Times are stored as differences to the previous sample, which compress well: an HPA with a full window of five minutes
-takes about 70 bytes. Monotonic times are meaningless in another process, so the first difference is relative to the
-time of the save, which is stored as wall-clock time. On restore, the elapsed wall-clock time is added to the age of the
-samples; if the clock was set back, nothing is added.
+Decisions are records, one a line, the newest first.
+
+In histories, times are differences to the previous sample, which compress well: an HPA with a full window of five
+minutes takes about 70 bytes. Monotonic times are meaningless in another process, so the first difference is relative to
+the time of the save, which is stored as wall-clock time. On restore, the elapsed wall-clock time is added to the age of
+the samples; if the clock was set back, nothing is added.
 
 Samples that are too old for any window are stored as null, so that their slots remain: Kubernetes reuses slots in an
 order that depends on all of them, and an empty history would look like that of a new HPA. So decisions after a restore
@@ -12,6 +14,7 @@ are the same as without a restart.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import zlib
 from bisect import bisect_right
@@ -26,6 +29,8 @@ from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.histories import HistoryEntry
+from autoscaler.records.record import VERSION as RECORD_VERSION
+from autoscaler.records.record import DecisionRecord
 
 LIMIT_BYTES = 1_000_000
 """A ConfigMap holds 1 MiB, metadata included."""
@@ -43,6 +48,7 @@ _RecommendationSlot: TypeAlias = tuple[_Count, int] | None
 _EventSlot: TypeAlias = tuple[_Count, int, bool] | None
 """(change, milliseconds after the slot before, outdated)."""
 _Sample = TypeVar("_Sample", Recommendation, ScaleEvent)
+_record_decoder = msgspec.json.Decoder(DecisionRecord)
 
 
 class SavedHistoryError(Exception):
@@ -111,8 +117,7 @@ def encode(
     expired_ms = monotonic_ms - longest_window_ms
 
     def content_of(number: int) -> bytes:
-        text = msgspec.json.encode({"version": _VERSION, "saved_ms": now_ms, "hpas": hpas[:number]})
-        return gzip.compress(text, compresslevel=6, mtime=0)
+        return _compress(msgspec.json.encode({"version": _VERSION, "saved_ms": now_ms, "hpas": hpas[:number]}))
 
     def value(key: HPAKey) -> tuple[bool, int, int]:
         entry = entries[key]
@@ -161,6 +166,30 @@ def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> d
     }
 
 
+def encode_decisions(newest_first: Sequence[bytes], *, limit_bytes: int) -> bytes:
+    """Return as many of the records, which are JSON, as fit; empty: none do."""
+    number = len(newest_first)
+    while number:
+        content = _compress(b"\n".join(newest_first[:number]))
+        if len(content) <= limit_bytes:
+            return content
+        number = min(number - 1, number * limit_bytes // len(content))
+    return b""
+
+
+def decode_decisions(content: bytes) -> list[DecisionRecord]:
+    """Return the records, the oldest first; without those that this release cannot read.
+
+    Raises:
+        SavedHistoryError: the content is damaged.
+    """
+    records: list[DecisionRecord] = []
+    for line in reversed(_decompress(content).splitlines()):
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            records.append(_record_decoder.decode(line))
+    return [record for record in records if record.version == RECORD_VERSION]
+
+
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +219,10 @@ def _saved_hpa(key: HPAKey, entry: HistoryEntry, now_ms: int, expired_ms: int, *
         metric_failures=history.metric_failures,
         complete=final and history.complete,
     )
+
+
+def _compress(text: bytes) -> bytes:
+    return gzip.compress(text, compresslevel=6, mtime=0)
 
 
 def _is_steady(history: History, expired_ms: int) -> bool:

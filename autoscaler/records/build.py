@@ -206,9 +206,7 @@ def target_field(spec: MetricSpec) -> Literal["value", "average_value", "average
     by_value = isinstance(source, ObjectMetric) and target.type == "Value"
     if target.average_value is not None and not by_value:
         return "average_value"
-    if target.average_utilization is not None and isinstance(source, ResourceMetric):
-        return "average_utilization"
-    return "value"
+    return "average_utilization" if isinstance(source, ResourceMetric) else "value"
 
 
 def _target(spec: MetricSpec) -> Measure:

@@ -11,7 +11,8 @@ from typing import Any, Final
 import yaml
 from msgspec import Struct
 
-from autoscaler.core.model import InvalidMetric, MetricSpec, ObjectMetric, ResourceMetric
+from autoscaler.core.model import MetricSpec, ResourceMetric
+from autoscaler.records.build import metric_record
 from kube.values.durations import DurationError, format_duration, parse_duration
 from kube.values.quantity import Quantity, QuantityError
 
@@ -26,33 +27,6 @@ _SHOWN: Final = 40
 _UNITS: Final = {"cpu": "cores", "memory": "bytes"}
 
 
-class Target(Struct, frozen=True, kw_only=True):
-    """The effective target of a metric."""
-
-    field: str
-    """Of the API: value, averageValue or averageUtilization."""
-    present: str
-    what: str
-    """For people: `average per pod`."""
-    parse: Callable[[str], Any]
-    """Returns the value for the object; raises a ValueError with advice."""
-
-
-def target_of(spec: MetricSpec) -> Target | None:
-    """Return the target of a metric; None if its type is not known."""
-    target, source = spec.target, spec.source
-    if isinstance(source, InvalidMetric):
-        return None
-    if target.average_value is not None and not (isinstance(source, ObjectMetric) and target.type == "Value"):
-        return Target(
-            field="averageValue", present=str(target.average_value), what="average per pod", parse=parse_quantity
-        )
-    if isinstance(source, ResourceMetric):
-        percent = "" if target.average_utilization is None else str(target.average_utilization)
-        return Target(field="averageUtilization", present=percent, what="% of requests", parse=parse_percent)
-    return Target(field="value", present=str(target.value or ""), what="value", parse=parse_quantity)
-
-
 def metric_unit(spec: MetricSpec) -> str:
     """Return the unit of a resource, `cores`; empty if the metric has no known unit."""
     return _UNITS.get(spec.source.name, "") if isinstance(spec.source, ResourceMetric) else ""
@@ -60,28 +34,8 @@ def metric_unit(spec: MetricSpec) -> str:
 
 def metric_flag(spec: MetricSpec) -> str:
     """Return how `--capacity` names a metric: NAME, RESOURCE or CONTAINER/RESOURCE."""
-    match spec.source:
-        case ResourceMetric(name=name, container=container):
-            return name if container is None else f"{container}/{name}"
-        case InvalidMetric(type_):
-            return type_
-        case source:
-            return source.metric.name
-
-
-def describe(spec: MetricSpec) -> str:
-    """Return a metric's name for people: `requests of Service front`, `cpu of container app`."""
-    match spec.source:
-        case ResourceMetric(name=name, container=None):
-            return name
-        case ResourceMetric(name=name, container=container):
-            return f"{name} of container {container}"
-        case ObjectMetric(metric, described):
-            return f"{metric.name} of {described.kind} {described.name}"
-        case InvalidMetric(type_):
-            return type_
-        case source:
-            return source.metric.name
+    metric = metric_record(spec)
+    return metric.name if metric.container is None else f"{metric.container}/{metric.name}"
 
 
 def to_yaml(tree: Mapping[str, Any]) -> str:
@@ -211,3 +165,22 @@ def parse_capacity(text: str) -> float:
     if quantity.sign <= 0:
         raise ValueError("write a quantity above 0")
     return quantity.as_float()
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """A field of a metric's target."""
+
+    field: str
+    """Its name in the API."""
+    what: str
+    """For people: `average per pod`."""
+    parse: Callable[[str], Any]
+    """Returns the value for the object; raises a ValueError with advice."""
+
+
+TARGETS: Final = {
+    "value": Target(field="value", what="value", parse=parse_quantity),
+    "average_value": Target(field="averageValue", what="average per pod", parse=parse_quantity),
+    "average_utilization": Target(field="averageUtilization", what="% of requests", parse=parse_percent),
+}
+"""{the effective field, as of `target_field`: what it is}"""

@@ -14,18 +14,19 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from autoscaler.core.config import Config
-from autoscaler.core.model import HPA, KIND
+from autoscaler.core.model import HPA, KIND, InvalidMetric
 from autoscaler.objects.hpa import default_hpa, parse_hpa
 from autoscaler.objects.validation import validate_hpa
+from autoscaler.records.build import metric_record, target_field
+from autoscaler.records.sentence import metric_name
 from autoscaler.ui.spec_fields import (
-    describe,
+    TARGETS,
     metric_unit,
     parse_behavior,
     parse_capacity,
     parse_integer,
     parse_seconds,
     parse_startup,
-    target_of,
     to_yaml,
     unknown_fields,
 )
@@ -209,13 +210,13 @@ class _Reader:
 
     def _metrics(self) -> Iterator[Field]:
         for index, spec in enumerate(self._hpa.spec.metrics):
-            target = target_of(spec)
-            if target is not None:
-                name = f"target.{index}"
-                text = self._text(name, target.present)
+            if not isinstance(spec.source, InvalidMetric):
+                name, field = f"target.{index}", target_field(spec)
+                target = TARGETS[field]
+                text = self._text(name, getattr(spec.target, field))
                 source = self._document["spec"]["metrics"][index][spec.type[:1].lower() + spec.type[1:]]
                 self._set(source["target"], target.field, text, name, target.parse)
-                label = f"Target of {describe(spec)}, {target.what}"
+                label = f"Target of {metric_name(metric_record(spec))}, {target.what}"
                 yield Field(name=name, label=label, value=text, paths=[f"spec.metrics[{index}]"])
 
     def _behavior(self) -> Iterator[Field]:
@@ -253,13 +254,13 @@ class _Reader:
         label = "Time until a new pod is ready, such as 30s"
         yield Field(name="startup", label=label, value=startup, placeholder="as the kept decisions show")
         for index, spec in enumerate(self._hpa.spec.metrics):
-            target, unit = target_of(spec), metric_unit(spec)
-            if target is not None:
-                name = f"capacity.{index}"
+            if not isinstance(spec.source, InvalidMetric):
+                name, unit = f"capacity.{index}", metric_unit(spec)
                 text = self._text(name, None)
                 if (value := self._parsed(name, text, parse_capacity)) is not None:
                     self._capacity[index] = value
-                label = f"What one ready pod can serve of {describe(spec)}" + (f", {unit}" if unit else "")
+                label = f"What one ready pod can serve of {metric_name(metric_record(spec))}"
+                label += f", {unit}" if unit else ""
                 yield Field(name=name, label=label, value=text, placeholder="unknown, and so is overload")
 
 

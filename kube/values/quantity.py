@@ -296,4 +296,4 @@ def milli_value(text: str) -> int:
 def quantity_text(milli: int, *, binary: bool) -> str:
     """Format a milli-value as the API server would return it after a write; binary: with Ki, Mi, ... if it is whole."""
     is_whole = binary and milli % 1_024_000 == 0
-    return str(Quantity.from_milli(milli, Format.BINARY_SI if is_whole else Format.DECIMAL_SI))
+    return str(Quantity.from_milli(milli, Format.BINARY_SI)) if is_whole else milli_text(milli)

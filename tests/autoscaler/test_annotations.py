@@ -133,11 +133,6 @@ def test_other_prefixes_are_ignored() -> None:
     assert parse_annotations(others) == AnnotationOverrides()
 
 
-def test_without_annotations_the_flags_apply() -> None:
-    flags = Config(tolerance=0.2, downscale_stabilization_ms=1, scale_to_zero=False)
-    assert AnnotationOverrides().apply_to(flags) == flags
-
-
 def test_annotation_overrides_its_flag() -> None:
     overrides = AnnotationOverrides(
         tolerance=0.0,
@@ -158,18 +153,3 @@ def test_annotation_overrides_its_flag() -> None:
         fallback=Fallback(replicas=2),
         pod_selection=PodSelection.OWNER,
     )
-
-
-@pytest.mark.parametrize(
-    ("pause", "out", "nothing", "inwards"),
-    [
-        (Pause.NONE, False, False, False),
-        (Pause.ALL, True, False, True),
-        (Pause.SCALE_OUT, True, False, False),
-        (Pause.SCALE_IN, False, False, True),
-    ],
-)
-def test_pause_forbids_its_directions(pause: Pause, out: bool, nothing: bool, inwards: bool) -> None:
-    assert pause.forbids(current=3, desired=4) is out
-    assert pause.forbids(current=3, desired=3) is nothing
-    assert pause.forbids(current=3, desired=2) is inwards

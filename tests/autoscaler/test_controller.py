@@ -197,26 +197,6 @@ async def test_a_changed_spec_is_reconciled_at_once_and_a_changed_status_is_not(
         assert cluster.syncs() == 2
 
 
-async def test_a_changed_annotation_is_reconciled_at_once(cluster: Cluster) -> None:
-    cluster.add_deployment("web", replicas=3)
-    async with autoscaler(cluster, Options(sync_period=NEVER, bind_address="127.0.0.1", metrics_port=0)):
-        cluster.add_hpa("web")
-        await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
-        path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
-        await cluster.admin.patch(path, {"metadata": {"annotations": {"milliscale.io/tolerance": "0.5"}}})
-        await until(lambda: cluster.syncs() == 2)
-
-
-async def test_an_hpa_is_reconciled_each_sync_period(cluster: Cluster) -> None:
-    cluster.add_deployment("web", replicas=1)
-    cluster.add_hpa("web")
-    async with autoscaler(cluster, replace(QUICK, sync_period=0.2)):
-        await some_syncs(cluster, 1)
-        since = asyncio.get_running_loop().time()
-        await some_syncs(cluster, 5)
-        assert asyncio.get_running_loop().time() - since >= 0.8
-
-
 async def test_first_reconciliations_are_spread(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundredth of a second apart, and handed out at the end of each tenth."""
     now, taken = [1000.0], Counter[float]()

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from autoscaler.core.model import HPAKey
+from autoscaler.loop.saved_history_format import SavedHistoryError, decode_decisions, encode_decisions
 from autoscaler.records.decision_log import DecisionLog, uncompressed
 from autoscaler.records.record import VERSION, BoundsRecord, DecisionRecord
-from autoscaler.records.saved_decisions import decode_decisions, encode_decisions
 
 KUBERNETES, MILLISCALE = "autoscaling/v2", "milliscale.io/v1"
 _seconds = itertools.count()
@@ -226,4 +226,5 @@ def test_decisions_that_this_release_cannot_read_are_left_out() -> None:
     other = msgspec.structs.replace(record(1), version=VERSION + 1)
     lines = [b"{", msgspec.json.encode(other), msgspec.json.encode(record(2)), b"[" * 5_000]
     assert [each.desired_replicas for each in decode_decisions(encode_decisions(lines, limit_bytes=9_999))] == [2]
-    assert decode_decisions(b"no gzip") == []
+    with pytest.raises(SavedHistoryError):
+        decode_decisions(b"no gzip")

@@ -131,20 +131,6 @@ async def test_earlier_decisions_have_a_line_each(cluster: Cluster) -> None:
     assert lines[3].startswith("default/web (autoscaling/v2)")
 
 
-@pytest.mark.parametrize("mode", ["dry-run", "shadow"])
-async def test_decisions_of_other_modes_are_not_applied(mode: str, cluster: Cluster) -> None:
-    async with autoscaler(cluster.kubeconfig, *ALONE, f"--mode={mode}") as process:
-
-        async def has_one() -> bool:
-            return bool(await decisions(process))
-
-        await eventually(has_one, within=SOON)
-        record = (await decisions(process))[0]
-    assert (record["mode"], record["desiredReplicas"], record["written"]) == (mode, 4, {})
-    assert record["sentence"] == f"{SCALED_UP}; not applied in mode {mode}"
-    assert cluster.replicas("web") == 2
-
-
 async def test_debug_pages_and_kept_decisions_can_be_disabled(cluster: Cluster) -> None:
     async with autoscaler(cluster.kubeconfig, *ALONE, "--kept-decisions=0", "--debug-endpoints=off") as process:
 
@@ -230,12 +216,6 @@ async def test_ambiguous_selectors_are_found(cluster: Cluster, reader: str) -> N
     cluster.add_hpa("other", target="web")
     result = await explain_in_process("default/web", reader)
     assert "controlled by multiple HPAs: [default/other default/web]" in result.stdout.splitlines()[1]
-
-
-async def test_unavailable_metrics_are_shown(cluster: Cluster, reader: str) -> None:
-    cluster.metrics.status = 503
-    result = await explain_in_process("default/web", reader)
-    assert result.stdout.splitlines()[1].startswith("stays at 2: packets_per_second failed (unable to get metric")
 
 
 async def test_metric_with_a_typo_is_followed_by_the_one_that_exists_and_its_rule(

@@ -171,20 +171,6 @@ async def test_after_kill_9_a_history_from_before_the_last_scale_up_scales_nothi
         assert cluster.replicas("web") == 3
 
 
-async def test_without_saved_history_removed_pods_do_not_count(cluster: Cluster) -> None:
-    """Without a saved history the target is scaled down: the test above is able to fail."""
-    cluster.add_deployment("web", replicas=5)
-    cluster.add_hpa("web")
-    slowly = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 1800}]}
-    await cluster.patch_hpa("web", behavior={"scaleDown": slowly})
-    cluster.metrics.value = "1"
-    for replicas in (4, 3):
-        async with autoscaler(kubeconfig(cluster, str(replicas)), *QUICK, "--state-configmap=") as process:
-            await until(partial(has_replicas, cluster, replicas))
-            process.signal(signal.SIGTERM)
-            assert await process.ended() == 0
-
-
 # --- one process acts ------------------------------------------------------------------------------------------------
 
 

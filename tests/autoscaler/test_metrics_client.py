@@ -220,35 +220,6 @@ def discovery(api: ScriptedApi) -> None:
 
 @pytest.mark.usefixtures("discovery")
 @pytest.mark.parametrize(
-    ("described", "path"),
-    [
-        (INGRESS, "ingresses.networking.k8s.io/front/hits"),
-        (SERVICE, "services/front/hits"),
-        (CrossVersionObjectReference("Namespace", "elsewhere", "v1"), "metrics/hits"),
-    ],
-    ids=["in a group", "in the core group", "the namespace itself"],
-)
-async def test_object_metric_is_requested_by_resource(
-    described: CrossVersionObjectReference, path: str, api: ScriptedApi, metrics: MetricsClient
-) -> None:
-    path = f"{GROUP}/v1beta2/namespaces/default/{path}"
-    api.on("GET", path, listed(value_of("front", "10500m")))
-    response = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
-    assert response == ValuesResponse(values=(10_500,), timestamp_ms=TIME_MS)
-    assert api.requests[-1] == RecordedRequest("GET", path, {})
-
-
-@pytest.mark.usefixtures("discovery")
-async def test_unknown_kind_is_an_error(metrics: MetricsClient) -> None:
-    gizmo = CrossVersionObjectReference("Gizmo", "g", "example.com/v1")
-    response = await metrics.object_metric("default", "hits", described=gizmo, metric_selector=NOTHING)
-    assert response == MetricError(
-        'unable to map kind Gizmo.example.com to resource: no matches for kind "Gizmo" in group "example.com"'
-    )
-
-
-@pytest.mark.usefixtures("discovery")
-@pytest.mark.parametrize(
     ("described", "path", "named"),
     [
         (INGRESS, "ingresses.networking.k8s.io/front/hits", "ingresses.networking.k8s.io.custom.metrics.k8s.io front"),
@@ -261,12 +232,26 @@ async def test_unknown_kind_is_an_error(metrics: MetricsClient) -> None:
     ],
     ids=["in a group", "in the core group", "the namespace itself"],
 )
-async def test_generic_message_names_the_object(
+async def test_object_metric_is_requested_by_resource_which_its_errors_name(
     described: CrossVersionObjectReference, path: str, named: str, api: ScriptedApi, metrics: MetricsClient
 ) -> None:
-    api.on("GET", f"{GROUP}/v1beta2/namespaces/default/{path}", b"", status=404)
+    path = f"{GROUP}/v1beta2/namespaces/default/{path}"
+    api.on("GET", path, listed(value_of("front", "10500m")))
+    response = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
+    assert response == ValuesResponse(values=(10_500,), timestamp_ms=TIME_MS)
+    assert api.requests[-1] == RecordedRequest("GET", path, {})
+    api.on("GET", path, b"", status=404)
     response = await metrics.object_metric("default", "hits", described=described, metric_selector=NOTHING)
     assert response == MetricError(f"the server could not find the requested resource (get {named})")
+
+
+@pytest.mark.usefixtures("discovery")
+async def test_unknown_kind_is_an_error(metrics: MetricsClient) -> None:
+    gizmo = CrossVersionObjectReference("Gizmo", "g", "example.com/v1")
+    response = await metrics.object_metric("default", "hits", described=gizmo, metric_selector=NOTHING)
+    assert response == MetricError(
+        'unable to map kind Gizmo.example.com to resource: no matches for kind "Gizmo" in group "example.com"'
+    )
 
 
 @pytest.mark.usefixtures("discovery")

@@ -280,28 +280,14 @@ class TestFallback:
         simulated.reconcile(UNAVAILABLE)
         assert simulated.replicas == 5
 
-    def test_valid_metric_with_a_higher_proposal_wins(self) -> None:
+    @pytest.mark.parametrize(("value", "replicas", "applies"), [(800, 8, False), (600, 6, False), (100, 6, True)])
+    def test_valid_metric_wins_unless_its_proposal_is_lower(self, value: int, replicas: int, applies: bool) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
         simulated = SimulatedCluster(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
-        simulated.reconcile(UNAVAILABLE, 800)
-        assert simulated.replicas == 8
+        simulated.reconcile(UNAVAILABLE, value)
+        assert simulated.replicas == replicas
         assert simulated.decision is not None
-        assert simulated.decision.fallback is None
-
-    def test_valid_metric_with_an_equal_proposal_wins(self) -> None:
-        config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
-        simulated = SimulatedCluster(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
-        simulated.reconcile(UNAVAILABLE, 600)
-        assert simulated.replicas == 6
-        assert simulated.decision is not None
-        assert simulated.decision.fallback is None
-        assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
-
-    def test_valid_metric_with_a_lower_proposal_loses(self) -> None:
-        config = Config(fallback=Fallback(replicas=6, failure_threshold=1))
-        simulated = SimulatedCluster(hpa(pods_metric(100), external_metric(100)), replicas=4, config=config)
-        simulated.reconcile(UNAVAILABLE, 100)
-        assert simulated.replicas == 6
+        assert (simulated.decision.fallback is not None) is applies
 
     def test_pause_blocks_it(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1), paused=Pause.ALL)

@@ -84,16 +84,6 @@ async def test_hpa_apis_milliscale_does_not_watch_kubernetes_hpas(cluster: Clust
     assert "conditions" not in cluster.hpa("theirs")["status"]
 
 
-async def test_hpa_apis_kubernetes_ignores_milliscale_hpas(cluster: Cluster) -> None:
-    for name, api in (("theirs", KUBERNETES), ("ours", MILLISCALE)):
-        cluster.add_deployment(name, replicas=1)
-        cluster.add_hpa(name, api=api)
-    cluster.metrics.value = "20"
-    async with autoscaler(cluster, ONLY_KUBERNETES):
-        await until(lambda: cluster.replicas("theirs") == 2)
-    assert cluster.replicas("ours") == 1
-
-
 async def test_by_default_both_kinds_are_reconciled_also_under_one_name(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=1)
     cluster.add_deployment("api", replicas=2)

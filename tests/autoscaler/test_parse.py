@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.core.annotations import AnnotationOverrides
@@ -34,7 +34,7 @@ from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondi
 from autoscaler.objects.hpa import parse_hpa, track_hpa
 from autoscaler.objects.workloads import parse_owned, parse_pod, parse_scale, parse_workload, track_pod
 from kube.api.objects import ParseError, TooLargeError, time_ms
-from kube.values.quantity import canonical_quantity, milli_value
+from kube.values.quantity import canonical_quantity
 from tests.autoscaler.simulated_cluster import quantity
 
 JSON = dict[str, Any]
@@ -241,10 +241,6 @@ def test_scale_to_zero_needs_the_feature() -> None:
     )
 
 
-def test_hpa_that_cannot_be_decoded_is_kept_with_the_problem() -> None:
-    assert "'Often'" in problem_of(raw_hpa(behavior={"scaleUp": {"selectPolicy": "Often"}}))
-
-
 @pytest.mark.parametrize(
     ("spec", "error"),
     [
@@ -362,6 +358,7 @@ hpa_fields = st.dictionaries(
 
 
 @given(anything, hpa_fields, anything)
+@settings(max_examples=30)
 def test_hostile_json_raises_only_parse_errors(whole: Any, spec: JSON, part: Any) -> None:
     pod = {"metadata": part, "spec": {"containers": part, "resources": {"requests": part}}, "status": part}
     hpa = raw_hpa(**spec) | {"status": part}
@@ -375,11 +372,6 @@ def test_hostile_json_raises_only_parse_errors(whole: Any, spec: JSON, part: Any
 
 
 # --- numbers and times ---------------------------------------------------------------------------------------------
-
-
-def test_quantities_are_rounded_up_to_thousandths() -> None:
-    assert milli_value("100u") == 1
-    assert milli_value("2.5Ki") == 2_560_000
 
 
 @pytest.mark.parametrize(

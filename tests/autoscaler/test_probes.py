@@ -89,14 +89,6 @@ async def test_metrics_are_in_prometheus_text_format(http: aiohttp.ClientSession
         assert await response.text() == "objects 0.0\n"
 
 
-async def test_an_address_in_use_is_an_os_error(http: aiohttp.ClientSession) -> None:
-    handler = probe_handler(metrics, Health(live={}, ready={}))
-    async with serving(handler, host="127.0.0.1", port=0) as port:
-        with pytest.raises(OSError, match="Address already in use"):
-            async with serving(probe_handler(metrics, Health(live={}, ready={})), host="127.0.0.1", port=port):
-                pass
-
-
 async def test_idle_connections_of_others_do_not_lock_out_the_kubelet() -> None:
     async with serving(probe_handler(metrics, Health(live={}, ready={})), host="127.0.0.1", port=0) as port:
         others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(150)]

@@ -63,14 +63,6 @@ async def test_hanging_reconciliation_does_not_block_the_end(cluster: Cluster) -
     assert "Traceback" not in "\n".join(process.log_lines)
 
 
-async def test_an_audit_fifo_without_a_reader_ends_the_process_with_one_line(cluster: Cluster, tmp_path: Path) -> None:
-    fifo = tmp_path / "audit"
-    os.mkfifo(fifo)
-    async with autoscaler(cluster.kubeconfig, *ALONE, f"--audit-log={fifo}") as process:
-        assert await process.ended() == 1
-    assert process.log_lines == [f"Error: --audit-log={fifo}: cannot be written: it is a FIFO without a reader"]
-
-
 def waiting(reader: int) -> int:
     """How many bytes a pipe holds."""
     number = array.array("i", [0])

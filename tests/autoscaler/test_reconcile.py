@@ -243,32 +243,6 @@ async def test_a_failed_status_write_is_reported(
     assert await reasons(api, recorder) == ["SuccessfulRescale", "FailedUpdateStatus"]
 
 
-async def test_a_metric_that_fails_leaves_the_scale_alone(
-    api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
-) -> None:
-    api.fail("GET", DEPTH, 503, "prometheus is away")
-    error = await reconciler.reconcile(hpa())
-    assert error is not None
-    assert error.endswith("unable to fetch metrics from external metrics API: prometheus is away")
-    assert not api.named("PUT", SCALE)
-    assert condition(written_status(api), "ScalingActive") == ("False", "FailedGetExternalMetric")
-    assert await reasons(api, recorder) == ["FailedGetExternalMetric", "FailedComputeMetricsReplicas"]
-
-
-async def test_recommendations_stay_in_the_history(api: ScriptedApi, reconciler: Reconciler, clock: WallClock) -> None:
-    scaled_to(api, 4)
-    depth(api, 40)
-    await reconciler.reconcile(hpa())
-    depth(api, 10)
-    clock.now += 59
-    await reconciler.reconcile(hpa())
-    assert condition(written_status(api), "AbleToScale") == ("True", "ScaleDownStabilized")
-    assert not api.named("PUT", SCALE)
-    clock.now += 2
-    await reconciler.reconcile(hpa())
-    assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 1
-
-
 @pytest.mark.parametrize("seconds", [600, -3600], ids=["ten minutes forward", "an hour back"])
 async def test_a_wall_clock_that_is_set_moves_no_window(
     seconds: float, api: ScriptedApi, reconciler: Reconciler, clock: WallClock
@@ -414,15 +388,6 @@ async def test_a_dry_run_only_records_events(api: ScriptedApi, reconciler: Recon
     assert message == "New size would be: 4; reason: external metric depth(nil) above target"
 
 
-async def test_a_dry_run_has_the_warnings_of_a_failed_reconciliation(
-    api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
-) -> None:
-    api.fail("GET", DEPTH, 503, "prometheus is away")
-    assert await reconciler.reconcile(hpa(mode="dry-run")) is not None
-    assert writes(api) == []
-    assert await reasons(api, recorder) == ["FailedGetExternalMetric", "FailedComputeMetricsReplicas"]
-
-
 @pytest.mark.parametrize("answer", ["ok", "fails"])
 async def test_a_shadow_writes_nothing_at_all(
     answer: str, api: ScriptedApi, reconciler: Reconciler, recorder: EventRecorder
@@ -517,20 +482,3 @@ async def test_an_invalid_annotation_is_reported_once_until_it_changes(
     assert events == [
         ("Warning", f'annotation milliscale.io/tolerance: "{text}" {hint}') for text in ("much", "more", "much")
     ]
-
-
-async def test_an_annotation_changes_the_decision(api: ScriptedApi, reconciler: Reconciler) -> None:
-    depth(api, 25)
-    await reconciler.reconcile(hpa(tolerance="0.5"))
-    assert not api.named("PUT", SCALE)
-    await reconciler.reconcile(hpa())
-    assert api.named("PUT", SCALE)[0].body["spec"]["replicas"] == 3
-
-
-async def test_decisions_are_counted_by_reason(api: ScriptedApi, reconciler: Reconciler, telemetry: Telemetry) -> None:
-    depth(api, 35)
-    await reconciler.reconcile(hpa())
-    await reconciler.reconcile(hpa(paused="all"))
-    shown = telemetry.render().decode().splitlines()
-    assert f'{PREFIX}_decisions_total{{action="scale_up",reason="ValidMetricFound"}} 1.0' in shown
-    assert f'{PREFIX}_decisions_total{{action="none",reason="Paused"}} 1.0' in shown

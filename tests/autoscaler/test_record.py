@@ -62,9 +62,9 @@ pytestmark = pytest.mark.xdist_group("recording")
 
 @pytest.fixture(scope="module")
 def recorded() -> list[tuple[Decision, DecisionRecord]]:
-    """Every reconciliation of every fourth trace, its record as the decision log returns it."""
+    """Every reconciliation of every tenth trace, its record as the decision log returns it."""
     with gzip.open(RECORDED / "reconcile_traces.jsonl.gz", "rt") as lines:
-        reconciled = [each for line in islice(lines, 0, None, 4) for each in reconciliations(json.loads(line))]
+        reconciled = [each for line in islice(lines, 0, None, 10) for each in reconciliations(json.loads(line))]
     return [(each, _logged(each)) for each in reconciled]
 
 

@@ -89,12 +89,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 # --- what survives -------------------------------------------------------------------------------------------------
 
 
-async def test_next_process_restores_the_saved_history(place: Place) -> None:
-    memory = memory_of((WEB, history(3)))
-    await place.store().save(memory)
-    assert await place.store().load() == memory.snapshot()
-
-
 async def test_history_not_saved_at_the_end_is_incomplete(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory, final=False)

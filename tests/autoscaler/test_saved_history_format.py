@@ -87,41 +87,10 @@ def test_recorded_decisions_are_the_same_with_a_restart_before_each_reconciliati
 
     monkeypatch.setattr(reconcile_traces, "decide", decide_after_a_restart)
     with gzip.open(RECORDED / "reconcile_traces.jsonl.gz", "rt") as lines:
-        # Every eighth trace: compression takes long.
-        found = [reconcile_traces.check(json.loads(line)) for line in islice(lines, 0, None, 8)]
+        # Every twentieth trace: compression takes long.
+        found = [reconcile_traces.check(json.loads(line)) for line in islice(lines, 0, None, 20)]
     assert not any(found)
     assert restarts > len(found) > 0
-
-
-def test_expired_entries_keep_their_slots() -> None:
-    history = History(recommendations=(Recommendation(9, NOW - HOUR // 2), Recommendation(1, NOW - 2 * HOUR)))
-    history = saved_and_restored(history)
-    for window in (2 * MINUTE, HOUR):
-        normalized = normalize(
-            proposed_replicas=3,
-            current_replicas=9,
-            min_replicas=1,
-            max_replicas=20,
-            behavior=None,
-            downscale_stabilization_ms=window,
-            history=history,
-            now_ms=NOW,
-        )
-        history = History(recommendations=normalized.recommendations)
-    assert normalized.stabilized_replicas == 9, "what was asked for half an hour ago is within the window of an hour"
-
-
-def test_an_hpa_without_anything_recent_is_still_not_taken_for_a_new_one() -> None:
-    long_ago = NOW - MAX_STABILIZATION_WINDOW_MS - 1
-    assert saved_and_restored(History(recommendations=(Recommendation(7, long_ago),))).recommendations
-
-
-def test_hpas_of_both_apis_have_different_keys() -> None:
-    memory = {
-        WEB: HistoryEntry("1", History(recommendations=(Recommendation(1, NOW),))),
-        OTHER: HistoryEntry("2", History(recommendations=(Recommendation(2, NOW),))),
-    }
-    assert decode(encode(memory, now_ms=NOW).content, now_ms=NOW) == memory
 
 
 def test_a_time_ahead_of_this_machines_clock_counts_as_now() -> None:
@@ -188,13 +157,6 @@ def test_saved_history_is_readable_with_standard_tools() -> None:
             ]
         ],
     }
-
-
-def test_history_without_a_clean_end_is_incomplete() -> None:
-    entry = HistoryEntry("u", History(recommendations=(Recommendation(3, NOW),)))
-    content = encode({WEB: entry}, now_ms=NOW, final=False).content
-    assert not decode(content, now_ms=NOW)[WEB].history.complete
-    assert not decode(packed(), now_ms=NOW)[WEB].history.complete
 
 
 # --- too large -----------------------------------------------------------------------------------------------------
@@ -308,12 +270,6 @@ def test_a_small_text_that_unpacks_to_gigabytes_is_refused() -> None:
     bomb = gzip.compress(bytes(80 * 2**20), compresslevel=1)
     with pytest.raises(SavedHistoryError, match="too large"):
         decode(bomb, now_ms=NOW)
-
-
-@given(st.binary(max_size=200) | st.binary(max_size=200).map(gzip.compress))
-def test_garbage_is_never_more_than_refused(content: bytes) -> None:
-    with pytest.raises(SavedHistoryError):
-        decode(content, now_ms=NOW)
 
 
 @pytest.mark.parametrize(("difference", "time_ms"), [(10**12, NOW), (10**400, NOW), (-(10**20), LONG_AGO_MS)])

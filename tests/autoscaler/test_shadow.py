@@ -136,18 +136,6 @@ class SimulatedCluster:
         return [comparison.verdict for comparison in self.comparisons]
 
 
-def test_decision_is_pending_until_the_status_changes() -> None:
-    simulated = SimulatedCluster()
-    simulated.they_decide(2)
-    simulated.pass_time(60)
-    simulated.we_decide(3)
-    simulated.pass_time(8)
-    assert simulated.verdicts() == []
-    simulated.they_decide(3)
-    assert simulated.verdicts() == [Verdict.AGREED]
-    assert simulated.comparisons[0].lag_seconds == 8
-
-
 def test_equal_count_after_the_window_is_a_difference() -> None:
     simulated = SimulatedCluster()
     simulated.they_decide(2)

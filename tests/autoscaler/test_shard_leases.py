@@ -257,7 +257,7 @@ def test_a_rolling_change_waits_for_the_last_of_the_old_processes(old: int, new:
     Cluster().run(story)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_two_that_start_at_the_same_moment_and_count_differently_do_not_both_act(seed: int) -> None:
     async def story(cluster: Cluster) -> None:
         both = [cluster.start(0, 2), cluster.start(2, 3)]
@@ -278,7 +278,7 @@ pauses = st.sampled_from([0.0, 0.01, 0.3, 3.0, 9.0, 14.0, 40.0])
 
 
 @given(st.lists(st.tuples(events, pauses), max_size=14), st.integers(0, 1000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_object_ever_has_two_owners(story: list[tuple[tuple[str, int, int], float]], seed: int) -> None:
     async def play(cluster: Cluster) -> None:
         for (what, number, shards), pause in story:

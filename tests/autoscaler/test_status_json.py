@@ -24,7 +24,7 @@ from autoscaler.core.model import (
 )
 from autoscaler.core.status import status_json
 from autoscaler.objects.hpa import parse_hpa
-from kube.values.quantity import canonical_quantity
+from kube.values.quantity import CanonicalQuantity, canonical_quantity
 from tests.autoscaler.simulated_cluster import NOW, quantity
 
 
@@ -44,7 +44,8 @@ def shown(metric: MetricSpec) -> dict[str, Any]:
 )
 def test_whole_ki_of_memory_have_a_binary_suffix(bytes_: int, text: str) -> None:
     spec = MetricSpec.of(ResourceMetric("memory"))
-    value = canonical_quantity(metric_quantity(spec, bytes_ * 1000))
+    value = CanonicalQuantity(metric_quantity(spec, bytes_ * 1000))
+    assert canonical_quantity(value) == value
     metric = shown(MetricSpec.of(ResourceMetric("memory", MetricTarget(average_value=value))))
     assert metric == {"type": "Resource", "resource": {"name": "memory", "current": {"averageValue": text}}}
 

@@ -10,6 +10,7 @@ import pytest
 from autoscaler.core.model import KUBERNETES, CrossVersionObjectReference
 from autoscaler.loop.options import Options
 from autoscaler.loop.scales import ScaleClient, TargetScale, Workloads
+from autoscaler.settings import ReconciliationSettings, Settings
 from kube.api.mapping import RestMapper
 from kube.cache.store import Store
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
@@ -128,13 +129,19 @@ async def test_scales_of_a_silent_watch_are_read(
 
 
 async def test_only_an_hpa_that_scales_reads_its_scale(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"app-{number}" for number in range(60)]
+    names = [f"app-{number}" for number in range(6)]
     for name in names:
         cluster.add_deployment(name, replicas=1)
         cluster.add_hpa(name)
     kubeconfig = cluster.server.kubeconfig("autoscaler")
     options = Options(
-        hpa_apis=(KUBERNETES,), sync_period=0.2, qps=0, workers=5, bind_address="127.0.0.1", metrics_port=0
+        hpa_apis=(KUBERNETES,),
+        sync_period=0.2,
+        qps=0,
+        workers=5,
+        bind_address="127.0.0.1",
+        metrics_port=0,
+        settings=Settings(reconciliation=ReconciliationSettings(watched_from=5)),
     )
     requests = cluster.server.requests
 
