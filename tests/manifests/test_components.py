@@ -139,23 +139,15 @@ def test_rules_of_namespaces_read_series_of_their_namespace_unless_a_patch_says_
     parser = command.make_parser(click.Context(command))
     given, _, _ = parser.parse_args(list(container["args"]))
     assert given[name]
-    assert given["tenant_label"] == "namespace"
+    assert given["label"] == "namespace"
     given, _, _ = parser.parse_args([*container["args"], "--tenant-label="])
-    assert given["tenant_label"] == ""
+    assert given["label"] == ""
 
 
-@pytest.mark.parametrize(
-    "component",
-    [
-        "certificates",
-        "adapter-network-policy",
-        "high-availability",
-        "metric-rules",
-        "rules-config-maps",
-        "hpa-annotations",
-    ],
-)
-def test_components_of_the_adapter_add_no_autoscaler(tmp_path: Path, component: str) -> None:
-    objects = render_with(tmp_path, component, base="overlays/adapter-only")
+def test_components_of_the_adapter_add_no_autoscaler(tmp_path: Path) -> None:
+    rules = ("metric-rules", "rules-config-maps", "hpa-annotations")
+    objects = render_with(
+        *(tmp_path, "certificates", "adapter-network-policy", "high-availability", *rules), base="overlays/adapter-only"
+    )
     processes = {entry["metadata"]["labels"].get("app.kubernetes.io/component") for entry in objects.values()}
     assert processes == {"adapter", None}  # the namespace belongs to both
