@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,47 +109,45 @@ class ForecastReader:
         rule = source.rule
         assert rule.forecast is not None, "the rule has one"
         options = rule.forecast.options
-        report = ForecastReport(metric=source.metric, rule=rule.key, of="", timezone=options.timezone)
+        made = functools.partial(ForecastReport, metric=source.metric, rule=rule.key, timezone=options.timezone)
         example = await self.probe.example(source, selection)
         if not example.values:
-            return msgspec.structs.replace(report, reason="; ".join(example.reasons))
+            return made(of="", reason="; ".join(example.reasons))
         query, of_pods = _query_of(source, example.of, [value.of for value in example.values], selection)
-        key = _key_of(query, of_pods)
-        report = msgspec.structs.replace(report, of=str(key))
-        now = self.clock()
+        key, now = _key_of(query, of_pods), self.clock()
+        made = functools.partial(made, of=str(key))
         live = await new_forecast(options, now, Counter())
         try:
             reader = HistoryReader(self.prometheus, query, of_pods, query.namespace)
             live.extend(await reader.read(live.history_start(now), int(now // 60) * 60), now)
         except HistoryError as error:
-            return msgspec.structs.replace(report, reason=f"its history cannot be read: {error}")
-        return await asyncio.to_thread(_completed, report, live, now, key.day_start(now), judges=judges)
+            return made(reason=f"its history cannot be read: {error}")
+        return await asyncio.to_thread(_completed, made, live, now, key.day_start(now), judges=judges)
 
 
 def _completed(
-    report: ForecastReport, live: LiveForecast, now: float, fitted_until: int, *, judges: bool
+    made: Callable[..., ForecastReport], live: LiveForecast, now: float, fitted_until: int, *, judges: bool
 ) -> ForecastReport:
     """Fit a model, and return the report with what it expects. Takes some seconds: call it in a worker thread."""
-    options, history = live.options, live.history(fitted_until)
+    history = live.history(fitted_until)
     model = live.fitted(history)
     if isinstance(model, str):
-        return msgspec.structs.replace(report, reason=model)
+        return made(reason=model)
     live.model = model
     found = live.expect(now)
-    result = {"reason": found} if isinstance(found, str) else {"sentence": sentence(found, options)}
-    report = msgspec.structs.replace(report, **result)
+    said = {"reason": found} if isinstance(found, str) else {"sentence": sentence(found, live.options)}
     if not judges:
-        return report
+        return made(**said)
     judgement, is_served = live.judged(history)
     gate = GateReport(
         holds=is_served,
-        text=gate_text(judgement, options),
+        text=gate_text(judgement, live.options),
         saved=judgement.saved,
         days=judgement.days,
         overload=judgement.overload,
         overload_with=judgement.overload_with,
     )
-    return msgspec.structs.replace(report, gate=gate, accuracy=judgement.accuracy, hours=live.next_day(now))
+    return made(**said, gate=gate, accuracy=judgement.accuracy, hours=live.next_day(now))
 
 
 def _query_of(source: Source, of: str, values: list[str], selection: Selection) -> tuple[MetricQuery, bool]:

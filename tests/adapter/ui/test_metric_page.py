@@ -145,7 +145,7 @@ async def test_forecast_has_its_sentence_a_picture_and_the_next_day(tmp_path: Pa
     assert re.search(r"Forecast of orders in shop expects (2[89]|30)\d within", text)
     assert "within 5 minutes (now 99): between 07:56 and 08:01 it grew 3 times on 7 of 7 days" in text
     assert "; served." in text
-    assert page.count("<path") == 5
+    assert page.count("<path") == 4
     rows = {hour: values.split() for hour, values in re.findall(r"\w{3} (\d\d:00) ((?:\d+ ){4}\d+)", text)}
     assert len(rows) == 24
     assert rows["07:00"][:4] == ["101"] * 4
