@@ -15,12 +15,12 @@ import statistics
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Final, TextIO
 
 from autoscaler.core.model import MetricSource, PodsMetric, ResourceMetric
 from autoscaler.core.status import rfc3339
+from kube.api.objects import ParseError, time_ms
 from replay.load import Load, ReplayError, Series, check_not_counter, hold_ms, metric_key, metric_name
 
 TIMESTAMP: Final = "timestamp"
@@ -108,12 +108,12 @@ class _Table:
                     continue
                 if len(row) != width:
                     raise self._error(f"{len(row)} cells, but there are {width} columns")
-                time_ms = self._time_ms(row[time_index].strip())
-                if last_ms is not None and time_ms <= last_ms:
-                    problem = "the same time as" if time_ms == last_ms else "an earlier time than"
+                row_ms = self._time_ms(row[time_index].strip())
+                if last_ms is not None and row_ms <= last_ms:
+                    problem = "the same time as" if row_ms == last_ms else "an earlier time than"
                     raise self._error(f"{problem} the row before: sort the rows by {TIMESTAMP}, one row a time")
-                last_ms = time_ms
-                self._times_ms.append(time_ms)
+                last_ms = row_ms
+                self._times_ms.append(row_ms)
                 for index, name, is_total, values in indexes:
                     values.append(self._value(row[index], name, is_total=is_total))
         except csv.Error as error:
@@ -176,13 +176,10 @@ class _Table:
 
     def _rfc3339_ms(self, cell: str) -> int:
         try:
-            time = datetime.fromisoformat(cell.upper())  # RFC 3339 allows t and z
-        except ValueError:
-            time = None
-        if time is None or time.tzinfo is None:
+            return time_ms(cell.upper(), TIMESTAMP)  # RFC 3339 allows t and z
+        except ParseError:
             expected = "seconds since 1970, or a time with its offset such as 2026-01-31T12:00:00Z"
-            raise self._error(f"{TIMESTAMP} is {_shown(cell)}: write {expected}")
-        return round(time.timestamp() * 1000)
+            raise self._error(f"{TIMESTAMP} is {_shown(cell)}: write {expected}") from None
 
     def _value(self, cell: str, column: str, *, is_total: bool) -> float:
         try:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final, TextIO
 
 import msgspec
 
 from autoscaler.core.model import HPA
+from autoscaler.records.record import time_text
 from kube.values.printable import printable, printable_json
 from replay.load import metric_key
 from replay.results import Replayed, Step, sentence
@@ -92,7 +92,7 @@ class JSONDocument(Document):
     def step(self, step: Step) -> None:
         """Write a step, on one line."""
         row = _Step(
-            time=_time(step.time_ms),
+            time=time_text(step.time_ms),
             replicas=step.replicas,
             ready=step.ready,
             desired_replicas=step.desired_replicas,
@@ -107,8 +107,8 @@ class JSONDocument(Document):
         """End the steps of an HPA, and write its summary and worst moments."""
         worst = [
             _Worst(
-                start=_time(each.start_ms),
-                end=_time(each.end_ms),
+                start=time_text(each.start_ms),
+                end=time_text(each.end_ms),
                 overload_seconds=each.overload_ms / 1000,
                 missing_pod_seconds=each.missing_pod_seconds,
                 sentence=sentence(each.decision),
@@ -154,10 +154,5 @@ class CSVDocument(Document):
         for column, value in zip(self._metrics, step.values, strict=True):
             values[column] = "" if math.isnan(value) else f"{value:.15g}"
         self._rows.writerow(
-            [_time(step.time_ms), self._name, step.replicas, step.ready, step.desired_replicas, *values]
+            [time_text(step.time_ms), self._name, step.replicas, step.ready, step.desired_replicas, *values]
         )
-
-
-def _time(time_ms: int) -> str:
-    """Return a time as RFC 3339."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
