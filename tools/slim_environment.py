@@ -48,10 +48,10 @@ def loaded_part(library: bytes) -> bytes:
     end = max([table + count * size, *(offset + length for _, _, offset, _, _, length in segments)])
     if end > sections:
         return library
-    kept = bytearray(library[:end])
-    struct.pack_into("<Q", kept, 0x28, 0)  # the table of sections, and below its length
-    struct.pack_into("<HHH", kept, 0x3A, 0, 0, 0)
-    return bytes(kept)
+    loaded = bytearray(library[:end])
+    struct.pack_into("<Q", loaded, 0x28, 0)  # the table of sections, and below its length
+    struct.pack_into("<HHH", loaded, 0x3A, 0, 0, 0)
+    return bytes(loaded)
 
 
 def main() -> None:

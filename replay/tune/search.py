@@ -158,12 +158,12 @@ class Search:
                 index = good + round((bad - good) * (1.0 - low) / (high - low))
                 index = min(max(index, good + 1), bad - 1)
             [trial] = yield [self._at(shape, index)]
-            used, kept = self.goal.used(trial.days, self.given), self._keeps_limits(trial)
-            if kept:
+            used, is_within = self.goal.used(trial.days, self.given), self._keeps_limits(trial)
+            if is_within:
                 good, low, high = index, used, (1.0 + high) / 2 if before is True else high
             else:
                 bad, high, low = index, used, (1.0 + low) / 2 if before is False else low
-            before = kept
+            before = is_within
 
     def _near(self, shape: Candidate, start: int) -> _Line:
         """Try a target, and some beyond it if it keeps the limits, or some before it if it may save more than known."""
