@@ -18,7 +18,7 @@ _SPAWN: Final = multiprocessing.get_context("spawn")
 
 
 class Pool:
-    """Processes for any function; with one job, this process. They are terminated at the end."""
+    """Processes for any function; with one job, this process. Calls that have not begun at the end are cancelled."""
 
     def __init__(self, *, jobs: int) -> None:
         self._pool = ProcessPoolExecutor(jobs, _SPAWN) if jobs > 1 else None
@@ -32,8 +32,6 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
-            for process in multiprocessing.active_children():
-                process.terminate()  # after Ctrl-C, nobody waits for the seconds that a replay takes
             self._pool.shutdown(cancel_futures=True)
         if self._sigterm is not None:
             signal.signal(signal.SIGTERM, self._sigterm)
