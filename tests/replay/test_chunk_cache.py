@@ -125,11 +125,6 @@ def test_tenants_and_queries_have_chunks_of_their_own(tmp_path: Path) -> None:
         assert len(server.requested) == 1
 
 
-def test_unwritable_folder_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert len(read(Server(), tmp_path / "file", day(count=10))) == 10
-
-
 def test_files_are_written_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Path:
         raise OSError("no space left on device")

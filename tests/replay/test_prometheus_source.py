@@ -35,7 +35,7 @@ from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer
 from replay.csv_source import read_csv
 from replay.load import Load, ReplayError, Startup
-from replay.prometheus.client import RangeClient, ResultSeries
+from replay.prometheus.client import ResultSeries
 from replay.prometheus.default_rules import complete_rules
 from replay.prometheus.source import read_prometheus
 from replay.prometheus.workload import startup_of
@@ -320,27 +320,6 @@ def test_pods_of_another_kind_need_a_pattern(server: PrometheusServer, tmp_path:
         read_prometheus([of_hpa], settings(server.url, tmp_path))
     load = read_prometheus([of_hpa], settings(server.url, tmp_path, pods="web-6f7c9d8b5-.*"))
     assert int(values(load)[0]) == 140
-
-
-# --- large ranges --------------------------------------------------------------------------------------------------
-
-
-def test_refused_range_is_halved(server: PrometheusServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = values(read(server, tmp_path, QUEUE_METRIC))
-    sent: list[int] = []
-    send = RangeClient.range
-
-    def record(self: RangeClient, query: str, *, start_ms: int, end_ms: int, step_ms: int) -> Any:
-        sent.append((end_ms - start_ms) // step_ms + 1)
-        return send(self, query, start_ms=start_ms, end_ms=end_ms, step_ms=step_ms)
-
-    monkeypatch.setattr(RangeClient, "range", record)
-    monkeypatch.setattr("replay.prometheus.ranges._CHUNK_POINTS", 20_000)
-    load = read(server, tmp_path, QUEUE_METRIC, step_ms=500)  # Prometheus' limit is 11,000 points
-    assert sent[:3] == [14_400, 7_200, 7_200]
-    assert [(value, math.isnan(value)) for value in values(load) if not math.isnan(value)] == [
-        (value, False) for value in whole if not math.isnan(value)
-    ]
 
 
 # --- errors of users -----------------------------------------------------------------------------------------------
