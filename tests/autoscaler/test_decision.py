@@ -34,7 +34,6 @@ from tests.autoscaler.simulated_cluster import (
     behavior,
     external_metric,
     hpa,
-    object_metric,
     percent,
     pods_metric,
     quantity,
@@ -82,19 +81,6 @@ def test_observed_generation_is_dropped_where_the_api_counts_none() -> None:
     gone = conclude(decide(Observation(hpa=written, scale=ReadError("gone")), History(), simulated.now_ms))
     assert gone.new_status is not None
     assert gone.new_status.observed_generation == 7
-
-
-def test_decision_holds_everything_that_explains_it() -> None:
-    simulated = SimulatedCluster(hpa(pods_metric(100), object_metric(50)), replicas=2)
-    simulated.reconcile(150, 400)
-    decision = simulated.decision
-    assert decision is not None
-    assert decision.tolerance is not None
-    assert decision.normalized is not None
-    assert [each.proposal.replicas for each in decision.evaluations if each.proposal] == [3, 16]
-    assert decision.winner == decision.evaluations[1]
-    assert (decision.normalized.proposed_replicas, decision.normalized.desired_replicas) == (16, 4)
-    assert decision.normalized.limit == "ScaleUpLimit"
 
 
 # --- several metrics -----------------------------------------------------------------------------------------------
@@ -283,17 +269,6 @@ def test_invariants_for_any_course_of_metrics(
         if simulated.replicas != before:
             assert simulated.hpa.status.desired_replicas == simulated.replicas
             assert outcome.events[-1].reason == "SuccessfulRescale"
-
-
-@given(st.integers(0, 8), st.integers(0, 8))
-def test_missing_values_never_scale_below_what_the_pods_could_need(known: int, unknown: int) -> None:
-    """If each missing pod were at its target, the metric would need that many replicas at least."""
-    count = known + unknown
-    if not known:
-        return
-    simulated = SimulatedCluster(hpa(pods_metric(100), maximum=20, behavior=AT_ONCE), replicas=count)
-    simulated.reconcile(PodsResponse(samples(*[1] * known)))
-    assert simulated.replicas >= unknown
 
 
 # --- reconciliations that must not write -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,13 @@ from aiohttp import web
 from click.testing import CliRunner
 
 from autoscaler.cli import main
+from autoscaler.loop.debug import DebugAccess
+from autoscaler.loop.options import DecisionLogOptions
 from tests.autoscaler.cluster import METRIC, Cluster, running_cluster
 from tests.autoscaler.process import ALONE, Autoscaler, autoscaler
-from tests.eventually import eventually
+from tests.autoscaler.test_modes import ACTING, _reached
+from tests.autoscaler.test_modes import autoscaler as autoscaler_in_process
+from tests.eventually import eventually, until
 
 SOON = 60.0
 READER = "reader"
@@ -118,27 +122,22 @@ async def test_decision_of_a_running_autoscaler_is_shown_in_every_format(cluster
     assert (plain.status, plain.stderr) == (0, "")
 
 
-async def test_earlier_decisions_have_a_line_each(cluster: Cluster) -> None:
-    async with autoscaler(cluster.kubeconfig, *ALONE, "--horizontal-pod-autoscaler-sync-period=100ms") as process:
-
-        async def has_many() -> bool:
-            return len(await decisions(process)) >= 3
-
-        await eventually(has_many, within=SOON)
-        result = await explain_in_process("default/web", f"--server=http://127.0.0.1:{process.port}", "--last=3")
+async def test_earlier_decisions_have_a_line_each(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    async with autoscaler_in_process(cluster.kubeconfig, ACTING, caplog) as running:
+        await eventually(lambda: _reached(running, "schedule_lag_seconds_count", 4), within=SOON)
+        result = await explain_in_process("default/web", f"--server={running.url}", "--last=3")
     lines = result.stdout.splitlines()
     assert lines[2] == ""
     assert lines[3].startswith("default/web (autoscaling/v2)")
 
 
-async def test_debug_pages_and_kept_decisions_can_be_disabled(cluster: Cluster) -> None:
-    async with autoscaler(cluster.kubeconfig, *ALONE, "--kept-decisions=0", "--debug-endpoints=off") as process:
-
-        async def scaled() -> bool:
-            return cluster.replicas("web") == 4
-
-        await eventually(scaled, within=SOON)
-        assert "404" in await process.get("/debug/decisions")
+async def test_debug_pages_and_kept_decisions_can_be_disabled(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    nothing = DecisionLogOptions(max_per_hpa=0, debug_access=DebugAccess.OFF)
+    async with autoscaler_in_process(cluster.kubeconfig, replace(ACTING, decision_log=nothing), caplog) as running:
+        await until(lambda: cluster.replicas("web") == 4)
+        assert "404" in await running.text("/debug/decisions")
 
 
 async def test_unwritable_audit_log_is_one_line_and_status_1(cluster: Cluster, tmp_path: Path) -> None:

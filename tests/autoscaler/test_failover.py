@@ -6,8 +6,6 @@ import gzip
 import json
 import signal
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +45,6 @@ def holder(cluster: Cluster) -> str:
         GroupResource("coordination.k8s.io", "leases"), "default", "milliscale-autoscaler"
     )
     return lease["spec"]["holderIdentity"] if lease else ""
-
-
-def lease_time(cluster: Cluster, name: str) -> datetime:
-    found = cluster.server.storage.get(
-        GroupResource("coordination.k8s.io", "leases"), "default", "milliscale-autoscaler"
-    )
-    assert found is not None
-    return datetime.fromisoformat(found["spec"][name])
 
 
 def saved(cluster: Cluster) -> str | None:
@@ -210,20 +200,6 @@ async def test_sigterm_ends_the_process_without_an_api_server(cluster: Cluster) 
     assert "Traceback" not in "\n".join(one.log_lines)
 
 
-async def test_after_kill_9_the_other_waits_for_the_lease_to_run_out(cluster: Cluster) -> None:
-    cluster.add_deployment("web", replicas=1)
-    cluster.add_hpa("web")
-    async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
-        await wait_for_reconciliations(cluster, "one")
-        async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
-            await until(logged(two, "held by"))
-            one.signal(signal.SIGKILL)
-            await one.ended()
-            renewed = lease_time(cluster, "renewTime")
-            await wait_for_reconciliations(cluster, "two", 1)
-            assert lease_time(cluster, "acquireTime") - renewed >= timedelta(seconds=LEASE)
-
-
 async def test_process_that_was_suspended_writes_nothing_when_it_continues(cluster: Cluster) -> None:
     """The machine is suspended for longer than the lease, with a reconciliation in flight."""
     cluster.add_deployment("web", replicas=1)
@@ -251,32 +227,3 @@ async def test_process_that_was_suspended_writes_nothing_when_it_continues(clust
             assert await two.ended() == 0
         await wait_for_reconciliations(cluster, "one")
     assert "Traceback" not in "\n".join(one.log_lines)
-
-
-async def test_two_candidates_never_act_at_the_same_time(cluster: Cluster) -> None:
-    cluster.add_deployment("web", replicas=1)
-    cluster.add_hpa("web", most=9)
-    names = ("one", "two")
-    async with (
-        autoscaler(kubeconfig(cluster, "one"), *QUICK) as one,
-        autoscaler(kubeconfig(cluster, "two"), *QUICK) as two,
-    ):
-        processes = dict(zip(names, (one, two), strict=True))
-        await until(lambda: stands_by(one) or stands_by(two))
-        for _ in range(3):
-            acting, waiting = sorted(names, key=lambda name: stands_by(processes[name]))
-            await wait_for_reconciliations(cluster, acting)
-            processes[acting].signal(signal.SIGSTOP)
-            at_rest = reconciliations(cluster, acting), writes(cluster, acting)
-            await wait_for_reconciliations(cluster, waiting)
-            assert (reconciliations(cluster, acting), writes(cluster, acting)) == at_rest
-            processes[acting].signal(signal.SIGCONT)
-            await until(partial(stands_by, processes[acting]))
-            written = writes(cluster, acting)
-            await wait_for_reconciliations(cluster, waiting)
-            assert writes(cluster, acting) == written
-
-
-def stands_by(process: Autoscaler) -> bool:
-    """Return True if its last log line about the Lease reports another holder."""
-    return "held by" in next((line for line in reversed(process.log_lines) if "kube.controller.election" in line), "")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autoscaler.core.observation import MetricError, MetricResponse, Pod, PodSample, PodsResponse
 from autoscaler.loop import metrics_query_coalescer
-from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer, merge
+from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer
 from autoscaler.loop.pod_owners import PodIndex
 from kube.values.selectors import LabelSelector
 
@@ -154,14 +154,6 @@ async def test_selector_without_pods_in_the_response_sends_its_own_request(
     assert responses[2] == MetricError("the server could not find the metric for app=app-2")
 
 
-async def test_unknown_pod_in_the_response_discards_it(server: Server, coalescer: MetricsQueryCoalescer) -> None:
-    server.pods["app-3-new"] = {"app": "app-3", "tier": "web"}
-    selectors = of(*(f"app={app}" for app in APPS))
-    responses = await fetch_all(coalescer, selectors, server.fetch)
-    assert len(server.requests) == 1 + len(APPS)
-    assert responses == [server.response(selector) for selector in selectors]
-
-
 async def test_unknown_pod_stops_merging_for_a_minute(server: Server, coalescer: MetricsQueryCoalescer) -> None:
     server.pods["app-3-new"] = {"app": "app-3", "tier": "web"}
     selectors = of(*(f"app={app}" for app in APPS))
@@ -254,8 +246,3 @@ def test_merging_never_changes_a_response(
     responses = asyncio.run(fetch_all(MetricsQueryCoalescer(index_of(known)), selectors, server.fetch))
     assert responses == [server.response(selector) for selector in selectors]
     assert len(server.requests) <= len(set(texts)) + len(texts)
-
-
-def test_merged_selector_covers_all() -> None:
-    assert str(merge(of("app=a,tier=web", "app=b,tier=db"))) == "app in (a,b),tier in (db,web)"
-    assert str(merge(of("app=a,!old", "app=b,!old"))) == "app in (a,b),!old"

@@ -44,22 +44,22 @@ class Running:
 
     def __init__(self, http: aiohttp.ClientSession, port: int) -> None:
         self._http = http
-        self._url = f"http://127.0.0.1:{port}"
+        self.url = f"http://127.0.0.1:{port}"
 
     async def metric(self, name: str) -> float:
         """The value of a series; 0 if there is none."""
-        async with self._http.get(f"{self._url}/metrics") as response:
+        async with self._http.get(f"{self.url}/metrics") as response:
             lines = (await response.text()).splitlines()
         return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{PREFIX}_{name} ")), 0.0)
 
     async def text(self, path: str) -> str:
         """The page at a path."""
-        async with self._http.get(f"{self._url}{path}") as response:
+        async with self._http.get(f"{self.url}{path}") as response:
             return await response.text()
 
     async def shadow(self, name: str = "web") -> dict[str, Any]:
         """Return the HPA's entry on the page about shadow mode, if any."""
-        async with self._http.get(f"{self._url}/debug/shadow") as response:
+        async with self._http.get(f"{self.url}/debug/shadow") as response:
             page = await response.json()
         return next((entry for entry in page["hpas"] if entry["name"] == name), {})
 

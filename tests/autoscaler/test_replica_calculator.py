@@ -70,11 +70,6 @@ def test_cpu_of_a_never_ready_pod_is_ignored() -> None:
     )
 
 
-def test_utilization_is_truncated_to_whole_percents_before_it_is_compared() -> None:
-    proposal = cpu_utilization(samples(559, 559), pods(2), target=50)
-    assert (proposal.utilization, proposal.within_tolerance) == (55, True)
-
-
 values = st.integers(-(2**63), 2**63 - 1)
 
 

@@ -136,13 +136,6 @@ async def test_each_decision_opens_into_what_explain_prints() -> None:
     ]
 
 
-def test_explain_prints_no_control_characters() -> None:
-    record = Controller().reconcile(simulated(), "\x1b[2J\x07\u202egone")
-    words = " ".join(printed_words(record))
-    assert "gone" in words
-    assert not [one for one in words if not one.isprintable()]
-
-
 async def test_texts_of_the_cluster_are_not_html() -> None:
     controller = Controller()
     cluster = SimulatedCluster(hpa(pods_metric(100, "</script><b>packets")), replicas=3)
