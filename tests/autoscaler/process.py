@@ -1,10 +1,11 @@
 """`python -m autoscaler run` as a process, for tests of how processes behave."""
 
 import asyncio
+import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -54,6 +55,7 @@ class Autoscaler:
 async def autoscaler(
     kubeconfig: Path,
     *arguments: str,
+    environment: Mapping[str, str] | None = None,
     program: str = "",
     command: Sequence[str] = (),
 ) -> AsyncIterator[Autoscaler]:
@@ -63,6 +65,7 @@ async def autoscaler(
         *("run", f"--kubeconfig={kubeconfig}"),
         *("--bind-address=127.0.0.1", "--metrics-port=0", *arguments),
         stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
     )
     running = Autoscaler(process)
     listening = asyncio.create_task(running.listen())
