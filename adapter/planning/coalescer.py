@@ -28,7 +28,6 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.metric_queries import CoalescedQuery, MetricQuery, may_be_coalesced
 from adapter.planning.vector_cache import Outcome, VectorCache
 from adapter.planning.vector_index import IndexedVector
@@ -157,7 +156,7 @@ class MetricsQueryCoalescer:
             if group.paused is not None:
                 yield group.rule.key, group.paused
 
-    async def cached(self, query: MetricQuery, deadline: Deadline = NO_DEADLINE) -> IndexedVector | None:
+    async def cached(self, query: MetricQuery) -> IndexedVector | None:
         """Return the cached result of the coalesced query, or a new one if a new sample of it is due.
 
         None: the request has to be sent alone. Its coalesced query is then sent in the background, if it has one that
@@ -183,7 +182,6 @@ class MetricsQueryCoalescer:
                     result = await self._cache.prefetch_query(
                         coalesced.text,
                         rule.destination,
-                        deadline=deadline,
                         index=query.index,
                         observe=lambda outcome: self._fetched(group, coalesced, outcome),
                     )

@@ -7,7 +7,6 @@ requests for the same query share it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -36,6 +35,8 @@ from kube.aio.fairness import current_namespace
 Outcome = Vector | PrometheusError
 """The result of a query, or the error."""
 
+# How long requests wait for a query that took little time before.
+_DUE_SECONDS = 1.0
 # The minimum size of a sample in bytes.
 _SAMPLE_BYTES = 500
 
@@ -110,18 +111,13 @@ class VectorCache(RefreshAheadCache[Vector]):
                 raise PrometheusTimeout(f"no response within {left:.3g} s") from error
 
     async def prefetch_query(
-        self,
-        query: str,
-        destination: Destination,
-        *,
-        index: ObjectLabels | None,
-        observe: Callable[[Outcome], None],
-        deadline: Deadline = NO_DEADLINE,
+        self, query: str, destination: Destination, *, index: ObjectLabels | None, observe: Callable[[Outcome], None]
     ) -> Vector | None:
         """Send a query in the background, and refresh it for as long as its results have hits; return None.
 
-        If there can be a new sample since the last result, wait for the new result, which takes little time; None: it
-        failed. `index` has the labels by which results are indexed; `observe` is called with each outcome.
+        If there can be a new sample since the last result, wait for the new result, since the last one took little
+        time; None: it failed, or takes longer. `index` has the labels by which results are indexed; `observe` is called
+        with each outcome.
         """
         fetch = self._fetch(query, destination, index)
 
@@ -135,12 +131,12 @@ class VectorCache(RefreshAheadCache[Vector]):
             return result
 
         key = query, destination
-        if self.latest(key) is None:
-            self.prefetch(key, observed)
+        is_due = self.latest(key) is not None
+        self.prefetch(key, observed)
+        if not is_due:
             return None
-        with contextlib.suppress(PrometheusError, TimeoutError):
-            return await self.get(key, observed, deadline)
-        return None
+        await asyncio.wait([self._prefetching[key]], timeout=_DUE_SECONDS)
+        return self.cached(key)
 
     def _fetch(self, query: str, destination: Destination, index: ObjectLabels | None = None) -> Fetch[Vector]:
         async def fetch(deadline: Deadline) -> Vector:

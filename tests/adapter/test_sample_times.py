@@ -325,7 +325,15 @@ async def test_coalesced_requests_get_a_new_sample_when_it_is_due() -> None:
                     assert found is not None
                     assert prometheus.unseen(found) <= 0.5
             await asyncio.sleep(1.0)
-    assert len([at for at in prometheus.evaluated if at > LEARNED]) <= (SECONDS - LEARNED) / 15 + 1
+        assert len([at for at in prometheus.evaluated if at > LEARNED]) <= (SECONDS - LEARNED) / 15 + 1
+        prometheus.seconds = 60.0  # it hangs: requests are sent alone
+        waited = []
+        for _ in range(30):
+            before = time()
+            await coalescer.cached(objects_query(source(SUM), "web-0"))
+            waited.append(time() - before)
+            await asyncio.sleep(1.0)
+        assert 0 < max(waited) <= 1.0
 
 
 @pytest.mark.parametrize(
