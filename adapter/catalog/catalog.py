@@ -50,6 +50,8 @@ class Catalog:
         objects: the metrics of the rules in objects.
         snapshot: the metrics of the rules file at this moment.
         version: grows whenever the series or metrics of the rules file, or the failures of its lists, change.
+        loaded: set once it is, or has been, ready.
+        tried: set once every rule of the file has been listed, with success or not.
         limited: False; see RuleStates.
     """
 
@@ -91,9 +93,9 @@ class Catalog:
         self._logged: set[str] = set()
         self.snapshot = Snapshot()
         self._publishing = asyncio.Lock()
-        # Catalogs of later versions share `_loaded`.
-        self._loaded = asyncio.Event()
-        self._tried = asyncio.Event()
+        # Catalogs of later versions share `loaded`.
+        self.loaded = asyncio.Event()
+        self.tried = asyncio.Event()
         self._set_events()
 
     def find_custom(
@@ -190,15 +192,7 @@ class Catalog:
         Ready means that every rule of the file has been listed once, and at least one of them successfully. Failed
         rules do not affect readiness; they are logged. Once ready, the catalog stays ready.
         """
-        return None if self._loaded.is_set() else self._problem()
-
-    async def wait_loaded(self) -> None:
-        """Wait until it is, or has been, ready."""
-        await self._loaded.wait()
-
-    async def wait_tried(self) -> None:
-        """Wait until every rule of the file has been listed, with success or not."""
-        await self._tried.wait()
+        return None if self.loaded.is_set() else self._problem()
 
     def _problem(self) -> str | None:
         if not self._tries_left and self._has_list:
@@ -230,9 +224,9 @@ class Catalog:
         await self._listings.list_now(self)
 
     async def _carry_over(self, previous: Catalog) -> None:
-        if self._loaded.is_set():
-            previous._loaded.set()
-        self._loaded = previous._loaded
+        if self.loaded.is_set():
+            previous.loaded.set()
+        self.loaded = previous.loaded
         known: dict[Listing, list[RuleState]] = {}
         for before in previous._states.values():
             if isinstance(before.rule, Rule) and before.listed_at is not None:
@@ -301,9 +295,9 @@ class Catalog:
 
     def _set_events(self) -> None:
         if not self._tries_left:
-            self._tried.set()
+            self.tried.set()
             if self._has_list:
-                self._loaded.set()
+                self.loaded.set()
 
     def _note_failure(self, rule: AnyRule, before: str, now: str) -> None:
         """Log a failure, or its end, once for all rules that have it."""

@@ -256,9 +256,9 @@ class _Adapter:
 
     async def _freeze_gc(self) -> None:
         """Exclude the objects of the first lists from garbage collection, since they are long-lived."""
-        await self._rule_sets.current.catalog.wait_loaded()
+        await self._rule_sets.current.catalog.loaded.wait()
         await self._objects.wait_listed()
-        await self._rule_objects.wait_known()
+        await self._rule_objects.known.wait()
         freeze_gc()
 
     async def _drop_telemetry(self) -> None:

@@ -52,6 +52,7 @@ class RuleObjects:
 
     Attributes:
         catalog: the metrics.
+        known: set once all objects are known.
         limited: True; see RuleStates.
     """
 
@@ -90,9 +91,9 @@ class RuleObjects:
         self.catalog = MetricIndex(problem=self._unknown)
         self._watches = ObjectWatches(sources, client, own_namespace=tenancy.own_namespace, settings=settings)
         self._listings = listings
-        self._known = asyncio.Event()
+        self.known = asyncio.Event()
         if not sources:
-            self._known.set()
+            self.known.set()
         self._listed: set[ObjectName] = set()
         self._gone: set[str] = set()
         self._reads = 0
@@ -140,13 +141,9 @@ class RuleObjects:
 
     def readiness(self) -> str | None:
         """Return None once all objects are known, or cannot be known soon; else the reason why not."""
-        if self._known.is_set() or self._monotonic() - self._started > self._settings.start_seconds:
+        if self.known.is_set() or self._monotonic() - self._started > self._settings.start_seconds:
             return None
         return None if self._watches.is_refused else self._unknown()  # a right may be missing for long
-
-    async def wait_known(self) -> None:
-        """Wait until all objects are known."""
-        await self._known.wait()
 
     def note(self) -> str | None:
         """Return why objects may be out of date or unknown; None if they are not."""
@@ -206,8 +203,8 @@ class RuleObjects:
         await self.catalog.publish()
         gone, self._gone = self._gone.difference(self.rule_keys) if self._gone else set(), set()
         self._forget(gone)
-        if not self._known.is_set() and are_listed and not self._watches.has_changes and not self._waits_for_lists():
-            self._known.set()
+        if not self.known.is_set() and are_listed and not self._watches.has_changes and not self._waits_for_lists():
+            self.known.set()
         await self._report(affected, pace)
 
     async def _report(self, affected: set[ObjectName], pace: Pace) -> None:
@@ -227,7 +224,7 @@ class RuleObjects:
 
     def _unknown(self) -> str | None:
         """Return why it is not known which objects there are; None if it is, or was once."""
-        if self._known.is_set():
+        if self.known.is_set():
             return None
         if problem := self._watches.problem():
             return problem

@@ -196,7 +196,7 @@ class RuleSet:
 
     async def wait_tried(self) -> None:
         """Wait until everything has been listed, with success or not."""
-        await self.catalog.wait_tried()
+        await self.catalog.tried.wait()
         await self.forwarder.wait_tried()
 
 
@@ -300,7 +300,7 @@ class RuleSets:
 
     async def _log_gone(self, old: Snapshot, after: RuleSet) -> None:
         """Log which metrics a reload removed, once all rules are listed: the file may have been truncated."""
-        await after.catalog.wait_tried()
+        await after.catalog.tried.wait()
         new = after.catalog.snapshot
         gone: dict[str, list[str]] = {CUSTOM_GROUP: [], EXTERNAL_GROUP: []}
         for key, source in old.by_key.items():

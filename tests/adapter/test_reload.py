@@ -235,7 +235,7 @@ async def test_changed_rule_reuses_the_list_of_its_series_query(
     catalog = following(env, FIRST.replace("sum(a)", "max(a), name: {as: other}"))
     await catalog.start(env.catalog)
     assert [str(info) for info in catalog.snapshot.custom] == ["namespaces/other", "pods/other"]
-    await catalog.wait_tried()
+    await catalog.tried.wait()
     assert env.prometheus.listed == []
 
 
@@ -267,12 +267,12 @@ async def test_only_new_lists_are_made_at_a_reload(env: MetricsEnv) -> None:
     before = following(env, FIRST)
     await before.start()
     listing = asyncio.create_task(env.listings.run())
-    await before.wait_tried()
+    await before.tried.wait()
     env.prometheus.listed.clear()
     catalog = following(env, SECOND)
     await catalog.start(before)
     before.stop()
-    await catalog.wait_tried()
+    await catalog.tried.wait()
     listing.cancel()
     await asyncio.wait([listing])
     assert [selector for selector, _, _ in env.prometheus.listed] == ["b"]

@@ -109,7 +109,7 @@ async def rule_objects(
 
 async def test_missing_definition_means_that_there_are_no_objects(tmp_path: Path) -> None:
     async with rule_objects(tmp_path, refusal=404) as env:
-        await env.objects.wait_known()
+        await env.objects.known.wait()
         assert env.objects.readiness() is None
         assert env.objects.catalog.problem() is None
         assert env.objects.note() == (
@@ -150,7 +150,7 @@ async def _never(_: web.Request) -> web.StreamResponse:
 async def test_start_waits_for_the_series_of_listed_objects(tmp_path: Path) -> None:
     async with rule_objects(tmp_path, items=[rule(LONG)]) as env:
         assert env.objects.readiness() is not None
-        await env.objects.wait_known()
+        await env.objects.known.wait()
         assert env.objects.state(NAME) is not None
         assert env.prometheus.listed
 
