@@ -38,8 +38,7 @@ def fetch_wheels(cache: Path) -> Path:
                 if other.is_dir():
                     shutil.rmtree(other)
             partial = cache / "partial"
-            for lock in LOCKS:
-                _download(partial, "--require-hashes", "--requirement", str(lock))
+            _download(partial, "--require-hashes", *(f"--requirement={lock}" for lock in LOCKS))
             _download(partial, f"pip=={version}")
             partial.rename(folder)
     return folder

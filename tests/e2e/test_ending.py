@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from playground.bundle import ChildEndedError, run_bundle
+from playground.cli import demo
 from playground.processes import ChildProcess
 from playground.scenario import PERIOD, demo_load
 from tests.e2e.tools import processes_with
@@ -39,51 +41,49 @@ async def test_second_demo_in_the_same_folder_is_an_error_and_ctrl_c_ends_the_fi
             return "New size" in first.log.read_text()
 
         await eventually(scales)
-        async with await ChildProcess.start("second", command, log=tmp_path / "log") as second:
-            async with asyncio.timeout(PATIENCE):
-                assert await second.wait() == 1
-        assert "a demo is already running" in second.log.read_text()
+        second = CliRunner().invoke(demo, [f"--folder={folder}"])
+        assert (second.exit_code, "a demo is already running" in second.output) == (1, True)
         assert first.exit_status is None
         await ends_without_traces(first, signal.SIGINT, folder)
 
 
 async def test_sigterm_while_the_demo_starts_leaves_no_process(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    async with await ChildProcess.start("demo", [*DEMO, f"--folder={folder}"], log=tmp_path / "log") as demo:
+    async with await ChildProcess.start("demo", [*DEMO, f"--folder={folder}"], log=tmp_path / "log") as starting:
 
         async def prometheus_runs() -> bool:
-            fail_if_ended(demo)
+            fail_if_ended(starting)
             return bool(processes_with("prometheus.yml") and processes_with(str(folder / "prometheus")))
 
         await eventually(prometheus_runs)
-        await ends_without_traces(demo, signal.SIGTERM, folder)
+        await ends_without_traces(starting, signal.SIGTERM, folder)
 
 
-def fail_if_ended(demo: ChildProcess) -> None:
+def fail_if_ended(running: ChildProcess) -> None:
     """Fail at once, where `eventually` would go on waiting."""
-    if demo.exit_status is not None:
-        pytest.fail("\n".join(["the demo ended", *demo.last_lines()]))
+    if running.exit_status is not None:
+        pytest.fail("\n".join(["the demo ended", *running.last_lines()]))
 
 
-async def ends_without_traces(demo: ChildProcess, number: signal.Signals, folder: Path) -> None:
+async def ends_without_traces(running: ChildProcess, number: signal.Signals, folder: Path) -> None:
     """Send a signal, and see that the demo ends with status 0 and leaves nothing."""
-    demo.send_signal(number)
+    running.send_signal(number)
     async with asyncio.timeout(PATIENCE):
-        assert await demo.wait() == 0
+        assert await running.wait() == 0
     assert processes_with(str(folder)) == {}
-    assert "Traceback" not in demo.log.read_text()
+    assert "Traceback" not in running.log.read_text()
 
 
 async def test_killed_demo_leaves_no_process(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    demo = await ChildProcess.start("demo", [*DEMO, f"--folder={folder}"], log=tmp_path / "log")
+    killed = await ChildProcess.start("demo", [*DEMO, f"--folder={folder}"], log=tmp_path / "log")
 
     async def all_started() -> bool:
         return len(processes_with(str(folder))) >= 4
 
     await eventually(all_started, within=60)
-    demo.send_signal(signal.SIGKILL)
-    await demo.wait()
+    killed.send_signal(signal.SIGKILL)
+    await killed.wait()
 
     async def none_left() -> bool:
         return processes_with(str(folder)) == {}
@@ -91,10 +91,7 @@ async def test_killed_demo_leaves_no_process(tmp_path: Path) -> None:
     assert await eventually(none_left, within=10)
 
 
-async def test_folder_with_other_files_is_not_touched(tmp_path: Path) -> None:
+def test_folder_with_other_files_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
-    command = [*DEMO, f"--folder={tmp_path}"]
-    async with await ChildProcess.start("demo", command, log=tmp_path.with_suffix(".log")) as demo:
-        async with asyncio.timeout(PATIENCE):
-            assert await demo.wait() == 1
+    assert CliRunner().invoke(demo, [f"--folder={tmp_path}"]).exit_code == 1
     assert (tmp_path / "letter.txt").exists()
