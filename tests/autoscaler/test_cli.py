@@ -246,6 +246,9 @@ def test_modes_other_than_act_take_no_lease_and_save_no_history(mode: str, contr
 
 
 def test_pages_have_an_address_and_what_if(controller: Controller) -> None:
+    assert run().exit_code == 0
+    assert controller.options is not None
+    assert (controller.options.ui_address, controller.what_if) == (None, None)
     assert run("--ui-address=localhost:8081").exit_code == 0
     assert controller.options is not None
     assert controller.options.ui_address == UIAddress("127.0.0.1", 8081)
@@ -274,12 +277,6 @@ def test_flags_of_authentication_are_those_of_api_servers(controller: Controller
         token_ttl=60.0,
         authorization=AuthorizationOptions(authorized_ttl=300.0, unauthorized_ttl=30.0),
     )
-
-
-def test_without_ui_address_no_pages_are_served(controller: Controller) -> None:
-    assert run().exit_code == 0
-    assert controller.options is not None
-    assert (controller.options.ui_address, controller.what_if) == (None, None)
 
 
 def test_help_shows_each_default_once() -> None:

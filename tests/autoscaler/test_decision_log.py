@@ -186,7 +186,7 @@ def test_dropped_records_are_removed_from_the_order() -> None:
 
 
 def saved(log: DecisionLog, *, limit_bytes: int = 100_000) -> bytes:
-    records = [uncompressed(data) for data in log.newest_first(max_bytes=limit_bytes)]
+    records = [uncompressed(data) for data in log.newest_first(max_bytes=10**6)]
     return encode_decisions(records, limit_bytes=limit_bytes)
 
 

@@ -102,7 +102,7 @@ async def test_decision_of_a_running_autoscaler_is_shown_in_every_format(cluster
     async with scaled_autoscaler(cluster, f"--audit-log={audit}") as process:
         page = json.loads(await process.get("/debug/decisions/default/web"))
         server = f"--server=http://127.0.0.1:{process.port}"
-        plain = await explain("default/web", server)
+        plain = await explain_in_process("default/web", server)
         as_json = await explain_in_process("default/web", server, "-o=json")
         as_yaml = await explain_in_process("web", server, f"--kubeconfig={cluster.kubeconfig}", "-o=yaml")
     (record,) = page["decisions"]

@@ -22,7 +22,7 @@ from kube.values.selectors import LabelSelector
 
 OPTIONS = Options()
 QUICK = 0.05
-RUN = 60.0
+RUN = 40.0
 ALL = LabelSelector()
 
 

@@ -165,14 +165,6 @@ class TestStaleObjects:
         assert simulated.replicas == 2
         assert simulated.reasons()["ScalingLimited"] == "-DesiredWithinRange"
 
-    def test_condition_ends_without_metrics(self) -> None:
-        simulated = self.simulated(replicas=4)
-        simulated.reconcile(50)
-        simulated.stale = ()
-        simulated.scale_by_hand(0)
-        simulated.reconcile(50)
-        assert "ScalingLimited" not in simulated.reasons()
-
     def test_stabilization_window_starts_again(self) -> None:
         simulated = self.simulated(replicas=4, window=300)
         for _ in range(5):

@@ -91,10 +91,10 @@ async def test_an_audit_fifo_that_is_full_holds_up_neither_reconciliation_nor_th
             syncs = cluster.syncs()
 
             async def goes_on() -> bool:
-                return cluster.syncs() >= syncs + 30
+                return cluster.syncs() >= syncs + 10
 
             await eventually(goes_on, within=PATIENCE, every=0.01)
-            assert 0 < waiting(reader) <= size, "30 records are more than fit in"
+            assert 0 < waiting(reader) <= size, "ten records are more than fit in"
             process.signal(signal.SIGTERM)
             assert await process.ended() == 0
     finally:
@@ -123,7 +123,7 @@ async def test_process_waits_for_the_api_server_and_logs_once(tmp_path: Path) ->
             await eventually(waits, within=SOON)
             assert await process.get("/livez") == "ok"
             await eventually(both_said)
-            enough = tries + 10
+            enough = tries + 4
 
             async def tried_again() -> bool:
                 return tries >= enough

@@ -378,16 +378,6 @@ def test_only_a_change_has_a_reason() -> None:
     assert reconcile(simulated, 50).reason == "", "the stabilization window"
 
 
-def test_record_of_ten_thousand_pods_is_small() -> None:
-    simulated = SimulatedCluster(hpa(maximum=100_000), replicas=10_000)
-    values = {each.name: sample(150) for each in simulated.pods[:5000]}
-    encoded = msgspec.json.encode(reconcile(simulated, PodsResponse(values)))
-    assert len(encoded) < 4000
-    record = msgspec.json.decode(encoded, type=DecisionRecord)
-    assert record.metrics[0].pods is not None
-    assert (record.metrics[0].pods.ready.count, record.metrics[0].pods.missing.count) == (5000, 5000)
-
-
 @pytest.mark.parametrize(
     ("replicas", "sampled", "limit"), [(2, 2, 500), (10_000, 5000, 1500)], ids=["few pods", "many pods"]
 )

@@ -139,14 +139,6 @@ async def test_at_most_ten_reviews_are_sent_at_a_time() -> None:
     assert authorizer.most == 10
 
 
-async def test_a_user_with_few_namespaces_does_not_wait_for_all_reviews_of_another() -> None:
-    authorizer = CountingAuthorizer()
-    access = NamespaceAccess(authorizer)
-    await asyncio.gather(access.visible(JANE, namespaces(200)), access.visible(User("joe"), namespaces(5)))
-    assert len(authorizer.users) == 207
-    assert "joe" not in authorizer.users[50:]
-
-
 async def test_a_user_does_not_wait_for_the_many_pages_of_another() -> None:
     authorizer = CountingAuthorizer()
     access = NamespaceAccess(authorizer)
