@@ -201,3 +201,11 @@ async def test_head_of_a_stream_sends_no_events(http: aiohttp.ClientSession) -> 
     async with served(ScriptedPages(events)) as url, http.head(url + "events") as response:
         assert response.content_type == "text/event-stream"
     assert events.queue.qsize() == 1
+
+
+async def test_a_stream_ends_with_its_events(http: aiohttp.ClientSession) -> None:
+    async def one() -> AsyncIterator[ServerEvent]:
+        yield ServerEvent("replace", "one")
+
+    async with served(ScriptedPages(one)) as url, http.get(url + "events") as response:
+        assert await response.text() == "event: replace\ndata: one\n\n"
