@@ -140,27 +140,6 @@ async def test_after_kill_9_removed_pods_still_count_against_the_policy(cluster:
         assert cluster.replicas("web") == 4
 
 
-async def test_after_kill_9_a_history_from_before_the_last_scale_up_scales_nothing_down(cluster: Cluster) -> None:
-    cluster.add_deployment("web", replicas=1)
-    cluster.add_hpa("web", most=3)
-    cluster.metrics.value = "10"
-    async with autoscaler(kubeconfig(cluster, "one"), *QUICK) as one:
-        await wait_for_reconciliations(cluster, "one")
-        one.signal(signal.SIGTERM)
-        assert await one.ended() == 0
-    async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
-        cluster.metrics.value = "30"
-        await until(lambda: cluster.replicas("web") == 3)
-        two.signal(signal.SIGKILL)
-        await two.ended()
-    cluster.metrics.value = "1"
-    async with autoscaler(kubeconfig(cluster, "three"), *QUICK) as three:
-        await until(logged(three, "restored the history of 1 HPAs"))
-        await until(lambda: cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized"))
-        await wait_for_reconciliations(cluster, "three")
-        assert cluster.replicas("web") == 3
-
-
 # --- one process acts ------------------------------------------------------------------------------------------------
 
 

@@ -165,26 +165,6 @@ async def test_an_annotation_does_not_make_a_shadow_write(cluster: Cluster, capl
     assert 'annotation milliscale.io/mode: "act" is ignored: this process runs with --mode=shadow' in caplog.text
 
 
-async def test_shadow_agrees_with_equal_decisions(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    """Up and down, a pod every two seconds: without the other's scales in its memory the shadow would go on at once."""
-    rules = {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 1, "periodSeconds": 2}]}
-    await cluster.patch_hpa("web", behavior={"scaleUp": rules, "scaleDown": rules})
-    async with (
-        autoscaler(cluster.kubeconfig, replace(SHADOW, sync_period=0.4), caplog) as running,
-        running_controller(cluster.kubeconfig, replace(ACTING, sync_period=0.13)),
-    ):
-        for value, goal in (("100", 5), ("0", 3)):
-            cluster.metrics.value = value
-            while cluster.replicas("web") != goal:
-                now = cluster.replicas("web")
-                await until(lambda now=now: cluster.replicas("web") != now)  # type: ignore[misc]
-                await cluster.roll_out("web")
-        counts = (await running.shadow())["comparisons"]
-    warm = sum(counts.values()) - counts["warming_up"]
-    assert warm > 5
-    assert warm - counts["agreed"] <= 1, counts
-
-
 async def _reached(running: Running, metric: str, least: float) -> bool:
     return await running.metric(metric) >= least
 

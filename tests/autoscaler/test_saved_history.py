@@ -106,6 +106,12 @@ async def test_old_histories_of_hpas_that_may_not_exist_are_not_restored(place: 
     assert restored.snapshot().keys() == {WEB.key, recent.key}
 
 
+async def test_a_restored_history_is_saved_as_incomplete_in_case_this_process_is_killed(place: Place) -> None:
+    await place.store().save(memory_of((WEB, history(3))))
+    await place.store().restore(Histories(), exists=lambda _: True)
+    assert (await place.store().load())[WEB.key].history == replace(history(3), complete=False)
+
+
 async def test_first_start_restores_and_logs_nothing(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     assert await place.store().load() == {}
     assert warnings(caplog) == []
