@@ -223,15 +223,17 @@ async def test_times_in_the_lease_are_not_trusted(election: Election, renewed: s
     assert 1.0 <= loop_clock() - since < 1.0 + 3 * QUICK.retry_period
 
 
-async def test_duration_of_the_holder_counts(election: Election) -> None:
-    spec = {"holderIdentity": "other", "leaseDurationSeconds": 10}
+@pytest.mark.parametrize(("given", "seconds"), [(10, 10.0), (0, QUICK.lease_duration)])
+async def test_duration_and_transitions_of_the_holder_count(election: Election, given: int, seconds: float) -> None:
+    spec = {"holderIdentity": "other", "leaseDurationSeconds": given, "leaseTransitions": 7}
     await election.client.post(LEASES, {"metadata": {"name": "lock"}, "spec": spec})
     one = election.candidate("one")
     async with running(one):
-        await asyncio.sleep(9)
+        await asyncio.sleep(0.9 * seconds)
         assert not one.acts
-        await asyncio.sleep(2)
+        await asyncio.sleep(0.3 * seconds)
         assert one.acts
+        assert election.lease()["spec"]["leaseTransitions"] == 8
 
 
 @pytest.mark.parametrize("spec", [{}, {"holderIdentity": ""}, {"leaseDurationSeconds": 60}])
@@ -437,15 +439,17 @@ async def test_malformed_lease_has_no_holder(tmp_path: Path, spec: object) -> No
             if request.method == "PUT":
                 written.append(await request.json())
                 return web.json_response(written[-1])
-            return web.json_response({"metadata": {"name": "lock", "resourceVersion": "1"}, "spec": spec})
+            metadata = {"name": "lock", "resourceVersion": "1"} if spec else None
+            return web.json_response({"metadata": metadata, "spec": spec})
 
         return handle
 
     written: list[Any] = []
     async with scripted_server() as server, connected(server, tmp_path) as client:
         server.handlers = {f"{LEASES}/lock": server_with(written)}
-        one = Candidate(LeaderElector(client, QUICK, identity="one", clock=loop_clock), "one", [])
+        elector = LeaderElector(client, QUICK, identity="one", clock=loop_clock, annotations={"own": "yes"})
+        one = Candidate(elector, "one", [])
         async with running(one):
             await until(lambda: one.acts)
-    assert written[0]["spec"]["holderIdentity"] == "one"
+    assert (written[0]["metadata"]["annotations"], written[0]["spec"]["holderIdentity"]) == ({"own": "yes"}, "one")
     assert written[0]["spec"]["leaseTransitions"] in (0, 1)
