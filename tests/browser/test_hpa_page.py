@@ -225,7 +225,10 @@ async def test_long_list_loses_its_last_decisions_but_not_what_is_open(tab: Tab,
     page = tab.page
     await page.goto(served.url)
     await expect(page.get_by_text("Live", exact=True)).to_be_visible()
-    await page.locator("#decisions summary").nth(4).click()
+    record = served.decide(100, 100)  # after those that the stream begins with
+    items = page.locator("#decisions > li")
+    await expect(items.first).to_have_attribute("data-time", record.time)
+    await page.locator("#decisions summary").nth(5).click()
     await page.evaluate(
         """() => {
             for (let number = 1; number <= 120; number++) {
@@ -234,7 +237,6 @@ async def test_long_list_loses_its_last_decisions_but_not_what_is_open(tab: Tab,
             }
         }"""
     )
-    items = page.locator("#decisions > li")
     await expect(items).to_have_count(101)
     assert await items.first.get_attribute("data-time") == "120"
     await expect(page.locator("#decisions details[open]")).to_have_count(1)
