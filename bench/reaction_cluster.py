@@ -31,6 +31,8 @@ LOW, HIGH, TARGET, RIGHT = 100.0, 450.0, 100, 5
 """The load before and after the step, the target for each pod, and the replicas that it calls for."""
 MAX_REPLICAS: Final = 10
 COUNTER: Final = "packets_total"
+INSTANT_QUERIES: Final = ("prometheus_http_requests_total", 'handler="/api/v1/query"')
+"""The metric of Prometheus that counts them, and a label."""
 _AT_A_TIME: Final = 8
 _STEP: Final = 0.25
 
@@ -185,11 +187,7 @@ class ReactionCluster:
 
     async def queries(self) -> int:
         """Return how many instant queries Prometheus has had."""
-        async with self._session.get(f"{self.prometheus.url}/metrics") as response:
-            lines = (await response.text()).splitlines()
-        start = "prometheus_http_requests_total{"
-        counts = [line for line in lines if line.startswith(start) and 'handler="/api/v1/query"' in line]
-        return int(sum(float(line.rpartition(" ")[2]) for line in counts))
+        return int(await metric_sum(self._session, self.prometheus.url, *INSTANT_QUERIES))
 
     async def _get(self, path: str, **parameters: str | float) -> list[Any]:
         url = f"{self.prometheus.url}/api/v1/{path}"
@@ -219,6 +217,13 @@ class ReactionCluster:
             f"/apis/autoscaling/v2/namespaces/{application.interval.namespace}/horizontalpodautoscalers",
             {"metadata": {"name": application.name}, "spec": spec},
         )
+
+
+async def metric_sum(session: aiohttp.ClientSession, url: str, name: str, labels: str = "") -> float:
+    """Return the sum of a process's own metric over the series whose text has `labels`."""
+    async with session.get(f"{url}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name}{{") and labels in line)
 
 
 @asynccontextmanager
