@@ -285,6 +285,7 @@ async def test_replay_of_prometheus_with_the_rules_of_the_adapter(environment: E
     rows = {line[:15].strip(): line.split() for line in result.output.splitlines()}
     assert rows["replicas: min"][-1] == rows["replicas: max"][-1] == "6", result.output
     assert "packets_per_second" in result.output
+    assert result.errors == ""
 
 
 async def test_advise_reads_the_prometheus_of_the_adapter(environment: Environment) -> None:
