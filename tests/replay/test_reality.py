@@ -45,10 +45,10 @@ def test_of_kube_controller_manager_it_has_the_pod_hours_and_scale_events(name: 
 
 @pytest.mark.parametrize("name", ["pods-default", "pods"])
 async def test_of_the_autoscaler_it_makes_all_decisions_again(name: str, hpa: Path) -> None:
-    kept = gzip.decompress((REALITY / "autoscaler" / f"{name}.json.gz").read_bytes())
+    recorded = gzip.decompress((REALITY / "autoscaler" / f"{name}.json.gz").read_bytes())
 
     async def decisions(_: web.Request) -> web.Response:
-        return web.Response(body=kept)
+        return web.Response(body=recorded)
 
     flags = dict(flag.removeprefix("--").split("=") for flag in TIMING)
     async with scripted_server() as server:
@@ -59,5 +59,5 @@ async def test_of_the_autoscaler_it_makes_all_decisions_again(name: str, hpa: Pa
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert document["replays"][0]["summary"]["scaleEvents"] > 10
-    made = f"default/{name}: all {len(json.loads(kept)['decisions'])} decisions are the same as the autoscaler's."
+    made = f"default/{name}: all {len(json.loads(recorded)['decisions'])} decisions are the same as the autoscaler's."
     assert made in document["notes"]
