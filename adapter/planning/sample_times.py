@@ -230,7 +230,8 @@ class SampleClock:
             return None
         interval, ttl = self._interval, self._ttl
         # When the next sample of each target can be queried.
-        nexts = sorted({round(now + interval - (now - self._lag - one) % interval, 2) for one in self._newest})
+        nexts = [now + interval - (now - self._lag - one) % interval for one in self._newest]
+        nexts = sorted({math.ceil(at * 100) / 100 for at in nexts})  # not before, else the result expires at once again
         if interval <= ttl:
             return min(nexts, key=lambda at: (round(fmean((at - one) % interval for one in nexts), 1), -at))
         last = nexts[0] + max(REFRESH_AFTER * ttl - self._lag, 0.0)

@@ -1,4 +1,4 @@
-"""Results are refreshed when their series can have a new sample: how many queries, and how late samples are seen."""
+"""Results expire when their series can have a new sample: how many queries, and how late samples are seen."""
 
 import asyncio
 import functools
@@ -139,6 +139,18 @@ async def test_eager_client_causes_one_query_for_each_sample(interval: float, qu
     steady = [at for at in prometheus.evaluated if at > LEARNED]
     assert len(steady) <= (SECONDS - LEARNED) / interval + 1
     assert max(late) <= 1.0  # the quarters of a second, and a quarter until the sample can be queried
+
+
+@pytest.mark.looptime
+async def test_many_clients_cause_one_query_for_each_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sends a request at once when a result expires, and Prometheus responds within a millisecond."""
+    monkeypatch.setattr("tests.adapter.test_sample_times.EPOCH", EPOCH + 0.0074)  # no clock begins with a full second
+    prometheus, time = ScrapedPrometheus(2.0, phases=[1.3], seconds=0.001), asyncio.get_running_loop().time
+    async with VectorCache(prometheus, ttl=TTL) as cache:
+        while time() < LEARNED + 10:
+            await cache.instant(RATE)
+            await asyncio.sleep(1.0 if time() < LEARNED else 0.001)
+    assert len([at for at in prometheus.evaluated if at > LEARNED]) <= 10 / 2 + 1
 
 
 @pytest.mark.looptime
