@@ -27,8 +27,8 @@ COPY replay ./replay
 COPY kubectl_milliscale ./kubectl_milliscale
 COPY milliscale ./milliscale
 COPY tools/slim_environment.py ./
-# What no process reads goes first, 51 of 143 MB. Bytecode is not compared with the sources, which nobody changes; -f: also where
-# an installer has written some that is. The client of kubernetes_asyncio, which only kubeconfigs need, is generated:
+# Files that no process reads are removed first, 51 of 143 MB. Bytecode is not compared with the sources, which do not change; -f:
+# also where an installer has written some that is. The client of kubernetes_asyncio, which only kubeconfigs need, is generated:
 # bytecode without docstrings takes the place of its sources (-b).
 RUN pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
     && pip --python /opt/milliscale/bin/python install --no-compile --no-cache-dir --no-index --no-deps --find-links /wheels milliscale \

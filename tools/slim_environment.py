@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 _UNUSED = (
-    # What compilers, type checkers and readers use, also beside the packages.
+    # For compilers, type checkers and readers, also beside the packages.
     *("**/*.pyi", "**/*.pyx", "**/*.pxd", "**/*.pxi", "**/*.c", "**/*.h", "**/*.a", "*.md", "**/README.md"),
     "**/tests",
     # All that kubeconfigs need is in `client` and `config`.
@@ -22,7 +22,7 @@ _UNUSED = (
     *("numpy/distutils", "numpy/f2py", "numpy/fft", "numpy/polynomial", "numpy/random", "numpy/testing"),
     *("numpy/lib/recfunctions.py", "numpy/_core/_simd.*.so", "numpy/_core/_*_tests.*.so"),
     "multidict/_testcapi.*.so",
-    # What rich shows source code and Markdown with, and what makes bindings to C.
+    # For source code and Markdown in rich, and for bindings to C.
     *("pygments", "markdown_it", "mdurl", "cffi", "pycparser"),
 )
 """Patterns of files and folders, relative to site-packages."""

@@ -135,9 +135,9 @@ def _completed(
         return made(reason=model)
     live.model = model
     found = live.expect(now)
-    said = {"reason": found} if isinstance(found, str) else {"sentence": sentence(found, live.options)}
+    result = {"reason": found} if isinstance(found, str) else {"sentence": sentence(found, live.options)}
     if not judges:
-        return made(**said)
+        return made(**result)
     judgement, is_served = live.judged(history)
     gate = GateReport(
         holds=is_served,
@@ -147,7 +147,7 @@ def _completed(
         overload=judgement.overload,
         overload_with=judgement.overload_with,
     )
-    return made(**said, gate=gate, accuracy=judgement.accuracy, hours=live.next_day(now))
+    return made(**result, gate=gate, accuracy=judgement.accuracy, hours=live.next_day(now))
 
 
 def _query_of(source: Source, of: str, values: list[str], selection: Selection) -> tuple[MetricQuery, bool]:

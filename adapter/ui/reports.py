@@ -136,6 +136,6 @@ class Reports:
         found = self._cached.get(key)
         if found is None:
             found = self._cached[key] = await self._flights.do(key, limited)
-            # Reports can be large, and nobody may look at a page again.
+            # Reports can be large, and a page may not be requested again.
             asyncio.get_running_loop().call_later(2 * _VALID_SECONDS, self._cached.expire)
         return cast("_T", found)
