@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Protocol
+from weakref import WeakSet
 
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.refresh_ahead import Fetch, RefreshAheadCache
@@ -76,6 +77,7 @@ class VectorCache(RefreshAheadCache[Vector]):
         self._slow_queries = slow_queries or SlowQueries(seconds=0)
         self._in_flight: dict[tuple[str, Destination], QueryProgress] = {}
         self._responded_at: dict[PrometheusOptions | None, float] = {}  # by the server
+        self._slow: WeakSet[asyncio.Task[None]] = WeakSet()  # background queries that requests have waited for in vain
 
     async def instant(
         self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
@@ -135,7 +137,11 @@ class VectorCache(RefreshAheadCache[Vector]):
         self.prefetch(key, observed)
         if not is_due:
             return None
-        await asyncio.wait([self._prefetching[key]], timeout=_DUE_SECONDS)
+        task = self._prefetching[key]
+        if task not in self._slow:
+            done, _ = await asyncio.wait([task], timeout=_DUE_SECONDS)
+            if not done:
+                self._slow.add(task)  # later requests do not wait for it
         return self.cached(key)
 
     def _fetch(self, query: str, destination: Destination, index: ObjectLabels | None = None) -> Fetch[Vector]:
