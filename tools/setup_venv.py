@@ -38,8 +38,8 @@ class SetupError(Exception):
 
 
 def fingerprint(lock: Path) -> str:
-    """The inputs of the environment: this interpreter and the lock file's content."""
-    digest = hashlib.sha256(lock.read_bytes())
+    """The inputs of the environment: this interpreter, and the contents of the lock files."""
+    digest = hashlib.sha256(lock.read_bytes() + UV_LOCK.read_bytes())
     digest.update(f"{sys.version_info[:3]} {sys.base_prefix} {ROOT}".encode())
     return digest.hexdigest()
 
