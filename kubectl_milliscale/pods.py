@@ -48,7 +48,7 @@ def find_pods(kubectl: Kubectl, namespace: str, component: Component = "autoscal
     except KubectlError:  # the user may not list Leases
         return names
     # An identity is the pod's name and a random part: kube.controller.election.unique_identity.
-    holders = {(lease["spec"].get("holderIdentity") or "").rpartition("_")[0] for lease in leases}
+    holders = {(lease.get("spec", {}).get("holderIdentity") or "").rpartition("_")[0] for lease in leases}
     return [name for name in names if name in holders] or names
 
 

@@ -30,7 +30,7 @@ def names(*pods: dict[str, Any], leases: list[dict[str, Any]] | None = None) -> 
 
 def test_leaders_of_all_shards_are_found() -> None:
     pods = [pod(f"autoscaler-{number}") for number in range(4)]
-    leases = [lease("autoscaler-0_1f0c"), lease("autoscaler-3_77aa"), lease("somebody_1"), lease(None)]
+    leases = [lease("autoscaler-0_1f0c"), lease("autoscaler-3_77aa"), lease("somebody_1"), lease(None), {}]
     assert names(*pods, leases=leases) == ["autoscaler-0", "autoscaler-3"]
 
 

@@ -215,7 +215,9 @@ def test_service_of_the_cluster_is_forwarded(url: str, forwarded: str, reachable
     assert kubectl.forwarded == [forwarded]
 
 
-@pytest.mark.parametrize("url", ["https://prometheus.shop.example/", "http://10.0.0.7:9090", "http://localhost:9090"])
+@pytest.mark.parametrize(
+    "url", ["https://prometheus.shop.example/", "http://10.0.0.7:9090", "http://localhost:9090", "http://[::1]:9090"]
+)
 def test_other_hosts_are_not_forwarded(url: str) -> None:
     kubectl = PreparedKubectl(objects={})
     with reachable_prometheus(kubectl, url, namespace="milliscale", verified=True) as found:
