@@ -245,6 +245,15 @@ async def test_old_rules_stay_in_force_until_new_series_are_listed(tmp_path: Pat
         assert b'"value":"2"' in (await connection.request(f"{POD}/web-1/packets_total"))[2]
 
 
+async def test_new_version_starts_with_the_lists_of_the_one_before(tmp_path: Path, log: Log) -> None:
+    async with serving(tmp_path, rules(1)) as (adapter, connection):
+        adapter.prometheus.value_of = version_of
+        adapter.prometheus.listed.clear()  # no list ends
+        await reload(adapter, tmp_path, rules(2), log)
+        assert b'"value":"2"' in (await connection.request(f"{POD}/web-1/packets_total"))[2]
+        adapter.prometheus.listed.set()
+
+
 async def test_earlier_versions_are_freed_after_a_reload(
     tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -452,3 +452,7 @@ async def test_malformed_lease_has_no_holder(tmp_path: Path, spec: object) -> No
             await until(lambda: one.acts)
     assert (written[0]["metadata"]["annotations"], written[0]["spec"]["holderIdentity"]) == ({"own": "yes"}, "one")
     assert written[0]["spec"]["leaseTransitions"] in (0, 1)
+
+
+def test_identities_of_two_candidates_on_one_node_differ() -> None:
+    assert unique_identity() != unique_identity()

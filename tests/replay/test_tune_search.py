@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from replay.load import Load, ReplayError
+from replay.simulation import Settings
 from replay.tune.days import DAY_MS, days_of
-from replay.tune.evaluation import Figures, total
+from replay.tune.evaluation import Figures, Run, total
 from replay.tune.fields import Candidate, Field
 from replay.tune.goal import Goal, Objective
 from replay.tune.search import Search, Trial, choose
-from tests.replay.builders import load_of
+from replay.tune.tuning import _keeping_limits_at_all_phases
+from tests.replay.builders import load_of, make_hpa
 
 HOUR_MS = 3_600_000
 TARGETS = Field(name="target", choices=tuple(float(each) for each in range(30, 91)), given=70.0)
@@ -184,6 +188,21 @@ def test_refused_trial_is_followed_by_the_next_best_and_still_counts_as_replayed
     search.refuse(search.best)
     assert 70 < search.best.candidate["target"] < first
     assert search.replays == replays
+
+
+def test_the_search_and_the_check_of_its_winner_replay_at_most_40_times() -> None:
+    search = Search(target=TARGETS, fields=(), goal=Goal(), given=days(1.0), replay=lambda _: [])
+    search.trials += [Trial(candidate={"target": 30.0 + each}, days=days(0.0, pods=99.0 - each)) for each in range(33)]
+    runs: list[Run] = []
+
+    def replay(some: Sequence[Run]) -> list[tuple[Figures, ...]]:
+        runs.extend(some)
+        return [days(900.0 if run.candidate else 1.0) for run in some]
+
+    problem: Any = SimpleNamespace(settings=Settings())
+    file: Any = SimpleNamespace(hpa=make_hpa())
+    assert _keeping_limits_at_all_phases(search, search.best, problem, file, replay) is search.trials[0]
+    assert search.replays + len(runs) == 40
 
 
 @pytest.mark.parametrize("highest", [28.0, 29.0, 40.0, 68.5, 70.0, 74.0, 75.0, 80.0, 88.0])
