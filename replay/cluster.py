@@ -52,11 +52,11 @@ def read_cluster_hpa(
 
     async def read() -> HPAFile:
         async with connected(kubeconfig, context) as client:
-            place = namespace or client.namespace
-            hpa = await _hpa(client, place, name)
+            of_hpa = namespace or client.namespace
+            hpa = await _hpa(client, of_hpa, name)
             target = hpa.get("spec", {}).get("scaleTargetRef", {})
-            workload = await _workload(client, place, target)
-            return parse_hpa_document(hpa, f"{place}/{name}", workload, scale_to_zero=scale_to_zero)
+            workload = await _workload(client, of_hpa, target)
+            return parse_hpa_document(hpa, f"{of_hpa}/{name}", workload, scale_to_zero=scale_to_zero)
 
     return run(read())
 

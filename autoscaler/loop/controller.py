@@ -90,7 +90,7 @@ class Controller:
         self._own_hpas = self._eager_hpas = 0
         self._queue: WorkQueue[HPAKey] | None = None  # while this process acts
         self._pod_index = PodIndex()
-        self._selectors: SelectorIndex = SelectorIndex()
+        self._selectors = SelectorIndex()
         self._hpas = HPAs(
             client,
             required=options.hpa_apis,

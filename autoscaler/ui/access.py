@@ -37,7 +37,7 @@ class NamespaceAccess:
     """Decides which namespaces a user may see: those in which the user may `get` HPAs.
 
     A user with that right in all namespaces needs one SubjectAccessReview. Others need one for each namespace. The
-    authorizer caches them; in a cluster with more than 200 namespaces they are kept longer, so that an open page does
+    authorizer caches them; in a cluster with more than 200 namespaces they are cached longer, so that an open page does
     not cause more than 20 reviews a second.
 
     Args:
