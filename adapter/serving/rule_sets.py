@@ -268,6 +268,7 @@ class RuleSets:
             )
         # No await from here until the tasks of the previous version are cancelled.
         self.current = new
+        before.cache.close()
         self._begin(new)
         for task in self._background:
             task.cancel()
