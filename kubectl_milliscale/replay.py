@@ -20,8 +20,8 @@ from kubectl_milliscale.kubectl import Kubectl, KubectlError
 from kubectl_milliscale.pods import pod_with_decisions
 from kubectl_milliscale.running_config import fill_in_autoscaler, fill_in_prometheus, is_given
 from replay.commands import replay as replay_hpas
+from replay.controller_flags import FIELDS as CONTROLLER_FIELDS
 from replay.flags import HPAReference
-from replay.running import FIELDS as CONTROLLER_FIELDS
 from replay.tune.command import tune as tune_hpa
 
 _REPLACED: Final = ("hpas", "csv", "server", "kubeconfig", "context", "section_kubernetes_client_flags")

@@ -23,12 +23,16 @@ _NOT_FOUND: Final = 404
 _CONCURRENT_READS: Final = 8
 
 
+class NoClusterError(ReplayError):
+    """No kubeconfig can be used."""
+
+
 @contextlib.asynccontextmanager
 async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterator[KubeClient]:
     """Connect to a cluster.
 
     Raises:
-        ReplayError: the kubeconfig cannot be used.
+        NoClusterError: the kubeconfig cannot be used.
     """
     try:
         connecting = KubeClient.connect(
@@ -36,7 +40,7 @@ async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterat
         )
         client = await connecting
     except KubeConfigError as error:
-        raise ReplayError(str(error)) from error
+        raise NoClusterError(str(error)) from error
     async with client:
         yield client
 

@@ -27,22 +27,21 @@ from kube.api.client import KubeClient
 from kube.process.flags import GoCommand
 from kube.process.runtime import run
 from kube.values.printable import printable
-from replay.cluster import connected, read_cluster_hpa
+from replay.cluster import NoClusterError, connected, read_cluster_hpa
+from replay.controller_flags import FIELDS, fit, running_config
 from replay.csv_source import read_csv
-from replay.fit import fit
 from replay.flags import HPAReference, InputFlags, LoadFlags, Moment, hpa_option, input_flags
 from replay.forecast import WARM_UP_DAYS, forecast_keys, with_forecasts
 from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
-from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
 from replay.output.comparison import Comparison, compare, notes
 from replay.output.documents import CSVDocument, Document, JSONDocument
 from replay.output.names import named
 from replay.output.table import print_table
 from replay.reality import with_startup
-from replay.running import FIELDS, running_config
+from replay.recorded import recorded_load
 from replay.simulation import Settings, capacity_of
-from replay.tune.days import DAY_MS
+from replay.tune.evaluation import DAY_MS
 
 _DEFAULT_FROM: Final = Moment(ago_ms=24 * 3_600_000)
 _EAGER_STEP_MS: Final = 5000
@@ -175,7 +174,7 @@ def read_inputs(
 
     if flags.source.server is not None:
         uid = files[0].hpa.uid if hpas[0].cluster else ""  # a file may be of another cluster
-        load, settings = completed(_kept_load(flags.source, flags.source.server, files[0].hpa, uid))
+        load, settings = completed(_load_of_server(flags.source, flags.source.server, files[0].hpa, uid))
         config, note = running_config(flags.source.server, flags.config, given - {"step"})
         settings = dataclasses.replace(settings, config=config)
     elif flags.source.csv is not None:
@@ -202,7 +201,11 @@ def _read_hpas(reference: HPAReference, flags: InputFlags) -> list[HPAFile]:
     assert reference.cluster is not None
     namespace, name = reference.cluster
     context, kubeconfig = flags.context, flags.kubeconfig
-    return [read_cluster_hpa(namespace, name, kubeconfig=kubeconfig, context=context, scale_to_zero=scale_to_zero)]
+    try:
+        return [read_cluster_hpa(namespace, name, kubeconfig=kubeconfig, context=context, scale_to_zero=scale_to_zero)]
+    except NoClusterError as error:
+        text = f"{namespace}/{name}" if namespace else name
+        raise ReplayError(f"there is no file {text}, and no cluster that may have such an HPA: {error}") from error
 
 
 @contextlib.contextmanager
@@ -307,11 +310,11 @@ def _csv_load(source: LoadFlags, path: Path, files: Sequence[HPAFile], *, warm_u
     return read_csv(path, metrics, from_ms=source.start.resolve(end), to_ms=end)
 
 
-def _kept_load(source: LoadFlags, server: str, hpa: HPA, uid: str) -> Load:
+def _load_of_server(source: LoadFlags, server: str, hpa: HPA, uid: str) -> Load:
     """Return the load of an autoscaler's kept decisions on an HPA."""
     page = run(fetch_decisions(server, namespace=hpa.namespace, name=hpa.name))
     end_ms = source.end.resolve(now_ms())
-    return kept_load(
+    return recorded_load(
         hpa.key,
         hpa.target,
         page.decisions,
@@ -329,7 +332,7 @@ def _prometheus_load(
     assumed: Settings,
 ) -> Load:
     with prometheus_library():
-        from replay.prometheus.cache import default_folder
+        from replay.prometheus.ranges import default_folder
         from replay.prometheus.source import PrometheusSettings, read_prometheus
     source = flags.source
     hpas = [file.hpa for file in files]

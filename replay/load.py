@@ -31,7 +31,6 @@ _MIN_HOLD_MS: Final = 30_000
 """Two sync periods: samples of a frequent recording may be late."""
 _COUNTER_SUFFIXES: Final = ("_total", "_count", "_sum", "_bucket")
 _MIN_INCREASES: Final = 3
-_MANY_INCREASES: Final = 120
 _MAX_RECONCILIATIONS: Final = 5_000_000
 _RESETS_PER_INCREASE: Final = 0.05
 
@@ -84,11 +83,6 @@ class Series:
         first = max(bisect_right(self.times_ms, start_ms) - 1, 0)
         samples = range(first, bisect_left(self.times_ms, end_ms))
         return any(not math.isnan(self.values[i]) and self.times_ms[i] + self.hold_ms > start_ms for i in samples)
-
-    def only_grows(self) -> bool:
-        """Return True if each of many values is greater than the one before, as if they were a counter's."""
-        values = [value for value in self.values if not math.isnan(value)]
-        return len(values) >= _MANY_INCREASES and all(before < after for before, after in itertools.pairwise(values))
 
 
 def hold_ms(distance_ms: float) -> int:

@@ -27,9 +27,8 @@ from autoscaler.core.outcome import conclude
 from replay.eager import early_scale_up
 from replay.load import Load, RecordedDecision, ReplayError, Series, check_length, metric_key, metric_name
 from replay.recorded import Recording
-from replay.responses import response
 from replay.results import Moments, Replayed, Step, Totals
-from replay.workload import Workload, integrate_overload
+from replay.workload import Workload, integrate_overload, response
 
 _SELECTOR: Final = "replay=pods"
 _MILLI: Final = 1000

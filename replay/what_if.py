@@ -12,12 +12,12 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, ResourceMetric
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
-from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError, metric_key, metric_name
 from replay.output.comparison import Cell, Comparison, compare, notes, rows, verdicts
 from replay.output.documents import Document
 from replay.output.figure import comparison_figure
 from replay.reality import with_startup
+from replay.recorded import recorded_load
 from replay.results import Step
 from replay.simulation import Settings, capacity_of
 
@@ -60,7 +60,7 @@ async def what_if(
 
     def compute() -> WhatIfResult:
         try:
-            load = kept_load(hpa.key, hpa.target, _interruptible(records, stopped), uid=hpa.uid)
+            load = recorded_load(hpa.key, hpa.target, _interruptible(records, stopped), uid=hpa.uid)
             for each in hpas.values():
                 _check(each, load)
             given = {metric_key(hpa.spec.metrics[index].source): value for index, value in capacity.items()}

@@ -113,9 +113,8 @@ def advise(
         raise click.UsageError("give one of --namespace and --all-namespaces")
     with errors_of_users():
         with prometheus_library():
-            from replay.prometheus.cache import default_folder
             from replay.prometheus.many import read_loads
-            from replay.prometheus.ranges import progress
+            from replay.prometheus.ranges import default_folder, progress
             from replay.prometheus.source import PrometheusSettings
 
         end_ms = end.resolve(now_ms())

@@ -22,12 +22,10 @@ from replay.hpa_files import HPAFile, check_requests
 from replay.load import Load, ReplayError, Series, Startup, metric_key, metric_name
 from replay.reality import carried
 from replay.simulation import Settings, target_per_pod
-from replay.tune.days import LEAST_DAYS, Days, days_of
-from replay.tune.evaluation import Problem, Run, evaluate, total
-from replay.tune.fields import TARGET
-from replay.tune.goal import Goal
+from replay.tune.candidates import TARGET
+from replay.tune.evaluation import LEAST_DAYS, Days, Problem, Run, days_of, evaluate, total
+from replay.tune.goal import Goal, saved
 from replay.tune.report import saved_pod_hours_interval
-from replay.tune.statistics import saved
 from replay.tune.tuning import Tuned, TuneOptions, Verdict, make_search, result
 
 CARRIED_MS: Final = 15 * 60_000

@@ -214,7 +214,6 @@ def notes(comparison: Comparison) -> list[str]:
     texts += load.notes
     for replayed in comparison.replays:
         texts += _gap_notes(replayed)
-    texts += counter_notes(load)
     texts.append(model_note(load, settings))
     if settings.capacity:
         capacity = ", ".join(f"{value:g} of {name}" for name, value in settings.capacity.items())
@@ -251,15 +250,6 @@ def _capacity_notes(comparison: Comparison) -> list[str]:
     ]
     known = f" One ready pod can serve {' and '.join(bounds)}." if bounds else ""
     return [f"Overload is unknown without what one ready pod can serve: give --capacity.{known}"]
-
-
-def counter_notes(load: Load) -> list[str]:
-    """Return a note for each metric that is not called a counter, but grows like one."""
-    return [
-        f"{name} only grows: if it is a counter, record its rate instead, such as rate({name}[2m])."
-        for name, series in load.series.items()
-        if series.only_grows()
-    ]
 
 
 def time_text(time_ms: int) -> str:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from kube.process.runtime import run
 from replay.hpa_files import HPAFile
 from replay.load import Load, ReplayError
-from replay.prometheus.default_rules import complete_rules
+from replay.prometheus.rules import complete_rules
 from replay.prometheus.source import RECENT_SECONDS, PrometheusReader, PrometheusSettings, Target
 
 _T = TypeVar("_T")

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
+
+import yaml
+from msgspec import structs
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource
@@ -24,7 +27,7 @@ from adapter.planning.history import marked_matches, object_labels, usable_sum
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
 from adapter.promql import PromqlError, can_be_nan, is_scalar, label_text, parse
-from adapter.rules import Policy, QueryRule, Rule, ScheduleRule
+from adapter.rules import AnyRule, Policy, QueryRule, Rule, RulesError, RulesFile, ScheduleRule, parse_rules
 from autoscaler.core.model import (
     HPA,
     CrossVersionObjectReference,
@@ -37,6 +40,7 @@ from autoscaler.core.model import (
     ResourceMetric,
 )
 from kube.api.mapping import GroupResource, NoMatchError, ResourceLookup
+from kube.values.fields import quote
 from kube.values.selectors import LabelSelector, SelectorError
 from replay.load import ReplayError, metric_name
 from replay.prometheus.ranges import RangeQuery
@@ -45,6 +49,10 @@ _PODS: Final = GroupResource("", "pods")
 _EVERYTHING: Final = LabelSelector()
 _SUGGESTIONS: Final = 3
 _IN_THE_LAST: Final = re.compile(r" in the last [0-9a-z.]+")
+_CPU: Final = "rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>,%s}[3m])"
+_MEMORY: Final = "container_memory_working_set_bytes{<<.LabelMatchers>>,%s}"
+_CONTAINER: Final = 'container!="",container!="POD"'
+_NODE: Final = 'id="/"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,3 +243,67 @@ def _summed(
 def _forecast(source: CustomSource | ExternalSource) -> ForecastOptions | None:
     forecast = source.rule.forecast
     return forecast.options if source.is_forecast and forecast is not None else None
+
+
+# --- rules where there is no rules file, or where it has no resourceRules --------------------------------------------
+
+
+def complete_rules(rules: RulesFile | None, metrics: Collection[MetricSource]) -> RulesFile:
+    """Return the rules for some metrics: the file's, or without a file those of the metrics' own names.
+
+    Sections that none of the metrics needs are left out, since to list the series of many rules takes long.
+
+    Raises:
+        ReplayError: a metric's name cannot be that of a series.
+    """
+    if rules is None:
+        rules = _rules_by_name(metrics)
+    if rules.resource is None:
+        text = yaml.safe_dump({"resourceRules": {"cpu": _usage(_CPU), "memory": _usage(_MEMORY), "window": "3m"}})
+        rules = replace(rules, resource=parse_rules(text, source="resourceRules").resource)
+    has_custom = any(isinstance(source, PodsMetric | ObjectMetric) for source in metrics)
+    has_external = any(isinstance(source, ExternalMetric) for source in metrics)
+    return replace(
+        rules,
+        custom=_of_any_age(rules.custom) if has_custom else (),
+        external=_of_any_age(rules.external) if has_external else (),
+    )
+
+
+def _of_any_age(rules: Iterable[AnyRule]) -> tuple[AnyRule, ...]:
+    """Return rules for which a series counts if it has a sample in the range of the replay."""
+    return tuple(structs.replace(rule, max_age=None) if isinstance(rule, Rule) else rule for rule in rules)
+
+
+def _rules_by_name(metrics: Iterable[MetricSource]) -> RulesFile:
+    custom: dict[str, object] = {}
+    external: dict[str, object] = {}
+    for source in metrics:
+        match source:
+            case PodsMetric(metric) | ObjectMetric(metric):
+                custom[metric.name] = _gauge_rule(metric.name, {"template": "<<.Resource>>"})
+            case ExternalMetric(metric):
+                external[metric.name] = _gauge_rule(metric.name, {"namespaced": False})
+    text = yaml.safe_dump({"rules": list(custom.values()), "externalRules": list(external.values())})
+    try:
+        return parse_rules(text, source="the HPA's metrics")
+    except RulesError as error:
+        raise ReplayError(f"{error}; give the rules of the adapter with --config") from error
+
+
+def _gauge_rule(name: str, resources: object) -> object:
+    return {
+        "seriesQuery": f"{{__name__={quote(name)}}}",
+        "resources": resources,
+        "metricsQuery": "<<.Series>>{<<.LabelMatchers>>}",
+    }
+
+
+def _usage(series: str) -> object:
+    """Return a rule as in the values of prometheus-adapter's Helm chart."""
+    return {
+        "containerQuery": f"sum by (<<.GroupBy>>) ({series % _CONTAINER})",
+        "nodeQuery": f"sum by (<<.GroupBy>>) ({series % _NODE})",
+        "containerLabel": "container",
+        "resources": {"overrides": {name: {"resource": name} for name in ("namespace", "node", "pod")}},
+    }

@@ -39,12 +39,9 @@ from kube.process.runtime import run
 from kube.values.durations import format_duration
 from kube.values.selectors import LabelSelector
 from replay.load import Load, ReplayError, Series, check_length, check_not_counter, metric_key, metric_name
-from replay.prometheus.cache import ChunkCache, default_folder
-from replay.prometheus.client import MAX_BYTES, RangeClient, Result
-from replay.prometheus.default_rules import complete_rules
-from replay.prometheus.errors import RefusedError, TooLargeError, shown
-from replay.prometheus.ranges import RangeQuery, RangeReader, chunks, progress
-from replay.prometheus.rules import RuleQueries
+from replay.prometheus.client import MAX_BYTES, RangeClient, RefusedError, Result, TooLargeError, shown
+from replay.prometheus.ranges import ChunkCache, RangeQuery, RangeReader, chunks, default_folder, progress
+from replay.prometheus.rules import RuleQueries, complete_rules
 from replay.prometheus.workload import (
     pods_pattern,
     replica_sets_query,

@@ -20,7 +20,7 @@ from replay.commands import errors_of_users, read_inputs, write_page
 from replay.flags import HPAReference, InputFlags, hpa_option, input_flags
 from replay.load import ReplayError
 from replay.tune import report
-from replay.tune.fields import FIELDS
+from replay.tune.candidates import FIELDS
 from replay.tune.forecast import compare_forecast
 from replay.tune.goal import Goal, Objective
 from replay.tune.search import MAX_REPLAYS, Search

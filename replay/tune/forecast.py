@@ -12,9 +12,8 @@ from replay.load import Load
 from replay.simulation import Settings
 from replay.tune import report
 from replay.tune.evaluation import Figures, total
-from replay.tune.goal import LEAST_GAIN
+from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, LEAST_GAIN, saved, saved_interval
 from replay.tune.search import Search
-from replay.tune.statistics import LEAST_DAYS_OF_INTERVAL, saved, saved_interval
 from replay.tune.tuning import SURE_GAIN, Tuned, TuneOptions, Verdict, tune, with_load
 
 _LEAST_OVERLOAD: Final = 1e-5

@@ -11,9 +11,9 @@ from replay.output.comparison import compare
 from replay.output.figure import COLORS, OVERLOAD_COLOR
 from replay.output.names import named
 from replay.output.page import Section, comparison_page
+from replay.tune.candidates import describe
 from replay.tune.evaluation import total
 from replay.tune.report import by_day, notes, trade_off, verdict
-from replay.tune.specs import describe
 from replay.tune.tuning import GIVEN_NAME, TUNED_NAME, Tuned, TunedSpec
 
 _COLOR_OF: Final = {GIVEN_NAME: COLORS[0], TUNED_NAME: COLORS[1]}

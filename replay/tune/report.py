@@ -19,11 +19,9 @@ from autoscaler.core.status import rfc3339
 from kube.values.durations import format_duration
 from kube.values.printable import printable, printable_json
 from replay.output.comparison import model_note
-from replay.tune.days import LEAST_DAYS
-from replay.tune.evaluation import Figures, total
-from replay.tune.goal import LEAST_GAIN, Objective
-from replay.tune.specs import describe, needs_tolerance, to_yaml
-from replay.tune.statistics import LEAST_DAYS_OF_INTERVAL, saved, saved_interval
+from replay.tune.candidates import describe, needs_tolerance, to_yaml
+from replay.tune.evaluation import LEAST_DAYS, Figures, total
+from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, LEAST_GAIN, Objective, saved, saved_interval
 from replay.tune.tuning import Tuned, Verdict
 
 _FEW_DAYS: Final = 14

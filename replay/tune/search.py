@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from replay.tune.candidates import TARGET, Candidate, Field
 from replay.tune.evaluation import Figures
-from replay.tune.fields import TARGET, Candidate, Field
 from replay.tune.goal import Goal, Objective
 
 MAX_REPLAYS: Final = 34

@@ -17,13 +17,19 @@ from typing import Any, Final, TypeAlias
 from replay.hpa_files import HPAFile, parse_hpa_document
 from replay.load import Load, ReplayError
 from replay.simulation import Settings, sync_period_ms
-from replay.tune.days import LEAST_DAYS, Days, days_of
-from replay.tune.evaluation import Figures, Problem, Run, evaluate, total
-from replay.tune.fields import FIELDS, TARGET, Candidate, Field, other_fields, target_field, target_percents
-from replay.tune.goal import Goal
+from replay.tune.candidates import (
+    FIELDS,
+    TARGET,
+    Candidate,
+    Field,
+    candidate_object,
+    other_fields,
+    target_field,
+    target_percents,
+)
+from replay.tune.evaluation import LEAST_DAYS, Days, Figures, Problem, Run, days_of, evaluate, total
+from replay.tune.goal import Goal, saved, saved_interval
 from replay.tune.search import Search, Trial, choose
-from replay.tune.specs import candidate_object
-from replay.tune.statistics import saved, saved_interval
 from replay.tune.workers import Pool
 
 Replay: TypeAlias = Callable[[Sequence[Run]], Sequence[tuple[Figures, ...]]]

@@ -15,7 +15,7 @@ from tests.browser.serving import serve
 from tests.browser.tabs import PHONE, Tab, open_tab
 from tests.replay.builders import cpu_metric, make_hpa, pods_metric
 from tests.replay.live import Live
-from tests.replay.test_kept_decisions import wave
+from tests.replay.test_recorded import wave
 
 pytestmark = [
     pytest.mark.e2e,

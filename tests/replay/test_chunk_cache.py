@@ -13,10 +13,8 @@ import pytest
 
 from adapter.prometheus import DEFAULT_DESTINATION, Destination
 from replay.load import ReplayError
-from replay.prometheus.cache import ChunkCache, default_folder
-from replay.prometheus.client import RangeClient, Result, ResultSeries
-from replay.prometheus.errors import TooLargeError
-from replay.prometheus.ranges import RangeQuery, RangeReader, progress
+from replay.prometheus.client import RangeClient, Result, ResultSeries, TooLargeError
+from replay.prometheus.ranges import ChunkCache, RangeQuery, RangeReader, default_folder, progress
 
 DAY = 86_400_000
 NOW = 20_000 * DAY

@@ -30,7 +30,7 @@ from tests.kube.scripted import ScriptedServer, respond, scripted_server
 from tests.replay.builders import cpu_metric, hpa_document, pods_metric
 from tests.replay.live import Live
 from tests.replay.prometheus_environment import NAMESPACE, RULES, SECONDS, START, running_prometheus
-from tests.replay.test_kept_decisions import wave
+from tests.replay.test_recorded import wave
 
 HPA = hpa_document(pods_metric("packets_per_second", "50"), max_replicas=10)
 CPU = cpu_metric(50)
@@ -230,19 +230,11 @@ def test_output_that_cannot_be_written_is_one_sentence(hpa: Path, load: Path, ou
 
 
 @pytest.mark.parametrize("output", ["table", "json", "csv"])
-def test_metric_that_only_grows_is_noted(hpa: Path, tmp_path: Path, output: str) -> None:
-    path = tmp_path / "grows.csv"
-    path.write_text("timestamp,packets_per_second\n" + "".join(f"{START + 60 * n},{n}\n" for n in range(120)))
-    note = "packets_per_second only grows: if it is a counter, record its rate instead"
-    result = replay("--hpa", hpa, "--csv", path, "-o", output)
-    notes = result.stdout if output == "table" else result.stderr
-    assert note in notes
-    assert "Assumed: a new pod is ready after 30s" in notes, "what a replay assumes is beside each output"
+def test_assumptions_are_beside_each_output(hpa: Path, load: Path, output: str) -> None:
+    result = replay("--hpa", hpa, "--csv", load, "-o", output)
+    note = "Assumed: a new pod is ready after 30s"
+    assert note in (result.stdout if output == "table" else result.stderr)
     assert output != "json" or note in " ".join(json.loads(result.stdout)["notes"])
-    path.write_text(path.read_text().replace(f"{START},0", f"{START},1"))
-    result = replay("--hpa", hpa, "--csv", path, "-o", output)
-    assert result.exit_code == 0
-    assert note not in result.output
 
 
 def test_error_leaves_the_log_as_it_was(hpa: Path) -> None:
@@ -333,6 +325,18 @@ async def test_hpa_of_the_cluster_by_its_name_with_and_without_its_namespace(tmp
         result = await asyncio.to_thread(replay, "--hpa", "shop/other", *flags)
         assert result.exit_code == 1
         assert "there is no HorizontalPodAutoscaler shop/other in the cluster" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["hpaa", "shop/hpaa"])
+def test_file_that_is_not_there_is_named_where_there_is_no_cluster(
+    load: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = replay("--hpa", name, "--csv", load)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: there is no file {name}, and no cluster that may have such an HPA: not ")
+    assert result.stderr.count("\n") == 1
 
 
 async def test_cluster_that_cannot_be_reached(tmp_path: Path, load: Path) -> None:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from autoscaler.cli import main
 from autoscaler.core.model import HPA
 from autoscaler.records.record import DecisionRecord
-from replay.kept_decisions import kept_load
 from replay.load import Load, Series
+from replay.recorded import recorded_load
 from replay.results import Step
 from replay.simulation import Settings, simulate
 from tests.replay.builders import START_MS, external_metric, hpa_document, make_hpa, pods_metric
@@ -100,7 +100,7 @@ def test_kept_values_count_from_the_time_of_their_samples() -> None:
         replace(each, metrics=tuple(replace(metric, age_seconds=age) for metric in each.metrics))
         for each, age in zip(live.records, (4.0, 4.0, 9.0, 40.0, None), strict=False)
     ]
-    series = kept_load(live.hpa.key, live.hpa.target, aged).series["rps"]
+    series = recorded_load(live.hpa.key, live.hpa.target, aged).series["rps"]
     times = [round(datetime.fromisoformat(each.time).timestamp() * 1000) for each in aged]
     assert list(series.times_ms) == [times[0], times[1] - 4000, times[2] - 9000, times[2] + 1, times[4]]
     assert [series.at(time) for time in times] == list(series.values)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from autoscaler.core.config import Config
-from replay.fit import fit
+from replay.controller_flags import fit
 from replay.load import Load, Series
 from replay.output.comparison import duration
 from replay.reality import startup_of

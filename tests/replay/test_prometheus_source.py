@@ -36,7 +36,7 @@ from playground.prometheus import PrometheusServer
 from replay.csv_source import read_csv
 from replay.load import Load, ReplayError, Startup
 from replay.prometheus.client import ResultSeries
-from replay.prometheus.default_rules import complete_rules
+from replay.prometheus.rules import complete_rules
 from replay.prometheus.source import read_prometheus
 from replay.prometheus.workload import startup_of
 from replay.simulation import Settings, simulate

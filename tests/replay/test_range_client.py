@@ -16,8 +16,7 @@ import pytest
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from playground.certs import CertificateAuthority
 from replay.load import ReplayError
-from replay.prometheus.client import MAX_BYTES, RangeClient
-from replay.prometheus.errors import TooLargeError
+from replay.prometheus.client import MAX_BYTES, RangeClient, TooLargeError
 from tests.replay.prometheus_environment import stub_server
 
 JSON = "application/json"

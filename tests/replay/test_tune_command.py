@@ -23,12 +23,10 @@ from replay.hpa_files import parse_hpa_document
 from replay.load import ReplayError
 from replay.simulation import Settings
 from replay.tune import command, report, tuning
-from replay.tune.days import days_of
-from replay.tune.evaluation import Problem, Run, evaluate, total
-from replay.tune.goal import Goal, Objective
+from replay.tune.evaluation import Problem, Run, days_of, evaluate, total
+from replay.tune.goal import Goal, Objective, saved_interval
 from replay.tune.page import trade_off_figure
 from replay.tune.search import Search
-from replay.tune.statistics import saved_interval
 from replay.tune.tuning import Tuned, TuneOptions, Verdict, tune
 from tests.replay.builders import hpa_document, load_of, pods_metric
 

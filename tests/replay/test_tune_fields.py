@@ -9,8 +9,7 @@ import pytest
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from replay.simulation import Settings
-from replay.tune.fields import FIELDS, Candidate, other_fields, target_field
-from replay.tune.specs import candidate_object, to_yaml
+from replay.tune.candidates import FIELDS, Candidate, candidate_object, other_fields, target_field, to_yaml
 from tests.replay.builders import cpu_metric, external_metric, hpa_document, load_of, make_hpa, pods_metric
 
 SETTINGS = Settings(capacity={"rps": 100.0})

@@ -11,9 +11,8 @@ import pytest
 
 from replay.load import Load, ReplayError
 from replay.simulation import Settings
-from replay.tune.days import DAY_MS, days_of
-from replay.tune.evaluation import Figures, Run, total
-from replay.tune.fields import Candidate, Field
+from replay.tune.candidates import Candidate, Field
+from replay.tune.evaluation import DAY_MS, Figures, Run, days_of, total
 from replay.tune.goal import Goal, Objective
 from replay.tune.search import Search, Trial, choose
 from replay.tune.tuning import _keeping_limits_at_all_phases

@@ -8,10 +8,8 @@ from random import Random
 
 import pytest
 
-from replay.tune.days import DAY_MS, Days
-from replay.tune.evaluation import Figures
-from replay.tune.goal import Goal
-from replay.tune.statistics import LEAST_DAYS_OF_INTERVAL, saved_interval
+from replay.tune.evaluation import DAY_MS, Days, Figures
+from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, Goal, saved_interval
 from replay.tune.tuning import Verdict, verdict_on
 
 CASES = 1000

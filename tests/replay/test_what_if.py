@@ -27,7 +27,7 @@ from tests.imports import imported
 from tests.kube.scripted import scripted_server
 from tests.replay.builders import cpu_metric, external_metric, hpa_document, make_hpa, object_metric, pods_metric
 from tests.replay.live import Live
-from tests.replay.test_kept_decisions import wave
+from tests.replay.test_recorded import wave
 
 FLAGS = ["--horizontal-pod-autoscaler-tolerance=0.05", "--horizontal-pod-autoscaler-downscale-stabilization=90s"]
 USAGE = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "90"}}}

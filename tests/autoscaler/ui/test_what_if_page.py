@@ -23,7 +23,7 @@ from replay.what_if import what_if
 from tests.autoscaler.ui.pages import Controller
 from tests.replay.builders import cpu_metric, hpa_document, make_hpa, pods_metric
 from tests.replay.live import Live
-from tests.replay.test_kept_decisions import wave
+from tests.replay.test_recorded import wave
 
 PATH = ("hpas", "shop", "web", "what-if")
 

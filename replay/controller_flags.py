@@ -1,4 +1,4 @@
-"""Find the settings of a controller that explain the real replicas, where its flags cannot be read.
+"""The controller's settings: those of a running autoscaler, which it serves, or those that explain the real replicas.
 
 kube-controller-manager does not serve its flags to users. So the spec that was in force is replayed over the first
 hours with usual values of each setting. The settings whose replicas are nearest to the real ones are used for the whole
@@ -14,12 +14,27 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+import click
+
+from autoscaler.commands.debug_client import fetch_config
+from autoscaler.commands.flags import config_options
+from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, ResourceMetric
+from kube.process.flags import GoCommand
+from kube.process.runtime import run
 from replay.load import Load
 from replay.output.comparison import duration
 from replay.results import Replayed
 from replay.simulation import Settings, replay_hpa, replay_reality
 
+FIELDS: Final = {
+    "downscale_stabilization": "downscale_stabilization_ms",
+    "tolerance": "tolerance",
+    "cpu_initialization_period": "cpu_initialization_period_ms",
+    "initial_readiness_delay": "initial_readiness_delay_ms",
+    "feature_gates": "scale_to_zero",
+}
+"""{parameter of a flag: field of Config}."""
 _MAX_MS: Final = 24 * 3_600_000
 _ENOUGH_SCALES: Final = 50
 """The first hours end with so many scale events, or after a day."""
@@ -33,22 +48,36 @@ _USUAL: Final = {
     "step": (15_000, 5_000, 30_000, 60_000),
 }
 """{parameter of a flag: its values, kube-controller-manager's default first}; durations in milliseconds."""
-_WORDS: Final = {
-    "step": "sync period",
-    "downscale_stabilization": "downscale stabilization",
-    "tolerance": "tolerance",
-    "initial_readiness_delay": "initial readiness delay",
-}
-_ANNOTATIONS: Final = {
-    "step": "sync_period",
-    "downscale_stabilization": "downscale_stabilization_ms",
-    "tolerance": "tolerance",
-    "initial_readiness_delay": "initial_readiness_delay_ms",
-}
-"""{parameter of a flag: field of an HPA's overrides}."""
 _TOGETHER: Final = ("downscale_stabilization", "tolerance")
 _POD_HOURS: Final = 0.02
 _SCALES: Final = 0.15
+
+
+@click.command(cls=GoCommand)
+@config_options
+def _read(*, config: Config) -> Config:
+    return config
+
+
+_OPTIONS: Final = frozenset(name for parameter in _read.params for name in parameter.opts)
+
+
+def running_config(server: str, given: Config, given_flags: Collection[str]) -> tuple[Config, str]:
+    """Return the settings of the autoscaler at a URL, and a note if they are not known.
+
+    Args:
+        server: the URL.
+        given: the user's settings.
+        given_flags: the parameters of `FIELDS` that the user gave, which take precedence.
+    """
+    try:
+        flags = run(fetch_config(server)).flags
+        arguments = [f"--{name}={text}" for name, text in flags.items() if f"--{name}" in _OPTIONS]
+        running: Config = _read.main(arguments, standalone_mode=False)
+    except click.ClickException as error:
+        note = f"The autoscaler's flags are not known ({error.message}), so those given here and the defaults count."
+        return given, note
+    return dataclasses.replace(running, **{FIELDS[name]: getattr(given, FIELDS[name]) for name in given_flags}), ""
 
 
 def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tuple[Settings, str]:
@@ -80,7 +109,7 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
     replayed = replay_hpa(hpa, load, nearest, sentences=False)
     _, replayed_pods, real_pods = _areas(replayed, load)
     hours = replayed_pods / real_pods - 1
-    shown = ", ".join(f"{_WORDS[name]} {_text(name, value)}" for name, value in found.items())
+    shown = ", ".join(f"{_words(name)} {_text(name, value)}" for name, value in found.items())
     compared = (
         f"{hours:+.1%} pod-hours, {replayed.summary.scale_events} instead of {reality.summary.scale_events} scale "
         f"events in the first {length}"
@@ -98,7 +127,7 @@ def _matters(name: str, hpa: HPA) -> bool:
     """Return True if decisions depend on the setting: the HPA has no annotation and no behavior in place of it."""
     behavior = hpa.spec.behavior
     up, down = (None, None) if behavior is None else (behavior.scale_up, behavior.scale_down)
-    if getattr(hpa.overrides, _ANNOTATIONS[name]) is not None:
+    if getattr(hpa.overrides, "sync_period" if name == "step" else FIELDS[name]) is not None:
         return False
     match name:
         case "downscale_stabilization":
@@ -130,7 +159,7 @@ def _nearest(names: Sequence[str], distance: Callable[[dict[str, Any]], float]) 
 
 
 def _with(settings: Settings, values: dict[str, Any]) -> Settings:
-    flags = {f"{name}_ms" if name != "tolerance" else name: value for name, value in values.items() if name != "step"}
+    flags = {FIELDS[name]: value for name, value in values.items() if name != "step"}
     config = dataclasses.replace(settings.config, **flags)
     return dataclasses.replace(settings, config=config, step_ms=values.get("step", settings.step_ms))
 
@@ -154,6 +183,10 @@ def _areas(replayed: Replayed, load: Load) -> tuple[float, float, float]:
                 own += replicas * (to_ms - from_ms)
                 real += value * (to_ms - from_ms)
     return difference, own, real
+
+
+def _words(name: str) -> str:
+    return "sync period" if name == "step" else name.replace("_", " ")
 
 
 def _text(name: str, value: Any) -> str:

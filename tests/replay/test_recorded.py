@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from autoscaler.core.model import HPA
 from autoscaler.records.record import DecisionRecord
 from kube.values.quantity import milli_value, quantity_text
-from replay.kept_decisions import kept_load
 from replay.load import Load, ReplayError
 from replay.output.comparison import Comparison, notes
+from replay.recorded import recorded_load
 from replay.results import Replayed
 from replay.simulation import Settings, replay_hpa, replay_reality
 from tests.replay.builders import cpu_metric, external_metric, make_hpa, object_metric, pods_metric
@@ -44,7 +44,7 @@ def wave(count: int, *, low: float, high: float, period: int = 40) -> list[float
 
 
 def load_of(live: Live, records: list[DecisionRecord] | None = None) -> Load:
-    return kept_load(live.hpa.key, live.hpa.target, live.records if records is None else records)
+    return recorded_load(live.hpa.key, live.hpa.target, live.records if records is None else records)
 
 
 def replayed(live: Live, load: Load, hpa: HPA | None = None) -> Replayed:
@@ -258,14 +258,14 @@ def test_too_few_decisions_are_an_error() -> None:
         load_of(live)
     live.run([200.0] * 5)
     with pytest.raises(ReplayError, match="0 kept decisions on shop/web between --from and --to"):
-        kept_load(live.hpa.key, live.hpa.target, live.records, to_ms=0)
+        recorded_load(live.hpa.key, live.hpa.target, live.records, to_ms=0)
 
 
 def test_decisions_on_another_target_are_an_error() -> None:
     live = Live(make_hpa(), seed=16)
     live.run([200.0] * 3)
     with pytest.raises(ReplayError, match="are about Deployment/shop/web, and the HPA's target is Deployment/shop/b"):
-        kept_load(live.hpa.key, "Deployment/shop/b", live.records)
+        recorded_load(live.hpa.key, "Deployment/shop/b", live.records)
 
 
 def test_decisions_on_an_earlier_hpa_of_the_same_name_are_left_out() -> None:
@@ -276,7 +276,7 @@ def test_decisions_on_an_earlier_hpa_of_the_same_name_are_left_out() -> None:
     assert [each.record.uid for each in load.decisions] == ["new", "new"]
     assert load.notes == ["4 decisions on an earlier HPA of this name, which was deleted, are left out."]
     with pytest.raises(ReplayError, match="all kept decisions on shop/web are on an earlier HPA of this name; wait"):
-        kept_load(live.hpa.key, live.hpa.target, records[:4], uid="new")
+        recorded_load(live.hpa.key, live.hpa.target, records[:4], uid="new")
 
 
 def test_metric_that_was_not_recorded_is_an_error() -> None:

@@ -1,0 +1,228 @@
+"""The fields of an HPA that may change, the values that are tried, and candidates as HPA objects.
+
+A candidate is {field: value} with the fields that differ from the given spec, so `{}` is the given spec. `target` is
+in percent of the capacity of a pod; where an HPA has several such targets, it is the first one's, and the others change
+in proportion.
+
+minReplicas is never below the given one, and maxReplicas stays: both are often there for reasons that no load shows.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+from autoscaler.core.model import HPA, Behavior, ScalingRules
+from autoscaler.objects.hpa import default_hpa
+from kube.values.quantity import Format, Quantity, milli_text
+from replay.load import Load, metric_key, metric_name
+from replay.simulation import Settings, target_per_pod
+
+TARGET: Final = "target"
+MIN_REPLICAS: Final = "minReplicas"
+_UP_TOLERANCE: Final = "scaleUp.tolerance"
+_DOWN_TOLERANCE: Final = "scaleDown.tolerance"
+_DOWN_WINDOW: Final = "scaleDown.stabilizationWindowSeconds"
+FIELDS: Final = (TARGET, _UP_TOLERANCE, _DOWN_TOLERANCE, _DOWN_WINDOW, MIN_REPLICAS)
+"""In the order of the search."""
+DIRECTIONS: Final = ("scaleUp", "scaleDown")
+
+_LEAST_TARGET: Final = 30
+_TOLERANCES: Final = (0.02, 0.05, 0.1)
+_WINDOWS: Final = (60.0, 120.0, 300.0, 600.0)
+_OF_MEAN_REPLICAS: Final = (0.25, 0.5)
+_TINY: Final = 1e-6
+_ROUNDED: Final = 1e-3
+_SERVER_FIELDS: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_SOURCES: Final = {
+    "Resource": "resource",
+    "ContainerResource": "containerResource",
+    "Pods": "pods",
+    "Object": "object",
+    "External": "external",
+}
+
+Candidate: TypeAlias = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A field that may change."""
+
+    name: str
+    given: float
+    """The value that it has now."""
+    choices: tuple[float, ...]
+    """Ascending; of the target with the given one, of others without."""
+
+
+def target_percents(hpa: HPA, load: Load, settings: Settings) -> dict[int, float]:
+    """Return {index of the metric: its target in percent of its capacity} of the targets that can be searched."""
+    percents: dict[int, float] = {}
+    for index, spec in enumerate(hpa.spec.metrics):
+        capacity = settings.capacity.get(metric_key(spec.source))
+        target = target_per_pod(spec, load.requests) if capacity else None
+        if capacity and target:
+            percents[index] = 100 * target / capacity
+    return percents
+
+
+def target_field(hpa: HPA, load: Load, settings: Settings, *, max_target: float) -> Field | None:
+    """Return the target, with values up to `max_target` percent of the capacity; None if it cannot be searched.
+
+    No target in proportion to it exceeds that either. A given target above it may stay as it is.
+    """
+    percents = target_percents(hpa, load, settings)
+    if not percents:
+        return None
+    first = next(iter(percents.values()))
+    most = math.floor(max_target * first / max(percents.values()) + _TINY)
+    inside = {float(percent) for percent in range(min(_LEAST_TARGET, most), most + 1) if abs(percent - first) > _TINY}
+    return Field(name=TARGET, given=first, choices=tuple(sorted({*inside, first})))
+
+
+def other_fields(hpa: HPA, settings: Settings, *, mean_replicas: float, names: Collection[str]) -> list[Field]:
+    """Return the other fields of these names. Those of a direction with selectPolicy Disabled would change nothing."""
+    spec, config = hpa.spec, hpa.overrides.apply_to(settings.config)
+    up, down = _rules(spec.behavior, "scaleUp"), _rules(spec.behavior, "scaleDown")
+    window = config.downscale_stabilization_ms / 1000
+    if down is not None and down.stabilization_window_seconds is not None:
+        window = down.stabilization_window_seconds
+    least = spec.min_replicas
+    counts = {round(share * mean_replicas) for share in _OF_MEAN_REPLICAS} if least else set()
+    fields = {
+        _UP_TOLERANCE: (_tolerance(up, config.tolerance), _TOLERANCES),
+        _DOWN_TOLERANCE: (_tolerance(down, config.tolerance), _TOLERANCES),
+        _DOWN_WINDOW: (window, _WINDOWS),
+        MIN_REPLICAS: (least, sorted(float(each) for each in counts if least < each <= spec.max_replicas)),
+    }
+    disabled = [name for name, rules in zip(DIRECTIONS, (up, down), strict=True) if _is_disabled(rules)]
+    return [
+        Field(name=name, given=given, choices=tuple(value for value in values if abs(value - given) > _TINY))
+        for name, (given, values) in fields.items()
+        if name in names and name.partition(".")[0] not in disabled
+    ]
+
+
+def _rules(behavior: Behavior | None, direction: str) -> ScalingRules | None:
+    if behavior is None:
+        return None
+    return behavior.scale_up if direction == "scaleUp" else behavior.scale_down
+
+
+def _is_disabled(rules: ScalingRules | None) -> bool:
+    return rules is not None and rules.select_policy == "Disabled"
+
+
+def _tolerance(rules: ScalingRules | None, default: float) -> float:
+    return rules.tolerance.quantity.as_float() if rules and rules.tolerance else default
+
+
+# --- objects ---------------------------------------------------------------------------------------------------------
+
+
+def candidate_object(
+    document: Mapping[str, Any], hpa: HPA, load: Load, settings: Settings, candidate: Candidate
+) -> dict[str, Any]:
+    """Return the object of a candidate: the user's, with only the candidate's fields changed.
+
+    What the API server adds (status, managedFields, uid and the like) is left out.
+
+    Args:
+        document: the user's object.
+        hpa: the same, parsed.
+        load: the load, for what its pods request.
+        settings: for the capacity.
+        candidate: the changes.
+    """
+    found: dict[str, Any] = {key: copy.deepcopy(document[key]) for key in ("apiVersion", "kind", "metadata", "spec")}
+    metadata, spec = found["metadata"], found["spec"]
+    for name in _SERVER_FIELDS:
+        metadata.pop(name, None)
+    (metadata.get("annotations") or {}).pop(_LAST_APPLIED, None)
+    if not metadata.get("annotations"):
+        metadata.pop("annotations", None)
+    for name, value in candidate.items():
+        if name == TARGET:
+            _set_targets(found, hpa, load, settings, value)
+            continue
+        direction, _, field = name.rpartition(".")
+        if direction in DIRECTIONS:
+            behavior = _mapping(spec, "behavior")
+            _mapping(behavior, direction)[field] = _behavior_value(field, value)
+        else:
+            spec[name] = _plain(value)
+    return found
+
+
+def to_yaml(document: Mapping[str, Any]) -> str:
+    """Return an object as YAML."""
+    return yaml.dump(dict(document), Dumper=yaml.CSafeDumper, sort_keys=False, width=120)
+
+
+def describe(candidate: Candidate) -> str:
+    """Return a candidate in one line, `target 82%, scaleDown.tolerance 0.02`; "as given" without changes."""
+    return ", ".join(f"{name} {_text(name, value)}" for name, value in candidate.items()) or "as given"
+
+
+def needs_tolerance(candidate: Candidate) -> bool:
+    """Return True if the candidate sets a tolerance, which not all clusters know."""
+    return any(name.endswith(".tolerance") for name in candidate)
+
+
+def _set_targets(found: dict[str, Any], hpa: HPA, load: Load, settings: Settings, percent: float) -> None:
+    """Set the targets, which keep their proportion; `percent` is the first one's."""
+    percents = target_percents(hpa, load, settings)
+    first = next(iter(percents.values()))
+    if not found["spec"].get("metrics"):
+        found["spec"]["metrics"] = default_hpa(found)["spec"]["metrics"]
+    for index, given in percents.items():
+        spec, raw = hpa.spec.metrics[index], found["spec"]["metrics"][index]
+        share = given * percent / first / 100
+        capacity = settings.capacity[metric_key(spec.source)]
+        target = raw[_SOURCES[raw["type"]]]["target"]
+        if spec.target.average_value is None:
+            request = load.requests[metric_name(spec.source)] / 1000
+            target["averageUtilization"] = max(1, math.floor(share * 100 * capacity / request + _ROUNDED))
+        else:
+            target["averageValue"] = _quantity(share * capacity)
+
+
+def _quantity(value: float) -> str:
+    """Return a quantity of three digits, or of all digits before the point, rounded down; at least 1m."""
+    milli = max(1, math.floor(value * 1000 + _ROUNDED))
+    digits = int(math.log10(milli)) + 1
+    if digits > 3:
+        unit = 10 ** min(digits - 3, 3)
+        milli = milli // unit * unit
+    units, rest = divmod(milli, 1000)
+    if rest == 0 and units % 1024 == 0:
+        return str(Quantity(units, 0, Format.BINARY_SI))
+    return milli_text(milli)
+
+
+def _mapping(parent: dict[str, Any], name: str) -> dict[str, Any]:
+    found = parent.get(name)
+    if found is None:
+        found = parent[name] = {}
+    assert isinstance(found, dict)
+    return found
+
+
+def _behavior_value(field: str, value: float) -> int | float | str:
+    return f"{value:.4g}" if field == "tolerance" else _plain(value)
+
+
+def _plain(value: float) -> int | float:
+    return int(value) if value == int(value) else round(value, 4)
+
+
+def _text(name: str, value: float) -> str:
+    unit = "%" if name == TARGET else " s" if name.endswith("Seconds") else ""
+    return f"{value:g}{unit}"
