@@ -23,7 +23,7 @@ import msgspec
 from aiohttp import web
 
 from adapter.deadlines import NO_DEADLINE, Deadline
-from adapter.planning.vector_cache import VectorCache
+from adapter.planning.vectors import VectorCache
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,

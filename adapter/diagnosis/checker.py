@@ -20,7 +20,7 @@ from adapter.diagnosis.lint import in_order, lint
 from adapter.diagnosis.probe import Probe
 from adapter.diagnosis.report import Finding, RuleReport
 from adapter.metrics.objects import ObjectNames
-from adapter.planning.vector_cache import InstantQueries
+from adapter.planning.vectors import InstantQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series, Vector
 from adapter.rules import AnyRule, RulesFile
 from kube.api.client import KubeError

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from adapter.deadlines import Deadline
-from adapter.planning.vector_cache import InstantQueries
+from adapter.planning.vectors import InstantQueries
 from adapter.prometheus import Destination, PrometheusError
 from adapter.promql import PromqlError, label_text, matcher_sign, matchers, parse, selectors
 from kube.values.fields import quote

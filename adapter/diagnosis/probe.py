@@ -27,7 +27,7 @@ from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
 from adapter.planning.rendering import QueryError, custom_query
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.vector_cache import InstantQueries
+from adapter.planning.vectors import InstantQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Vector, sent_query
 from adapter.prometheus.errors import server_text
 from adapter.prometheus.results import HISTOGRAMS

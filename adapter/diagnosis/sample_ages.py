@@ -12,7 +12,7 @@ from promql_parser import Call, MatrixSelector
 
 from adapter.deadlines import Deadline
 from adapter.planning.sample_times import Selectors, read_ages
-from adapter.planning.vector_cache import InstantQueries
+from adapter.planning.vectors import InstantQueries
 from adapter.prometheus import Destination, PrometheusError
 from adapter.promql import PromqlError, duration_text, parse, walk
 

@@ -20,7 +20,7 @@ from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest
 from adapter.planning.metric_queries import ObjectsQuery
 from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries, by_name
-from adapter.planning.vector_index import IndexedVector
+from adapter.planning.vectors import IndexedVector
 from adapter.prometheus import Sample, Vector
 from adapter.rules import AnyRule, Policy, QueryRule, Rule
 from adapter.rules.naming import NAMESPACES

@@ -23,7 +23,7 @@ from adapter.metrics.requests import ExternalMetricRequest
 from adapter.planning.metric_queries import ExternalQuery
 from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.vector_index import IndexedVector, matching
+from adapter.planning.vectors import IndexedVector, matching
 from adapter.prometheus import Sample, Vector, scalar
 from adapter.rules import AnyRule, Policy, Rule, ScheduleRule
 from adapter.rules.schedule_spec import Activation

@@ -23,12 +23,12 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from adapter.caches import RefreshAheadCache
 from adapter.catalog.listings import seconds_to_next
 from adapter.catalog.values import ExternalMetricValue
 from adapter.deadlines import Deadline
 from adapter.gil import releasing_gil
 from adapter.metrics.requests import ExternalMetricRequest
-from adapter.planning.refresh_ahead import RefreshAheadCache
 from adapter.rules import ForwardOptions
 from adapter.rules.naming import is_metric_name
 from adapter.settings import ForwardSettings

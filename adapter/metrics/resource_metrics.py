@@ -24,7 +24,7 @@ from adapter.metrics.objects import ObjectMetadata, ObjectSource
 from adapter.planning.metric_queries import ObjectsQuery
 from adapter.planning.rendering import QueryError
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.vector_index import ObjectSamples, as_sequence
+from adapter.planning.vectors import ObjectSamples, as_sequence
 from adapter.prometheus import Sample
 from adapter.rules import ResourceRule, ResourceRules, Rule
 from adapter.rules.naming import ResourceNaming

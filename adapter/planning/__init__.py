@@ -3,11 +3,9 @@
 metric_queries     the query of a request: its plan, and the coalesced query, if there is one
 rendering          PromQL from a rule's template
 coalescer          sends coalesced queries in the background, and serves requests from their results
-refresh_ahead      a TTL cache with single flight and refresh-ahead
 sample_times       when the next sample can be there, for the refresh
-vector_cache       the cache of Prometheus' results
+vectors            the cache of Prometheus' results, each with its index
 slow_queries       limits how long the requests of a namespace wait
-vector_index       a cached vector with its index
 rule_queries       evaluates a request's query, coalesced or alone, with the rule's policies and errors
 
 HTTP, response formats and the catalog of metrics do not belong here.

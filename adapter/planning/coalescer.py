@@ -29,8 +29,7 @@ from dataclasses import dataclass, field
 
 from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.planning.metric_queries import CoalescedQuery, MetricQuery, may_be_coalesced
-from adapter.planning.vector_cache import Outcome, VectorCache
-from adapter.planning.vector_index import IndexedVector
+from adapter.planning.vectors import IndexedVector, Outcome, VectorCache
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import Merge, Rule
 from kube.aio.fairness import for_all_namespaces

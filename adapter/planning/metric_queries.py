@@ -30,7 +30,7 @@ import msgspec
 
 from adapter.catalog.inventory import CustomSource, ExternalSource, Source
 from adapter.planning.rendering import QueryError, SelectorNotSupported, custom_query, external_query
-from adapter.planning.vector_index import ObjectLabels
+from adapter.planning.vectors import ObjectLabels
 from adapter.promql import Labels, groups_alike, separable_labels
 from adapter.rules import AnyRule, Merge, QueryRule, Rule
 from kube.values.selectors import EVERYTHING, LabelSelector, Operator, Requirement

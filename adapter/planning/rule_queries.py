@@ -21,8 +21,7 @@ from adapter.planning.activation import recently_active_query
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery, Plan
 from adapter.planning.rendering import SelectorNotSupported
-from adapter.planning.vector_cache import InstantQueries
-from adapter.planning.vector_index import IndexedVector, ObjectSamples, matching
+from adapter.planning.vectors import IndexedVector, InstantQueries, ObjectSamples, matching
 from adapter.prometheus import (
     PrometheusBadResponse,
     PrometheusBusy,

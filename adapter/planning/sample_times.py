@@ -12,7 +12,7 @@ time. The second has the interval between samples: the time between the newest s
 divided by the number of samples since. It needs no targets API, holds for recording rules as for scrapes, and for a
 server that has samples of several Prometheus.
 
-Whatever is not certain keeps the refresh of `refresh_ahead`: a query whose result changes without a sample, samples at
+Whatever is not certain is refreshed ahead (`adapter.caches`): a query whose result changes without a sample, samples at
 different intervals, a sample that is not there when it should be, a server that refuses the longer query.
 """
 
@@ -27,7 +27,7 @@ from statistics import fmean
 
 from promql_parser import Call, MatrixSelector, SubqueryExpr, VectorSelector
 
-from adapter.planning.refresh_ahead import REFRESH_AFTER
+from adapter.caches import REFRESH_AFTER
 from adapter.prometheus import Sample, Vector
 from adapter.promql import PromqlError, is_scalar, label_text, matcher_sign, matchers, parse, walk
 from kube.values.fields import quote

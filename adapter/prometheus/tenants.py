@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from adapter.cache_shares import CacheShares
+from adapter.caches import CacheShares
 from adapter.prometheus.errors import PrometheusQueryError
 from adapter.prometheus.options import Tenant
 from adapter.promql import PromqlError, restrict_query, restrict_selector

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adapter.cache_shares import CacheShares
+from adapter.caches import CacheShares
 from adapter.rule_objects.sources import ALWAYS_BYTES, ObjectSource
 from adapter.settings import DEFAULTS, RuleObjectSettings
 from kube.api.client import KubeClient

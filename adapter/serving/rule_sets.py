@@ -36,7 +36,7 @@ from adapter.metrics.watched_objects import WatchedObjects
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.slow_queries import SlowQueries
-from adapter.planning.vector_cache import VectorCache
+from adapter.planning.vectors import VectorCache
 from adapter.prometheus import PrometheusOptions, PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import RulesFile

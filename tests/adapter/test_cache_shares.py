@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapter.cache_shares import CacheShares
+from adapter.caches import CacheShares
 
 
 def filled(**sizes: int) -> CacheShares[str]:

@@ -20,8 +20,7 @@ from adapter.deadlines import NO_DEADLINE
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.vector_cache import VectorCache
-from adapter.planning.vector_index import IndexedVector, matching
+from adapter.planning.vectors import IndexedVector, VectorCache, matching
 from adapter.prometheus import Sample, Vector
 from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector

@@ -20,8 +20,7 @@ from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
-from adapter.planning.vector_cache import VectorCache
-from adapter.planning.vector_index import matching
+from adapter.planning.vectors import VectorCache, matching
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,

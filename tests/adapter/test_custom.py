@@ -18,7 +18,7 @@ from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.objects import ListedObjects
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.vector_cache import VectorCache
+from adapter.planning.vectors import VectorCache
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     PrometheusBadResponse,

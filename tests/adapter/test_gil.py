@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from adapter.gil import releasing_gil
-from adapter.planning.vector_index import indexed, matching
+from adapter.planning.vectors import indexed, matching
 from adapter.prometheus import Sample, Vector
 from adapter.prometheus.results import VectorReader, decode
 from kube.values.selectors import LabelSelector

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from adapter.caches import RefreshAheadCache
 from adapter.deadlines import Deadline
-from adapter.planning.refresh_ahead import RefreshAheadCache
 
 # The event loop's time moves to the next timer when there is nothing else to do: no sleep takes long, or too long.
 pytestmark = pytest.mark.looptime

@@ -23,8 +23,7 @@ from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import MetricQuery
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.vector_cache import VectorCache
-from adapter.planning.vector_index import IndexedVector, indexed
+from adapter.planning.vectors import IndexedVector, VectorCache, indexed
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,

@@ -14,7 +14,7 @@ import pytest
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.sample_times import Selectors
-from adapter.planning.vector_cache import Outcome, VectorCache
+from adapter.planning.vectors import Outcome, VectorCache
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,

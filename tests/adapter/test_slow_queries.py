@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.slow_queries import SlowQueries
-from adapter.planning.vector_cache import VectorCache
+from adapter.planning.vectors import VectorCache
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from adapter.deadlines import Deadline
-from adapter.planning.vector_cache import VectorCache
+from adapter.planning.vectors import VectorCache
 from adapter.prometheus import (
     Destination,
     PrometheusBusy,

@@ -14,8 +14,7 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.vector_cache import Outcome, VectorCache
-from adapter.planning.vector_index import IndexedVector, ObjectLabels
+from adapter.planning.vectors import IndexedVector, ObjectLabels, Outcome, VectorCache
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from adapter.planning import vector_index
-from adapter.planning.vector_cache import VectorCache
-from adapter.planning.vector_index import IndexedVector, as_sequence, indexed, matching
+from adapter.planning import vectors
+from adapter.planning.vectors import IndexedVector, VectorCache, as_sequence, indexed, matching
 from adapter.prometheus import DEFAULT_DESTINATION, Sample, Vector
 from adapter.prometheus.results import sample_order
 from kube.values.selectors import LabelSelector
@@ -33,13 +32,13 @@ LONG = Vector(
 def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The labels of the indexes that are built."""
     made: list[str] = []
-    index = vector_index._index
+    index = vectors._index
 
     def note(samples: Sequence[Sample], labels: tuple[str, ...]) -> object:
         made.extend(labels)
         return index(samples, labels)
 
-    monkeypatch.setattr(vector_index, "_index", note)
+    monkeypatch.setattr(vectors, "_index", note)
     return made
 
 
@@ -79,7 +78,7 @@ async def test_index_finds_matching_samples_in_order(namespace: str, selector: s
 
 async def test_long_vector_is_scanned_once_for_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
-    index, select = vector_index._index, vector_index._matching
+    index, select = vectors._index, vectors._matching
 
     def note_all(samples: Sequence[Sample], labels: tuple[str, ...]) -> object:
         looked_at.append(len(samples))
@@ -89,8 +88,8 @@ async def test_long_vector_is_scanned_once_for_all_requests(monkeypatch: pytest.
         looked_at.append(sum(map(len, found)))
         return select(found, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(vector_index, "_index", note_all)
-    monkeypatch.setattr(vector_index, "_matching", note_some)
+    monkeypatch.setattr(vectors, "_index", note_all)
+    monkeypatch.setattr(vectors, "_matching", note_some)
     vector = await indexed(LONG)
     keys = [random.Random(n).randrange(COUNT) for n in range(100)]
     results = await asyncio.gather(*(found(vector, f"ns-{n % 5}", f"queue=q{n}") for n in keys))

@@ -19,7 +19,7 @@ from adapter.forecasts.registry import Forecasts
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ListedObjects
 from adapter.planning.coalescer import MetricsQueryCoalescer
-from adapter.planning.vector_cache import VectorCache
+from adapter.planning.vectors import VectorCache
 from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import parse_rules

@@ -1,4 +1,4 @@
-"""A TTL cache with single flight and refresh-ahead, bounded in bytes.
+"""A TTL cache with single flight and refresh-ahead, bounded in bytes, of which each namespace has a share.
 
 Concurrent callers for one key share one call, which gets the latest deadline of its callers; each caller waits until
 its own. The result is a cache entry for the TTL. An entry with a hit is refreshed nine tenths of the TTL after its call
@@ -10,6 +10,10 @@ between counts as a hit of the next entry.
 then, and the next caller fetches it: it is younger than one that was refreshed before that caller came.
 
 A caller that joins a call may wait in the queue of another namespace: the one that made the call.
+
+No namespace evicts the entries of others: all namespaces' own rules together have a part of the cache. If it is full,
+the oldest entry of the namespace that has the most is evicted. If the whole cache is full, the oldest entry of the
+rules for all namespaces is, the owner "".
 """
 
 from __future__ import annotations
@@ -21,10 +25,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from adapter.cache_shares import CacheShares
 from adapter.deadlines import NO_DEADLINE, Deadline
 from kube.aio.single_flight import SingleFlight
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 Fetch = Callable[[Deadline], Awaitable[T]]
@@ -43,6 +47,56 @@ _EARLY_SECONDS = 0.01
 _LARGE_BYTES = 2_500_000
 _FREED_AT_ONCE = 500
 _FREED_AFTER_SECONDS = 0.1
+
+
+class CacheShares(Generic[K]):
+    """The sizes of a cache's entries, by owner: a namespace, or "" for the rules for all namespaces."""
+
+    def __init__(self, max_size: int, *, of_namespaces: int) -> None:
+        """`max_size` is of all entries, `of_namespaces` that of all namespaces together."""
+        self._max_size = max_size
+        self._of_namespaces = of_namespaces
+        self._entries: dict[str, dict[K, int]] = {}
+        self._sizes: dict[str, int] = {}
+        self.size = 0
+
+    def largest(self, owner: str) -> int:
+        """Return the largest size that an entry of an owner can have."""
+        return self._of_namespaces // 4 if owner else self._max_size
+
+    def size_of(self, owner: str) -> int:
+        """Return the size of an owner's entries."""
+        return self._sizes.get(owner, 0)
+
+    def add(self, owner: str, key: K, size: int) -> None:
+        """Add an entry, or count one as used now, with another size."""
+        self.discard(owner, key)
+        self._entries.setdefault(owner, {})[key] = size
+        self._sizes[owner] = self._sizes.get(owner, 0) + size
+        self.size += size
+
+    def discard(self, owner: str, key: K) -> None:
+        """Remove an entry, if it is there."""
+        size = self._entries.get(owner, {}).pop(key, None)
+        if size is None:
+            return
+        self.size -= size
+        self._sizes[owner] -= size
+        if not self._entries[owner]:
+            del self._entries[owner], self._sizes[owner]
+
+    def to_evict(self, owner: str, size: int) -> K | None:
+        """Return the entry to evict before one of this size is added; None: there is room."""
+        common = self._sizes.get("", 0)
+        if owner and self.size - common + size > self._of_namespaces:
+            having = {one: each for one, each in self._sizes.items() if one}
+        elif self.size + size > self._max_size:
+            having = {"": common} if common else self._sizes
+        else:
+            return None
+        # The owner's share includes the new entry; without another entry of its own, it is not the one to evict.
+        sizes = {one: each + (size if one == owner else 0) for one, each in having.items()}
+        return next(iter(self._entries[max(sizes, key=sizes.__getitem__)])) if sizes else None
 
 
 @dataclass(slots=True, eq=False)
