@@ -187,9 +187,9 @@ def _progress() -> Iterator[Callable[[Search], None]]:
             nonlocal printed
             before, now = search.goal.value(search.given), search.goal.value(search.best.days)
             text = f"best so far: {now / before - 1:+.1%}" if search.best.candidate and before else "nothing better yet"
-            bar.update(task, completed=len(search.trials), description=text)
+            bar.update(task, completed=search.replays, description=text)
             if not console.is_terminal and time.monotonic() - printed >= _LINE_SECONDS:
                 printed = time.monotonic()
-                click.echo(f"{len(search.trials)} of at most {MAX_REPLAYS} replays, {text}", err=True)
+                click.echo(f"{search.replays} of at most {MAX_REPLAYS} replays, {text}", err=True)
 
         yield show

@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from replay.hpa_files import HPAFile
 from replay.load import Load
 from replay.simulation import Settings
 from replay.tune import report
 from replay.tune.evaluation import Figures, total
-from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, LEAST_GAIN, saved, saved_interval
+from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, LEAST_GAIN, LEAST_OVERLOAD, saved, saved_interval
 from replay.tune.search import Search
 from replay.tune.tuning import SURE_GAIN, Tuned, TuneOptions, Verdict, tune, with_load
-
-_LEAST_OVERLOAD: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ def compare_forecast(
     plain = tune(file, without, settings, options, on_progress=on_progress)
     goal = options.goal
     if goal.max_overload is None:
-        allowed = max(total(plain.given.days).overload_ratio, _LEAST_OVERLOAD)
+        allowed = max(total(plain.given.days).overload_ratio, LEAST_OVERLOAD)
         options = dataclasses.replace(options, goal=dataclasses.replace(goal, max_overload=allowed))
     return Compared(plain, tune(file, load, settings, options, on_progress=on_progress))
 

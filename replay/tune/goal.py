@@ -22,6 +22,8 @@ LEAST_GAIN: Final = 0.03
 """A smaller gain is not worth a change: it is within what differs from one week to the next."""
 _WORST: Final = 5
 """One of so many days is a bad one."""
+LEAST_OVERLOAD: Final = 1e-5
+"""Less than that is no overload that anybody would notice, nor a limit that a choice could keep on days to come."""
 _ROUNDING: Final = 0.02
 """--max-overload may be a rounded figure of the given spec's."""
 _TINY: Final = 1e-9
@@ -50,7 +52,8 @@ class Goal:
 
     objective: Objective = Objective.POD_HOURS
     max_overload: float | None = None
-    """The allowed share of requests above capacity; None: as much as the given spec has on the same days."""
+    """The allowed share of requests above capacity; None: as much as the given spec has on the same days, but at least
+    `LEAST_OVERLOAD`."""
     max_scale_events: float = 1.5
     """The allowed scale events, as a multiple of the given spec's."""
     max_flaps: float = 1.5
@@ -117,7 +120,7 @@ class Goal:
         return now > 0 and self.value(days) <= now * (1 - LEAST_GAIN)
 
     def _allowed(self, given: Figures) -> float:
-        return given.overload_ratio if self.max_overload is None else self.max_overload
+        return max(given.overload_ratio, LEAST_OVERLOAD) if self.max_overload is None else self.max_overload
 
 
 def saved(costs: Sequence[float], before: Sequence[float]) -> float:

@@ -111,6 +111,26 @@ class Search:
         best = self.best.candidate  # a field may have come with a better target, and no longer matter
         self._run([_once(_without(best, name)) for name in _without_target(best)])
 
+    def step_back(self, *, at_most: int) -> bool:
+        """Leave out targets beyond half of the way from the given one to the best, with so many replays at most.
+
+        Days without a surge do not show which target is too high on a day with one: a choice by them may be too bold.
+
+        Returns:
+            False if there are no targets between, or no replays left.
+        """
+        best = self.best.candidate
+        start, end = (self._index_of(each) for each in ({}, best))
+        if end - start < 2 or at_most < 2:
+            return False
+        self.max_replays = self.replays + at_most
+        middle = (start + end) // 2
+        for trial in self.trials[1:]:
+            if self._index_of(trial.candidate) > middle:
+                self.refuse(trial)
+        self._run([_once(self._at(shape, middle)) for shape in ({}, _without_target(best))])
+        return True
+
     def replay_between(self) -> None:
         """Replay a target between the given one and the best, if there is none yet: the report shows the trade-off."""
         if self.target is not None and TARGET in self.best.candidate:
@@ -128,7 +148,7 @@ class Search:
             known = {_key(trial.candidate): trial for trial in self.trials}
             new = {_key(each): each for _, candidates in wanted for each in candidates if _key(each) not in known}
             batch = list(new.values())
-            if len(self.trials) + len(batch) > self.max_replays:
+            if self.replays + len(batch) > self.max_replays:
                 return
             for candidate, days in zip(batch, self.replay(batch) if batch else (), strict=True):
                 known[_key(candidate)] = trial = Trial(candidate=candidate, days=days)

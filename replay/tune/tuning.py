@@ -156,25 +156,33 @@ def tune(
         raise ReplayError(
             f"what a pod of {file.hpa.key} can serve is not known, so overload is not: give --capacity METRIC=QUANTITY"
         )
-    days, is_interrupted = days_of(load), False
-    problem = Problem(document=file.document, load=load, settings=settings, days=days)
+    problem = Problem(document=file.document, load=load, settings=settings, days=days_of(load))
     with Pool(jobs=options.jobs or os.cpu_count() or 1) as pool:
         replay = functools.partial(pool.map, functools.partial(evaluate, problem))
         [given] = replay([Run({}, is_given=True)])
         search = make_search(file, problem, options, given, replay, on_progress)
-        best = search.trials[0]
+        phases = Phases(sync_period_ms(file.hpa, settings), replay)
         try:
             if options.goal.value(given) > 0:
                 search.run()
                 search.replay_between()
-            best = search.best
-            if best.candidate:
-                best = _keeping_limits_at_all_phases(search, best, problem, file, replay)
+            tuned = result(file, problem, options, search, phases.best(search))
+            last = tuned
+            while _exceeds_limits(last) and search.step_back(at_most=phases.left(search) - phases.count):
+                last = result(file, problem, options, search, phases.best(search))
+            if last.verdict is Verdict.BETTER:
+                return last
         except KeyboardInterrupt:
             if len(search.trials) < 2:
                 raise
-            best, is_interrupted = search.best, True
-    return result(file, problem, options, search, best, is_interrupted=is_interrupted)
+            return result(file, problem, options, search, search.best, is_interrupted=True)
+    return tuned
+
+
+def _exceeds_limits(tuned: Tuned) -> bool:
+    """Return True if the winner was rejected because the unseen days exceed the limits."""
+    found, given = [each for each, _ in tuned.pairs()], [each for _, each in tuned.pairs()]
+    return tuned.verdict is Verdict.REJECTED and not tuned.options.goal.keeps_limits(found, given)
 
 
 def make_search(
@@ -218,7 +226,9 @@ def result(
     if not (goal.gains(best.days, given) or goal.given_exceeds(given)):
         best = trials[0]
     named = [(GIVEN_NAME, trials[0]), *([(TUNED_NAME, best)] if best.candidate else [])]
-    named += [(f"target {trial.candidate[TARGET]:g}%", trial) for trial in _other_targets(trials, best)]
+    named += [
+        (f"target {trial.candidate[TARGET]:g}%", trial) for trial in _other_targets([*trials, *search.refused], best)
+    ]
     days = range(len(given))
     unseen = tuple([choose(trials, goal, [each for each in days if each != index]).days[index] for index in days])
     specs = [
@@ -247,27 +257,51 @@ def result(
     )
 
 
-def _keeping_limits_at_all_phases(
-    search: Search, best: Trial, problem: Problem, file: HPAFile, replay: Replay
-) -> Trial:
-    """Return the trial with the next target at which it keeps the limits whenever the reconciliations are.
+class Phases:
+    """Checks that trials keep the limits whenever the reconciliations are.
 
-    A target at the very edge keeps them by chance only: the same load half a sync period later is another one. The
-    trials that do not are removed from the search.
+    A target at the very edge keeps them by chance only: the same load half a sync period later is another one.
+
+    Args:
+        step_ms: the sync period.
+        replay: see `Replay`.
     """
-    step_ms = sync_period_ms(file.hpa, problem.settings)
-    offsets = [step_ms * phase // _PHASES for phase in range(1, _PHASES)]
-    given = replay([Run({}, offset, is_given=True) for offset in offsets])
-    left = (_MOST_REPLAYS - search.replays - len(offsets)) // max(len(offsets), 1)
-    for _ in range(min(_STEPS_BACK, left)):
-        if not best.candidate:
-            break
-        found = replay([Run(best.candidate, offset) for offset in offsets])
-        if all(search.goal.keeps_limits(*pair) for pair in zip(found, given, strict=True)):
-            return best
-        search.refuse(best)
-        best = search.best
-    return search.trials[0]
+
+    def __init__(self, step_ms: int, replay: Replay) -> None:
+        self._offsets = [step_ms * phase // _PHASES for phase in range(1, _PHASES)]
+        self._replay = replay
+        self._given: Sequence[tuple[Figures, ...]] = ()
+        self._kept: list[Trial] = []
+        self._replays = 0
+
+    @property
+    def count(self) -> int:
+        """The number of replays of a check."""
+        return len(self._offsets)
+
+    def left(self, search: Search) -> int:
+        """Return how many more replays there may be."""
+        return _MOST_REPLAYS - search.replays - self._replays
+
+    def best(self, search: Search) -> Trial:
+        """Return the best trial that keeps the limits, without the better ones that do not; else the given spec."""
+        for _ in range(_STEPS_BACK):
+            best = search.best
+            if not best.candidate or best in self._kept:
+                return best
+            if self.left(search) < self.count * (1 if self._given else 2):
+                break
+            self._given = self._given or self._runs({}, is_given=True)
+            found = self._runs(best.candidate)
+            if all(search.goal.keeps_limits(*pair) for pair in zip(found, self._given, strict=True)):
+                self._kept.append(best)
+                return best
+            search.refuse(best)
+        return search.trials[0]
+
+    def _runs(self, candidate: Candidate, *, is_given: bool = False) -> Sequence[tuple[Figures, ...]]:
+        self._replays += self.count
+        return self._replay([Run(candidate, offset, is_given=is_given) for offset in self._offsets])
 
 
 def _other_targets(trials: Sequence[Trial], best: Trial) -> list[Trial]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from replay.load import Load, ReplayError
-from replay.simulation import Settings
 from replay.tune.candidates import Candidate, Field
 from replay.tune.evaluation import DAY_MS, Figures, Run, days_of, total
 from replay.tune.goal import Goal, Objective
 from replay.tune.search import Search, Trial, choose
-from replay.tune.tuning import _keeping_limits_at_all_phases
-from tests.replay.builders import load_of, make_hpa
+from replay.tune.tuning import Phases
+from tests.replay.builders import load_of
 
 HOUR_MS = 3_600_000
 TARGETS = Field(name="target", choices=tuple(float(each) for each in range(30, 91)), given=70.0)
@@ -88,6 +85,11 @@ def test_without_a_limit_overload_is_compared_on_the_same_days() -> None:
     assert Goal().keeps_limits_with_margin(given, given)
     assert Goal().keeps_limits_with_margin(days(8, 0, 0, 0, 8, 0, 0, 0, 0, 0), given)
     assert not Goal().keeps_limits_with_margin(days(0, 9, 0, 0, 0, 9, 0, 0, 0, 0), given)
+
+
+def test_without_a_limit_overload_of_one_in_a_hundred_thousand_requests_is_allowed() -> None:
+    assert Goal().keeps_limits_with_margin(days(*[0.01] * 10), days(*[0.0] * 10))
+    assert not Goal().keeps_limits_with_margin(days(*[0.011] * 10), days(*[0.0] * 10))
 
 
 @pytest.mark.parametrize(
@@ -198,9 +200,7 @@ def test_the_search_and_the_check_of_its_winner_replay_at_most_40_times() -> Non
         runs.extend(some)
         return [days(900.0 if run.candidate else 1.0) for run in some]
 
-    problem: Any = SimpleNamespace(settings=Settings())
-    file: Any = SimpleNamespace(hpa=make_hpa())
-    assert _keeping_limits_at_all_phases(search, search.best, problem, file, replay) is search.trials[0]
+    assert Phases(15_000, replay).best(search) is search.trials[0]
     assert search.replays + len(runs) == 40
 
 
