@@ -37,10 +37,7 @@ def named(hpas: Sequence[HPA]) -> dict[str, HPA]:
 
 def changes(first: HPA, second: HPA) -> str:
     """Return what the second HPA changes: `target 85, scaleDown.stabilizationWindowSeconds 900`; "" if nothing."""
-    before, after = (_DEFAULTS | dict(_leaves(msgspec.to_builtins(hpa.spec, enc_hook=str))) for hpa in (first, second))
-    texts = [
-        f"{name} {after.get(name, 'removed')}" for name in {**before, **after} if before.get(name) != after.get(name)
-    ]
+    texts = [f"{name} {after or 'removed'}" for name, _, after in changed_fields(first, second)]
     eager = second.overrides.eager
     if eager is not None and first.overrides.eager is not eager:
         texts.append("eager" if eager else "not eager")
@@ -50,6 +47,13 @@ def changes(first: HPA, second: HPA) -> str:
         texts.append("another spec")
     more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     return ", ".join(texts[:_SHOWN]) + more
+
+
+def changed_fields(first: HPA, second: HPA) -> list[tuple[str, str | None, str | None]]:
+    """Return (name, value before, value after) of the fields that differ; None: not set."""
+    before, after = (_DEFAULTS | dict(_leaves(msgspec.to_builtins(hpa.spec, enc_hook=str))) for hpa in (first, second))
+    names = {**before, **after}
+    return [(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
 
 
 def _leaves(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -74,14 +74,18 @@ class Goal:
 
     def keeps_limits(self, days: Sequence[Figures], given: Sequence[Figures]) -> bool:
         """Return True if a candidate keeps the limits on these days together, without a margin."""
+        return not self.exceeded(days, given)
+
+    def exceeded(self, days: Sequence[Figures], given: Sequence[Figures]) -> str:
+        """Return what exceeds its limit on these days together, such as "overload"; "" if nothing does."""
         figures, reference = total(days), total(given)
         if figures.scale_events > self.max_scale_events * reference.scale_events + _TINY:
-            return False
+            return "the number of scale events"
         if figures.flaps > self.max_flaps * reference.flaps + self.spare_flaps * len(days) + _TINY:
-            return False
+            return "the number of flaps"
         if self.objective is Objective.OVERLOAD:
-            return figures.pod_hours <= reference.pod_hours
-        return figures.overload_ratio <= self._allowed(reference) + _TINY
+            return "the number of pod-hours" if figures.pod_hours > reference.pod_hours else ""
+        return "overload" if figures.overload_ratio > self._allowed(reference) + _TINY else ""
 
     def keeps_limits_with_margin(self, days: Sequence[Figures], given: Sequence[Figures]) -> bool:
         """Return True if it keeps the limits on these days, and that of overload also on the worst fifth of them."""
@@ -95,18 +99,21 @@ class Goal:
         """
         if self.objective is Objective.OVERLOAD:
             return total(days).pod_hours / max(total(given).pod_hours, _TINY)
+        shares = [
+            (total([each for each, _ in some]).overload_ratio - _TINY)
+            / max(self._allowed(total([each for _, each in some])), _TINY)
+            for some in (list(zip(days, given, strict=True)), self.worst_days(days, given))
+        ]
+        return max(shares)
+
+    def worst_days(self, days: Sequence[Figures], given: Sequence[Figures]) -> list[tuple[Figures, Figures]]:
+        """Return the fifth of the days with the most overload beyond the allowed one, and those of the given spec."""
         pairs = sorted(
             zip(days, given, strict=True),
             key=lambda pair: pair[0].overload_ratio - self._allowed(pair[1]),
             reverse=True,
         )
-        worst = pairs[: max(round(len(pairs) / _WORST), 1)]
-        shares = [
-            (total([each for each, _ in some]).overload_ratio - _TINY)
-            / max(self._allowed(total([each for _, each in some])), _TINY)
-            for some in (pairs, worst)
-        ]
-        return max(shares)
+        return pairs[: max(round(len(pairs) / _WORST), 1)]
 
     def given_exceeds(self, given: Sequence[Figures]) -> bool:
         """Return True if the given spec itself has more overload than allowed."""

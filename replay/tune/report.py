@@ -16,13 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from autoscaler.core.status import rfc3339
-from kube.values.durations import format_duration
+from autoscaler.objects.hpa import parse_hpa
 from kube.values.printable import printable, printable_json
-from replay.output.comparison import model_note
-from replay.tune.candidates import describe, needs_tolerance, to_yaml
+from replay.output.comparison import duration, model_note
+from replay.output.names import changed_fields
+from replay.tune.candidates import TARGET, needs_tolerance, target_percents, to_yaml
 from replay.tune.evaluation import LEAST_DAYS, Figures, total
-from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, LEAST_GAIN, Objective, saved, saved_interval
-from replay.tune.tuning import Tuned, Verdict
+from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, LEAST_GAIN, LEAST_OVERLOAD, Objective, saved, saved_interval
+from replay.tune.tuning import Tuned, TunedSpec, Verdict
 
 _FEW_DAYS: Final = 14
 _UNLIMITED: Final = 1000
@@ -30,7 +31,7 @@ _UNLIMITED: Final = 1000
 
 def text(tuned: Tuned) -> str:
     """Return the report with the recommended HPA, as YAML."""
-    lines = [*verdict(tuned), "", *_drawn(trade_off(tuned)), ""]
+    lines = [*verdict(tuned), "", "All days together:", *_drawn(trade_off(tuned)), ""]
     if tuned.winner is not None:
         lines += ["Each day, by the choice from the other days:", *_drawn(by_day(tuned)), ""]
     lines += [f"- {note}" for note in notes(tuned)]
@@ -105,7 +106,7 @@ def verdict(tuned: Tuned) -> list[str]:
         return found
     pairs = tuned.pairs()
     effect = changes_of(tuned, total([each for each, _ in pairs]), total([each for _, each in pairs]))
-    change, unseen = describe(winner.candidate), tuned.days.count(len(pairs))
+    change, unseen = _changes(tuned, winner), tuned.days.count(len(pairs))
     match tuned.verdict:
         case Verdict.BETTER:
             return [
@@ -126,7 +127,35 @@ def verdict(tuned: Tuned) -> list[str]:
                 f"It needs {effect}.",
                 "If you want that, apply it from -o json.",
             ]
-    return [f"{none}.", f"The best one is not surely better: {change}.", f"On {unseen}, it needs {effect}."]
+    return [
+        f"{none}.",
+        f"The best one is not surely better: {change}.",
+        f"On {unseen}, each by a choice from the others, it needs {effect}.",
+        _why_rejected(tuned),
+    ]
+
+
+def _changes(tuned: Tuned, winner: TunedSpec) -> str:
+    """Return the changed fields, `target 14800 (now 14k), minReplicas 33 (now 1)`, and the target's margin."""
+    given, found = (parse_hpa(spec.document) for spec in (tuned.given, winner))
+    text = ", ".join(
+        f"{name} {after} (now {before or 'not set'})" for name, before, after in changed_fields(given, found)
+    )
+    if TARGET not in winner.candidate:
+        return text
+    several = len(target_percents(given, tuned.load, tuned.settings)) > 1
+    return f"{text}; the {'first ' * several}target is {winner.candidate[TARGET]:g}% of the capacity"
+
+
+def _why_rejected(tuned: Tuned) -> str:
+    goal, pairs = tuned.options.goal, tuned.pairs()
+    found, given = [each for each, _ in pairs], [each for _, each in pairs]
+    if exceeded := goal.exceeded(found, given):
+        return f"That is not recommended, because {exceeded} is above the limit on these days."
+    if not goal.gains(found, given):
+        return f"That is not recommended, because the gain is less than {LEAST_GAIN:.0%} on these days."
+    low, _ = saved_interval(goal.costs(found), goal.costs(given))
+    return f"That is not recommended, because the gain is not sure: it may be as low as {low:.1%}."
 
 
 def changes_of(tuned: Tuned, found: Figures, given: Figures) -> str:
@@ -190,7 +219,7 @@ def _confidence(tuned: Tuned) -> Iterator[str]:
 
 def _method(tuned: Tuned) -> Iterator[str]:
     days, goal = tuned.days, tuned.options.goal
-    warm_up = format_duration((days.counted_from_ms - days.starts_ms[0]) / 1000)
+    warm_up = duration((days.counted_from_ms - days.starts_ms[0]) / 1000)
     yield (
         f"{tuned.replays} specs were replayed on {days.count(len(days))} from {rfc3339(days.starts_ms[0])}, without "
         f"the first {warm_up}."
@@ -199,7 +228,9 @@ def _method(tuned: Tuned) -> Iterator[str]:
         f"at most {goal.max_scale_events:.0%} of the given spec's scale events and {goal.max_flaps:.0%} of its flaps"
     )
     if goal.objective is Objective.POD_HOURS:
-        limit = "as much as the given spec's" if goal.max_overload is None else _percent(goal.max_overload)
+        limit = _percent(LEAST_OVERLOAD if goal.max_overload is None else goal.max_overload)
+        if goal.max_overload is None:
+            limit = f"as much as the given spec's, or {limit} if that is more"
         yield (
             f"Limits: overload {limit}, also on the worst fifth of the days; {churn}; a target of at most "
             f"{tuned.options.max_target:g} % of the capacity."
@@ -223,14 +254,16 @@ def _method(tuned: Tuned) -> Iterator[str]:
 def trade_off(tuned: Tuned) -> list[list[str]]:
     """Return the rows of the trade-off over all days, the header first."""
     given = total(tuned.given.days)
-    rows = [["", "pod-hours", "overload", "scale events", "flaps"]]
+    rows = [["", "pod-hours", "overload", "on the worst days", "scale events", "flaps"]]
     for spec in tuned.specs:
         figures = total(spec.days)
+        worst = total([each for each, _ in tuned.options.goal.worst_days(spec.days, tuned.given.days)])
         rows.append(
             [
                 spec.name,
                 _compared(figures, None if spec is tuned.given else given),
                 _percent(figures.overload_ratio),
+                _percent(worst.overload_ratio),
                 f"{figures.scale_events:,}",
                 f"{figures.flaps:,}",
             ]

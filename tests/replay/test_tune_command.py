@@ -78,7 +78,9 @@ def test_spec_with_needless_pods_gets_a_higher_target_and_the_report_says_what_g
     assert found.overload_ratio <= 0.02
     printed = report.text(better)
     assert yaml.safe_load(printed) == better.recommended.document
-    assert re.search(r"^# Recommended for shop/web: target \d+%\.$", printed, re.MULTILINE)
+    target = better.recommended.candidate["target"]
+    changed = f"target {target:g} (now 50); the target is {target:g}% of the capacity"
+    assert printed.startswith(f"# Recommended for shop/web: {changed}.\n")
     fewer = f"{100 * (1 - found.pod_hours / given.pod_hours):.1f} % fewer pod-hours"
     assert f"{fewer}; overload rises from 0% to" in printed
     assert "of requests (2% allowed), scale events" in printed
@@ -131,6 +133,7 @@ def test_winner_that_fails_on_a_day_that_its_choice_has_not_seen_is_not_recommen
     assert tuned.recommended is None
     printed = report.text(tuned)
     assert printed.startswith("# No better spec for shop/web.\n# The best one is not surely better: target")
+    assert "# That is not recommended, because overload is above the limit on these days.\n" in printed
     assert yaml.safe_load(printed) is None
     assert json.loads(report.json(tuned))["recommended"] is None
 
@@ -152,7 +155,9 @@ def test_too_few_days_are_said_with_the_numbers() -> None:
     assert tuned.winner is not None
     printed = report.text(tuned)
     assert printed.startswith("# Too few days to recommend anything for shop/web: 3 days of load.\n")
-    assert re.search(r"# The best one: target \d+%. It needs \d+\.\d % fewer pod-hours", printed)
+    assert re.search(
+        r"# The best one: target \d+ \(now 50\); .* of the capacity. It needs \d+\.\d % fewer pod-hours", printed
+    )
     assert yaml.safe_load(printed) is None
 
 
