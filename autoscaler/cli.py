@@ -6,21 +6,24 @@ error with one line and exit status 1.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
 from autoscaler.commands.flags import availability_options, config_options, decision_log_options, ui_options
-from autoscaler.core.annotations import PREFIX
-from autoscaler.core.config import Mode
+from autoscaler.core.config import PREFIX, Mode
 from autoscaler.core.model import HPA_APIS, HPAApi
+from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Availability, Options
-from autoscaler.loop.run import run as run_controller
-from autoscaler.records.audit import AuditLogError
+from autoscaler.loop.telemetry import Telemetry
+from autoscaler.objects.hpa import FIELD_MANAGER
+from autoscaler.records.audit import AuditLogError, audit_log
 from autoscaler.settings import DEFAULTS as SETTINGS
 from autoscaler.ui.sources import WhatIf
-from kube.api.client import KubeConfigError
+from kube.api.client import KubeClient, KubeConfigError
 from kube.process.config_page import given_flags
 from kube.process.flags import (
     ANY_FINITE,
@@ -33,7 +36,7 @@ from kube.process.flags import (
     verbosity_option,
 )
 from kube.process.runtime import run as run_process
-from kube.process.runtime import setup_logging
+from kube.process.runtime import setup_logging, stopped_by_signals
 from kube.process.settings import setting_option
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError
@@ -186,6 +189,33 @@ def run(
         run_process(run_controller(options, what_if=None if options.ui_address is None else _what_if()))
     except (KubeConfigError, AuditLogError, ListenError, TLSError, TrustError) as error:
         raise click.ClickException(str(error)) from error
+
+
+async def run_controller(options: Options, *, what_if: WhatIf | None = None) -> None:
+    """Connect to the API server, open the audit file and run a controller until SIGTERM or SIGINT.
+
+    Raises:
+        KubeConfigError: there is no usable configuration.
+        AuditLogError: the audit file cannot be opened.
+        ListenError, TLSError, TrustError: as Controller.run.
+    """
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(stopped_by_signals(stop))
+        client = await KubeClient.connect(
+            options.kubeconfig,
+            user_agent=FIELD_MANAGER,
+            settings=options.settings.api_server,
+            bookmark_seconds=options.bookmark_seconds,
+        )
+        await stack.enter_async_context(client)
+        on_record, telemetry = None, Telemetry()
+        if options.decision_log.audit is not None:
+            audit = audit_log(
+                options.decision_log.audit, options.settings.audit, on_dropped=telemetry.audit_records_lost.inc
+            )
+            on_record = (await stack.enter_async_context(audit)).write
+        await Controller(client, options, on_record=on_record, telemetry=telemetry, what_if=what_if).run(stop)
 
 
 def _what_if() -> WhatIf:

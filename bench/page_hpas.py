@@ -11,8 +11,7 @@ from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA, HPAKey, MetricSpec, MetricTarget
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.ui.changes import Changes
-from autoscaler.ui.sources import Sources
+from autoscaler.ui.sources import Changes, Sources
 from kube.values.quantity import canonical_quantity
 
 _NAMESPACES: Final = 50

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from autoscaler.core.conditions import ABLE_TO_SCALE
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA, Condition
-from autoscaler.core.status import rfc3339
+from autoscaler.core.status import ABLE_TO_SCALE, rfc3339
 from autoscaler.ui.rows import Level, MetricBar, Row
 from autoscaler.ui.rows import row as row_of
 from kube.values.printable import printable

@@ -16,14 +16,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from autoscaler.core.conditions import SCALED_TO_ZERO, Conditions
 from autoscaler.core.config import Config
-from autoscaler.core.decide import decide
+from autoscaler.core.decide import conclude, decide
 from autoscaler.core.decision import Decision
 from autoscaler.core.history import History
 from autoscaler.core.model import HPA, MetricSpec, ResourceMetric, Status
 from autoscaler.core.observation import Observation, Scale
-from autoscaler.core.outcome import conclude
+from autoscaler.core.status import SCALED_TO_ZERO, Conditions
 from replay.eager import early_scale_up
 from replay.load import Load, RecordedDecision, ReplayError, Series, check_length, metric_key, metric_name
 from replay.recorded import Recording

@@ -20,24 +20,25 @@ import click
 import msgspec
 import yaml
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from autoscaler.commands.debug_client import SERVER_URL, fetch_config, fetch_decisions
 from autoscaler.commands.decide_once import decide_once
-from autoscaler.commands.explain_text import print_records
 from autoscaler.commands.flags import config_options
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA_APIS
 from autoscaler.loop.saved_history import SavedHistoryLocation
-from autoscaler.records.adapter_explanation import adapter_explanation, metric_parameters
 from autoscaler.records.decision_log import DecisionsPage
-from autoscaler.records.metric_names import MetricNames
+from autoscaler.records.explanation import METRIC_HEADINGS, details, heading, metric_cells
+from autoscaler.records.metric_lookup import MetricNames, adapter_explanation, metric_parameters, metric_url
 from autoscaler.records.record import VERSION, DecisionRecord, MetricRecord
-from autoscaler.ui.links import metric_url
 from kube.api.client import KubeClient, KubeConfigError, KubeError
 from kube.api.config import RestConfigError, default_kubeconfig, load_config
 from kube.api.status import StatusError
 from kube.process.flags import NAMESPACED_NAME, Parsed, kubeconfig_options
 from kube.process.runtime import run
+from kube.values.printable import printable
 from kube.web.options import external_url
 
 _T = TypeVar("_T")
@@ -251,3 +252,48 @@ def _print(page: DecisionsPage, output: str, hints: Sequence[str], sources: Sequ
             with console.capture() as capture:
                 print_records(console, page.decisions, hints, sources)
             click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def print_records(
+    console: Console, records: Sequence[DecisionRecord], hints: Sequence[str] = (), sources: Sequence[str] = ()
+) -> None:
+    """Print the sentences of all records, oldest first, and the details of the last.
+
+    Hints follow its sentence, and where its metrics come from follows these.
+    """
+    *earlier, latest = records
+    for record in earlier:
+        console.print(_text(f"{record.time}  {record.sentence}"), soft_wrap=True)
+    if earlier:
+        console.print()
+    console.print(_text(heading(latest), style="bold"), soft_wrap=True)
+    for line in (latest.sentence, *hints):
+        console.print(_text(line), soft_wrap=True)
+    if latest.metrics:
+        console.print()
+        console.print(_metrics_table(latest))
+    for line in sources:
+        console.print(_text(line), soft_wrap=True)
+    console.print()
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, text in details(latest):
+        table.add_row(_text(name), _text(text))
+    console.print(table)
+
+
+def _metrics_table(record: DecisionRecord) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in METRIC_HEADINGS:
+        table.add_column(title, overflow="fold")
+    for index, metric in enumerate(record.metrics):
+        is_winner = index == record.winner
+        style = "bold green" if is_winner else "red" if metric.failure is not None else ""
+        table.add_row(*map(_text, metric_cells(metric, is_winner=is_winner)), style=style)
+    return table
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Return a text without control characters, which could do anything in a terminal; names in it are its users'."""
+    return Text(printable(text, keep="\n"), style)

@@ -1,6 +1,7 @@
 """Groups of flags: the values of each group become one checked settings object.
 
 Names, units, defaults and limits are those of kube-controller-manager; those of the audit file are kube-apiserver's.
+Upstream: component-base options.BindLeaderElectionFlags, leaderelection.NewLeaderElector.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from autoscaler.commands.election_flags import election_options
 from autoscaler.core.config import Config
-from autoscaler.loop.debug import DebugAccess
+from autoscaler.loop.endpoint import DebugAccess
 from autoscaler.loop.options import Availability, DecisionLogOptions
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard, pod_ordinal
 from autoscaler.records.audit import AuditSettings
-from kube.controller.election import ElectionSettings
-from kube.process.flags import FINITE, Parsed, option_group, parse_bool
+from kube.api.config import own_namespace
+from kube.controller.election import JITTER, ElectionSettings
+from kube.process.flags import FINITE, Parsed, bool_option, option_group, parse_bool
 from kube.serving.flags import review_flags, tls_flags, token_ttl_flag, trust_flags
 from kube.serving.options import AuthOptions
-from kube.values.durations import DURATION
+from kube.values.durations import DURATION, POSITIVE_DURATION, format_duration
 from kube.values.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
 from kube.web.options import UIAddress, external_url
 
@@ -34,6 +35,9 @@ _FEATURE_GATES: Final = ("HPAScaleToZero",)
 _MEGABYTE: Final = 2**20
 _CONFIG: Final = Config()
 _DECISION_LOG: Final = DecisionLogOptions()
+_LEASE: Final = "milliscale-autoscaler"
+_NAMESPACE: Final = "kube-system"
+"""Of the Lease, outside of a pod."""
 
 
 def _feature_gates(text: str) -> dict[str, bool]:
@@ -114,6 +118,52 @@ config_options = option_group(
 # --- several processes ---------------------------------------------------------------------------------------------
 
 
+def _election(
+    *,
+    leader_elect_lease_duration: float,
+    leader_elect_renew_deadline: float,
+    leader_elect_retry_period: float,
+    leader_elect_resource_lock: str,  # noqa: ARG001  # Leases are the only kind
+    leader_elect_resource_name: str,
+    leader_elect_resource_namespace: str,
+) -> ElectionSettings:
+    if errors := rfc1123_subdomain_errors(leader_elect_resource_name):
+        raise click.UsageError(f"--leader-elect-resource-name={leader_elect_resource_name}: {errors[0]}")
+    if leader_elect_resource_namespace and (errors := rfc1123_label_errors(leader_elect_resource_namespace)):
+        raise click.UsageError(f"--leader-elect-resource-namespace={leader_elect_resource_namespace}: {errors[0]}")
+    settings = ElectionSettings(
+        namespace=leader_elect_resource_namespace or own_namespace(default=_NAMESPACE),
+        name=leader_elect_resource_name,
+        lease_duration=leader_elect_lease_duration,
+        renew_deadline=leader_elect_renew_deadline,
+        retry_period=leader_elect_retry_period,
+    )
+    _check_durations(settings)
+    return settings
+
+
+def _check_durations(election: ElectionSettings) -> None:
+    """Check the limits of leaderelection.NewLeaderElector.
+
+    Raises:
+        click.UsageError: a duration is too short.
+    """
+    lease, renew, retry = (
+        f"--leader-elect-{name}={format_duration(seconds)}"
+        for name, seconds in (
+            ("lease-duration", election.lease_duration),
+            ("renew-deadline", election.renew_deadline),
+            ("retry-period", election.retry_period),
+        )
+    )
+    if election.lease_duration < 1:
+        raise click.UsageError(f"{lease} must be at least 1s: a Lease counts in seconds")
+    if election.lease_duration <= election.renew_deadline:
+        raise click.UsageError(f"{lease} must be longer than {renew}")
+    if election.renew_deadline <= JITTER * election.retry_period:
+        raise click.UsageError(f"{renew} must be longer than {JITTER} times {retry}")
+
+
 def _availability(
     *, leader_elect: bool, election: ElectionSettings, state_configmap: str, shards: int, shard_index: int | None
 ) -> Availability:
@@ -153,7 +203,50 @@ def _saved_history(text: str, default_namespace: str) -> SavedHistoryLocation | 
     return SavedHistoryLocation(namespace=namespace or default_namespace, name=name)
 
 
-_election_options = election_options(lease="milliscale-autoscaler", default_namespace="kube-system")
+_election_options = option_group(
+    "election",
+    _election,
+    bool_option(
+        "--leader-elect",
+        default=True,
+        help="Elect a leader before acting. Enable this when running several replicas for high availability.",
+    ),
+    click.option(
+        "--leader-elect-lease-duration",
+        type=POSITIVE_DURATION,
+        default="15s",
+        help="Time after which other candidates may take over a Lease that is not renewed.",
+    ),
+    click.option(
+        "--leader-elect-renew-deadline",
+        type=POSITIVE_DURATION,
+        default="10s",
+        help="Time after which a leader that cannot renew its Lease stops acting; less than the lease duration.",
+    ),
+    click.option(
+        "--leader-elect-retry-period",
+        type=POSITIVE_DURATION,
+        default="2s",
+        help="Time between attempts to acquire or renew the Lease.",
+    ),
+    click.option(
+        "--leader-elect-resource-lock",
+        type=click.Choice(["leases"]),
+        default="leases",
+        hidden=True,  # kube-controller-manager's flag, with its only valid value.
+    ),
+    click.option(
+        "--leader-elect-resource-name",
+        default=_LEASE,
+        help="Name of the Lease; with --shards, each shard's number is added.",
+    ),
+    click.option(
+        "--leader-elect-resource-namespace",
+        default="",
+        show_default=f"the pod's own, or {_NAMESPACE}",
+        help="Namespace of the Lease.",
+    ),
+)
 _sharding_options = option_group(
     "availability",
     _availability,

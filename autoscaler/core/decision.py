@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from autoscaler.core.annotations import PREFIX
-from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
+from autoscaler.core.config import PREFIX
 from autoscaler.core.history import History
 from autoscaler.core.metrics import Evaluation
 from autoscaler.core.model import Status
 from autoscaler.core.observation import Observation
 from autoscaler.core.replica_calculator import Tolerances
 from autoscaler.core.stabilization import Normalized
+from autoscaler.core.status import ABLE_TO_SCALE, SCALING_ACTIVE
 
 PAUSED = "Paused"
 """Reason of the ScalingLimited condition while a pause blocks a scale."""
@@ -89,7 +89,7 @@ class Event(Struct, frozen=True):
 class Decision(Struct, frozen=True, kw_only=True):
     """The decision on one HPA and its reasons.
 
-    `autoscaler.core.outcome.conclude` completes status, events, error and history after the scale was written.
+    `autoscaler.core.decide.conclude` completes status, events, error and history after the scale was written.
     """
 
     observation: Observation

@@ -1,7 +1,7 @@
 """History: the state of an HPA that the controller keeps between reconciliations, as Kubernetes' controller does.
 
 Its times are milliseconds of a monotonic clock, as in Go: adjusting the wall clock neither shortens nor prolongs a
-stabilization window. `autoscaler.loop.saved_history_format` converts the times of saved histories.
+stabilization window. `autoscaler.loop.histories` converts the times of saved histories.
 """
 
 from __future__ import annotations

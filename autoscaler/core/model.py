@@ -19,7 +19,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from autoscaler.core.annotations import AnnotationOverrides
+from autoscaler.core.config import AnnotationOverrides
 from kube.values.quantity import CanonicalQuantity
 from kube.values.selectors import LabelSelector
 

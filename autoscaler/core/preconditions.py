@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from autoscaler.core.conditions import SCALED_TO_ZERO
 from autoscaler.core.config import Config
 from autoscaler.core.metrics import validate_metric_source
 from autoscaler.core.model import HPA, ExternalMetric, ObjectMetric
 from autoscaler.core.observation import Observation, Pod, ReadError, Scale
+from autoscaler.core.status import SCALED_TO_ZERO
 from kube.values.selectors import LabelSelector, SelectorError
 
 _LONGEST_CACHED_SELECTOR = 1024

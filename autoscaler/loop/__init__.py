@@ -6,10 +6,9 @@ scales, clients             writes, and the limits on requests
 hpas, pod_owners            watched objects
 histories, saved_history    recommendations and scale events, in the process and in a ConfigMap
 foreign_writer              detects HPAs on which another controller acts
-pages                       serves the web pages
-probes, debug               the endpoint of health checks, metrics and debug pages
+pages                       serves the web pages, and labels the leader for their Service
+endpoint                    the endpoint of health checks, metrics and debug pages
 controller                  owns all other parts
-run                         the process
 
 Queue, rate limits, events, election and shards are in `kube`, because they work for any controller.
 

@@ -25,32 +25,28 @@ from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Pod
 from autoscaler.loop.clients import ThrottledClients
-from autoscaler.loop.debug import debug_page
 from autoscaler.loop.eager import EagerEvaluator
+from autoscaler.loop.endpoint import debug_page, probe_handler, serving
 from autoscaler.loop.foreign_writer import EVENT_REASON, ForeignWriterDetector, event_message
-from autoscaler.loop.histories import Histories
+from autoscaler.loop.histories import LIMIT_BYTES, Histories
 from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.options import Options
 from autoscaler.loop.pod_owners import PodIndex, ReplicaSets
-from autoscaler.loop.probes import probe_handler, serving
 from autoscaler.loop.reconcile import Reconciler, object_reference
 from autoscaler.loop.saved_history import SavedHistoryStore
-from autoscaler.loop.saved_history_format import LIMIT_BYTES
 from autoscaler.loop.scales import ScaleClient, Workloads
 from autoscaler.loop.selector_index import SelectorIndex
 from autoscaler.loop.sharding import ShardLeases
 from autoscaler.loop.telemetry import Action, ErrorKind, Telemetry
 from autoscaler.objects.workloads import PODS, track_pod
-from autoscaler.records.adapter_explanation import adapter_explanation
 from autoscaler.records.decision_log import DecisionLog, uncompressed
-from autoscaler.records.metric_names import MetricNames
+from autoscaler.records.metric_lookup import MetricNames, adapter_explanation
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.shadow import ShadowComparer
-from autoscaler.ui.changes import Changes
 from autoscaler.ui.history import History
-from autoscaler.ui.sources import Sources, WhatIf
+from autoscaler.ui.sources import Changes, Sources, WhatIf
 from kube.aio.fairness import enter_namespace
 from kube.aio.tasks import done_before
 from kube.api.client import KubeClient

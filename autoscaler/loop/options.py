@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA, KUBERNETES, MILLISCALE, HPAApi
-from autoscaler.loop.debug import DebugAccess
+from autoscaler.loop.endpoint import DebugAccess
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard
 from autoscaler.records.audit import AuditSettings

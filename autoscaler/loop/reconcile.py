@@ -16,15 +16,12 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from autoscaler.core.annotations import PREFIX
-from autoscaler.core.conditions import INVALID_SPEC, report_invalid_spec
-from autoscaler.core.config import Mode
-from autoscaler.core.decide import decide
+from autoscaler.core.config import PREFIX, Mode
+from autoscaler.core.decide import conclude, decide, status_not_stored
 from autoscaler.core.decision import Decision, Event
 from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
 from autoscaler.core.model import HPA, KIND, HPAKey, Status
-from autoscaler.core.outcome import conclude, status_not_stored
-from autoscaler.core.status import status_json, targets_line
+from autoscaler.core.status import INVALID_SPEC, report_invalid_spec, status_json, targets_line
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError

@@ -23,11 +23,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
+from autoscaler.core.config import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.model import HPAKey
-from autoscaler.loop.histories import Histories, HistoryEntry
-from autoscaler.loop.saved_history_format import (
+from autoscaler.loop.histories import (
     LIMIT_BYTES,
+    Histories,
+    HistoryEntry,
     SavedHistoryError,
     decode,
     decode_decisions,

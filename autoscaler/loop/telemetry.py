@@ -17,10 +17,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from autoscaler.core.conditions import INVALID_SPEC
 from autoscaler.core.decision import Decision
 from autoscaler.core.model import HPAKey, InvalidMetric
 from autoscaler.core.preconditions import api_version_error
+from autoscaler.core.status import INVALID_SPEC
 from autoscaler.records.shadow import Comparison, Verdict
 from kube.api.client import KubeClient
 from kube.api.client_metrics import ClientMetrics

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from autoscaler.core.annotations import parse_annotations
+from autoscaler.core.config import parse_annotations
 from autoscaler.core.model import (
     DEFAULT_METRICS,
     HPA,

@@ -22,10 +22,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision
 from autoscaler.core.model import HPA, HPAKey, Status
+from autoscaler.core.status import ABLE_TO_SCALE, SCALING_ACTIVE
 from autoscaler.records.record import time_text
 
 SHADOW_PATH: Final = "/debug/shadow"

@@ -17,9 +17,8 @@ from urllib.parse import urlencode
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.ui.access import GroupNamespace
-from autoscaler.ui.changes import Subscription
 from autoscaler.ui.rows import STATES, State, highest_ratio, search_text, states_of
-from autoscaler.ui.sources import Sources
+from autoscaler.ui.sources import Sources, Subscription
 from kube.aio.pace import in_slices
 from kube.api.status import bad_request
 from kube.security.request_info import Query

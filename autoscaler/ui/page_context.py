@@ -12,12 +12,11 @@ from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.access import NamespaceAccess
-from autoscaler.ui.changes import Subscription
 from autoscaler.ui.decisions import DecisionReader
 from autoscaler.ui.figures import sparkline
 from autoscaler.ui.listing import Entry, HPAIndex
 from autoscaler.ui.rows import Row, row
-from autoscaler.ui.sources import Sources
+from autoscaler.ui.sources import Sources, Subscription
 from kube.aio.fairness import FairSemaphore
 from kube.api.status import not_found
 from kube.security.authentication import User

@@ -15,24 +15,57 @@ import functools
 import re
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import urlencode
 
 from aiohttp import web
 
 from autoscaler.core.model import HPA_APIS, KUBERNETES, HPAKey
 from autoscaler.core.status import rfc3339
+from autoscaler.records.metric_lookup import PARAMETERS, debug_path
 from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.hpa_page import HPAPage
 from autoscaler.ui.list_page import ListPage
-from autoscaler.ui.metric_page import MetricPage
 from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import Sources
 from autoscaler.ui.what_if import WhatIfPage
-from kube.api.status import not_found
-from kube.web.live import LivePages, Page
+from kube.api.client import KubeError
+from kube.api.status import StatusError, not_found
+from kube.web.live import LivePages, Page, Throttle, View
 from kube.web.plotly import plotly_js
 from kube.web.requests import PageRequest
 from kube.web.static_files import StaticFiles
 from kube.web.templates import Templates
+
+
+class MetricPage(Page):
+    """The page about the metric of the parameter `metric`.
+
+    This process reads it with its own rights, after a review that the user has the right which the adapter requires.
+    """
+
+    template = "metric.html"
+    in_thread = True  # an explanation may have a mebibyte
+
+    def __init__(self, context: PageContext, request: PageRequest) -> None:
+        self._context = context
+        self.user = request.user
+        self._parameters = {name: request.query.get(name) for name in ("metric", *PARAMETERS) if name in request.query}
+
+    async def check(self) -> None:
+        """Raises StatusError: 400 for a name of no metric, 403 if the user may not see it."""
+        await self._context.access.require_path(self.user, debug_path(self._parameters.get("metric", "")))
+
+    async def load(self, _: Throttle) -> View:
+        """Return what the adapter says, or why it says nothing."""
+        sources, explanation, problem = self._context.sources, None, ""
+        try:
+            explanation = await sources.explain_metric(self._parameters)
+        except (StatusError, KubeError) as error:
+            problem = f"the adapter's explanation cannot be read: {error}"
+        on_adapter = sources.adapter_ui_url and f"{sources.adapter_ui_url}/metric?{urlencode(self._parameters)}"
+        values = {"explanation": explanation, "problem": problem, "parameters": self._parameters}
+        return View(values={**values, "on_adapter": on_adapter})
+
 
 _STYLE_ID: Final = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
 """In plotly.js: the id of a style element, which it adds unless there is an element of this id."""

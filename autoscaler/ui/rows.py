@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+from urllib.parse import quote, urlencode
 
-from autoscaler.core.conditions import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED
 from autoscaler.core.config import Config, Mode, Pause
-from autoscaler.core.model import HPA, Condition, InvalidMetric, MetricSpec, MetricTarget
+from autoscaler.core.model import HPA, KUBERNETES, Condition, HPAKey, InvalidMetric, MetricSpec, MetricTarget
+from autoscaler.core.status import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED
 from autoscaler.records.build import metric_record, target_field
 from autoscaler.records.record import Measure, MetricRecord
 from autoscaler.records.sentence import measure_text, metric_name, target_text
-from autoscaler.ui.links import hpa_url
 
 Level: TypeAlias = Literal["ok", "warn", "bad", ""]
 State: TypeAlias = Literal["failing", "limited", "paused", "scaling"]
@@ -123,6 +123,14 @@ def row(hpa: HPA, mode: Mode, config: Config, *, is_foreign: bool, is_owned: boo
     )
 
 
+def hpa_url(key: HPAKey, *segments: str, **query: str) -> str:
+    """Return the URL of an HPA's page, or of one below it; parameters that are empty are left out."""
+    path = "/".join(quote(each, safe="") for each in (key.namespace, key.name, *segments))
+    group = "" if key.group == KUBERNETES.group else key.group
+    parameters = urlencode({name: value for name, value in {"group": group, **query}.items() if value})
+    return f"/hpas/{path}?{parameters}" if parameters else f"/hpas/{path}"
+
+
 def states_of(hpa: HPA) -> frozenset[State]:
     """Return the states by which the list is filtered.
 
@@ -139,18 +147,8 @@ def states_of(hpa: HPA) -> frozenset[State]:
             failing = True
     paused = hpa.overrides.paused is not Pause.NONE
     scaling = hpa.status.desired_replicas != hpa.status.current_replicas and not failing
-    return _STATES[failing, limited, paused, scaling]
-
-
-_STATES: Final = {
-    (failing, limited, paused, scaling): frozenset(
-        state for state, holds in zip(STATES, (failing, limited, paused, scaling), strict=True) if holds
-    )
-    for failing in (False, True)
-    for limited in (False, True)
-    for paused in (False, True)
-    for scaling in (False, True)
-}
+    held = {"failing": failing, "limited": limited, "paused": paused, "scaling": scaling}
+    return frozenset(state for state in STATES if held[state])
 
 
 def condition_level(condition: Condition) -> Level:

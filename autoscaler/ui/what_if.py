@@ -11,8 +11,8 @@ from typing import Final
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.record import DecisionRecord
-from autoscaler.ui.links import hpa_url
 from autoscaler.ui.page_context import PageContext
+from autoscaler.ui.rows import hpa_url
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from autoscaler.ui.spec_fields import metric_flag, to_yaml
 from autoscaler.ui.spec_form import SpecForm, read_form

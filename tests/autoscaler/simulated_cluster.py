@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import decide
+from autoscaler.core.decide import conclude, decide, status_not_stored
 from autoscaler.core.decision import Decision
 from autoscaler.core.history import History
 from autoscaler.core.model import (
@@ -41,7 +41,6 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
-from autoscaler.core.outcome import conclude, status_not_stored
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
 from autoscaler.core.stabilization import (
     NormalizationArg,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from autoscaler.core.annotations import AnnotationOverrides, parse_annotations
-from autoscaler.core.config import Config, Fallback, Mode, Pause, PodSelection
+from autoscaler.core.config import AnnotationOverrides, Config, Fallback, Mode, Pause, PodSelection, parse_annotations
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from autoscaler import cli
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import KUBERNETES, MILLISCALE
-from autoscaler.loop.debug import DebugAccess
+from autoscaler.loop.endpoint import DebugAccess
 from autoscaler.loop.options import Availability, DecisionLogOptions, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard

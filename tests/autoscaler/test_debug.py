@@ -8,8 +8,7 @@ import pytest
 from aiohttp import web
 
 from autoscaler.core.config import Config
-from autoscaler.loop.debug import DebugAccess, debug_page
-from autoscaler.loop.probes import probe_handler, serving
+from autoscaler.loop.endpoint import DebugAccess, debug_page, probe_handler, serving
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.shadow import ShadowComparer

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import decide
+from autoscaler.core.decide import conclude, decide
 from autoscaler.core.decision import Event
 from autoscaler.core.history import History
 from autoscaler.core.model import (
@@ -25,7 +25,6 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
-from autoscaler.core.outcome import conclude
 from kube.values.selectors import LabelSelector
 from tests.autoscaler.simulated_cluster import (
     NOW,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from autoscaler.core.model import HPAKey
-from autoscaler.loop.saved_history_format import SavedHistoryError, decode_decisions, encode_decisions
+from autoscaler.loop.histories import SavedHistoryError, decode_decisions, encode_decisions
 from autoscaler.records.decision_log import DecisionLog, uncompressed
 from autoscaler.records.record import VERSION, BoundsRecord, DecisionRecord
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from click.testing import CliRunner
 
 from autoscaler.cli import main
-from autoscaler.loop.debug import DebugAccess
+from autoscaler.loop.endpoint import DebugAccess
 from autoscaler.loop.options import DecisionLogOptions
 from tests.autoscaler.cluster import METRIC, Cluster, running_cluster
 from tests.autoscaler.process import ALONE, Autoscaler, autoscaler

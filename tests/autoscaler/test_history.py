@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from autoscaler.core.decide import decide
+from autoscaler.core.decide import conclude, decide
 from autoscaler.core.history import (
     History,
     Recommendation,
@@ -12,7 +12,6 @@ from autoscaler.core.history import (
     record_initial_recommendation,
 )
 from autoscaler.core.model import Behavior, Status
-from autoscaler.core.outcome import conclude
 from tests.autoscaler.simulated_cluster import (
     NOW,
     SimulatedCluster,

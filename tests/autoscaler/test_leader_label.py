@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.loop.leader_label import LEADER_LABEL, SHARD_LABEL, label_leader, own_pod_path
+from autoscaler.loop.pages import LEADER_LABEL, SHARD_LABEL, label_leader, own_pod_path
 from autoscaler.loop.sharding import Shard
 from kube.api.client import KubeClient
 from tests.kube.scripted_api import ScriptedApi
@@ -60,7 +60,7 @@ async def test_the_leader_of_a_shard_has_a_label_with_its_index(kube: KubeClient
 async def test_a_refused_request_is_logged_once_and_sent_again(
     election: Election, api: ScriptedApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("autoscaler.loop.leader_label.Backoff.next", lambda self: 0.001)
+    monkeypatch.setattr("autoscaler.loop.pages.Backoff.next", lambda self: 0.001)
     api.fail("PATCH", POD, 403, 'pods "milliscale-autoscaler-1" is forbidden')
     election.is_leader = True
     await api.until(lambda: len(labels(api)) >= 3)
@@ -72,5 +72,5 @@ async def test_a_refused_request_is_logged_once_and_sent_again(
 
 def test_outside_of_pods_there_is_nothing_to_label(monkeypatch: pytest.MonkeyPatch) -> None:
     assert own_pod_path({"HOSTNAME": "laptop"}) is None
-    monkeypatch.setattr("autoscaler.loop.leader_label.own_namespace", lambda default: "milliscale")
+    monkeypatch.setattr("autoscaler.loop.pages.own_namespace", lambda default: "milliscale")
     assert own_pod_path({"HOSTNAME": "milliscale-autoscaler-1"}) == POD

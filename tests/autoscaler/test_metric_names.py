@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autoscaler.core.model import CrossVersionObjectReference
-from autoscaler.records.metric_names import MetricNames
+from autoscaler.records.metric_lookup import MetricNames
 from autoscaler.records.record import Measure, MetricRecord
 from kube.api.client import KubeUnreachable
 from kube.api.status import not_found

@@ -10,8 +10,8 @@ import yaml
 from click.testing import CliRunner
 
 from autoscaler.cli import main
+from autoscaler.commands.migrate import move, render
 from autoscaler.core.model import KUBERNETES, MILLISCALE
-from autoscaler.objects.migration import move, render
 from kube.api.mapping import GroupResource
 from tests.autoscaler.cluster import Cluster, running_cluster
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from autoscaler.core.annotations import AnnotationOverrides
-from autoscaler.core.config import Config, PodSelection
+from autoscaler.core.config import AnnotationOverrides, Config, PodSelection
 from autoscaler.core.model import (
     HPA,
     ContainerResourceMetric,

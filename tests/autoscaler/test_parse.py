@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.core.annotations import AnnotationOverrides
-from autoscaler.core.config import Pause
+from autoscaler.core.config import AnnotationOverrides, Pause
 from autoscaler.core.model import (
     HPA_APIS,
     MILLISCALE,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from autoscaler.loop.probes import probe_handler, serving
+from autoscaler.loop.endpoint import probe_handler, serving
 from kube.serving.health import Health
 from tests.eventually import eventually
 

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
+from autoscaler.core.config import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.history import History, Recommendation
 from autoscaler.core.model import HPA
 from autoscaler.loop import saved_history
-from autoscaler.loop.histories import Histories
+from autoscaler.loop.histories import Histories, decode, encode
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
-from autoscaler.loop.saved_history_format import decode, encode
 from autoscaler.loop.sharding import Shard
 from autoscaler.settings import HistorySettings
 from kube.api.client import KubeClient

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.core.annotations import MAX_STABILIZATION_WINDOW_MS
+from autoscaler.core.config import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision
 from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
 from autoscaler.core.model import HPAKey
 from autoscaler.core.observation import Observation
-from autoscaler.loop.histories import HistoryEntry
-from autoscaler.loop.saved_history_format import SavedHistoryError, decode, encode
+from autoscaler.loop.histories import HistoryEntry, SavedHistoryError, decode, encode
 from tests.autoscaler.simulated_cluster import NOW, behavior, normalize, percent, rules
 from tests.conformance import reconcile_traces
 from tests.conformance.runner import RECORDED

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from autoscaler.cli import run_controller
 from autoscaler.loop.options import Availability, DecisionLogOptions, Options
-from autoscaler.loop.run import run
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.audit import AuditSettings
 from autoscaler.settings import DEFAULTS
@@ -50,7 +50,7 @@ async def test_each_part_of_the_process_has_the_settings(tmp_path: Path) -> None
             ),
             settings=settings,
         )
-        process = asyncio.create_task(run(options, what_if=no_what_if))
+        process = asyncio.create_task(run_controller(options, what_if=no_what_if))
         try:
             await eventually(lambda: asyncio.sleep(0, cluster.syncs() > 0))
             check_settings(parts, settings, DEFAULTS, taken=TAKEN)

@@ -13,8 +13,7 @@ from autoscaler.commands import debug_client
 from autoscaler.commands.shadow_report import as_table
 from autoscaler.core.config import Config
 from autoscaler.core.model import Condition, HPAKey, Status
-from autoscaler.loop.debug import DebugAccess, debug_page
-from autoscaler.loop.probes import probe_handler, serving
+from autoscaler.loop.endpoint import DebugAccess, debug_page, probe_handler, serving
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import time_text
 from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict, page_of

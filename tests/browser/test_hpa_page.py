@@ -12,7 +12,7 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import Page, ViewportSize, expect
 
-from autoscaler.records.metric_names import MetricNames
+from autoscaler.records.metric_lookup import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.decisions import PAGE_SIZE
 from autoscaler.ui.history import History

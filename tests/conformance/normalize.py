@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoscaler.core.conditions import Conditions
 from autoscaler.core.history import History, Recommendation, ScaleEvent, store_scale_event
 from autoscaler.core.model import Behavior
 from autoscaler.core.stabilization import (
@@ -12,6 +11,7 @@ from autoscaler.core.stabilization import (
     normalize_desired_replicas,
     normalize_desired_replicas_with_behaviors,
 )
+from autoscaler.core.status import Conditions
 from autoscaler.objects.hpa import default_hpa, parse_hpa
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds

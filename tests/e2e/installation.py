@@ -45,8 +45,8 @@ externalRules:
 # The namespace file is that of a pod.
 _PROGRAM: Final = """
 import runpy
-from autoscaler.loop import leader_label
-leader_label.own_namespace = lambda *, default: "milliscale"
+from autoscaler.loop import pages
+pages.own_namespace = lambda *, default: "milliscale"
 runpy.run_module("autoscaler", run_name="__main__", alter_sys=True)
 """
 

@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from autoscaler.loop.leader_label import LEADER_LABEL, SHARD_LABEL
+from autoscaler.loop.pages import LEADER_LABEL, SHARD_LABEL
 from kube.api.client import KubeClient, KubeError
 from kube.api.status import StatusError
 from playground.install import Account

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from autoscaler.commands.migrate import move
 from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE, HPAApi
-from autoscaler.objects.migration import move
 from kube.api.client import KubeClient
 from kube.cache.store import Store
 from playground.cluster import start_cluster

@@ -11,8 +11,7 @@ import yaml
 
 from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import HPAKey
-from autoscaler.loop.histories import HistoryEntry
-from autoscaler.loop.saved_history_format import encode
+from autoscaler.loop.histories import HistoryEntry, encode
 
 _DATA = Path(__file__).resolve().parent.parent / "data"
 _FOUND = _DATA / "fuzz"

@@ -30,7 +30,7 @@ from adapter.rules.goregex import GoRegex, GoRegexError
 from adapter.schedules.cron import Cron
 from adapter.schedules.holidays import read_holidays
 from autoscaler.core.history import LONG_AGO_MS
-from autoscaler.loop import saved_history_format
+from autoscaler.loop import histories
 from autoscaler.objects.hpa import default_hpa, track_hpa
 from autoscaler.objects.validation import validate_hpa
 from autoscaler.objects.workloads import parse_owned, parse_scale, parse_workload, track_pod
@@ -254,14 +254,14 @@ def prometheus(data: bytes) -> None:
 def saved_history(data: bytes) -> None:
     """A saved history is restored or refused, and never has samples of the future."""
     content = data if data.startswith(b"\x1f\x8b") else gzip.compress(data, 0, mtime=0)
-    with contextlib.suppress(saved_history_format.SavedHistoryError):
-        entries = saved_history_format.decode(content, now_ms=_NOW_MS)
+    with contextlib.suppress(histories.SavedHistoryError):
+        entries = histories.decode(content, now_ms=_NOW_MS)
         for entry in entries.values():
             history = entry.history
             times = [sample.time_ms for sample in history.recommendations]
             times += [sample.time_ms for sample in (*history.scale_up_events, *history.scale_down_events)]
             assert all(LONG_AGO_MS <= time <= _NOW_MS for time in times)
-        saved_history_format.encode(entries, now_ms=_NOW_MS)
+        histories.encode(entries, now_ms=_NOW_MS)
 
 
 def kubernetes_object(data: bytes) -> None:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from autoscaler.loop.probes import serving
+from autoscaler.loop.endpoint import serving
 from kube.serving.local import is_local
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from adapter.cli import main as adapter_main
-from autoscaler.loop.leader_label import LEADER_LABEL
+from autoscaler.loop.pages import LEADER_LABEL
 from kube.web.options import UIAddress
 from tests.manifests.rendering import Objects, render_with
 from tests.manifests.test_manifests import autoscaler_options

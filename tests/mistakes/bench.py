@@ -20,8 +20,7 @@ from adapter.prometheus import PrometheusQueryError, Series
 from adapter.rules import parse_rules
 from adapter.rules.objects import Tenancy, read_object
 from autoscaler.cli import main as autoscaler
-from autoscaler.core.annotations import parse_annotations
-from autoscaler.core.config import Config
+from autoscaler.core.config import Config, parse_annotations
 from autoscaler.ui.spec_form import read_form
 from kube.api.status import StatusError
 from kube.security.request_info import Query

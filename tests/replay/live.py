@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import decide
+from autoscaler.core.decide import conclude, decide
 from autoscaler.core.history import History
 from autoscaler.core.model import HPA, ExternalMetric, InvalidMetric, ObjectMetric, PodsMetric, ResourceMetric
 from autoscaler.core.observation import (
@@ -26,7 +26,6 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
-from autoscaler.core.outcome import conclude
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import DecisionRecord

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from autoscaler.core.config import Config
-from autoscaler.core.decide import decide
+from autoscaler.core.decide import conclude, decide
 from autoscaler.core.history import History
 from autoscaler.core.model import HPA, Status
 from autoscaler.core.observation import Observation
-from autoscaler.core.outcome import conclude
 from replay.load import Load, ReplayError
 from replay.results import Step, sentence
 from replay.simulation import Settings, capacity_of, replay_hpa, replay_reality, simulate

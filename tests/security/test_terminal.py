@@ -13,7 +13,7 @@ from adapter.commands.forecast import print_forecast
 from adapter.commands.printing import print_explanation, print_report
 from adapter.diagnosis.forecasts import ForecastReport
 from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, Severity
-from autoscaler.commands.explain_text import print_records
+from autoscaler.commands.explain import print_records
 from kube.web.explanation import Example, Explanation, Value
 from kubectl_milliscale.table import StatusRow, table
 from tests.autoscaler.simulated_cluster import hpa

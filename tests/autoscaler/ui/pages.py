@@ -15,14 +15,13 @@ from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.records.metric_names import MetricNames
+from autoscaler.records.metric_lookup import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.access import NamespaceAccess
-from autoscaler.ui.changes import Changes
 from autoscaler.ui.history import History
 from autoscaler.ui.pages import UIPages
-from autoscaler.ui.sources import Sources, WhatIf, WhatIfError
+from autoscaler.ui.sources import Changes, Sources, WhatIf, WhatIfError
 from kube.security.authentication import User
 from kube.security.request_info import Query
 from kube.web.event_stream import EventStream

@@ -12,13 +12,13 @@ from rich.console import Console
 from yarl import URL
 
 from adapter.ui.metric_page import MetricForm
-from autoscaler.commands.explain_text import print_records
+from autoscaler.commands.explain import print_records
 from autoscaler.core.model import HPAKey
-from autoscaler.records.metric_names import MetricNames
+from autoscaler.records.metric_lookup import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.access import NamespaceAccess
-from autoscaler.ui.changes import Changes
 from autoscaler.ui.decisions import PAGE_SIZE
+from autoscaler.ui.sources import Changes
 from kube.api.status import StatusError, forbidden
 from kube.security.authentication import User
 from kube.security.request_info import Query

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from autoscaler.core.annotations import AnnotationOverrides
-from autoscaler.core.config import Mode, Pause
+from autoscaler.core.config import AnnotationOverrides, Mode, Pause
 from autoscaler.core.model import HPA, HPAKey, Status
 from autoscaler.ui.access import GroupNamespace
 from autoscaler.ui.listing import ROWS, Entry, HPAIndex, ListQuery, Selection, select

@@ -10,7 +10,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from autoscaler.core.model import LabelSelectorRequirement, LabelSelectorSpec
-from autoscaler.records.adapter_explanation import adapter_explanation, metric_parameters
+from autoscaler.records.metric_lookup import adapter_explanation, metric_parameters
 from autoscaler.records.record import Measure, MetricRecord
 from autoscaler.ui.access import NamespaceAccess
 from kube.api.status import StatusError, forbidden

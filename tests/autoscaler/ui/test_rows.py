@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from autoscaler.core.annotations import AnnotationOverrides
-from autoscaler.core.config import Config, Mode, Pause
+from autoscaler.core.config import AnnotationOverrides, Config, Mode, Pause
 from autoscaler.core.model import (
     HPA,
     MILLISCALE,

@@ -2,10 +2,9 @@
 
 from msgspec.structs import replace
 
-from autoscaler.core.annotations import parse_annotations
-from autoscaler.core.config import Config
+from autoscaler.core.config import Config, parse_annotations
 from autoscaler.core.model import HPA, Behavior, ScaleDownRules, ScaleUpRules, ScalingPolicy
-from autoscaler.ui.settings import settings
+from autoscaler.ui.hpa_page import settings
 from tests.autoscaler.simulated_cluster import hpa, quantity
 
 
