@@ -44,7 +44,7 @@ def build_sdist(source: Path, target: Path, *, time: int) -> Path:
         target: made if it does not exist.
         time: of all files, in seconds since 1970.
     """
-    _build("--sdist", source, target, time=time)
+    _build("sdist", source, target, time=time)
     (path,) = target.glob("*.tar.gz")
     normalize_tar(path, time=time)
     return path
@@ -52,7 +52,7 @@ def build_sdist(source: Path, target: Path, *, time: int) -> Path:
 
 def build_wheel(source: Path, target: Path, *, time: int) -> Path:
     """Build the wheel of a source folder into a target folder; return its path."""
-    _build("--wheel", source, target, time=time)
+    _build("wheel", source, target, time=time)
     (path,) = target.glob("*.whl")
     return path
 
@@ -66,8 +66,13 @@ def unpack_sdist(path: Path, target: Path) -> Path:
 
 
 def _build(kind: str, source: Path, target: Path, *, time: int) -> None:
+    """Call the backend of pyproject.toml, which this environment has: PEP 517."""
+    target.mkdir(parents=True, exist_ok=True)
+    call = f"from setuptools import build_meta; build_meta.build_{kind}({str(target.absolute())!r})"
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(time)}
-    command = [sys.executable, "-m", "build", "--no-isolation", kind, f"--outdir={target}", str(source)]
-    done = subprocess.run(command, env=environment, umask=0o022, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", call]
+    done = subprocess.run(
+        command, cwd=source, env=environment, umask=0o022, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
