@@ -33,7 +33,8 @@ def text(tuned: Tuned) -> str:
     """Return the report with the recommended HPA, as YAML."""
     lines = [*verdict(tuned), "", "All days together:", *_drawn(trade_off(tuned)), ""]
     if tuned.winner is not None:
-        lines += ["Each day, by the choice from the other days:", *_drawn(by_day(tuned)), ""]
+        unit = tuned.days.count(1).removeprefix("1 ")
+        lines += [f"Each {unit}, by the choice from the other {unit}s:", *_drawn(by_day(tuned)), ""]
     lines += [f"- {note}" for note in notes(tuned)]
     comment = "\n".join(printable(f"# {line}".rstrip()) for line in lines)
     if tuned.recommended is not None:
@@ -103,10 +104,14 @@ def verdict(tuned: Tuned) -> list[str]:
                 f"Its target is {tuned.given_target:.3g} % of the capacity, above --max-target, which is "
                 f"{tuned.options.max_target:g}%: no higher one was tried."
             )
+        whole, least = total(tuned.given.days), parse_hpa(tuned.given.document).spec.min_replicas
+        if whole.pod_hours * 3_600_000 <= least * whole.milliseconds:
+            found.append(f"It has {least} replicas all the time, its minReplicas, which is never lowered.")
         return found
     pairs = tuned.pairs()
     effect = changes_of(tuned, total([each for each, _ in pairs]), total([each for _, each in pairs]))
     change, unseen = _changes(tuned, winner), tuned.days.count(len(pairs))
+    length = unseen if tuned.days.are_days else duration((tuned.days.end_ms - tuned.days.starts_ms[0]) / 1000)
     match tuned.verdict:
         case Verdict.BETTER:
             return [
@@ -116,7 +121,7 @@ def verdict(tuned: Tuned) -> list[str]:
             ]
         case Verdict.TOO_FEW_DAYS:
             return [
-                f"Too few days to recommend anything for {tuned.name}: {unseen} of load.",
+                f"Too few days to recommend anything for {tuned.name}: {length} of load.",
                 f"At least {LEAST_DAYS} days are needed, better two weeks.",
                 f"The best one: {change}. It needs {effect}.",
             ]

@@ -3,8 +3,7 @@
 Every request names an app: in the label selector of pods or of the external metric, or as the described Service. A load
 is divided among the current pods of the app.
 
-A response waits until all pods of the app are Ready, so that two controllers get the same values at different times;
-or with `settles=False`, only the pods that are Ready have values.
+A response waits until all pods of the app are Ready, so that two controllers get the same values at different times.
 """
 
 import asyncio
@@ -78,7 +77,6 @@ class ScriptedMetrics:
     """The loads by app, the number of requests per app, and their times in seconds since the epoch."""
 
     client: KubeClient
-    settles: bool = True
     loads: dict[str, Load] = field(default_factory=dict)
     requests: Counter[str] = field(default_factory=Counter)
     times: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -140,8 +138,6 @@ class ScriptedMetrics:
     def _settled(self, app: str) -> list[str] | None:
         wanted = self._deployments.get("default", app)
         pods = [pod for pod in self._pods.list("default") if pod.app == app]
-        if not self.settles:
-            return sorted(pod.name for pod in pods if pod.ready)
         if wanted is None or not wanted.replicas == wanted.reported == len(pods):
             return None
         return sorted(pod.name for pod in pods) if all(pod.ready for pod in pods) else None
@@ -179,9 +175,9 @@ def _listed(group: str, version: str, kind: str, items: list[dict[str, Any]]) ->
 
 
 @asynccontextmanager
-async def scripted_metrics(client: KubeClient, folder: Path, *, settles: bool = True) -> AsyncIterator[ScriptedMetrics]:
+async def scripted_metrics(client: KubeClient, folder: Path) -> AsyncIterator[ScriptedMetrics]:
     """Start the server, and register it in the cluster."""
-    metrics = ScriptedMetrics(client, settles=settles)
+    metrics = ScriptedMetrics(client)
     app = web.Application()
     app.router.add_get("/apis/{group}/{version}", metrics.discover)
     app.router.add_get("/apis/{group}/{version}/namespaces/default/{rest:.*}", metrics.values)

@@ -191,6 +191,17 @@ def test_costlier_spec_is_not_recommended_even_if_only_it_keeps_the_limit(one_ph
     assert yaml.safe_load(report.text(tuned)) is None
 
 
+def test_hpa_at_min_replicas_and_a_day_without_a_second_one_are_named_as_such() -> None:
+    document = hpa_document(pods_metric(average="50"), min_replicas=40, max_replicas=40)
+    load = load_of(rps=waves(1), step_ms=STEP_MS)
+    options = TuneOptions(fields=["target"], jobs=1)
+    tuned = tune(parse_hpa_document(document, "hpa.yaml"), load, CAPACITY, options)
+    assert "It has 40 replicas all the time, its minReplicas, which is never lowered." in report.verdict(tuned)
+    printed = report.text(tuned_on(waves(1), goal=Goal(max_overload=0.02)))
+    assert printed.startswith("# Too few days to recommend anything for shop/web: 1d of load.\n")
+    assert "# Each part, by the choice from the other parts:\n" in printed
+
+
 def test_less_overload_is_not_bought_with_pods() -> None:
     tuned = tuned_on(waves(5, surges_from=0), goal=Goal(objective=Objective.OVERLOAD))
     assert total(tuned.given.unseen).overload_ratio > 0
