@@ -4,7 +4,7 @@ sources       what the pages read, and the changes that open pages subscribe to
 page_context  what all pages share
 pages         the paths
 listing       the table of all HPAs: `rows`, filters, order, its events
-hpa_page      one HPA: its `decisions` as `explain` words them, their charts (`figures`), its `settings`, its events
+hpa_page      one HPA: its decisions as `explain` words them, their charts (`figures`), its settings, its events
 what_if       the form to change a spec, and what the kept decisions would have been with it
 
 The pages read the controller's state and write nothing.

@@ -2,30 +2,146 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
+from weakref import WeakValueDictionary
 
+import msgspec
 from markupsafe import Markup
 from msgspec.structs import replace
 
 from autoscaler.core.config import Config, Pause, PodSelection
 from autoscaler.core.model import HPA, HPAKey, ScalingRules
 from autoscaler.records.build import metric_record
+from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.explanation import METRIC_HEADINGS, details, heading, metric_cells
 from autoscaler.records.metric_lookup import metric_url
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
-from autoscaler.ui.decisions import PAGE_SIZE, Decisions, Selection
-from autoscaler.ui.figures import scales
+from autoscaler.ui.figures import Point, figure, scales
 from autoscaler.ui.history import RANGES, HistoryError
 from autoscaler.ui.page_context import HPAsPage, PageContext
 from autoscaler.ui.rows import hpa_url
 from kube.aio.pace import in_slices
+from kube.security.request_info import Query
 from kube.values.durations import format_duration
 from kube.web.event_stream import ServerEvent
 from kube.web.live import Throttle, View
 from kube.web.requests import PageRequest
+
+PAGE_SIZE: Final = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which decisions the list shows: the newest ones that fulfil the conditions.
+
+    Attributes:
+        scaling_only: only decisions that change the replicas.
+        decision: the time of one, which is shown open, with those before it; empty: none.
+        before: only decisions before this time; empty: all.
+    """
+
+    scaling_only: bool = False
+    decision: str = ""
+    before: str = ""
+
+    @classmethod
+    def parse(cls, query: Query) -> Selection:
+        """Return the selection of a request."""
+        return cls(
+            scaling_only=query.get("show") == "scaling", decision=query.get("decision"), before=query.get("before")
+        )
+
+    @property
+    def is_newest(self) -> bool:
+        """True if the list begins with the newest decision."""
+        return not self.decision and not self.before
+
+    def includes(self, record: DecisionRecord) -> bool:
+        """Return True if the record may be shown. All times have the same format, so they compare as texts."""
+        if self.scaling_only and record.time != self.decision and not scales(record):
+            return False
+        return not (self.decision and record.time > self.decision) and not (self.before and record.time >= self.before)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Charts:
+    """The charts of an HPA.
+
+    Attributes:
+        points: {number in the log: point}, oldest first.
+        figure: JSON for plotly.js; empty if there are no decisions.
+    """
+
+    points: Mapping[int, Point]
+    figure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """The kept decisions.
+
+    Attributes:
+        charts: of all of them.
+        shown: one page, newest first, without their sentences.
+        has_older: there are more after this page.
+        last: the number of the newest one, or `after`.
+        newest: the number of the newest one; 0: there is none.
+    """
+
+    charts: Charts
+    shown: Sequence[DecisionRecord]
+    has_older: bool
+    last: int
+    newest: int
+
+
+class DecisionReader:
+    """Reads the kept decisions. Open pages of the same HPA share its charts, which may take megabytes."""
+
+    def __init__(self, log: DecisionLog) -> None:
+        self._log = log
+        self._charts: WeakValueDictionary[HPAKey, Charts] = WeakValueDictionary()
+
+    async def read(self, key: HPAKey, selection: Selection, *, after: int = 0) -> Decisions:
+        """Read the kept decisions on an HPA.
+
+        Args:
+            key: the HPA.
+            selection: which of them to show.
+            after: only show decisions after this number.
+        """
+        charts = self._charts.get(key, Charts({}, ""))
+        points = dict(charts.points)
+        numbers = self._log.numbers(key)
+        async for number in in_slices(each for each in numbers if each not in points):
+            if (record := self._log.get(number)) is not None:  # it may be dropped meanwhile
+                points[number] = Point.of(record)
+        kept = {number: points[number] for number in numbers if number in points}
+        if kept.keys() != charts.points.keys():
+            charts = Charts(kept, await asyncio.to_thread(_figure_json, list(kept.values())) if kept else "")
+            self._charts[key] = charts
+        shown: list[DecisionRecord] = []
+        async for number in in_slices(each for each in reversed(numbers) if each > after):
+            if (record := self._log.get(number)) is not None and selection.includes(record):
+                shown.append(record)
+                if len(shown) > PAGE_SIZE:
+                    break
+        return Decisions(
+            charts=charts,
+            shown=shown[:PAGE_SIZE],
+            has_older=len(shown) > PAGE_SIZE,
+            last=max(numbers, default=after),
+            newest=max(numbers, default=0),
+        )
+
+
+def _figure_json(points: Sequence[Point]) -> str:
+    return msgspec.json.encode(figure(points)).decode()
 
 
 class HPAPage(HPAsPage):
@@ -34,8 +150,9 @@ class HPAPage(HPAsPage):
     template = "hpa.html"
     parts = ("hpa_live.html",)
 
-    def __init__(self, context: PageContext, request: PageRequest, key: HPAKey) -> None:
+    def __init__(self, context: PageContext, request: PageRequest, key: HPAKey, decisions: DecisionReader) -> None:
         super().__init__(context, request, only=key)
+        self._decisions = decisions
         self._key = key
         self._selection = Selection.parse(request.query)
         self._show = "scaling" if self._selection.scaling_only else ""
@@ -56,7 +173,7 @@ class HPAPage(HPAsPage):
         self.changes.take()
         hpa = await self.context.visible_hpa(self.user, self._key)
         async with throttle.slot(self.user):
-            decisions = await self.context.decisions.read(self._key, self._selection, after=self._last)
+            decisions = await self._decisions.read(self._key, self._selection, after=self._last)
             items = await self._rendered(decisions.shown) if self._with_list else []
         self._last = decisions.last
         new = [ServerEvent("decisions", "".join(items))] if items else []

@@ -1,7 +1,9 @@
-"""Which HPAs the list shows, and in which order: search, filters, sort, pages.
+"""The page of all HPAs: which it shows, and in which order: search, filters, sort, pages.
 
-The index keeps a small entry for each HPA, and updates those that have changed when it is read. Entries are read in
-slices, so that ten thousand HPAs do not block the event loop.
+The index has a small entry for each HPA, and updates those that have changed when it is read. Entries are read in
+slices, so that ten thousand HPAs do not block the event loop. An open page costs little, however many HPAs there are:
+only its rows are rendered again when their HPAs change, and which rows those are is determined at most once a second,
+less often with more than ten thousand HPAs.
 """
 
 from __future__ import annotations
@@ -11,17 +13,22 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.ui.access import GroupNamespace
+from autoscaler.ui.figures import sparkline
+from autoscaler.ui.page_context import HPAsPage, PageContext
 from autoscaler.ui.rows import STATES, State, highest_ratio, search_text, states_of
 from autoscaler.ui.sources import Sources, Subscription
 from kube.aio.pace import in_slices
-from kube.api.status import bad_request
+from kube.api.status import bad_request, forbidden
 from kube.security.request_info import Query
+from kube.web.live import Rows, Throttle, View
+from kube.web.requests import PageRequest
 
 _T = TypeVar("_T")
 
@@ -31,44 +38,39 @@ _SLICE: Final = 100
 """Without a yield to the event loop. Shorter slices would wait too often for other work of a busy loop."""
 
 
+@dataclass(frozen=True, eq=False)
 class Entry:
-    """An HPA in the index; a new one for each change of the HPA.
+    """An HPA in the index, with its effective mode; a new one for each change of the HPA."""
 
-    Attributes:
-        key, hpa: the HPA.
-        group_namespace: what a user must have the right to see.
-        mode: its effective mode.
-        is_foreign: whether another controller writes its status.
-        states: see `states_of`.
-    """
+    hpa: HPA
+    mode: Mode
+    is_foreign: bool
+    """Another controller writes its status."""
 
-    __slots__ = ("_ratio", "_text", "group_namespace", "hpa", "is_foreign", "key", "mode", "states")
-
-    def __init__(self, key: HPAKey, hpa: HPA, mode: Mode, *, is_foreign: bool, before: Entry | None = None) -> None:
-        self.key = key
-        self.hpa = hpa
-        self.group_namespace: GroupNamespace = (self.key.group, self.key.namespace)
-        self.mode = mode
-        self.is_foreign = is_foreign
-        self.states = states_of(hpa)
-        self._text: str | None = None
-        if before is not None and before.hpa.spec == hpa.spec:
-            self._text = before._text
-        self._ratio: float | None = None
+    @cached_property
+    def key(self) -> HPAKey:
+        """The HPA's key."""
+        return self.hpa.key
 
     @property
+    def group_namespace(self) -> GroupNamespace:
+        """What a user must have the right to see."""
+        return self.key.group, self.key.namespace
+
+    @cached_property
+    def states(self) -> frozenset[State]:
+        """See `states_of`."""
+        return states_of(self.hpa)
+
+    @cached_property
     def text(self) -> str:
         """What a search finds."""
-        if self._text is None:
-            self._text = search_text(self.hpa)
-        return self._text
+        return search_text(self.hpa)
 
-    @property
+    @cached_property
     def ratio(self) -> float:
         """The highest ratio of a metric and its target."""
-        if self._ratio is None:
-            self._ratio = highest_ratio(self.hpa)
-        return self._ratio
+        return highest_ratio(self.hpa)
 
     @property
     def severity(self) -> int:
@@ -244,7 +246,7 @@ class HPAIndex:
             mode, is_foreign = self._sources.mode_of(hpa), self._sources.is_foreign(key)
             if old is not None and old.hpa is hpa and old.mode is mode and old.is_foreign == is_foreign:
                 return  # it has a new decision, which is not part of the entry
-            new = Entry(key, hpa, mode, is_foreign=is_foreign, before=old)
+            new = Entry(hpa, mode, is_foreign)
             self._entries[key] = new
             if old is None:
                 self._is_sorted = False
@@ -302,3 +304,89 @@ def _name(item: tuple[HPAKey, Entry]) -> tuple[str, str, str]:
 
 def _pages(total: int) -> int:
     return max(1, -(-total // ROWS))
+
+
+_HPAS_PER_SECOND: Final = 10_000
+_RENDERED: Final = 1000
+"""The size of the cache of rendered rows: 4 KiB each."""
+_SPARKLINE: Final = 60
+"""Decisions of a sparkline, at most."""
+
+
+class ListRows:
+    """The rows of all HPAs, the same for all viewers.
+
+    Attributes:
+        index: the HPAs.
+        rendered: returns the HTML of a row, of an entry and the number of the HPA's newest decision.
+    """
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self.index = HPAIndex(context.sources)
+        self.rendered = lru_cache(_RENDERED)(self._rendered)
+
+    def _rendered(self, row: tuple[Entry, int]) -> str:
+        entry, newest = row
+        replicas = self._context.sources.decisions.desired_replicas(entry.key, last=_SPARKLINE)
+        return self._context.templates.render(
+            "list_row.html",
+            row=self._context.row(entry.hpa),
+            last=self._context.decision(newest),
+            sparkline=sparkline(replicas),
+        )
+
+
+class ListPage(HPAsPage):
+    """The page of all HPAs."""
+
+    template = "list.html"
+    parts = ("list_parts.html",)
+
+    def __init__(self, context: PageContext, request: PageRequest, rows: ListRows) -> None:
+        self._query = ListQuery.parse(request.query)
+        self._rows = rows
+        super().__init__(context, request)
+        self.events_url = self._query.url("/events", page=self._query.page)
+        self._selection: Selection | None = None
+        self._visible: frozenset[GroupNamespace] = frozenset()
+        self._select_at = 0.0
+
+    async def load(self, throttle: Throttle) -> View:
+        """Return the rows of the page. Raises StatusError (403)."""
+        index, clock = self._rows.index, asyncio.get_running_loop().time
+        self.is_outdated = bool(self.changes.take()) or self.is_outdated
+        await index.update()
+        selection = self._selection
+        if selection is None or (self.is_outdated and clock() >= self._select_at):
+            self._visible = await self._visible_namespaces()
+            async with throttle.slot(self.user):
+                is_all = self._visible >= index.namespaces()
+                selection = await select(index.entries(), self._query, None if is_all else self._visible)
+            self._selection, self.is_outdated = selection, False
+            self._select_at = clock() + max(COLUMNS[self._query.column].seconds, len(index) / _HPAS_PER_SECOND)
+        newest = self.sources.decisions.newest
+        present = {
+            each.key: (entry, newest(each.key))
+            for each in selection.entries
+            if (entry := index.get(each.key)) is not None
+        }
+        return View(
+            values={
+                "query": self._query,
+                "selection": selection,
+                "columns": COLUMNS,
+                "namespaces": sorted({namespace for _, namespace in self._visible}),
+                "states": STATES,
+                "problem": self.sources.problem(),
+                "is_leader": self.sources.is_leader(),
+            },
+            rows=Rows(id="rows", states=present, render=self._rows.rendered),
+        )
+
+    async def _visible_namespaces(self) -> frozenset[GroupNamespace]:
+        namespaces = self._rows.index.namespaces()
+        visible = await self.context.access.visible(self.user, namespaces)
+        if namespaces and not visible:
+            raise forbidden("you need the right to get horizontalpodautoscalers in a namespace that has one")
+        return visible

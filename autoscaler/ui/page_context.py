@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Final
 
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.access import NamespaceAccess
-from autoscaler.ui.decisions import DecisionReader
-from autoscaler.ui.figures import sparkline
-from autoscaler.ui.listing import Entry, HPAIndex
 from autoscaler.ui.rows import Row, row
 from autoscaler.ui.sources import Sources, Subscription
-from kube.aio.fairness import FairSemaphore
 from kube.api.status import not_found
 from kube.security.authentication import User
 from kube.web.live import Page
@@ -28,10 +23,6 @@ _UPDATE_SECONDS: Final = 0.5
 """Between two updates of an open page."""
 _IDLE_SECONDS: Final = 5.0
 """The user's rights and the notices, which depend on more than HPAs, are checked at least so often."""
-_RENDERED: Final = 1000
-"""The size of the cache of rendered rows: 4 KiB each."""
-_SPARKLINE: Final = 60
-"""Decisions of a sparkline, at most."""
 
 
 class PageContext:
@@ -40,21 +31,13 @@ class PageContext:
     Attributes:
         sources: the controller's state.
         access: decides which HPAs a user may see.
-        index: the HPAs of the list.
-        rendered: returns the HTML of a row in the list, which is the same for all viewers, of an entry and the number
-            of the HPA's newest decision.
-        decisions: the kept decisions.
-        replays: one replay of a what-if runs at a time, and users are served round robin.
+        templates: of the pages.
     """
 
     def __init__(self, sources: Sources, access: NamespaceAccess, templates: Templates) -> None:
         self.sources = sources
         self.access = access
         self.templates = templates
-        self.index = HPAIndex(sources)
-        self.rendered = lru_cache(_RENDERED)(self._rendered)
-        self.decisions = DecisionReader(sources.decisions)
-        self.replays = FairSemaphore(1, max_waiting=sources.what_if_settings.waiting_per_user)
 
     async def visible_hpa(self, user: User | None, key: HPAKey) -> HPA:
         """Return an HPA.
@@ -78,13 +61,6 @@ class PageContext:
         """Return a decision with its sentence, by its number in the log; None if it is not in memory."""
         record = self.sources.decisions.get(number)
         return None if record is None else with_sentence(record)
-
-    def _rendered(self, row: tuple[Entry, int]) -> str:
-        entry, newest = row
-        replicas = self.sources.decisions.desired_replicas(entry.key, last=_SPARKLINE)
-        return self.templates.render(
-            "list_row.html", row=self.row(entry.hpa), last=self.decision(newest), sparkline=sparkline(replicas)
-        )
 
 
 class HPAsPage(Page):

@@ -23,11 +23,12 @@ from autoscaler.core.model import HPA_APIS, KUBERNETES, HPAKey
 from autoscaler.core.status import rfc3339
 from autoscaler.records.metric_lookup import PARAMETERS, debug_path
 from autoscaler.ui.access import NamespaceAccess
-from autoscaler.ui.hpa_page import HPAPage
-from autoscaler.ui.list_page import ListPage
+from autoscaler.ui.hpa_page import DecisionReader, HPAPage
+from autoscaler.ui.listing import ListPage, ListRows
 from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import Sources
 from autoscaler.ui.what_if import WhatIfPage
+from kube.aio.fairness import FairSemaphore
 from kube.api.client import KubeError
 from kube.api.status import StatusError, not_found
 from kube.web.live import LivePages, Page, Throttle, View
@@ -92,6 +93,10 @@ class UIPages:
             rfc3339=rfc3339,
         )
         self._context = PageContext(sources, access, self.templates)
+        self._rows = ListRows(self._context)
+        self._decisions = DecisionReader(sources.decisions)
+        # One replay of a what-if runs at a time, and users are served round robin.
+        self._replays = FairSemaphore(1, max_waiting=sources.what_if_settings.waiting_per_user)
         self._live = LivePages(self.templates)
 
     async def respond(self, request: PageRequest) -> web.StreamResponse:
@@ -103,11 +108,11 @@ class UIPages:
     def _page(self, segments: Sequence[str], request: PageRequest) -> Page:
         match segments:
             case ():
-                return ListPage(self._context, request)
+                return ListPage(self._context, request, self._rows)
             case ("hpas", namespace, name):
-                return HPAPage(self._context, request, _key(request, namespace, name))
+                return HPAPage(self._context, request, _key(request, namespace, name), self._decisions)
             case ("hpas", namespace, name, "what-if"):
-                return WhatIfPage(self._context, request, _key(request, namespace, name))
+                return WhatIfPage(self._context, request, _key(request, namespace, name), self._replays)
             case ("metric",):
                 return MetricPage(self._context, request)
         raise not_found("there is no such page")

@@ -16,7 +16,7 @@ from autoscaler.ui.rows import hpa_url
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from autoscaler.ui.spec_fields import metric_flag, to_yaml
 from autoscaler.ui.spec_form import SpecForm, read_form
-from kube.aio.fairness import QueueFullError
+from kube.aio.fairness import FairSemaphore, QueueFullError
 from kube.api.status import conflict, service_unavailable
 from kube.values.durations import format_duration
 from kube.web.live import Page, Throttle, View
@@ -32,8 +32,9 @@ class WhatIfPage(Page):
     template = "what_if.html"
     in_thread = True  # a result has up to a thousand sentences, and charts of a thousand points
 
-    def __init__(self, context: PageContext, request: PageRequest, key: HPAKey) -> None:
+    def __init__(self, context: PageContext, request: PageRequest, key: HPAKey, replays: FairSemaphore) -> None:
         self._context = context
+        self._replays = replays
         self._sources = context.sources
         self._query = request.query
         self._key = key
@@ -83,7 +84,7 @@ class WhatIfPage(Page):
         seconds = self._sources.what_if_settings.replay_seconds
         try:
             name = "" if self.user is None else self.user.name
-            async with self._context.replays.slot(name), asyncio.timeout(seconds):
+            async with self._replays.slot(name), asyncio.timeout(seconds):
                 return await self._sources.what_if(
                     hpa,
                     changed,

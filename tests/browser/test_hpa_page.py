@@ -14,8 +14,8 @@ from playwright.async_api import Page, ViewportSize, expect
 
 from autoscaler.records.metric_lookup import MetricNames
 from autoscaler.records.record import DecisionRecord
-from autoscaler.ui.decisions import PAGE_SIZE
 from autoscaler.ui.history import History
+from autoscaler.ui.hpa_page import PAGE_SIZE
 from kube.web.explanation import Example, Explanation
 from tests.autoscaler.simulated_cluster import SimulatedCluster, external_metric, hpa, pods_metric
 from tests.autoscaler.ui.pages import Controller

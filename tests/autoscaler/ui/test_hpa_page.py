@@ -17,7 +17,7 @@ from autoscaler.core.model import HPAKey
 from autoscaler.records.metric_lookup import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.access import NamespaceAccess
-from autoscaler.ui.decisions import PAGE_SIZE
+from autoscaler.ui.hpa_page import PAGE_SIZE
 from autoscaler.ui.sources import Changes
 from kube.api.status import StatusError, forbidden
 from kube.security.authentication import User

@@ -31,7 +31,7 @@ def using(name: str, milli: int) -> HPA:
 async def selected(
     hpas: Iterable[HPA], query: str = "", *, visible: frozenset[GroupNamespace] | None = None
 ) -> Selection:
-    entries = [Entry(each.key, each, each.overrides.mode or Mode.ACT, is_foreign=False) for each in hpas]
+    entries = [Entry(each, each.overrides.mode or Mode.ACT, is_foreign=False) for each in hpas]
     return await select(entries, ListQuery.parse(Query.parse(query)), visible)
 
 
