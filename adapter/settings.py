@@ -105,19 +105,14 @@ class ForecastSettings:
     """Forecasts of metrics whose rules have `forecast`."""
 
     total: int = 200
-    """Forecasts of all namespaces together; each is of a metric for one object or selector that is requested."""
+    """Forecasts of all namespaces together; each is of a metric for one object or selector that is requested. One takes
+    98 KiB for a fortnight of history; with a longer one it counts twice."""
     of_namespace: int = 50
     """Forecasts of one namespace, so that one with many selectors leaves room for the others."""
-    history_bytes: int = 20 * 2**20
-    """Memory of all forecasts: a fortnight of minutes takes 98 KiB."""
     read_seconds: float = 3600.0
     """Time between two reads of the new part of a history."""
     idle_seconds: float = 3600.0
     """Time after the last request until a forecast ends."""
-
-    def bytes_of(self, history: float) -> int:
-        """Return the memory of a forecast with a history of so many seconds: 4 bytes a minute, and two days of them."""
-        return 4 * (int(history) // 60 + 2 * 1440 + 60) + 8 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

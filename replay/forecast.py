@@ -62,7 +62,7 @@ class Forecast:
             return text
         savings = [each.saved for each in self.judgements if each.saved is not None]
         found = f"; before these days it would have saved {min(savings):.0%} to {max(savings):.0%}" if savings else ""
-        unknown = next((f"; {each.reason}" for each in self.judgements if each.saved is None), "")
+        unknown = next((f"; {each.text}" for each in self.judgements if each.saved is None), "")
         count = f"{self.days} of {len(self.judgements)} days"
         return f"{text} The gate of {self.options.gate:.1%} let it be served on {count}{found}{unknown}."
 
@@ -125,7 +125,7 @@ def _forecast(
     import numpy as np
 
     from adapter.forecasts.gate import served
-    from adapter.forecasts.series import MinuteSeries
+    from adapter.forecasts.model import MinuteSeries
 
     known_ms = max(series.times_ms[0], start_ms - round((options.history + _WEEK) * 1000))
     first_ms = -(-known_ms // _MINUTE_MS) * _MINUTE_MS

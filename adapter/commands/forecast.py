@@ -11,7 +11,7 @@ from adapter.commands.diagnose import SessionFlags, selection_flags, session_fla
 from adapter.commands.printing import print_lines
 from adapter.diagnosis.forecasts import ForecastReader, ForecastReport, NoForecastError, forecast_source
 from adapter.diagnosis.probe import Selection
-from adapter.forecasts.sentence import number_text
+from adapter.forecasts.options import number_text
 
 
 @click.command()
@@ -51,14 +51,10 @@ def _lines(report: ForecastReport) -> Iterator[str]:
     """Yield the lines of a report."""
     yield f"{report.of or report.metric} ({report.rule}), times in {report.timezone}"
     yield f"no forecast now: {report.reason}" if report.reason else report.sentence
-    if report.gate is None or report.accuracy is None:
+    if report.gate is None:
         return
     yield f"gate: {report.gate.text}{'' if report.gate.holds else '; it is not served'}"
-    accuracy = report.accuracy
-    yield (
-        f"last 7 days: {accuracy.within:.0%} of {accuracy.minutes:,} minutes within 10 %, {accuracy.above:.0%} above,"
-        f" {accuracy.below:.0%} below"
-    )
+    yield report.gate.accuracy
     yield ""
     days = len(report.hours[0].days) if report.hours else 0
     names = [*(f"{day} days ago" for day in range(days, 1, -1)), "yesterday", "usual", "forecast"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,33 +12,21 @@ import msgspec
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, Source
 from adapter.diagnosis.probe import Probe, Selection
-from adapter.forecasts.registry import ForecastKey, HistoryError, new_forecast
-from adapter.forecasts.sentence import gate_text, sentence
+from adapter.forecasts.registry import Forecast, ForecastKey, Forecasts
 from adapter.planning.history import HistoryReader, namespace_of
-from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery
+from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.prometheus import PrometheusServers
 from kube.api.mapping import GroupResource
 
 if TYPE_CHECKING:
-    from adapter.forecasts.gate import Accuracy
-    from adapter.forecasts.live import Hour, LiveForecast
+    from adapter.forecasts.gate import Judgement
+    from adapter.forecasts.live import Hour
 
 _PODS = GroupResource("", "pods")
 
 
 class NoForecastError(Exception):
-    """No metric has a forecast; the message says why."""
-
-
-class GateReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What the gate says; see adapter.forecasts.gate.Judgement."""
-
-    holds: bool
-    text: str
-    saved: float | None = None
-    days: float = 0.0
-    overload: float = 0.0
-    overload_with: float = 0.0
+    """There is no forecast; the message says why."""
 
 
 class ForecastReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -52,7 +38,6 @@ class ForecastReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         sentence: what is expected now, and why; "" if nothing is.
         reason: why nothing is expected; "" if something is.
         gate: None: there is no model.
-        accuracy: likewise.
         hours: the next 24 hours.
     """
 
@@ -62,8 +47,7 @@ class ForecastReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     timezone: str
     sentence: str = ""
     reason: str = ""
-    gate: GateReport | None = None
-    accuracy: Accuracy | None = None
+    gate: Judgement | None = None
     hours: tuple[Hour, ...] = ()
 
 
@@ -84,7 +68,7 @@ def forecast_source(catalog: Catalog, name: str) -> Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastReader:
-    """Makes forecasts of the history of metrics.
+    """Makes forecasts of the history of metrics, as the adapter does.
 
     Attributes:
         probe: finds an object that has the metric.
@@ -98,70 +82,56 @@ class ForecastReader:
 
     async def sentences(self, source: Source, selection: Selection) -> tuple[str, ...]:
         """Return what is expected now, and why; or why nothing is."""
-        report = await self.report(source, selection, judges=False)
-        return (report.sentence or f"no forecast: {report.reason}",)
-
-    async def report(self, source: Source, selection: Selection, *, judges: bool = True) -> ForecastReport:
-        """Return the forecast of a metric; without a name in `selection`, of an object that has a series now.
-
-        `judges`: replay the last days, and preview the next.
-        """
-        rule = source.rule
-        assert rule.forecast is not None, "the rule has one"
-        options = rule.forecast.options
-        made = functools.partial(ForecastReport, metric=source.metric, rule=rule.key, timezone=options.timezone)
-        example = await self.probe.example(source, selection)
-        if not example.values:
-            return made(of="", reason="; ".join(example.reasons))
-        query, of_pods = _query_of(source, example.of, [value.of for value in example.values], selection)
-        key, now = _key_of(query, of_pods), self.clock()
-        made = functools.partial(made, of=str(key))
-        live = await new_forecast(options, now, Counter())
         try:
-            reader = HistoryReader(self.prometheus, query, of_pods, query.namespace)
-            live.extend(await reader.read(live.history_start(now), int(now // 60) * 60), now)
-        except HistoryError as error:
-            return made(reason=f"its history cannot be read: {error}")
-        return await asyncio.to_thread(_completed, made, live, now, key.day_start(now), judges=judges)
+            return ((await self._read(source, selection)).sentence,)
+        except NoForecastError as error:
+            return (f"no forecast: {error}",)
 
+    async def report(self, source: Source, selection: Selection) -> ForecastReport:
+        """Return the forecast of a metric; without a name in `selection`, of an object that has a series now."""
+        options = source.rule.forecast.options if source.rule.forecast is not None else None
+        assert options is not None, "the rule has a forecast"
+        made = ForecastReport(metric=source.metric, rule=source.rule.key, of="", timezone=options.timezone)
+        try:
+            forecast = await self._read(source, selection)
+        except NoForecastError as error:
+            return msgspec.structs.replace(made, reason=str(error))
+        expected = forecast.expectation
+        return msgspec.structs.replace(
+            made,
+            of=str(forecast.key),
+            sentence=expected.sentence if expected is not None else "",
+            reason=forecast.reason if expected is None else "",
+            gate=forecast.judgement,
+            hours=await asyncio.to_thread(forecast.live.next_day, self.clock()) if forecast.live is not None else (),
+        )
 
-def _completed(
-    made: Callable[..., ForecastReport], live: LiveForecast, now: float, fitted_until: int, *, judges: bool
-) -> ForecastReport:
-    """Fit a model, and return the report with what it expects. Takes some seconds: call it in a worker thread."""
-    history = live.history(fitted_until)
-    model = live.fitted(history)
-    if isinstance(model, str):
-        return made(reason=model)
-    live.model = model
-    found = live.expect(now)
-    result = {"reason": found} if isinstance(found, str) else {"sentence": sentence(found, live.options)}
-    if not judges:
-        return made(**result)
-    judgement, is_served = live.judged(history)
-    gate = GateReport(
-        holds=is_served,
-        text=gate_text(judgement, live.options),
-        saved=judgement.saved,
-        days=judgement.days,
-        overload=judgement.overload,
-        overload_with=judgement.overload_with,
-    )
-    return made(**result, gate=gate, accuracy=judgement.accuracy, hours=live.next_day(now))
+    async def _read(self, source: Source, selection: Selection) -> Forecast:
+        """Return a forecast with its state and what it expects. Of pods it is that of their workload.
 
-
-def _query_of(source: Source, of: str, values: list[str], selection: Selection) -> tuple[MetricQuery, bool]:
-    """Return the request that an example is of, and whether it is for all pods of their workloads."""
-    if not isinstance(source, CustomSource):
-        return ExternalQuery(source, of, selection.metric_selector), False
-    namespace = of.partition("/")[0] if source.info.namespaced else ""
-    names = [value.rpartition("/")[2] for value in values]
-    return ObjectsQuery(source, namespace, names, False, selection.metric_selector), source.info.resource == _PODS
-
-
-def _key_of(query: MetricQuery, of_pods: bool) -> ForecastKey:
-    if isinstance(query, ExternalQuery):
-        name = str(query.selector)
-    else:
-        name = f"pods like {query.names[0]}" if of_pods else query.names[0]
-    return ForecastKey(query.source.rule.key, query.source.metric, namespace_of(query), name)
+        Raises:
+            NoForecastError: no object has the metric.
+        """
+        rule, example = source.rule, await self.probe.example(source, selection)
+        if not example.values or rule.forecast is None:
+            raise NoForecastError("; ".join(example.reasons))
+        query: ExternalQuery | ObjectsQuery
+        if isinstance(source, CustomSource):
+            of_pods = source.info.resource == _PODS
+            namespace = example.of.partition("/")[0] if source.info.namespaced else ""
+            names = [value.of.rpartition("/")[2] for value in example.values]
+            of = f"pods like {names[0]}" if of_pods else names[0]
+            query = ObjectsQuery(source, namespace, names, False, selection.metric_selector)
+        else:
+            of, of_pods = str(selection.metric_selector), False
+            query = ExternalQuery(source, example.of, selection.metric_selector)
+        forecast = Forecast(
+            key=ForecastKey(rule.key, source.metric, namespace_of(query), of),
+            definition=rule,
+            options=rule.forecast.options,
+            read=HistoryReader(self.prometheus, query, of_pods, query.namespace).read,
+            owner=query.namespace,
+        )
+        await Forecasts(clock=self.clock).refresh(forecast)
+        forecast.state, forecast.reason = forecast.expect(self.clock())
+        return forecast

@@ -14,9 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from adapter.forecasts.model import LEAST_HISTORY, fit
+from adapter.forecasts.model import DAY_MINUTES, LEAST_HISTORY, MINUTE, MISSING_SHARE, Floats, MinuteSeries, fit
 from adapter.forecasts.options import ForecastOptions
-from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats, MinuteSeries
 from adapter.gil import releasing_gil
 
 JUDGED_DAYS: Final = 7
@@ -34,60 +33,40 @@ NEAR: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
-    """How the highest load within the horizon compared with what was expected; shares of the minutes that have both."""
-
-    minutes: int = 0
-    within: float = 0.0
-    """By at most 10 % more or less."""
-    above: float = 0.0
-    """The load was higher than that."""
-    below: float = 0.0
-    """The load was lower than that."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What forecasts would have saved in the last days."""
+    """What forecasts would have saved in the last days, and how well the load was forecast; shares of 1."""
 
     days: float
     """That were replayed."""
-    saved: float | None
-    """The share of pod-hours at equal overload; less than 0: they would have cost some. None: not known."""
+    holds: bool
+    """Forecasts are served."""
+    text: str
+    """What the gate says."""
+    saved: float | None = None
+    """Of the pod-hours, at equal overload; less than 0: they would have cost some. None: not known."""
     overload: float = 0.0
     """The share of the load that was above capacity without forecasts, at a target of 70 % of it."""
     overload_with: float = 0.0
     """The same with forecasts, at the same target."""
-    accuracy: Accuracy = Accuracy()
-    reason: str = ""
-    """Why `saved` is not known."""
+    minutes: int = 0
+    """For which the highest load within the horizon is compared with what was expected."""
+    above: float = 0.0
+    """Of them, those whose load was more than 10 % higher than expected."""
+    below: float = 0.0
+    """Likewise lower."""
 
-    def holds(self, options: ForecastOptions, *, before: bool | None = None) -> bool:
-        """Return whether forecasts are served; `before`: whether they were until now.
-
-        Forecasts that are served stay so down to half of what `gate` requires: an HPA's target relies on them.
-        """
-        if options.gate <= 0:
-            return True
-        return self.saved is not None and self.saved >= options.gate * (0.5 if before else 1.0)
-
-
-def judge(history: MinuteSeries, options: ForecastOptions) -> tuple[Judgement, bool]:
-    """Judge the last days of a history, and whether forecasts are served after it. Takes a second of CPU.
-
-    If they saved between half of what the gate requires and all of it, they are served if they were the day before,
-    by the history until then. So the verdict follows from the history alone: all replicas have the same one, also
-    after a restart.
-    """
-    judgement = last = _judged(history, options)
-    while last.saved is not None and options.gate / 2 <= last.saved < options.gate:
-        history = history.part(0, -DAY_MINUTES)
-        last = _judged(history, options)
-    return judgement, last.holds(options)
+    @property
+    def accuracy(self) -> str:
+        """How well the last days were forecast, in a sentence."""
+        within = 1 - self.above - self.below if self.minutes else 0.0
+        return (
+            f"last {self.days:.0f} days: {within:.0%} of {self.minutes:,} minutes within 10 %, {self.above:.0%} above,"
+            f" {self.below:.0%} below"
+        )
 
 
-def _judged(history: MinuteSeries, options: ForecastOptions) -> Judgement:
-    """Replay the last days of a history, with what was known at each moment only."""
+def judge(history: MinuteSeries, options: ForecastOptions) -> Judgement:
+    """Replay the last days of a history, with what was known at each moment only. Takes a second of CPU."""
     first = _first_judged(len(history.values))
     expected = backtest(history, options, first)
     return judge_expected(history.part(first), expected[first:], options)
@@ -102,12 +81,10 @@ def served(series: MinuteSeries, options: ForecastOptions, first: int) -> tuple[
     tested = min(_first_judged(first), first)
     expected = backtest(series, options, tested)
     found, judgements = np.full(len(expected), np.nan), list[Judgement]()
-    holds: bool | None = None
     for begin in range(first, len(expected), DAY_MINUTES):
         since = max(begin - JUDGED_DAYS * DAY_MINUTES, tested)
         judgements.append(judge_expected(series.part(since, begin), expected[since:begin], options))
-        holds = judgements[-1].holds(options, before=holds)
-        if holds:
+        if judgements[-1].holds:
             found[begin : begin + DAY_MINUTES] = expected[begin : begin + DAY_MINUTES]
     return found, judgements
 
@@ -136,9 +113,11 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
     load = series.values.astype(np.float64)
     known = np.isfinite(load)
     days = float(known.sum()) / DAY_MINUTES
-    if days < _LEAST_DAYS or not load[known].any():
-        why = f"{max(days, 0):.1f} days can be replayed after the first 3, and at least {_LEAST_DAYS} are needed"
-        return Judgement(days=days, saved=None, reason=why)
+    is_off = not options.gate
+    if days < _LEAST_DAYS * (1 - MISSING_SHARE) or not load[known].any():
+        why = f"{days:.1f} days can be replayed after the first 3, and at least {_LEAST_DAYS} are needed"
+        text = "the gate is off" if is_off else f"whether it saves is not known: {why}"
+        return Judgement(days=days, holds=is_off, text=text)
     unit = float(load[known].mean()) / _PODS
     load = load / unit
     with_forecast = np.fmax(load, expected / unit)
@@ -146,12 +125,19 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
     plain = int(np.abs(_TARGETS - _PLAIN_TARGET).argmin())
     limit = max(float(overload[0, plain]), _LEAST_OVERLOAD)
     fewest = np.where(overload <= limit, pods, np.inf).min(axis=1)
+    saved = float(1 - fewest[1] / fewest[0]) if math.isfinite(fewest[1]) else -1.0
+    said = f"in the last {days:.0f} days it would have saved {saved:.1%} of pod-hours"
+    minutes, above, below = _accuracy(load, with_forecast, expected, options)
     return Judgement(
         days=days,
-        saved=float(1 - fewest[1] / fewest[0]) if math.isfinite(fewest[1]) else -1.0,
+        holds=is_off or saved >= options.gate,
+        text="the gate is off" if is_off else f"{said}, and {options.gate:.1%} is required",
+        saved=saved,
         overload=float(overload[0, plain]),
         overload_with=float(overload[1, plain]),
-        accuracy=_accuracy(load, with_forecast, expected, options),
+        minutes=minutes,
+        above=above,
+        below=below,
     )
 
 
@@ -188,14 +174,13 @@ def _replayed(load: Floats, metrics: Floats, startup: int) -> tuple[Floats, Floa
     return pods / len(load), above / max(float(load[known].sum()), 1e-9)
 
 
-def _accuracy(load: Floats, with_forecast: Floats, expected: Floats, options: ForecastOptions) -> Accuracy:
-    """Compare the highest load within the horizon with what was expected."""
-    minutes = math.ceil(options.horizon / MINUTE)
-    if len(load) <= minutes:
-        return Accuracy()
-    came = np.lib.stride_tricks.sliding_window_view(load, minutes + 1).max(axis=1)
+def _accuracy(
+    load: Floats, with_forecast: Floats, expected: Floats, options: ForecastOptions
+) -> tuple[int, float, float]:
+    """Compare the highest load within the horizon with what was expected; return (minutes, share above, below)."""
+    ahead = math.ceil(options.horizon / MINUTE)
+    came = np.lib.stride_tricks.sliding_window_view(load, ahead + 1).max(axis=1)
     ratio = came / np.maximum(with_forecast[: len(came)], 1e-9)
     ratio = ratio[np.isfinite(expected[: len(came)]) & np.isfinite(ratio)]
     count = max(len(ratio), 1)
-    above, below = float((ratio > 1 + NEAR).sum()) / count, float((ratio < 1 - NEAR).sum()) / count
-    return Accuracy(minutes=len(ratio), within=1 - above - below if len(ratio) else 0.0, above=above, below=below)
+    return len(ratio), float((ratio > 1 + NEAR).sum()) / count, float((ratio < 1 - NEAR).sum()) / count

@@ -12,9 +12,22 @@ import msgspec
 import numpy as np
 
 from adapter.forecasts.gate import NEAR, Judgement, judge
-from adapter.forecasts.model import RECENT_MINUTES, SEASON_DAYS, Expectation, ForecastModel, fit, summaries, taken
+from adapter.forecasts.model import (
+    DAY_MINUTES,
+    MINUTE,
+    RECENT_MINUTES,
+    SEASON_DAYS,
+    Expectation,
+    Floats,
+    ForecastModel,
+    MinuteSeries,
+    days_before,
+    fit,
+    local_minutes,
+    summaries,
+    taken,
+)
 from adapter.forecasts.options import ForecastOptions
-from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats, MinuteSeries, days_before, local_minutes
 
 _HOUR_MINUTES: Final = 60
 _SHOWN_DAYS: Final = 3
@@ -41,7 +54,7 @@ class Hour(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class LiveForecast:
-    """The forecast of one metric. Nothing here does I/O; `fitted` and `judged` are for worker threads.
+    """The forecast of one metric. Nothing here does I/O; `fitted` is for worker threads.
 
     Attributes:
         options: the rule's.
@@ -57,7 +70,8 @@ class LiveForecast:
         self.options = options
         self.model: ForecastModel | None = None
         self._outcomes = outcomes
-        count = math.ceil(options.history / MINUTE) + DAY_MINUTES + _SPARE_MINUTES
+        self._history_minutes = math.ceil(options.history / MINUTE)
+        count = self._history_minutes + DAY_MINUTES + _SPARE_MINUTES
         self._values = np.full(count, np.nan, dtype=np.float32)
         self._first = int(now // MINUTE) + _SPARE_MINUTES // 2 - count  # since the epoch, in minutes
         self._expected = np.full(DAY_MINUTES, np.nan, dtype=np.float32)  # by the minute, modulo a day
@@ -67,7 +81,7 @@ class LiveForecast:
 
     def history_start(self, now: float) -> int:
         """Return where the history of a forecast's day begins that began up to a day ago; a multiple of 60."""
-        return int(now // MINUTE) * MINUTE - (math.ceil(self.options.history / MINUTE) + DAY_MINUTES) * MINUTE
+        return (int(now // MINUTE) - self._history_minutes - DAY_MINUTES) * MINUTE
 
     def extend(self, points: Sequence[tuple[float, float]], now: float) -> float | None:
         """Add points of the history: (time, value). They replace values that were observed.
@@ -109,32 +123,31 @@ class LiveForecast:
         # Several HPAs and frequent clients request one value: a model takes a millisecond or two for each.
         inputs = (model, minute, float(self._values[last - 1]))
         if self._newest is None or self._newest[0] != inputs:
-            self._newest = inputs, model.expect(MinuteSeries(self._first * MINUTE, self._values[:last]), now)
+            self._newest = inputs, model.expect(MinuteSeries(self._first * MINUTE, self._values[:last]))
         found = self._newest[1]
         if not isinstance(found, str):
             self._expected[minute % DAY_MINUTES] = found.value
         return found
 
     def history(self, until: float) -> MinuteSeries:
-        """Return a copy of the history until a time, as long as the options say, for a worker thread."""
-        last = int(until // MINUTE) - self._first
-        known = MinuteSeries(self._first * MINUTE, self._values[: max(last, 0)].copy())
-        return known.between(known.end - self.options.history, known.end)
+        """Return a copy of the history until a time for a worker thread: what is known, up to the options' length."""
+        last = max(int(until // MINUTE) - self._first, 0)
+        first = max(last - self._history_minutes, 0)
+        known = np.flatnonzero(np.isfinite(self._values[first:last]))
+        first = first + int(known[0]) if len(known) else last
+        return MinuteSeries((self._first + first) * MINUTE, self._values[first:last].copy())
 
-    def fitted(self, history: MinuteSeries) -> ForecastModel | str:
-        """Return a model, or why there is none. Takes some tenths of a second: call it in a worker thread."""
-        return fit(history, self.options)
-
-    def judged(self, history: MinuteSeries) -> tuple[Judgement, bool]:
-        """Replay the last days; return whether forecasts are served, too. Takes seconds: call it in a worker thread."""
-        return judge(history, self.options)
+    def fitted(self, history: MinuteSeries) -> tuple[ForecastModel, Judgement] | str:
+        """Return a model and what the gate says, or why there is none. Takes a second: call it in a worker thread."""
+        model = fit(history, self.options)
+        return model if isinstance(model, str) else (model, judge(history, self.options))
 
     def next_day(self, now: float) -> tuple[Hour, ...]:
         """Return the next 24 full hours, with the last three days; none without a model. Takes some 0.01 s."""
         model, history = self.model, self.history(now + MINUTE)
         if model is None:
             return ()
-        recent = history.between(history.end - RECENT_MINUTES * MINUTE, history.end)
+        recent = history.part(-RECENT_MINUTES)
         known = recent.values.astype(np.float64)
         values = np.concatenate([known, np.full(DAY_MINUTES + _HOUR_MINUTES, np.nan)])
         local = local_minutes(recent.start, len(values), model.options.zone)
@@ -147,7 +160,7 @@ class LiveForecast:
         hours = [slice(begin, begin + _HOUR_MINUTES) for begin in range(first, first + DAY_MINUTES, _HOUR_MINUTES)]
         return tuple(
             Hour(
-                start=datetime.fromtimestamp(recent.end + hour.start * MINUTE, model.options.zone),
+                start=datetime.fromtimestamp(recent.start + (len(known) + hour.start) * MINUTE, model.options.zone),
                 days=tuple(_highest(past[day - 1][hour]) for day in range(_SHOWN_DAYS, 0, -1)),
                 usual=_highest(usual[hour]),
                 expected=_highest(expected[hour]),

@@ -8,22 +8,37 @@ load has been higher than these days for most of the last hour.
 
 All of it is causal: what is expected at a minute follows from this minute and those before it. So one call can compute
 the expectations of a whole recorded week, as a replay needs.
+
+The same time of day is that on the clocks of a time zone.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from functools import lru_cache
+from typing import Final, TypeAlias
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
-from adapter.forecasts.options import ForecastOptions
-from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats, Indices, MinuteSeries, days_before, local_minutes
+from adapter.forecasts.options import ForecastOptions, number_text
 
+Floats: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.int64]
+
+MINUTE: Final = 60
+DAY_MINUTES: Final = 24 * 60
+_OFFSET_MINUTES: Final = 15
+"""No time zone changes its offset but at a quarter of an hour."""
 LEAST_HISTORY: Final = 3 * DAY_MINUTES
-"""Minutes with a value; with fewer there is no forecast."""
+"""In minutes; with less there is no forecast."""
+MISSING_SHARE: Final = 0.05
+"""So much of the least history may be missing."""
 SEASON_DAYS: Final = 7
 _DAYS: Final = range(1, SEASON_DAYS + 1)
 RECENT_MINUTES: Final = (SEASON_DAYS + 1) * DAY_MINUTES + 60
@@ -42,19 +57,36 @@ _LEVEL_MINUTES: Final = 60
 """A load above those of the last 7 days for most of this time is a new level, which raises the ceiling."""
 _HOLE_MINUTES: Final = 10
 """A hole that is not longer is bridged by the value before it."""
+_LEAST_GROWTH: Final = 1.02
+_LEAST_PART: Final = 1.05
+"""Growth, and parts of it, that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MinuteSeries:
+    """A load with one value a minute, the sum over a group's pods or an object's value; read-only."""
+
+    start: int
+    """Of the first minute, in seconds since the epoch; a multiple of 60."""
+    values: NDArray[np.floating]
+    """The value at the beginning of each minute, or the newest since then in the last one; NaN: none is known."""
+
+    def part(self, first: int, last: int | None = None) -> MinuteSeries:
+        """Return the minutes from one index to before another; indices below 0 count from the end."""
+        first = max(first + len(self.values), 0) if first < 0 else first
+        return MinuteSeries(self.start + first * MINUTE, self.values[first:last])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
     """The highest load that is expected from a time to the horizon after it."""
 
+    options: ForecastOptions
     time: float
     now: float
     """The load at this time."""
     value: float
     """At least `now`."""
-    horizon: float
-    """In seconds."""
     grew: tuple[float, ...] = ()
     """How many times it grew within the horizon at this time of day, on each of the last 7 days that is known."""
     parts: tuple[tuple[str, float], ...] = ()
@@ -66,6 +98,29 @@ class Expectation:
     def growth(self) -> float:
         """`value` / `now`."""
         return self.value / self.now if self.now else 1.0
+
+    @property
+    def sentence(self) -> str:
+        """Such as "expects 91 within 5 minutes (now 52): between 06:55 and 07:00 it grew 1.7 times on 6 of 7 days"."""
+        minutes = round(self.options.horizon / MINUTE)
+        within = f"within {minutes} minute{'s' * (minutes != 1)} (now {number_text(self.now)})"
+        if self.growth < _LEAST_GROWTH:
+            return f"expects no growth {within}"
+        text = f"expects {number_text(self.value)} {within}"
+        grown = [each for each in self.grew if each >= (1 + self.growth) / 2]
+        if self.grew:
+            times = f" {statistics.median(grown):.2g} times" if grown else ""
+            begin, end = (
+                f"{datetime.fromtimestamp(at, self.options.zone):%H:%M}"
+                for at in (self.time, self.time + self.options.horizon)
+            )
+            text += f": between {begin} and {end} it grew{times} on {len(grown)} of {len(self.grew)} days"
+        parts = [f"{name} (x {part:.2f})" for name, part in self.parts if not 1 / _LEAST_PART < part < _LEAST_PART]
+        if parts:
+            text += f"; by {', '.join(parts)}"
+        if self.is_limited:
+            text += f"; limited to {self.options.ceiling:g} times the highest of the last 7 days at this time"
+        return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,35 +136,31 @@ class ForecastModel:
     weights: Floats
     """Of the standardised inputs."""
 
-    def expect(self, recent: MinuteSeries, now: float) -> Expectation | str:
-        """Return what is expected, or why nothing is: a clause without a full stop.
+    def expect(self, recent: MinuteSeries) -> Expectation | str:
+        """Return what is expected after the last of some minutes, or why nothing is: a clause without a full stop.
 
-        Args:
-            recent: the last minutes up to now, best `RECENT_MINUTES`; the last one is that of `now`.
-            now: seconds since the epoch.
+        `recent` has best at least `RECENT_MINUTES`.
         """
-        index = int((now - recent.start) // MINUTE)
-        if not 0 <= index < len(recent.values) or not math.isfinite(recent.values[index]):
+        recent = recent.part(-RECENT_MINUTES)
+        if not len(recent.values) or not math.isfinite(recent.values[-1]):
             return "there is no value of this minute"
-        inputs = _Inputs(recent.between(now - RECENT_MINUTES * MINUTE, now + 1), self.options, self.floor)
+        inputs = _Inputs(recent, self.options, self.floor)
         at = np.array([inputs.count - 1])
-        load = float(inputs.load[at[0]])
-        rows = self._standardised(inputs.rows(at))
-        limit = float(inputs.limits(at)[0])
+        load, limit = float(inputs.load[-1]), float(inputs.limits(at)[0])
         if math.isnan(limit):
             return "nothing is known of this time of day in the last 7 days"
         if load > limit:
             return "the load is higher than any that the model has seen at this time of day"
-        growth = float(self._growth(rows)[0])
-        value = max(min(load * growth, limit), load)
+        rows = self._standardised(inputs.rows(at))
+        grown = load * float(self._growth(rows)[0])
         return Expectation(
-            time=now,
+            options=self.options,
+            time=recent.start + MINUTE * (inputs.count - 1),
             now=load,
-            value=value,
-            horizon=self.options.horizon,
+            value=min(grown, limit),
             grew=tuple(round(float(each), 3) for each in np.exp(inputs.grown(at)[:, 0]) if math.isfinite(each)),
             parts=self._parts(rows[0]),
-            is_limited=load * growth > value,
+            is_limited=grown > limit,
         )
 
     def expect_each(self, series: MinuteSeries, first: int, last: int) -> Floats:
@@ -139,16 +190,16 @@ class ForecastModel:
 
 def fit(history: MinuteSeries, options: ForecastOptions) -> ForecastModel | str:
     """Return a model of a history, at most `options.history` of it, or why there is none: a clause."""
-    history = history.between(history.end - options.history, history.end)
+    history = history.part(-math.ceil(options.history / MINUTE))
     known = history.values[np.isfinite(history.values)].astype(np.float64)
-    if len(known) < LEAST_HISTORY:
+    if len(known) < LEAST_HISTORY * (1 - MISSING_SHARE):
         return f"there are {len(known) / DAY_MINUTES:.1f} days of history, and at least 3 are needed"
     usual = float(np.median(known[known > 0])) if (known > 0).any() else 0.0
     if usual <= 0:
         return "the load is always 0"
     inputs = _Inputs(history, options, usual * _LEAST_SHARE)
     at = np.arange(DAY_MINUTES, inputs.count - inputs.ahead)
-    target = inputs.ahead_of(at)
+    target = inputs.rises[0][at]
     rows = inputs.rows(at)
     there = np.isfinite(target)
     rows, target = rows[there], np.clip(target[there], -1.0, _MAX_LOG)
@@ -199,17 +250,18 @@ class _Inputs:
         self.load: Floats = np.where(np.isfinite(series.values), series.values, np.nan).astype(np.float64)
         self._log = np.log(np.maximum(_bridged(self.load), floor))
         self._local = local_minutes(series.start, self.count, options.zone)
-        self._rises = [
+        self.rises = [
             np.clip(_highest_after(self._log, minutes) - self._log, -_MAX_LOG, _MAX_LOG)
             for minutes in (self.ahead, 1, max(self.ahead // 2, 1), 2 * self.ahead)
         ]
+        """The logarithm of the growth after each minute, over four horizons."""
         self._highest = np.fmax(_highest_after(self.load, self.ahead), self.load)
 
     def rows(self, at: Indices) -> Floats:
         """Return the inputs, one row for each of the minutes."""
         columns = [self._log[at] - taken(self._log, at - lag) for lag in _LAGS]
-        for rises in self._rises:
-            grown = self._grown(at, rises)
+        for rises in self.rises:
+            grown = self._of_days(at, rises)
             mean, median, highest = summaries(grown)
             week_ago = np.where(np.isfinite(grown[-1]), grown[-1], median)
             columns += [mean, median, highest, week_ago]
@@ -221,25 +273,49 @@ class _Inputs:
 
     def grown(self, at: Indices) -> Floats:
         """Return the logarithm of the growth at this time, a row for each of the last 7 days; NaN: unknown."""
-        return self._grown(at, self._rises[0])
+        return self._of_days(at, self.rises[0])
 
-    def _grown(self, at: Indices, rises: Floats) -> Floats:
-        return np.stack([taken(rises, days_before(self._local, at, day)) for day in _DAYS])
+    def _of_days(self, at: Indices, values: Floats) -> Floats:
+        return np.stack([taken(values, days_before(self._local, at, day)) for day in _DAYS])
 
     def limits(self, at: Indices) -> Floats:
         """Return the ceiling; NaN: this time is known of none of the last 7 days."""
-        highest = np.fmax.reduce([taken(self._highest, days_before(self._local, at, day)) for day in _DAYS])
+        highest = np.fmax.reduce(self._of_days(at, self._highest))
         hour = np.arange(at[0] - _LEVEL_MINUTES + 1, at[-1] + 1)
-        before = np.fmax.reduce([taken(self.load, days_before(self._local, np.maximum(hour, 0), day)) for day in _DAYS])
+        before = np.fmax.reduce(self._of_days(np.maximum(hour, 0), self.load))
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.nan_to_num(taken(self.load, hour) / before, nan=0.0, posinf=0.0)
         levels = np.median(sliding_window_view(ratios, _LEVEL_MINUTES), axis=1)
         limits: Floats = self._options.ceiling * highest * np.maximum(levels[at - at[0]], 1.0)
         return limits
 
-    def ahead_of(self, at: Indices) -> Floats:
-        """Return the logarithm of the growth after each of the minutes; needs the minutes after it."""
-        return self._rises[0][at]
+
+def local_minutes(start: int, count: int, zone: ZoneInfo) -> Indices:
+    """Return the time on the clocks of a zone at the beginning of each minute, in minutes since 1970-01-01 there."""
+    first = start // MINUTE
+    days = range(first // DAY_MINUTES, (first + count) // DAY_MINUTES + 1)
+    offsets = np.concatenate([_offsets(day, zone) for day in days])
+    minutes = np.arange(first, first + count)
+    local: Indices = minutes + offsets[minutes // _OFFSET_MINUTES - days[0] * (DAY_MINUTES // _OFFSET_MINUTES)]
+    return local
+
+
+@lru_cache(maxsize=1024)
+def _offsets(day: int, zone: ZoneInfo) -> Indices:
+    """Return the offset from UTC in minutes at each quarter of an hour of a day since the epoch, in UTC."""
+    times = range(day * 86_400, (day + 1) * 86_400, _OFFSET_MINUTES * MINUTE)
+    found = [datetime.fromtimestamp(time, zone).utcoffset() for time in times]
+    return np.array([0 if offset is None else int(offset.total_seconds()) // MINUTE for offset in found])
+
+
+def days_before(local: Indices, at: Indices, days: int) -> Indices:
+    """Return the indices of the minutes with the same time on the clock some days before; below 0: before the first.
+
+    `local`: see `local_minutes`; of all minutes.
+    """
+    found = at - days * DAY_MINUTES
+    there: Indices = found + (local[at] - local[np.maximum(found, 0)] - days * DAY_MINUTES)
+    return there
 
 
 def taken(values: Floats, at: Indices) -> Floats:

@@ -18,6 +18,11 @@ _NUMBER: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 _OFF: Final = ("off", "false", "no", "0", "0%")
 
 
+def number_text(value: float) -> str:
+    """Return a number with three digits at least."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastOptions:
     """What is forecast, and from what; see `read_options` for limits."""

@@ -3,7 +3,8 @@
 A forecast begins with the first request for its metric: its history is read, a model is fitted and the gate judges it,
 in the background. Until then, and on any doubt, the value is the plain one. Every hour the new part of the history is
 read, once a day a model is fitted and judged, at a time that depends on the metric alone: so all replicas have the same
-model and verdict, also after a restart. A forecast that nothing requests any more ends.
+model and verdict, also after a restart. While the history is too short for that, it is tried every hour. A forecast
+that nothing requests any more ends.
 
 Clients choose what they request, so the forecasts of a namespace, and all together, are limited in number and memory.
 What is over a limit is served without a forecast.
@@ -32,22 +33,24 @@ from prometheus_client.registry import Collector
 
 from adapter.fair_queue import FairQueue
 from adapter.forecasts.options import ForecastOptions
-from adapter.forecasts.sentence import gate_text, sentence
 from adapter.settings import DEFAULTS, ForecastSettings
 from kube.api.retries import Backoff
 
 if TYPE_CHECKING:
+    from adapter.forecasts.gate import Judgement
     from adapter.forecasts.live import LiveForecast
     from adapter.forecasts.model import Expectation
 
 _log = logging.getLogger(__name__)
 
 _DAY_SECONDS: Final = 86_400
+_HOUR_SECONDS: Final = 3600
 _TICK_SECONDS: Final = 1.0
 _WORKERS: Final = 2
 _LOGGED_SECONDS: Final = 3600.0
 _REFUSED_RULES: Final = 1_000
 _MINUTE: Final = 60
+_SLOT_SECONDS: Final = 14 * _DAY_SECONDS
 _DIFFERENCE: Final = 1.25
 """A history that is so many times what was observed at the same minutes is that of something else."""
 
@@ -113,6 +116,7 @@ class Forecast:
         state: whether it is served.
         reason: why not, as a clause; "" if it is.
         live: model and minutes; None before the history has been read.
+        judgement: what the gate says; None without a model.
         expectation: the newest one; None: there is none now.
         growth: how many times the newest plain value was served.
         requested: when it was last requested, in seconds since the epoch.
@@ -132,6 +136,7 @@ class Forecast:
     state: State = State.LOADING
     reason: str = ""
     live: LiveForecast | None = None
+    judgement: Judgement | None = None
     expectation: Expectation | None = None
     growth: float = 1.0
     requested: float = 0.0
@@ -149,10 +154,31 @@ class Forecast:
         return (State.NO_HISTORY, f"its history cannot be read: {self.unread}") if self.unread else self.verdict
 
     @property
+    def is_short(self) -> bool:
+        """Whether the history is too short for a model, or for the gate."""
+        return self.judgement is None or (self.judgement.saved is None and not self.judgement.holds)
+
+    @property
+    def slots(self) -> int:
+        """How many of the forecasts that there can be it counts as: one for each fortnight of history."""
+        return math.ceil(self.options.history / _SLOT_SECONDS)
+
+    @property
     def sentence(self) -> str:
         """What is expected and whether it is served."""
-        expects = f"{sentence(self.expectation, self.options)}; " if self.expectation is not None else ""
+        expects = f"{self.expectation.sentence}; " if self.expectation is not None else ""
         return f"{expects}{self.state.value}{f': {self.reason}' if self.reason else ''}"
+
+    def expect(self, now: float) -> tuple[State, str]:
+        """Set `expectation`, if there is a model and no doubt; return the state and the reason."""
+        self.expectation, problem = None, self.problem
+        if problem is None or problem[0] is State.GATE:
+            assert self.live is not None, "without it there is a problem"
+            found = self.live.expect(now)
+            if isinstance(found, str):
+                return State.DOUBT, found
+            self.expectation = found
+        return problem or (State.SERVED, "")
 
 
 class Forecasts(Collector):
@@ -169,7 +195,7 @@ class Forecasts(Collector):
         self._clock = clock
         self._forecasts: dict[ForecastKey, Forecast] = {}
         self._refused: TTLCache[str, str] = TTLCache(_REFUSED_RULES, _LOGGED_SECONDS, timer=clock)  # by the rule's key
-        self._queue: FairQueue[ForecastKey] = FairQueue()
+        self._queue: FairQueue[Forecast] = FairQueue()
         # One thread: each has its own part of the heap, in which some megabytes of freed matrices stay.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="forecasts")
         self._outcomes: dict[str, Counter[str]] = {}  # by the rule's key
@@ -191,16 +217,14 @@ class Forecasts(Collector):
 
     def summary(self, rule: str) -> str:
         """Return the states of a rule's forecasts, with the reason of one that is not served."""
-        found = self.of_rule(rule)
-        states = Counter(one.state for one in found)
-        refused = self.refusal(rule)
+        found, refused = self.of_rule(rule), self.refusal(rule)
         if not found:
             return f"{State.LIMIT.value}: {refused}" if refused else "not requested: forecasts begin with a request"
         if len(found) == 1:
-            shown = found[0].state.value
-        else:
-            shown = ", ".join(f"{count} {state.value}" for state, count in states.most_common())
-        why = next((f"{one.reason}{f' ({one.key})' * (len(found) > 1)}" for one in found if one.reason), refused)
+            return f"{found[0].state.value}{f': {found[0].reason}' if found[0].reason else ''}"
+        states = Counter(one.state for one in found)
+        shown = ", ".join(f"{count} {state.value}" for state, count in states.most_common())
+        why = next((f"{one.reason} ({one.key})" for one in found if one.reason), refused)
         return f"{shown}: {why}" if why else shown
 
     def settled(self, rule: str) -> bool:
@@ -240,65 +264,53 @@ class Forecasts(Collector):
                 del self._forecasts[key]
                 forecast = None
         if forecast is None:
-            why = self._make_capacity(owner, options)
+            forecast = Forecast(key, definition, options, read, owner)
+            why = self._make_capacity(owner, forecast.slots)
             if why:
                 if not self.refusal(key.rule):
                     _log.warning("%s: no forecast of %s: %s", key.rule, key, why)
                 self._refused[key.rule] = why
                 return value
-            forecast = self._forecasts[key] = Forecast(key, definition, options, read, owner)
-        forecast.requested, forecast.read, forecast.expectation = now, read, None
+            self._forecasts[key] = forecast
+        forecast.requested, forecast.read = now, read
         try:
-            state, reason = self._observed(forecast, now, value)
+            if forecast.live is not None:
+                forecast.live.observe(now, value)
+            state, reason = forecast.expect(now)
         except Exception:  # noqa: BLE001  (no doubt about a forecast is an error of the metric)
             _log.exception("%s: forecast of %s", key.rule, key)
             state, reason = forecast.verdict = (State.NO_MODEL, "the model failed")
         self._set(forecast, state, reason)
         expectation = forecast.expectation if state is State.SERVED else None
-        forecast.growth = max(expectation.growth, 1.0) if expectation is not None else 1.0
+        forecast.growth = expectation.growth if expectation is not None else 1.0
         return value * forecast.growth
-
-    @staticmethod
-    def _observed(forecast: Forecast, now: float, value: float) -> tuple[State, str]:
-        """Add a value, and expect the next ones if there is a model; return the state and the reason."""
-        if forecast.live is not None:
-            forecast.live.observe(now, value)
-        problem = forecast.problem
-        if problem is None or problem[0] is State.GATE:
-            assert forecast.live is not None, "without it there is a problem"
-            found = forecast.live.expect(now)
-            if isinstance(found, str):
-                return State.DOUBT, found
-            forecast.expectation = found
-        return problem or (State.SERVED, "")
 
     async def run(self) -> None:
         """Read histories and fit models, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_WORKERS):
-                tasks.create_task(self._queue.serve(self.refresh), name="forecasts")
+                tasks.create_task(self._queue.serve(self._refresh_current), name="forecasts")
             while True:
                 self._add_due()
                 await asyncio.sleep(_TICK_SECONDS)
 
-    def _make_capacity(self, namespace: str, options: ForecastOptions) -> str:
+    def _make_capacity(self, owner: str, slots: int) -> str:
         """Return why a namespace can have no further forecast; "": it can.
 
         While there are too many, the newest forecasts of the namespaces that have the most end, for one with fewer.
         """
-        settings, size = self._settings, self._settings.bytes_of(options.history)
-        counts = Counter(one.owner for one in self)
-        if namespace and counts[namespace] >= settings.of_namespace:
-            return f"namespace {namespace} has {settings.of_namespace} forecasts, as many as it can have"
-        used = sum(settings.bytes_of(one.options.history) for one in self)
-        while len(self._forecasts) >= settings.total or used + size > settings.history_bytes:
-            largest = max((name for name in counts if name), key=counts.__getitem__, default="")
-            if not largest or counts[largest] <= (counts[namespace] + 1 if namespace else 0):
+        settings, used = self._settings, Counter[str]()
+        for one in self:
+            used[one.owner] += one.slots
+        if owner and used[owner] + slots > settings.of_namespace:
+            return f"namespace {owner} has {used[owner]} forecasts, as many as it can have"
+        while used.total() + slots > settings.total:
+            largest = max(filter(None, used), key=used.__getitem__, default="")
+            if not largest or used[largest] <= (used[owner] + slots if owner else 0):
                 return f"there are {len(self._forecasts)} forecasts, and no room for more"
             ended = [one for one in self if one.owner == largest][-1]
             del self._forecasts[ended.key]
-            counts[largest] -= 1
-            used -= settings.bytes_of(ended.options.history)
+            used[largest] -= ended.slots
         return ""
 
     def _add_due(self) -> None:
@@ -309,13 +321,16 @@ class Forecasts(Collector):
                 del self._forecasts[forecast.key]
             elif now >= forecast.due:
                 forecast.due = math.inf  # until it has been read
-                self._queue.add(forecast.owner, forecast.key, urgent=forecast.live is None)
+                self._queue.add(forecast.owner, forecast, urgent=forecast.live is None)
 
-    async def refresh(self, key: ForecastKey) -> None:
+    async def _refresh_current(self, forecast: Forecast) -> None:
+        """Refresh a forecast, unless it has ended while it was in the queue."""
+        if self._forecasts.get(forecast.key) is forecast:
+            await self.refresh(forecast)
+
+    async def refresh(self, forecast: Forecast) -> None:
         """Read the new part of a history; fit a model and judge it if that is due. It does not raise."""
-        forecast = self._forecasts.get(key)
-        if forecast is None:
-            return
+        key = forecast.key
         try:
             live = await self._read(forecast)
             await self._fit(forecast, live)
@@ -339,7 +354,9 @@ class Forecasts(Collector):
         live = forecast.live
         if live is None:
             outcomes = self._outcomes.setdefault(forecast.key.rule, Counter())
-            live = await new_forecast(forecast.options, self._clock(), outcomes)
+            # The first one imports numpy, which takes a tenth of a second.
+            module = await asyncio.to_thread(import_module, "adapter.forecasts.live")
+            live = module.LiveForecast(forecast.options, self._clock(), outcomes)
         now = self._clock()
         start = max(forecast.read_until + _MINUTE, live.history_start(now))
         end = int(now // _MINUTE) * _MINUTE
@@ -352,19 +369,21 @@ class Forecasts(Collector):
         return live
 
     async def _fit(self, forecast: Forecast, live: LiveForecast) -> None:
-        """Fit a model and judge it, if a day has begun since the last time."""
-        until, run = forecast.key.day_start(self._clock()), asyncio.get_running_loop().run_in_executor
+        """Fit a model and judge it, if a day has begun since the last time, or an hour while that is not possible."""
+        now = self._clock()
+        until = forecast.key.day_start(now)
+        if forecast.fitted_until and forecast.is_short:
+            until += int(now - until) // _HOUR_SECONDS * _HOUR_SECONDS
         if until <= forecast.fitted_until:
             return
-        history, verdict = live.history(until), None
-        fitted = await run(self._worker, live.fitted, history)
-        if isinstance(fitted, str):
-            verdict = State.NO_MODEL, fitted
-        elif forecast.options.gate:
-            judgement, is_served = await run(self._worker, live.judged, history)
-            verdict = None if is_served else (State.GATE, gate_text(judgement, forecast.options))
-        live.model = None if isinstance(fitted, str) else fitted
-        forecast.verdict, forecast.fitted_until = verdict, until
+        found = await asyncio.get_running_loop().run_in_executor(self._worker, live.fitted, live.history(until))
+        if isinstance(found, str):
+            live.model, forecast.judgement, forecast.verdict = None, None, (State.NO_MODEL, found)
+        else:
+            live.model, judgement = found
+            forecast.judgement = judgement
+            forecast.verdict = None if judgement.holds else (State.GATE, judgement.text)
+        forecast.fitted_until = until
 
     def _set(self, forecast: Forecast, state: State, reason: str) -> None:
         """Set the state, and log it if it changed: each one at most once an hour."""
@@ -421,13 +440,6 @@ class Forecasts(Collector):
         for rule in gone:
             self._outcomes.pop(rule, None)
             self._failures.pop(rule, None)
-
-
-async def new_forecast(options: ForecastOptions, now: float, outcomes: Counter[str]) -> LiveForecast:
-    """Return a LiveForecast. The first call imports numpy, in a thread, since it takes a tenth of a second."""
-    module = await asyncio.to_thread(import_module, "adapter.forecasts.live")
-    live: LiveForecast = module.LiveForecast(options, now, outcomes)
-    return live
 
 
 def _family(

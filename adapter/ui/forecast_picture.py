@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
+from adapter.forecasts.options import number_text
 from adapter.forecasts.registry import Forecast
-from adapter.forecasts.sentence import number_text
 
 WIDTH: Final = 720
 HEIGHT: Final = 160
 _STEP_MINUTES: Final = 5
 _DAY_SECONDS: Final = 86_400
-_TICK_SECONDS: Final = 6 * 3600
+_TICK_HOURS: Final = 6
 _FULL: Final = 0.95
 """The share of the height that the highest value takes."""
 
@@ -24,10 +24,11 @@ def picture_of(forecast: Forecast, now: float) -> Mapping[str, object]:
 
     `value` and `expected` are lines of the last day, "" if its history has not been read; `usual` and `next` are lines
     of the next day: the median of the last 7 days, and the forecast if the load is like that. `highest` is the value at
-    the upper edge, `ticks` are (position, time), and `hours` the next 24 hours.
+    the upper edge, `ticks` are (position, time) every 6 hours on the clocks of the rule's time zone, and `hours` the
+    next 24 hours.
     """
-    shown = {"title": str(forecast.key), "sentence": forecast.sentence, "value": "", "hours": ()}
     live = forecast.live
+    shown = {"title": str(forecast.key), "sentence": forecast.sentence, "judgement": forecast.judgement}
     if live is None:
         return shown
     day, hours = live.day(now), live.next_day(now)
@@ -39,10 +40,9 @@ def picture_of(forecast: Forecast, now: float) -> Mapping[str, object]:
         "next": [(hour.start.timestamp(), hour.expected) for hour in hours],
     }
     top = _highest(value for line in lines.values() for _, value in line) or 1.0
-    first = math.ceil((now - _DAY_SECONDS) / 3600) * 3600
-    ticks = [
-        datetime.fromtimestamp(at, live.options.zone) for at in range(first, int(now) + _DAY_SECONDS, _TICK_SECONDS)
-    ]
+    begin = datetime.fromtimestamp(now - _DAY_SECONDS, live.options.zone).replace(minute=0, second=0, microsecond=0)
+    times = (datetime.fromtimestamp(begin.timestamp() + 3600 * hour, begin.tzinfo) for hour in range(1, 49))
+    ticks = [time for time in times if not time.hour % _TICK_HOURS]
     return {
         **shown,
         **{name: _path(line, now, top) for name, line in lines.items()},

@@ -26,7 +26,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from adapter.forecasts.sentence import number_text
+from adapter.forecasts.options import number_text
 from adapter.rules.objects import ObjectName
 from adapter.ui.forecast_picture import HEIGHT, WIDTH
 from adapter.ui.formatting import age_text, metric_target, object_url, rule_url, time_text

@@ -141,7 +141,7 @@ async def test_explanation_has_the_running_forecasts_of_the_rule(tmp_path: Path,
         for requested in (False, True):
             if requested:
                 served.value(key=key)
-                await served.forecasts.refresh(key)
+                await served.refresh()
                 served.value(key=key)
             explanation = await pages.respond(("metrics", "external", "orders"), Query.parse("namespace=shop"))
             assert isinstance(explanation, Explanation)

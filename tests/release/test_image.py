@@ -157,9 +157,8 @@ def print_expectation() -> None:
     import numpy as np
 
     from adapter.forecasts.gate import judge
-    from adapter.forecasts.model import ForecastModel, fit
+    from adapter.forecasts.model import ForecastModel, MinuteSeries, fit
     from adapter.forecasts.options import ForecastOptions
-    from adapter.forecasts.series import MinuteSeries
 
     minutes, before_a_step = np.arange(11 * 1440), 10 * 1440 + 596
     history = MinuteSeries(1767225600, 100.0 + 100.0 * (minutes % 1440 >= 600))
@@ -167,7 +166,7 @@ def print_expectation() -> None:
     judge(history, options)
     model = fit(history, options)
     assert isinstance(model, ForecastModel)
-    print(model.expect(history.part(0, before_a_step + 1), history.start + 60 * before_a_step))  # noqa: T201
+    print(model.expect(history.part(0, before_a_step + 1)))  # noqa: T201
 
 
 def test_forecasts_are_fitted_with_what_is_there_of_numpy(built: BuiltImage) -> None:

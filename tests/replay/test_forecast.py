@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats
+from adapter.forecasts.model import DAY_MINUTES, MINUTE, Floats
 from autoscaler.cli import main
 from playground.prometheus import Series
 from tests.adapter.forecasts.loads import START, STEP, daily_steps, random_walk
@@ -97,7 +97,7 @@ def test_without_history_before_the_beginning_the_metric_is_plain_and_a_note_say
     note = found["notes"][1]
     assert note.startswith(f"HPAs see the forecast of {METRIC}: the highest value expected within 5m, never less than ")
     assert note.endswith(
-        "served on 0 of 1 days; 0.0 days can be replayed after the first 3, and at least 2 are needed."
+        "; whether it saves is not known: 0.0 days can be replayed after the first 3, and at least 2 are needed."
     )
 
 

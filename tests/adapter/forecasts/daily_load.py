@@ -14,7 +14,7 @@ from adapter.settings import DEFAULTS, ForecastSettings
 DAY = 86_400
 EIGHT = 1_760_000_400 - 1_760_000_400 % DAY + DAY + 8 * 3600
 """08:00 UTC."""
-OPTIONS = ForecastOptions(horizon=300, gate=0)
+OPTIONS = ForecastOptions(horizon=300, history=4 * DAY, gate=0)
 KEY = ForecastKey("externalRules[0]", "orders", "shop", "")
 
 
@@ -66,7 +66,12 @@ class Served:
     async def ready(self) -> None:
         """Request the metric, and wait until its forecast has been fitted."""
         self.value()
-        await self.forecasts.refresh(KEY)
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the new part of the history, and fit if that is due."""
+        [one] = self.forecasts.of_rule(KEY.rule)
+        await self.forecasts.refresh(one)
 
     def state(self) -> tuple[State, str]:
         """The metric's state, and why."""

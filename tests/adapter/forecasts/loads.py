@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from adapter.forecasts.series import DAY_MINUTES, MINUTE, Floats, MinuteSeries
+from adapter.forecasts.model import DAY_MINUTES, Floats, MinuteSeries
 
 START = round(datetime(2026, 3, 16, tzinfo=UTC).timestamp())
 """A Monday; Berlin's clocks go forward on the 29th at 01:00 UTC."""
@@ -45,7 +45,7 @@ def changed(series: MinuteSeries, first: int, last: int, factor: float) -> Minut
 
 def until(series: MinuteSeries, minute: int) -> MinuteSeries:
     """Return the minutes to this one."""
-    return series.between(series.start, series.start + (minute + 1) * MINUTE)
+    return series.part(0, minute + 1)
 
 
 def _noise(count: int, seed: int) -> Floats:

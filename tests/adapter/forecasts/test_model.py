@@ -8,9 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from adapter.forecasts.model import Expectation, ForecastModel, fit
+from adapter.forecasts.model import DAY_MINUTES, MINUTE, Expectation, ForecastModel, MinuteSeries, fit
 from adapter.forecasts.options import ForecastOptions
-from adapter.forecasts.series import DAY_MINUTES, MINUTE, MinuteSeries
 from tests.adapter.forecasts.loads import START, STEP, changed, daily_steps, random_walk, until
 
 OPTIONS = ForecastOptions(horizon=300.0)
@@ -25,7 +24,7 @@ def fitted(history: MinuteSeries, options: ForecastOptions = OPTIONS) -> Forecas
 
 def expected(series: MinuteSeries, minute: int, *, days: int, options: ForecastOptions = OPTIONS) -> Expectation:
     """Return what a model of the first days expects at a minute."""
-    found = fitted(until(series, days * DAY - 1), options).expect(until(series, minute), START + minute * MINUTE)
+    found = fitted(until(series, days * DAY - 1), options).expect(until(series, minute))
     assert isinstance(found, Expectation), found
     return found
 
@@ -79,7 +78,7 @@ def test_many_minutes_at_once_are_the_same_as_one_after_the_other() -> None:
     model = fitted(until(series, 9 * DAY - 1))
     at_once = model.expect_each(series, 9 * DAY, 10 * DAY)
     for minute in range(9 * DAY, 10 * DAY, 61):
-        one = model.expect(until(series, minute), START + minute * MINUTE + 30)
+        one = model.expect(until(series, minute))
         value = one.value if isinstance(one, Expectation) else math.nan
         assert value == pytest.approx(at_once[minute - 9 * DAY], nan_ok=True)
 
@@ -103,12 +102,12 @@ def test_doubt_is_no_forecast() -> None:
     model = fitted(until(series, 9 * DAY - 1))
     noon = 9 * DAY + 720
     hole = changed(series, noon, noon + 1, math.nan)
-    assert model.expect(until(hole, noon), START + noon * MINUTE) == "there is no value of this minute"
+    assert model.expect(until(hole, noon)) == "there is no value of this minute"
     unseen = changed(series, noon, 10 * DAY, 3.0)
-    found = model.expect(until(unseen, noon), START + noon * MINUTE)
+    found = model.expect(until(unseen, noon))
     assert found == "the load is higher than any that the model has seen at this time of day"
     lonely = MinuteSeries(START + noon * MINUTE, series.values[noon : noon + 1])
-    found = model.expect(lonely, START + noon * MINUTE)
+    found = model.expect(lonely)
     assert found == "nothing is known of this time of day in the last 7 days"
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from adapter.forecasts import registry
-from adapter.forecasts.model import Expectation, ForecastModel
+from adapter.forecasts.model import Expectation, ForecastModel, MinuteSeries
 from adapter.forecasts.options import ForecastOptions
 from adapter.forecasts.registry import ForecastKey, State
-from adapter.forecasts.series import MinuteSeries
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forecasts import ForecastValues
 from adapter.planning.rule_queries import RuleQueries
@@ -78,7 +77,7 @@ async def test_load_that_was_zero_is_no_hole(tmp_path: Path) -> None:
         assert [value.milli for value in await external.values(external_request(metric="q"))] == [0]
         [one] = served.forecasts
         one.read = served.past.read
-        await served.forecasts.refresh(one.key)
+        await served.forecasts.refresh(one)
         for _ in range(30):
             served.now += 60
             assert [value.milli for value in await external.values(external_request(metric="q"))] == [0]
@@ -92,12 +91,12 @@ async def test_value_is_the_plain_one_after_a_hole_until_the_history_is_read_aga
     assert served.value() == load(served.now)
     assert served.state()[0] is State.DOUBT
     assert "minutes have no value" in served.state()[1]
-    await served.forecasts.refresh(KEY)
+    await served.refresh()
     served.now += 1800
     served.value()
     assert served.state()[0] is State.DOUBT  # half an hour is missing again
     served.now = EIGHT + DAY - 1800
-    await served.forecasts.refresh(KEY)
+    await served.refresh()
     served.value()
     assert served.state()[0] is State.SERVED
 
@@ -106,18 +105,34 @@ async def test_only_the_new_part_of_a_history_is_read_and_a_model_is_fitted_once
     served = Served()
     await served.ready()
     [first] = served.past.reads
-    assert first == (EIGHT - 240 - 15 * DAY, EIGHT - 240)
+    assert first == (EIGHT - 240 - 5 * DAY, EIGHT - 240)
     [one] = served.forecasts.of_rule(KEY.rule)
     assert one.live is not None
     model, due = one.live.model, one.due
     assert (due - KEY.day_start(served.now)) % 3600 == 0 < due - served.now <= 3600
     served.now += 3600
-    await served.forecasts.refresh(KEY)
+    await served.refresh()
     assert served.past.reads[1:] == [(EIGHT - 180, EIGHT + 3360)]
     assert one.live.model is model
     served.now += DAY
-    await served.forecasts.refresh(KEY)
+    await served.refresh()
     assert one.live.model is not model
+
+
+async def test_history_that_is_too_short_is_tried_again_every_hour_until_the_gate_knows() -> None:
+    day_start = KEY.day_start(EIGHT)
+    served = Served(Past(begin=day_start - 2.7 * DAY), ForecastOptions(horizon=300), now=day_start + 60.0)
+    await served.ready()
+    states = []
+    for _ in range(15):
+        states.append(served.state()[0])
+        served.now += 4 * 3600
+        await served.refresh()
+        served.value()
+    # Three days are nearly complete after 3.6 hours, and two more after 52.8.
+    assert states == [State.NO_MODEL] + [State.GATE] * 13 + [State.SERVED]
+    [one] = served.forecasts
+    assert one.fitted_until == day_start + 56 * 3600
 
 
 async def test_history_is_not_read_again_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +169,7 @@ async def test_history_of_other_objects_than_those_of_the_request_is_not_used() 
     for _ in range(3):
         served.now += 60
         served.value()
-    await served.forecasts.refresh(KEY)
+    await served.refresh()
     assert served.value() == load(served.now)
     assert served.state()[0] is State.NO_HISTORY
     assert "its history is 3 times what is served" in served.state()[1]
@@ -179,7 +194,8 @@ async def test_forecasts_of_a_namespace_and_all_together_are_limited_and_others_
     served.value(7.0, of_all)
     served.value(7.0, keys[1])
     assert [one.key for one in served.forecasts] == [keys[0], keys[3], of_all]
-    served = Served(settings=ForecastSettings(history_bytes=150_000))
+    # One with more than a fortnight of history takes the memory of two.
+    served = Served(options=ForecastOptions(horizon=300, history=28 * DAY), settings=ForecastSettings(total=3))
     for each in keys:
         served.value(7.0, each)
     assert [one.key for one in served.forecasts] == [keys[0]]
@@ -212,7 +228,7 @@ async def test_replicas_have_the_same_model_and_verdict_whenever_they_began() ->
         first.now += 60
         first.value(load(first.now) * 1.1)
     first.now = EIGHT + DAY + 13 * 3600  # within the same day of the forecast
-    await first.forecasts.refresh(KEY)
+    await first.refresh()
     await second.ready()
     [one], [other] = first.forecasts, second.forecasts
     assert one.live is not None is not other.live
@@ -235,9 +251,9 @@ async def test_only_another_value_or_another_minute_is_given_to_the_model(monkey
     await served.ready()
     expect = ForecastModel.expect
 
-    def counted(model: ForecastModel, recent: MinuteSeries, now: float) -> Expectation | str:
-        times.append(now)
-        return expect(model, recent, now)
+    def counted(model: ForecastModel, recent: MinuteSeries) -> Expectation | str:
+        times.append(served.now)
+        return expect(model, recent)
 
     monkeypatch.setattr(ForecastModel, "expect", counted)
     first = served.value()
@@ -255,11 +271,11 @@ async def test_forecast_begins_again_after_a_clock_that_was_a_year_ahead() -> No
     await served.ready()
     served.now += 365 * DAY
     served.value()
-    await served.forecasts.refresh(KEY)
-    assert served.past.reads[-1][0] == served.now - (served.now % 60) - 15 * DAY  # and not a year
+    await served.refresh()
+    assert served.past.reads[-1][0] == served.now - (served.now % 60) - 5 * DAY  # and not a year
     served.now -= 365 * DAY
     served.value()
-    await served.forecasts.refresh(KEY)
+    await served.refresh()
     assert served.value() > 250
     assert served.state() == (State.SERVED, "")
 

@@ -11,6 +11,7 @@ import pytest
 from yarl import URL
 
 from adapter.diagnosis.probe import Probe
+from adapter.forecasts.options import ForecastOptions
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import PrometheusError, Series
 from adapter.ui.formatting import rule_title
@@ -132,7 +133,7 @@ async def test_events_have_the_value_of_now(tmp_path: Path) -> None:
 async def test_forecast_has_its_sentence_a_picture_and_the_next_day(tmp_path: Path) -> None:
     rules = "externalRules: [{name: orders, query: sum(orders), forecast: {horizon: 5m, gate: off}}]"
     prometheus = CannedPrometheus(result=vector(({}, 101.0)))
-    served = Served()
+    served = Served(options=ForecastOptions(horizon=300, gate=0, timezone="Asia/Tokyo"))
     async with pages_env(tmp_path, rules, prometheus, forecasts=served.forecasts) as env:
         env.now = served.now
         before = await env.text("/metric?metric=external/orders")
@@ -143,11 +144,15 @@ async def test_forecast_has_its_sentence_a_picture_and_the_next_day(tmp_path: Pa
     assert "forecast: not requested: forecasts begin with a request" in before
     text = text_of(page)
     assert re.search(r"Forecast of orders in shop expects (2[89]|30)\d within", text)
-    assert "within 5 minutes (now 99): between 07:56 and 08:01 it grew 3 times on 7 of 7 days" in text
-    assert "; served." in text
+    assert "within 5 minutes (now 99): between 16:56 and 17:01 it grew 3 times on 7 of 7 days" in text
+    assert "; served. Forecast of the last 7 days: 100% of 10,075 minutes within 10 %, 0% above, 0% below." in text
     assert page.count("<path") == 4
+    # It is 16:56 in Tokyo, in the middle of two days.
+    ticks = re.findall(r'<text x="([\d.]+)" y="173" text-anchor="middle">([\d:]+)</text>', page)
+    assert [time for _, time in ticks] == ["18:00", "00:00", "06:00", "12:00"] * 2
+    assert [float(x) for x, _ in ticks] == pytest.approx([16 + 90 * number for number in range(8)], abs=0.3)
     rows = {hour: values.split() for hour, values in re.findall(r"\w{3} (\d\d:00) ((?:\d+ ){4}\d+)", text)}
     assert len(rows) == 24
-    assert rows["07:00"][:4] == ["101"] * 4
-    assert 280 <= int(rows["07:00"][4]) <= 331
-    assert rows["12:00"][:4] == ["301"] * 4
+    assert rows["16:00"][:4] == ["101"] * 4
+    assert 280 <= int(rows["16:00"][4]) <= 331
+    assert rows["21:00"][:4] == ["301"] * 4
