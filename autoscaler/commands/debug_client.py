@@ -16,7 +16,6 @@ import msgspec
 
 from autoscaler.records.decision_log import INDEX_PATH, DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
-from autoscaler.records.shadow import SHADOW_PATH, ShadowPage
 from kube.aio.http import read_up_to
 from kube.process.config_page import CONFIG_PATH, ConfigPage
 from kube.process.flags import Parsed
@@ -81,38 +80,22 @@ async def fetch_decisions(server: str, *, namespace: str, name: str, last: int |
 
 
 async def fetch_index(server: str, *, namespace: str, last: int) -> IndexPage:
-    """Return the HPAs with decisions, with the desired replicas of the last ones.
-
-    Args:
-        server: the autoscaler's URL, http://HOST:PORT.
-        namespace: of the HPAs; "" for all.
-        last: the number of decisions at most.
+    """Return the HPAs of a namespace ("": of all) with the desired replicas of their last decisions.
 
     Raises:
         click.ClickException: the page cannot be read.
     """
-    url = f"{server}{INDEX_PATH}"
-    return _decode(url, await get_page(url, {"namespace": namespace, "last": str(last)}), IndexPage)
-
-
-async def fetch_shadow_page(server: str) -> ShadowPage:
-    """Return the comparisons of shadow mode.
-
-    Raises:
-        click.ClickException: the page cannot be read.
-    """
-    url = f"{server}{SHADOW_PATH}"
-    return _decode(url, await get_page(url), ShadowPage)
+    return await fetch(f"{server}{INDEX_PATH}", IndexPage, {"namespace": namespace, "last": str(last)})
 
 
 async def fetch_config(server: str) -> ConfigPage:
-    """Return the flags of the autoscaler at a URL.
+    """Return the flags of the autoscaler at a URL. Raises click.ClickException: the page cannot be read."""
+    return await fetch(f"{server}{CONFIG_PATH}", ConfigPage)
 
-    Raises:
-        click.ClickException: the page cannot be read.
-    """
-    url = f"{server}{CONFIG_PATH}"
-    return _decode(url, await get_page(url), ConfigPage)
+
+async def fetch(url: str, page: type[_Page], query: Mapping[str, str] | None = None) -> _Page:
+    """Return a page. Raises click.ClickException: it cannot be read."""
+    return _decode(url, await get_page(url, query), page)
 
 
 def _decode(url: str, content: bytes, page: type[_Page]) -> _Page:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import click
@@ -40,6 +40,8 @@ from kube.api.mapping import NoMatchError, RestMapper
 from kube.api.objects import ParseError
 from kube.api.status import StatusError
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
+
+_T = TypeVar("_T")
 
 _QPS: Final = 50.0
 _BURST: Final = 100
@@ -147,26 +149,25 @@ async def _controllers(client: KubeClient, hpa: HPA) -> Mapping[str, str] | None
     if hpa.overrides.pod_selection is not PodSelection.OWNER:
         return None
     path = f"/apis/apps/v1/namespaces/{quote(hpa.namespace, safe='')}/replicasets"
-    try:
-        listed = await list_objects(client, path, parse_owned)
-    except (StatusError, KubeError, ParseError) as error:
-        raise click.ClickException(f"the ReplicaSets cannot be listed: {_text(client, error)}") from error
-    return {each.uid: each.owner.uid if each.owner else "" for each in listed.items}
-
-
-def _text(client: KubeClient, error: StatusError | KubeError | ParseError) -> str:
-    return str(error) if isinstance(error, ParseError) else client.describe(error)
+    owned = await _listed(client, "ReplicaSets", path, parse_owned)
+    return {each.uid: each.owner.uid if each.owner else "" for each in owned}
 
 
 async def _pods(client: KubeClient, namespace: str) -> PodIndex:
-    try:
-        listed = await list_objects(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", track_pod)
-    except (StatusError, KubeError, ParseError) as error:
-        raise click.ClickException(f"the pods cannot be listed: {_text(client, error)}") from error
     pods = PodIndex()
-    for pod in listed.items:
+    for pod in await _listed(client, "pods", f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", track_pod):
         pods.apply((pod.namespace, pod.name), None, pod)
     return pods
+
+
+async def _listed(
+    client: KubeClient, what: str, path: str, parse: Callable[[Mapping[str, Any]], _T | None]
+) -> Sequence[_T]:
+    try:
+        return (await list_objects(client, path, parse)).items
+    except (StatusError, KubeError, ParseError) as error:
+        text = str(error) if isinstance(error, ParseError) else client.describe(error)
+        raise click.ClickException(f"the {what} cannot be listed: {text}") from error
 
 
 async def _read_other_hpas(

@@ -8,8 +8,8 @@ from typing import Final
 import click
 import msgspec
 
-from autoscaler.commands.debug_client import SERVER_URL, fetch_shadow_page
-from autoscaler.records.shadow import HPAEntry, ShadowPage, Verdict
+from autoscaler.commands.debug_client import SERVER_URL, fetch
+from autoscaler.records.shadow import SHADOW_PATH, HPAEntry, ShadowPage, Verdict
 from kube.process.runtime import run
 
 _MAX_DIFFERENCES: Final = 10
@@ -43,7 +43,7 @@ def shadow_report(*, server: str, output: str) -> None:
 
     HPAs are in shadow mode by --mode=shadow or by the annotation milliscale.io/mode.
     """
-    page = run(fetch_shadow_page(server))
+    page = run(fetch(f"{server}{SHADOW_PATH}", ShadowPage))
     click.echo(as_table(page) if output == "table" else msgspec.json.format(msgspec.json.encode(page)).decode())
 
 

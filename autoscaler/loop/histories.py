@@ -146,15 +146,6 @@ class _Saved(_Header, frozen=True):
     hpas: tuple[_SavedHPA, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoded:
-    """Saved histories."""
-
-    content: bytes
-    left_out: int
-    """The number of HPAs that did not fit."""
-
-
 def encode(
     entries: Mapping[HPAKey, HistoryEntry],
     *,
@@ -163,8 +154,8 @@ def encode(
     final: bool = True,
     longest_window_ms: int = MAX_STABILIZATION_WINDOW_MS,
     limit_bytes: int = LIMIT_BYTES,
-) -> Encoded:
-    """Encode histories.
+) -> tuple[bytes, int]:
+    """Encode histories; also return the number of HPAs that did not fit.
 
     If they are too large, HPAs that were not scaled recently and whose recommendations are all equal are omitted first:
     their current replica count has the same information. Then the longest histories are omitted, and among those of
@@ -196,10 +187,10 @@ def encode(
     hpas = [msgspec.Raw(by_key[key]) for key in sorted(by_key, key=value)]
     content = content_of(len(hpas))
     if len(content) <= limit_bytes:
-        return Encoded(content=content, left_out=0)
+        return content, 0
     numbers = range(0, len(hpas), max(1, len(hpas) // _RESOLUTION))
     kept = numbers[max(0, bisect_right(numbers, limit_bytes, key=lambda number: len(content_of(number))) - 1)]
-    return Encoded(content=content_of(kept), left_out=len(hpas) - kept)
+    return content_of(kept), len(hpas) - kept
 
 
 def decode(content: bytes, *, now_ms: int, monotonic_ms: int | None = None) -> dict[HPAKey, HistoryEntry]:

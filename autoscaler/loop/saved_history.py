@@ -185,11 +185,11 @@ class SavedHistoryStore:
         changes = histories.changes, final
         if changes == self._saved_changes:
             return
-        encoded = await asyncio.to_thread(
+        content, left_out = await asyncio.to_thread(
             encode, histories.snapshot(), **self._times(), final=final, longest_window_ms=self._longest_window_ms
         )
-        data = {_DATA: encoded.content}
-        left = LIMIT_BYTES - len(encoded.content)
+        data = {_DATA: content}
+        left = LIMIT_BYTES - len(content)
         if kept := await asyncio.to_thread(lambda: encode_decisions(decisions(), limit_bytes=left)):
             data[_DECISIONS] = kept
         try:
@@ -198,7 +198,7 @@ class SavedHistoryStore:
             self._report(f"is not saved: {error}")
             return
         self._saved_changes = changes
-        self._report("has only some of the HPAs, the others do not fit; use more --shards" if encoded.left_out else "")
+        self._report("has only some of the HPAs, the others do not fit; use more --shards" if left_out else "")
 
     async def _list(self) -> list[_ConfigMap]:
         delays = Backoff(self._settings.retry_seconds / 10, self._settings.retry_seconds)

@@ -81,43 +81,17 @@ class Charts:
     figure: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decisions:
-    """The kept decisions.
-
-    Attributes:
-        charts: of all of them.
-        shown: one page, newest first, without their sentences.
-        has_older: there are more after this page.
-        last: the number of the newest one, or `after`.
-        newest: the number of the newest one; 0: there is none.
-    """
-
-    charts: Charts
-    shown: Sequence[DecisionRecord]
-    has_older: bool
-    last: int
-    newest: int
-
-
-class DecisionReader:
-    """Reads the kept decisions. Open pages of the same HPA share its charts, which may take megabytes."""
+class DecisionCharts:
+    """The charts of the kept decisions. Open pages of the same HPA share them, since they may take megabytes."""
 
     def __init__(self, log: DecisionLog) -> None:
         self._log = log
         self._charts: WeakValueDictionary[HPAKey, Charts] = WeakValueDictionary()
 
-    async def read(self, key: HPAKey, selection: Selection, *, after: int = 0) -> Decisions:
-        """Read the kept decisions on an HPA.
-
-        Args:
-            key: the HPA.
-            selection: which of them to show.
-            after: only show decisions after this number.
-        """
+    async def of(self, key: HPAKey, numbers: Sequence[int]) -> Charts:
+        """Return the charts of an HPA, whose kept decisions have these numbers."""
         charts = self._charts.get(key, Charts({}, ""))
         points = dict(charts.points)
-        numbers = self._log.numbers(key)
         async for number in in_slices(each for each in numbers if each not in points):
             if (record := self._log.get(number)) is not None:  # it may be dropped meanwhile
                 points[number] = Point.of(record)
@@ -125,19 +99,7 @@ class DecisionReader:
         if kept.keys() != charts.points.keys():
             charts = Charts(kept, await asyncio.to_thread(_figure_json, list(kept.values())) if kept else "")
             self._charts[key] = charts
-        shown: list[DecisionRecord] = []
-        async for number in in_slices(each for each in reversed(numbers) if each > after):
-            if (record := self._log.get(number)) is not None and selection.includes(record):
-                shown.append(record)
-                if len(shown) > PAGE_SIZE:
-                    break
-        return Decisions(
-            charts=charts,
-            shown=shown[:PAGE_SIZE],
-            has_older=len(shown) > PAGE_SIZE,
-            last=max(numbers, default=after),
-            newest=max(numbers, default=0),
-        )
+        return charts
 
 
 def _figure_json(points: Sequence[Point]) -> str:
@@ -150,9 +112,9 @@ class HPAPage(HPAsPage):
     template = "hpa.html"
     parts = ("hpa_live.html",)
 
-    def __init__(self, context: PageContext, request: PageRequest, key: HPAKey, decisions: DecisionReader) -> None:
+    def __init__(self, context: PageContext, request: PageRequest, key: HPAKey, charts: DecisionCharts) -> None:
         super().__init__(context, request, only=key)
-        self._decisions = decisions
+        self._charts = charts
         self._key = key
         self._selection = Selection.parse(request.query)
         self._show = "scaling" if self._selection.scaling_only else ""
@@ -172,18 +134,31 @@ class HPAPage(HPAsPage):
         """Return the present state, and the decisions that are new. Raises StatusError as `check`."""
         self.changes.take()
         hpa = await self.context.visible_hpa(self.user, self._key)
+        numbers = self.sources.decisions.numbers(self._key)
         async with throttle.slot(self.user):
-            decisions = await self._decisions.read(self._key, self._selection, after=self._last)
-            items = await self._rendered(decisions.shown) if self._with_list else []
-        self._last = decisions.last
+            charts = await self._charts.of(self._key, numbers)
+            listed = await self._listed(number for number in reversed(numbers) if number > self._last)
+            items = await self._rendered(listed[:PAGE_SIZE]) if self._with_list else []
+        self._last = max(numbers, default=self._last)
         new = [ServerEvent("decisions", "".join(items))] if items else []
-        last = self.context.decision(decisions.newest)
+        last = self.context.decision(max(numbers, default=0))
         metrics = () if hpa.problem else hpa.spec.metrics
         pods = "" if last is None else last.pod_selector
         urls = [metric_url(metric_record(metric), hpa.namespace, pods) for metric in metrics]
         shown = {"last": last, "suggestions": await self._suggestions(last), "metric_urls": urls}
-        shown |= await self._history(decisions)
-        return View(values={**self._values(hpa, decisions, items), **shown}, events=new)
+        shown |= await self._history(charts)
+        return View(values={**self._values(hpa, charts, listed), "decisions": items, **shown}, events=new)
+
+    async def _listed(self, numbers: Iterable[int]) -> list[DecisionRecord]:
+        """Return the decisions of a page of the list, newest first, and one more if there are older ones."""
+        listed: list[DecisionRecord] = []
+        async for number in in_slices(numbers):
+            record = self.sources.decisions.get(number)
+            if record is not None and self._selection.includes(record):
+                listed.append(record)
+                if len(listed) > PAGE_SIZE:
+                    break
+        return listed
 
     async def _suggestions(self, last: DecisionRecord | None) -> dict[str, dict[str, str]]:
         """Return the metrics of the last decision that do not exist, with {similar name: URL of its page}."""
@@ -195,11 +170,11 @@ class HPAPage(HPAsPage):
             for metric, names in await self.sources.metric_names.suggestions(last)
         }
 
-    async def _history(self, decisions: Decisions) -> dict[str, Any]:
+    async def _history(self, charts: Charts) -> dict[str, Any]:
         """Return the charts by Prometheus, if a range was chosen or there are no decisions, and the ranges."""
         history, problem = self.sources.history, ""
-        chosen = self._range or ("" if decisions.charts.points else next(iter(RANGES)))
-        figure = decisions.charts.figure
+        chosen = self._range or ("" if charts.points else next(iter(RANGES)))
+        figure = charts.figure
         if history is None:
             chosen = ""
         elif chosen:
@@ -216,21 +191,19 @@ class HPAPage(HPAsPage):
             "history_problem": problem,
         }
 
-    def _values(self, hpa: HPA, decisions: Decisions, items: Sequence[Markup]) -> dict[str, Any]:
+    def _values(self, hpa: HPA, charts: Charts, listed: Sequence[DecisionRecord]) -> dict[str, Any]:
         sources, key, selection = self.sources, self._key, self._selection
-        older = decisions.shown[-1].time if decisions.has_older else ""
-        points = decisions.charts.points
+        older = listed[PAGE_SIZE - 1].time if len(listed) > PAGE_SIZE else ""
         return {
             "hpa": hpa,
             "row": self.context.row(hpa),
             "problem": sources.problem(),
             "is_leader": sources.is_leader(),
-            "number": len(points),
-            "no_decisions": "" if points else self._why_none(hpa),
+            "number": len(charts.points),
+            "no_decisions": "" if charts.points else self._why_none(hpa),
             "selection": selection,
             "page_size": PAGE_SIZE,
-            "decisions": items,
-            "found": not selection.decision or any(each.time == selection.decision for each in decisions.shown),
+            "found": not selection.decision or any(each.time == selection.decision for each in listed),
             "settings": [] if hpa.problem else list(settings(hpa, sources.config, sources.sync_period)),
             "links": {
                 "namespace": "/?" + urlencode({"namespace": key.namespace}),

@@ -23,7 +23,7 @@ from autoscaler.core.model import HPA_APIS, KUBERNETES, HPAKey
 from autoscaler.core.status import rfc3339
 from autoscaler.records.metric_lookup import PARAMETERS, debug_path
 from autoscaler.ui.access import NamespaceAccess
-from autoscaler.ui.hpa_page import DecisionReader, HPAPage
+from autoscaler.ui.hpa_page import DecisionCharts, HPAPage
 from autoscaler.ui.listing import ListPage, ListRows
 from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import Sources
@@ -94,7 +94,7 @@ class UIPages:
         )
         self._context = PageContext(sources, access, self.templates)
         self._rows = ListRows(self._context)
-        self._decisions = DecisionReader(sources.decisions)
+        self._charts = DecisionCharts(sources.decisions)
         # One replay of a what-if runs at a time, and users are served round robin.
         self._replays = FairSemaphore(1, max_waiting=sources.what_if_settings.waiting_per_user)
         self._live = LivePages(self.templates)
@@ -110,7 +110,7 @@ class UIPages:
             case ():
                 return ListPage(self._context, request, self._rows)
             case ("hpas", namespace, name):
-                return HPAPage(self._context, request, _key(request, namespace, name), self._decisions)
+                return HPAPage(self._context, request, _key(request, namespace, name), self._charts)
             case ("hpas", namespace, name, "what-if"):
                 return WhatIfPage(self._context, request, _key(request, namespace, name), self._replays)
             case ("metric",):

@@ -216,7 +216,7 @@ async def test_loading_is_retried_while_the_api_server_is_unavailable(
     api: ScriptedApi, client: ThrottledClient
 ) -> None:
     memory = memory_of((WEB, history(3)))
-    content = base64.b64encode(encode(memory.snapshot(), now_ms=NOW).content).decode()
+    content = base64.b64encode(encode(memory.snapshot(), now_ms=NOW)[0]).decode()
     api.on("GET", MAPS, status_body(503, "etcd is electing"), status=503)
     items = [{"metadata": {"name": "state", "resourceVersion": "7"}, "binaryData": {"memory.json.gz": content}}]
     api.then("GET", MAPS, {"items": items})

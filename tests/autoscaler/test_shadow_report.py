@@ -149,7 +149,7 @@ class TestCommand:
         """The URLs that were requested; the pages are empty."""
         urls: list[str] = []
 
-        async def get_page(url: str) -> bytes:
+        async def get_page(url: str, _: object) -> bytes:
             urls.append(url)
             if "nobody" in url:
                 raise click.ClickException(f"{url} cannot be read: refused")

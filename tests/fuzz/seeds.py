@@ -149,4 +149,4 @@ def _history() -> bytes:
         metric_failures=1,
         complete=True,
     )
-    return encode({HPAKey("shop", "web", "autoscaling"): HistoryEntry("1", history)}, now_ms=1_800_000_000_000).content
+    return encode({HPAKey("shop", "web", "autoscaling"): HistoryEntry("1", history)}, now_ms=1_800_000_000_000)[0]
