@@ -7,7 +7,6 @@ metric_index    the metrics: of the file, immutable; of objects, by name and nam
 inventory       from a rule and a series to metrics of resources
 values          the values of metrics, in integer milli-units
 groups          the served API groups
-rule_telemetry  the adapter's own metrics of its rules and of Prometheus
 
 Requests never wait for anything here; values of metrics are fetched elsewhere.
 """

@@ -31,9 +31,9 @@ from adapter.catalog.rule_states import (
     have_same_resources,
     with_series_of,
 )
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
 from adapter.rules.objects import ObjectName
+from adapter.telemetry import RuleTelemetry
 from kube.aio.pace import Pace
 from kube.api.mapping import GroupResource, ResourceLookup
 from kube.api.status import service_unavailable

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
-from adapter.prometheus.budget import DEFAULT_BYTES
+from adapter.prometheus.long_responses import DEFAULT_BYTES
 from adapter.prometheus.options import DEFAULT_CONNECTIONS
 from adapter.rules.reading import parse_auth
 from adapter.settings import DEFAULTS, Settings

@@ -52,7 +52,7 @@ async def pages_served(
     sources = Sources(
         active=lambda: rule_sets.current,
         rules_file=lambda: _state(options.config, rule_sets, rules_file),
-        telemetry=shared.rule_telemetry,
+        telemetry=shared.telemetry.rules,
         default_server=options.prometheus.options,
         rule_objects=shared.rule_objects,
         forecasts=shared.forecasts,

@@ -14,9 +14,9 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.rules import RulesError, RulesFile, load_rules
 from adapter.settings import DEFAULTS
+from adapter.telemetry import RuleTelemetry
 from kube.process.files import FilesVersion
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import click
 
 from adapter.promql import restrict_selector
 from adapter.rule_objects.annotations import hpa_sources
-from adapter.rule_objects.sources import CLUSTER_METRIC_RULES, CONFIG_MAPS, METRIC_RULES, ObjectSource
+from adapter.rule_objects.watches import CLUSTER_METRIC_RULES, CONFIG_MAPS, METRIC_RULES, ObjectSource
 from adapter.rules.objects import Tenancy
 from kube.api.config import own_namespace
 from kube.process.flags import Parsed, bool_option, option_group

@@ -31,14 +31,13 @@ from pathlib import Path
 import aiohttp
 
 from adapter.catalog.listings import Listings
-from adapter.catalog.rule_telemetry import RuleTelemetry, condition_counts, rule_object_counts
 from adapter.commands.config_page import config_page
 from adapter.commands.flags import ServeOptions
 from adapter.commands.pages import pages_served
 from adapter.commands.reload import RulesReloader
 from adapter.diagnosis.checker import RuleChecker
 from adapter.forecasts.registry import Forecasts
-from adapter.metrics.watched_objects import WatchedObjects
+from adapter.metrics.objects import WatchedObjects
 from adapter.planning.slow_queries import SlowQueries
 from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
@@ -47,7 +46,7 @@ from adapter.rule_objects.status_writer import LEASE, StatusWriter
 from adapter.rules import RulesFile
 from adapter.serving.rule_sets import RuleSets, Shared
 from adapter.serving.server import RequestServer, error_response
-from adapter.serving.telemetry import Telemetry
+from adapter.telemetry import Telemetry, condition_counts, rule_object_counts
 from kube.api.client import KubeClient
 from kube.api.client_metrics import ClientMetrics
 from kube.api.config import client_socket
@@ -81,12 +80,11 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
             clients = await _connect(options, stack)
             telemetry = Telemetry()
             telemetry.registry.register(ClientMetrics(clients.values()))
-            rule_telemetry = RuleTelemetry(telemetry.registry)
             prometheus = await stack.enter_async_context(
                 PrometheusServers(
                     await options.prometheus.authorized(),
-                    observe=rule_telemetry.queried,
-                    on_gone=rule_telemetry.server_gone,
+                    observe=telemetry.rules.queried,
+                    on_gone=telemetry.rules.server_gone,
                     budget=MemoryBudget(options.prometheus.response_memory),
                     settings=options.settings.prometheus,
                 )
@@ -97,7 +95,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
                 aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
             )
             listening = stack.enter_context(closing(bind(options.serving.bind_address, options.serving.port)))
-            adapter = _Adapter(options, rules, clients, prometheus, http, listening, telemetry, rule_telemetry)
+            adapter = _Adapter(options, rules, clients, prometheus, http, listening, telemetry)
             await adapter.run(stop, again)
 
 
@@ -113,7 +111,6 @@ class _Adapter:
         http: aiohttp.ClientSession,
         listening: socket.socket,
         telemetry: Telemetry,
-        rule_telemetry: RuleTelemetry,
     ) -> None:
         serving, settings = options.serving, options.settings
         limits = replace(serving.limits, connection=settings.connections)
@@ -141,7 +138,6 @@ class _Adapter:
         )
         self._forecasts = Forecasts(settings.forecasts)
         telemetry.registry.register(self._forecasts)
-        self._rule_telemetry = rule_telemetry
         self._rule_objects = RuleObjects(
             options.rule_objects.sources(options.prometheus.options.url),
             lister,
@@ -165,7 +161,6 @@ class _Adapter:
             rule_objects=self._rule_objects,
             forecasts=self._forecasts,
             slow_queries=slow_queries,
-            rule_telemetry=rule_telemetry,
             telemetry=telemetry,
             health=self._health(),
             port=listening.getsockname()[1],
@@ -192,7 +187,7 @@ class _Adapter:
             rules,
             self._rule_sets.apply,
             list_again=lambda: self._rule_sets.current.catalog.list_again(),
-            telemetry=rule_telemetry,
+            telemetry=telemetry.rules,
             poll_seconds=settings.rules.poll_seconds,
         )
         server = RequestServer(
@@ -251,7 +246,7 @@ class _Adapter:
 
     def _forget(self, rules: Iterable[str]) -> None:
         """Remove what is known of rules that are gone."""
-        self._rule_telemetry.forget(rules)
+        self._telemetry.rules.forget(rules)
         self._forecasts.forget(rules)
 
     async def _freeze_gc(self) -> None:

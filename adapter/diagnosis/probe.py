@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource, Source
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.existing import existing_series, what_exists
@@ -34,6 +33,7 @@ from adapter.prometheus.results import HISTOGRAMS
 from adapter.promql import is_plain_name, label_text
 from adapter.rules import QueryRule, Rule, ScheduleRule
 from adapter.schedules.schedule import next_change
+from adapter.telemetry import RuleTelemetry
 from kube.api.mapping import GroupResource, ResourceLookup
 from kube.api.status import StatusError
 from kube.values.fields import quote

@@ -6,24 +6,56 @@ adapter sees the identity of this adapter and must allow it to list external met
 
 The name of a metric decides which adapter has it. Each adapter has its own deadline, connections, cache and list, so
 one that is slow or unreachable affects only its own metrics.
+
+Requests for the same values share one request to the other adapter, and its response is cached for all users. Values
+keep their timestamps; those without one get the time of the response. Its list of metrics is in memory for discovery,
+which never waits. Metrics that are not in the list are requested, too, because some adapters list nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
+import functools
 import itertools
+import logging
 import operator
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
+from urllib.parse import quote
 
 import aiohttp
+import msgspec
+from yarl import URL
 
-from adapter.metrics.forward_adapter import OtherAdapter
+from adapter.caches import RefreshAheadCache
+from adapter.catalog.listings import seconds_to_next
+from adapter.catalog.values import ExternalMetricValue
+from adapter.deadlines import Deadline
+from adapter.gil import releasing_gil
+from adapter.metrics.requests import ExternalMetricRequest
 from adapter.rules import ForwardOptions
+from adapter.rules.naming import is_metric_name
 from adapter.settings import DEFAULTS, ForwardSettings
+from adapter.upstream import CredentialsError, UpstreamClient, UpstreamConfigError, without_credentials
+from kube.aio.fairness import QueueFullError
+from kube.aio.http import read_up_to
+from kube.api.status import StatusError, service_unavailable, too_many_requests
+from kube.api.status import timeout as timed_out
+from kube.values.quantity import Quantity, QuantityError
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_API = "/apis/external.metrics.k8s.io/v1beta1"
+_VALUE_BYTES = 500  # memory of a cached value
+_FEW_NAMES = 500  # are selected without a thread
+_UNREACHABLE = "cannot be reached"
+_UNREADABLE = "sent an unusable response"
+_REFUSED = "does not accept this adapter's credentials"
 
 
 class Forwarder:
@@ -115,3 +147,199 @@ class Forwarder:
         async with asyncio.TaskGroup() as tasks:
             for adapter in self.adapters:
                 tasks.create_task(adapter.run(), name=f"list {adapter.options}")
+
+
+class _Value(msgspec.Struct, rename="camel"):
+    metric_name: str
+    value: str
+    timestamp: str | None = None
+    metric_labels: dict[str, str] | None = None
+    window_seconds: int | None = None
+
+
+class _Values(msgspec.Struct):
+    items: list[_Value] | None = None
+
+
+class _Resource(msgspec.Struct):
+    name: str
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource] | None = None
+
+
+class OtherAdapter:
+    """Requests metrics of one other adapter, for one version of the rules. Use as an async context manager.
+
+    `takes` returns True for the name of a metric that is requested from it; `max_cache_bytes` is the estimated size of
+    cached values. The other arguments are those of Forwarder.
+    """
+
+    def __init__(
+        self,
+        options: ForwardOptions,
+        *,
+        takes: Callable[[str], bool],
+        relist_interval: float,
+        ttl: float,
+        max_cache_bytes: int,
+        session: aiohttp.ClientSession | None,
+        settings: ForwardSettings,
+        clock: Callable[[], float],
+    ) -> None:
+        self._cache: RefreshAheadCache[list[ExternalMetricValue]] = RefreshAheadCache(
+            ttl=ttl, size=lambda values: _VALUE_BYTES * len(values), max_bytes=max_cache_bytes
+        )
+        self._upstream = UpstreamClient(
+            options, connections=settings.requests, max_waiting=settings.waiting, session=session
+        )
+        self._settings = settings
+        self._relist_interval = relist_interval
+        self._clock = clock
+        self._takes = takes
+        self._listed: tuple[str, ...] = ()
+        self.options = options
+        self.names: tuple[str, ...] = ()
+        """The metrics that it last listed and that are requested from it, sorted; the same tuple until they change."""
+        self.problem = ""
+        """Why its metrics could not be listed the last time; "" if they were."""
+        self.tried = asyncio.Event()
+        """Set once its metrics have been listed, with success or not, by this version or the one before."""
+
+    async def __aenter__(self) -> Self:
+        await self._cache.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._cache.__aexit__(None, None, None)
+        await self._upstream.close()
+
+    async def carry_over(self, previous: OtherAdapter) -> None:
+        """Start with the names that were listed for another version of the rules, if that is of the same server."""
+        old, new = (replace(one.options, name="", metrics=()) for one in (previous, self))
+        if old == new:
+            await self._set_names(previous._listed)
+            self.problem = previous.problem
+            if previous.tried.is_set():
+                self.tried.set()
+
+    async def run(self) -> None:
+        """Keep the list of names up to date, until cancelled."""
+        failures = 0
+        while True:
+            failures = 0 if await self._relist() else failures + 1
+            self.tried.set()
+            await asyncio.sleep(seconds_to_next(failures, self._relist_interval))
+
+    async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
+        """Return its values of a metric; see adapter.metrics.external.ExternalMetrics.values.
+
+        Raises:
+            StatusError: the other adapter's own error; 503 when it cannot be reached, refuses this adapter's
+                credentials, 504 when it is too slow.
+        """
+        path = f"/namespaces/{quote(request.namespace, safe='')}/{quote(request.metric, safe='')}"
+        selector = str(request.selector)
+
+        async def fetch(_: Deadline) -> list[ExternalMetricValue]:
+            return await self._fetch(path, selector)
+
+        try:
+            return await self._cache.get((path, selector), fetch, request.deadline)
+        except TimeoutError as error:
+            raise self._too_slow() from error
+
+    async def _fetch(self, path: str, selector: str) -> list[ExternalMetricValue]:
+        """Fetch the values for all callers, within the options' timeout whatever the callers' deadlines."""
+        query = {"timeout": f"{self.options.timeout:.3f}s"}
+        if selector:
+            query["labelSelector"] = selector
+        found = await self._get(path, query, _Values)
+        try:
+            return [self._value(item) for item in found.items or ()]
+        except (QuantityError, ValueError, OverflowError) as error:
+            raise self._unusable(_UNREADABLE, error) from error
+
+    def _value(self, item: _Value) -> ExternalMetricValue:
+        at = datetime.datetime.fromisoformat(item.timestamp).timestamp() if item.timestamp else self._clock()
+        return ExternalMetricValue(
+            metric=item.metric_name,
+            labels=item.metric_labels,
+            timestamp=at,
+            window_seconds=item.window_seconds,
+            milli=Quantity.parse(item.value).milli_value(),
+        )
+
+    async def _relist(self) -> bool:
+        try:
+            found = await self._get("", {}, _Resources)
+            if len(found.resources or ()) > self._settings.names:
+                raise self._unusable(f"lists more than {self._settings.names} metrics", ValueError("too many"))
+        except StatusError as error:
+            if str(error) != self.problem:
+                self.problem = str(error)
+                _log.warning("the metrics of %s cannot be listed, and the last list stays: %s", self.options, error)
+            return False
+        await self._set_names(tuple(resource.name for resource in found.resources or ()))
+        if self.problem:
+            self.problem = ""
+            _log.info("the metrics of %s are listed again", self.options)
+        return True
+
+    async def _set_names(self, listed: tuple[str, ...]) -> None:
+        self._listed = listed
+        selected = functools.partial(self._selected, listed)
+        names = await asyncio.to_thread(selected) if len(listed) > _FEW_NAMES else selected()
+        self.names = names if names != self.names else self.names  # the union is compared by identity
+
+    def _selected(self, listed: tuple[str, ...]) -> tuple[str, ...]:
+        names = set(listed)
+        return tuple(sorted(filter(self._serves, releasing_gil(names) if len(listed) > _FEW_NAMES else names)))
+
+    def _serves(self, name: str) -> bool:
+        return is_metric_name(name) and name.isprintable() and self._takes(name)
+
+    async def _get(self, path: str, query: dict[str, str], kind: type[_T]) -> _T:
+        url = URL(f"{self.options.base}{_API}{path}", encoded=True).with_query(query)
+        try:
+            async with (
+                asyncio.timeout(self.options.timeout),
+                self._upstream.slot(),
+                self._upstream.send(url, headers=(("Accept", "application/json"),)) as response,
+            ):
+                code, body = response.status, await read_up_to(response, self._settings.response_bytes)
+                sent = response.request_info.headers
+        except QueueFullError as error:
+            raise too_many_requests("Too many requests, please try again later.") from error
+        except aiohttp.ServerTimeoutError as error:
+            raise self._unusable(_UNREACHABLE, error) from error
+        except TimeoutError as error:
+            raise self._too_slow() from error
+        except (aiohttp.ClientError, OSError, CredentialsError, UpstreamConfigError) as error:
+            raise self._unusable(_UNREACHABLE, error) from error
+        if len(body) > self._settings.response_bytes:
+            raise self._unusable(_UNREADABLE, ValueError(f"longer than {self._settings.response_bytes} bytes"))
+        if code >= 400:
+            body = without_credentials(body, sent)
+        if code in (401, 403):
+            # Its 401 and 403 concern this adapter's credentials, not the client's.
+            raise self._unusable(_REFUSED, StatusError.from_body(code, body))
+        if code >= 400:
+            raise StatusError.from_body(code, body)
+        if code != 200:
+            raise self._unusable(_UNREADABLE, ValueError(f"status {code}"))
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._unusable(_UNREADABLE, error) from error
+
+    def _too_slow(self) -> StatusError:
+        return timed_out(f"Timeout: {self.options} did not answer in time")
+
+    def _unusable(self, message: str, error: Exception) -> StatusError:
+        """Return a 503. The reason, which may have an address in it, is for the log."""
+        _log.debug("%s %s: %s: %s", self.options, message, type(error).__name__, error)
+        return service_unavailable(f"{self.options} {message}")

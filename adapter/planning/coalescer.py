@@ -27,11 +27,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.planning.metric_queries import CoalescedQuery, MetricQuery, may_be_coalesced
 from adapter.planning.vectors import IndexedVector, Outcome, VectorCache
 from adapter.prometheus import PrometheusError, Vector
 from adapter.rules import Merge, Rule
+from adapter.telemetry import RuleTelemetry
 from kube.aio.fairness import for_all_namespaces
 
 _log = logging.getLogger(__name__)

@@ -14,10 +14,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from adapter.catalog.inventory import CustomSource
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import to_milli
 from adapter.deadlines import NO_DEADLINE, Deadline
-from adapter.planning.activation import recently_active_query
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery, Plan
 from adapter.planning.rendering import SelectorNotSupported
@@ -34,8 +32,10 @@ from adapter.prometheus import (
     Sample,
     Vector,
 )
+from adapter.promql import as_vector
 from adapter.rules import AnyRule, Policy
 from adapter.rules.schedule_spec import Activation
+from adapter.telemetry import RuleTelemetry
 from kube.aio.tasks import all_of
 from kube.api import status
 from kube.api.status import StatusError, bad_request
@@ -51,6 +51,11 @@ _SHOWN_WARNING = 500
 _MAX_RULES = 20_000
 # Queries of one plan in flight.
 _CONCURRENCY = 4
+
+
+_USUAL_STEP_SECONDS = 15.0
+_FEWEST_STEPS = 4
+_MOST_STEPS = 120
 
 
 class RuleQueries:
@@ -283,3 +288,30 @@ def _status(rule: AnyRule, error: PrometheusError) -> StatusError:
             return status.service_unavailable(f"Prometheus sent an unusable response for {rule}")
         case _:
             return status.service_unavailable(f"Prometheus is not available for {rule}")
+
+
+def recently_active_query(query: str, activation: Activation) -> str:
+    """Return the query for the series that were at the threshold or above it during `for`, with their largest value.
+
+    Prometheus evaluates the rule's query every 15 s, or for long times at 120 steps: a shorter peak may be missed.
+    There is no state between requests, so all replicas agree, and a restart forgets nothing.
+    """
+    assert activation.for_ is not None, "without a time, only the present value counts"
+    seconds = round(activation.for_)
+    step = min(_USUAL_STEP_SECONDS, max(1.0, seconds / _FEWEST_STEPS))
+    step = max(step, seconds / _MOST_STEPS)
+    # The line break ends a comment.
+    return f"max_over_time(({as_vector(query)}\n)[{seconds}s:{round(step)}s]) >= {_threshold(activation)}"
+
+
+def activated_query(query: str, activation: Activation) -> str:
+    """Return one query for the values that the adapter serves, for recorded load: 0 where a series is not active."""
+    query = as_vector(query)
+    active = f"({query}\n) >= {_threshold(activation)}"
+    if activation.for_ is not None:
+        active = f"clamp_min({query}\n, 0.001) and ({active} or {recently_active_query(query, activation)})"
+    return f"({active}) or 0 * ({query}\n)"
+
+
+def _threshold(activation: Activation) -> str:
+    return f"{activation.threshold // 1000}.{activation.threshold % 1000:03}"

@@ -1,12 +1,10 @@
 """Prometheus: instant queries for values, series for discovery.
 
-client, servers    one Prometheus over HTTP, and all servers that rules name
+client, servers    one Prometheus over HTTP, and all servers that rules name; queries of tenants are restricted
 options            their addresses and limits
 results            decodes responses to queries, and says whether they are partial
 series             decodes lists of series
-tenants            restricts the queries of a namespace's own rules
-list_reader        decodes long lists in pieces
-budget             limits the memory of the responses of all servers together
+long_responses     decodes long lists in pieces, within a limit of memory for all servers together
 
 Rules, caches and the metrics APIs are not known here.
 
@@ -28,7 +26,6 @@ All failures are one of these. Their messages are for logs: they may quote Prome
 
 from __future__ import annotations
 
-from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.client import PrometheusClient, QueryProgress, query_progress
 from adapter.prometheus.errors import (
     PrometheusAccessError,
@@ -43,11 +40,11 @@ from adapter.prometheus.errors import (
     PrometheusTimeout,
     PrometheusUnavailable,
 )
+from adapter.prometheus.long_responses import MemoryBudget
 from adapter.prometheus.options import DEFAULT_DESTINATION, DEFAULT_SERVER, Destination, PrometheusOptions, Tenant
 from adapter.prometheus.results import RangeSeries, Sample, Vector, scalar
 from adapter.prometheus.series import Series
-from adapter.prometheus.servers import PrometheusServers
-from adapter.prometheus.tenants import sent_query
+from adapter.prometheus.servers import PrometheusServers, sent_query
 
 __all__ = [
     "DEFAULT_DESTINATION",

@@ -29,7 +29,6 @@ from cachetools import LRUCache
 from yarl import URL
 
 from adapter.deadlines import NO_DEADLINE, Deadline
-from adapter.prometheus.budget import MemoryBudget
 from adapter.prometheus.errors import (
     PrometheusAccessError,
     PrometheusBadResponse,
@@ -42,7 +41,7 @@ from adapter.prometheus.errors import (
     refusal,
     server_text,
 )
-from adapter.prometheus.list_reader import ListReader
+from adapter.prometheus.long_responses import MemoryBudget, read_list
 from adapter.prometheus.options import DEFAULT_DESTINATION, Destination, PrometheusOptions
 from adapter.prometheus.results import Notices, RangeSeries, Vector, VectorReader, decode, decode_range
 from adapter.prometheus.series import Series, SeriesReader, decode_names, with_label
@@ -57,7 +56,6 @@ _T = TypeVar("_T")
 _Headers = tuple[tuple[str, str], ...]
 _Receive = Callable[[aiohttp.ClientResponse], Awaitable[_T]]
 
-_PIECE = 64 * 1024  # takes up to a millisecond and a half to decode
 # Responses up to this length are decoded in one piece. At most this much of an error's body is read.
 _SHORT = 64 * 1024
 _MAX_RANGE = 4 * 1024 * 1024  # a day of minutes of a hundred series
@@ -285,8 +283,8 @@ class PrometheusClient:
         if len(body) <= _SHORT:
             return decode(response.status, body, max_samples=max_samples)
         self._long[query] = True
-        reader, limit = VectorReader(max_samples=max_samples), self._settings.response_bytes
-        return await self._read_list(reader, response, body, limit=limit)
+        reader = VectorReader(max_samples=max_samples)
+        return await read_list(reader, response, body, self._budget, limit=self._settings.response_bytes)
 
     async def _receive_range(
         self, max_samples: int | None, response: aiohttp.ClientResponse
@@ -301,7 +299,7 @@ class PrometheusClient:
 
     async def _receive_series(self, max_series: int | None, response: aiohttp.ClientResponse) -> tuple[Series, ...]:
         reader = SeriesReader(max_series=max_series, max_names=self._settings.names)
-        found = await self._read_list(reader, response, b"", limit=self._settings.list_bytes)
+        found = await read_list(reader, response, b"", self._budget, limit=self._settings.list_bytes)
         self._check(reader.notices)
         return found
 
@@ -310,37 +308,6 @@ class PrometheusClient:
         listing = decode_names(await _whole_body(response, _MAX_NAMES_LISTING))
         self._check(listing)
         return listing.data
-
-    async def _read_list(
-        self, reader: ListReader[_T], response: aiohttp.ClientResponse, first: bytes, *, limit: int
-    ) -> _T:
-        """Read a response of at most `limit` bytes, of which `first` has been read, in pieces.
-
-        Raises:
-            PrometheusBadResponse: it is longer, takes too much memory, or cannot be decoded.
-        """
-        size = len(first)
-        waiting = bytearray(first)
-        ended = False
-        with self._budget.share() as share:
-            try:
-                while not ended:
-                    if size > limit:
-                        raise PrometheusBadResponse(f"Prometheus' response is longer than {limit} bytes")
-                    ended = response.content.at_eof()
-                    while len(waiting) >= _PIECE or (ended and waiting):
-                        async with self._budget.decoding:
-                            taken = reader.feed(bytes(waiting[:_PIECE]))
-                            await asyncio.sleep(0)  # lets other tasks run between the pieces
-                        del waiting[:_PIECE]
-                        await share.take(taken)
-                    if not ended:
-                        chunk = await response.content.read(_PIECE)
-                        waiting += chunk
-                        size += len(chunk)
-                return await asyncio.to_thread(reader.finish)
-            finally:
-                reader.clear()
 
     @contextlib.contextmanager
     def _timed(self, path: str) -> Iterator[None]:

@@ -17,7 +17,7 @@ import msgspec
 
 from adapter.gil import releasing_gil
 from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError, refusal
-from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
+from adapter.prometheus.long_responses import UNREADABLE, ListReader, unreadable
 
 MAX_TIMESTAMP = 253_402_300_799.0
 """The end of the year 9999, after which RFC 3339 has no dates."""

@@ -14,7 +14,7 @@ import msgspec
 
 from adapter.gil import releasing_gil
 from adapter.prometheus.errors import PrometheusBadResponse, PrometheusResultError
-from adapter.prometheus.list_reader import UNREADABLE, ListReader, unreadable
+from adapter.prometheus.long_responses import UNREADABLE, ListReader, unreadable
 from adapter.prometheus.results import Notices
 from adapter.promql import label_text
 from adapter.settings import DEFAULTS

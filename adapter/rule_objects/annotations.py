@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
-from adapter.rule_objects.sources import ObjectSource, Servers
+from adapter.rule_objects.watches import ObjectSource, Servers
 from adapter.rules import AnyRule, Policy, QueryRule, RulesError
 from adapter.rules.naming import is_metric_name
 from adapter.rules.objects import ObjectName, RuleObject, Tenancy, identified, restricted, usable_servers

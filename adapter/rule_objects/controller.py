@@ -21,9 +21,8 @@ from adapter.catalog.listings import Listings
 from adapter.catalog.metric_index import MetricIndex, precedence
 from adapter.catalog.rule_states import NOT_LISTED, Reason, RuleState, after_list
 from adapter.prometheus import PrometheusOptions
-from adapter.rule_objects.sources import ObjectSource, Servers, read_stored
 from adapter.rule_objects.state import Entry, ObjectState
-from adapter.rule_objects.watches import ObjectId, ObjectWatches
+from adapter.rule_objects.watches import ObjectId, ObjectSource, ObjectWatches, Servers, read_stored
 from adapter.rules import AnyRule, Rule, RulesFile
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
 from adapter.settings import DEFAULTS, RuleObjectSettings

@@ -21,11 +21,11 @@ import msgspec
 
 from adapter.catalog.rule_states import Reason
 from adapter.fair_queue import FairQueue
-from adapter.rule_objects.events import API_VERSIONS, RuleEvents
+from adapter.rule_objects.annotations import HPA, OWN_HPA
 from adapter.rule_objects.state import ObjectState
 from adapter.rule_objects.status import Verdict, must_write, not_served, ready_condition, status_of
 from adapter.rules import AnyRule
-from adapter.rules.objects import ObjectName, RuleObject
+from adapter.rules.objects import CONFIG_MAP, ObjectName, RuleObject
 from adapter.settings import DEFAULTS, RuleObjectSettings
 from kube.aio.pace import in_slices
 from kube.aio.tasks import done_before
@@ -35,6 +35,7 @@ from kube.api.retries import Backoff
 from kube.api.status import StatusError
 from kube.controller.election import ElectionSettings, LeaderElector, unique_identity
 from kube.controller.error_log import ErrorLog
+from kube.controller.events import EventRecorder, ObjectReference
 from kube.controller.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
 from kube.controller.workqueue import WorkQueue
 
@@ -54,6 +55,19 @@ _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 
 
+_NOT_SERVED: Final = frozenset(
+    {"", Reason.PENDING, Reason.INVALID, Reason.CONFLICT, Reason.TOO_MANY_RULES, Reason.TOO_MANY_METRICS}
+)
+COMPONENT: Final = "milliscale-adapter"
+"""The source of the events."""
+API_VERSIONS: Final = {HPA: "autoscaling/v2", OWN_HPA: "milliscale.io/v1", CONFIG_MAP: "v1"}
+"""The kinds of objects that have events."""
+# What the author of the rules can change; not that Prometheus cannot be reached.
+_REASONS: Final = frozenset(
+    {Reason.INVALID, Reason.CONFLICT, Reason.TOO_MANY_RULES, Reason.TOO_MANY_METRICS, Reason.QUERY_FAILED}
+)
+
+
 class Objects(Protocol):
     """The objects; see RuleObjects."""
 
@@ -62,11 +76,6 @@ class Objects(Protocol):
 
     def state(self, name: ObjectName) -> ObjectState | None:
         """Return the state of an object; None if it was deleted."""
-
-
-_NOT_SERVED: Final = frozenset(
-    {"", Reason.PENDING, Reason.INVALID, Reason.CONFLICT, Reason.TOO_MANY_RULES, Reason.TOO_MANY_METRICS}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,3 +339,41 @@ def _known_object(kind: str, entry: Any) -> tuple[ObjectName, _Known] | None:
     status = entry.get("status")
     name = ObjectName(kind, str(metadata.get("namespace") or ""), metadata["name"])
     return name, _known(str(metadata.get("uid")), status if isinstance(status, dict) else {})
+
+
+class RuleEvents:
+    """Writes an event when an object's rules are not served, and again when the reason or its message changes.
+
+    HPAs and ConfigMaps, which have no status for it, get events.
+    """
+
+    def __init__(self, client: ThrottledClient) -> None:
+        self._recorder = EventRecorder(client, component=COMPONENT)
+        self._recorded: dict[ObjectName, tuple[str, str, str]] = {}
+
+    async def run(self) -> None:
+        """Send the events, until cancelled."""
+        await self._recorder.run()
+
+    def update(self, name: ObjectName, state: ObjectState | None) -> None:
+        """Record an event if an object's state is new and its author has to know it; None: the object was deleted."""
+        if state is None or state.reason is Reason.READY:
+            self._recorded.pop(name, None)
+            return
+        if state.reason not in _REASONS:
+            return
+        verdict, uid = not_served(state), state.object.uid
+        if self._recorded.get(name) == (uid, verdict.reason, verdict.message):
+            return
+        self._recorded[name] = uid, verdict.reason, verdict.message
+        object_name, _, part = name.name.partition(" ")  # such as metrics[0]
+        reference = ObjectReference(
+            api_version=API_VERSIONS[name.kind],
+            kind=name.kind.partition(".")[0],
+            namespace=name.namespace,
+            name=object_name,
+            uid=uid,
+            resource_version="",
+        )
+        message = f"{part}: {verdict.message}" if part else verdict.message
+        self._recorder.record(reference, "Warning", verdict.reason, message)

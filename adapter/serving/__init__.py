@@ -3,9 +3,8 @@
 rule_sets                  one for each version of the rules file, with everything that belongs to it
 server                     the request path: deadline, requests in flight, authentication, authorization, response
 requests                   request lines and query parameters, parsed once
-routes, resource_routes    which provider serves a path
+routes                     which provider serves a path
 discovery                  groups, versions and metrics
-telemetry                  the process's own metrics
 debug_pages                /debug
 
 Connections belong to `kube.serving`, values of metrics to `adapter.metrics`, queries to `adapter.planning`.

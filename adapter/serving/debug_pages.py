@@ -12,22 +12,24 @@ grant it to the operators of the cluster only. /debug/config is also for clients
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
 from adapter.catalog.catalog import Catalog
+from adapter.catalog.rule_states import Reason
 from adapter.diagnosis.check import check, paused_findings
 from adapter.diagnosis.explain import Target, explain, running_forecasts
 from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.probe import Probe, Selection
-from adapter.diagnosis.report import Report
+from adapter.diagnosis.report import ObjectReport, Report
 from adapter.forecasts.registry import Forecasts
 from adapter.planning.coalescer import Pause
 from adapter.rule_objects.controller import RuleObjects
-from adapter.rule_objects.reports import object_problems, object_reports
+from adapter.rule_objects.state import ObjectState
+from kube.aio.pace import in_slices
 from kube.api.client import KubeError
 from kube.api.mapping import ResourceLookup
 from kube.api.status import bad_request, not_found, service_unavailable
@@ -37,6 +39,7 @@ from kube.values.selectors import LabelSelector, SelectorError
 from kube.web.explanation import Explanation
 
 _MAX_EXAMPLES = 100
+_SHOWN_PROBLEMS = 10
 _NO_API_SERVER = "the API server, which knows the resources, does not respond"
 
 
@@ -118,3 +121,37 @@ def _selector(query: Query, parameter: str) -> LabelSelector:
         return LabelSelector.parse(query.get(parameter))
     except SelectorError as error:
         raise bad_request(str(error)) from error
+
+
+async def object_reports(objects: RuleObjects, *, namespace: str = "") -> tuple[ObjectReport, ...]:
+    """Return the reports of all objects that serve a namespace, or of all, by kind, namespace and name."""
+    names = sorted(one.name for one in objects.objects() if not namespace or one.name.namespace in ("", namespace))
+    reports = []
+    async for name in in_slices(names):
+        state = objects.state(name)
+        if state is not None:
+            reports.append(object_report(state))
+    return tuple(reports)
+
+
+def object_report(state: ObjectState) -> ObjectReport:
+    """Return the report of an object."""
+    name = state.object.name
+    return ObjectReport(
+        kind=name.kind,
+        namespace=name.namespace,
+        name=name.name,
+        reason=state.reason.value,
+        message=state.message,
+        metrics=state.metrics,
+    )
+
+
+def object_problems(objects: RuleObjects, namespace: str) -> Iterator[str]:
+    """Yield why objects that could serve a namespace, or any, serve nothing; for `explain`."""
+    found = (objects.state(one.name) for one in objects.objects() if one.name.namespace in ("", namespace))
+    failed = [state for state in found if state is not None and state.reason is not Reason.READY]
+    for state in failed[:_SHOWN_PROBLEMS]:
+        yield f"{state.object.name} is not served ({state.reason}): {state.message}"
+    if len(failed) > _SHOWN_PROBLEMS:
+        yield f"{len(failed) - _SHOWN_PROBLEMS} more objects are not served"

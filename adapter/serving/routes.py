@@ -7,13 +7,14 @@ included:
     /apis/custom.metrics.k8s.io/V/RESOURCE[.GROUP]/NAME/METRIC                  the same, cluster-scoped
     /apis/custom.metrics.k8s.io/V/namespaces/NS/metrics/METRIC[/ANYTHING]       the namespace itself, or `*`: several
     /apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC                  an external metric
-    /apis/metrics.k8s.io/v1beta1/...                                            see adapter.serving.resource_routes
+    /apis/metrics.k8s.io/v1beta1/...                                            see adapter.serving.routes
 
 Routing works on a request that has been authorized, and on the same segments that authorization saw.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Sequence
@@ -22,8 +23,9 @@ import msgspec
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP, RESOURCE_GROUP
-from adapter.content.documents import CustomMetricList, ExternalMetricList
-from adapter.content.encoding import Encoded, Representation, require_json
+from adapter.catalog.values import ObjectUsage
+from adapter.content.documents import CustomMetricList, ExternalMetricList, JsonObject, UsageDocument, usage_table
+from adapter.content.encoding import Conversion, Encoded, Representation, require_json
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
@@ -40,18 +42,25 @@ from adapter.serving.requests import (
     check_requested_name,
     encode_list,
     field_selector,
+    included_object,
     method_not_allowed,
     no_such_resource,
 )
-from adapter.serving.resource_routes import ResourceRoutes
-from adapter.serving.telemetry import Telemetry
+from adapter.telemetry import Telemetry
+from kube.api import status
 from kube.api.status import StatusError, bad_request
 from kube.serving.health import Health
+from kube.values.field_selectors import FieldSelector
+from kube.values.selectors import EVERYTHING, LabelSelector
 from kube.version import VERSION
 
 _TEXT = "text/plain; charset=utf-8"
 # API servers send documents outside their APIs as indented JSON, whatever the client accepts.
 _PLAIN = Representation(pretty=True)
+
+
+_KINDS = {"pods": "PodMetrics", "nodes": "NodeMetrics"}
+_TABLE_FORMS = tuple(Conversion("Table", "meta.k8s.io", version) for version in ("v1", "v1beta1"))
 
 
 class Router:
@@ -73,7 +82,7 @@ class Router:
         self._external = external
         self._health = health
         self._telemetry = telemetry
-        self._resources = ResourceRoutes(usage) if usage is not None else None
+        self._usage = usage
         self._debug = debug
 
     def knows(self, group: str, version: str, resource: str) -> bool:
@@ -108,9 +117,9 @@ class Router:
                 return Response(200, await self._discovery.resources(group, version, representation))
             case (group, version, *parts) if self._discovery.serves(group, version):
                 if group == RESOURCE_GROUP:
-                    if self._resources is None:
+                    if self._usage is None:
                         raise method_not_allowed()
-                    return await self._resources.respond(request, parts)
+                    return await usage_response(self._usage, request, parts)
                 parse = _custom_request if group == CUSTOM_GROUP else _external_request
                 metric = request.line.metric = parse(request, parts)
                 return await self._metric(request, metric)
@@ -149,7 +158,7 @@ class Router:
             case ("metrics",):
                 request.require_get("HEAD")
                 self._telemetry.drop_unknown_resources(self.knows)
-                return Response(200, await self._telemetry.exposition())
+                return Response(200, Encoded(await self._telemetry.exposition(), CONTENT_TYPE_LATEST))
             case ("metrics", "slis"):
                 request.require_get("HEAD")
                 return Response(200, Encoded(self._health.render(), CONTENT_TYPE_LATEST))
@@ -250,3 +259,63 @@ def _tagged(request: Request, content: Encoded) -> Response:
     if content.tag in request.known_tags:
         return Response(304, msgspec.structs.replace(content, body=b"", gzip=None))
     return Response(200, content)
+
+
+async def usage_response(usage: ResourceMetrics, request: Request, parts: Sequence[str]) -> Response:
+    """Respond to a request for the resource of metrics.k8s.io in these segments after the version.
+
+    Raises:
+        StatusError: the response is an error. As in metrics-server, nothing can be watched.
+    """
+    if request.info.verb == "watch":
+        raise method_not_allowed()
+    name = ""
+    match parts:
+        case ("nodes",) | ("pods",):
+            resource = parts[0]
+        case ("nodes", name):
+            resource = "nodes"
+        case ("namespaces", _, "pods"):
+            resource = "pods"
+        case ("namespaces", _, "pods", name):
+            resource = "pods"
+        case _:
+            raise no_such_resource()
+    representation, table = _negotiate(request)
+    selector, fields = _selectors(request, name)
+    namespace, deadline = request.info.namespace, request.deadline
+    found = await usage.usages(resource, namespace=namespace, selector=selector, name=name, deadline=deadline)
+    found = [one for one in found if fields.matches(name=one.name, namespace=one.namespace)]
+    if name and not found:
+        full_name = f"{namespace}/{name}" if namespace else name
+        raise status.not_found(
+            f'{resource}.{RESOURCE_GROUP} "{full_name}" not found',
+            details={"name": full_name, "group": RESOURCE_GROUP, "kind": resource},
+        )
+
+    def document(usages: Sequence[ObjectUsage]) -> UsageDocument | JsonObject:
+        if table is not None:
+            return usage_table(usages, table[0], include=table[1])
+        return UsageDocument(_KINDS[resource] if name else f"{_KINDS[resource]}List", usages)
+
+    return Response(200, await encode_list(representation, found, document))
+
+
+def _negotiate(request: Request) -> tuple[Representation, tuple[str, str] | None]:
+    """Return how to encode the response, and for a table its apiVersion and `includeObject`."""
+    request.require_get()
+    representation = request.representation(_TABLE_FORMS)
+    form = representation.conversion
+    if form is None:
+        return representation, None
+    # The Content-Type of a table does not name the conversion; only that of discovery documents does.
+    table = f"{form.group}/{form.version}", included_object(request.target.query)
+    return dataclasses.replace(representation, conversion=None), table
+
+
+def _selectors(request: Request, name: str) -> tuple[LabelSelector, FieldSelector]:
+    """Return the selectors of a list; they are ignored for a single object."""
+    if name:
+        return EVERYTHING, FieldSelector.parse("")
+    check_numbers(request.target.query)
+    return request.label_selector("labelSelector"), field_selector(request.target.query)

@@ -24,15 +24,14 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP
 from adapter.catalog.listings import Listings
 from adapter.catalog.metric_index import Snapshot
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.diagnosis.probe import Probe
 from adapter.forecasts.registry import Forecasts
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forecasts import ForecastValues
 from adapter.metrics.forward import Forwarder
+from adapter.metrics.objects import WatchedObjects
 from adapter.metrics.resource_metrics import ResourceMetrics
-from adapter.metrics.watched_objects import WatchedObjects
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.slow_queries import SlowQueries
@@ -43,8 +42,8 @@ from adapter.rules import RulesFile
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.routes import Router
-from adapter.serving.telemetry import Telemetry
 from adapter.settings import Settings
+from adapter.telemetry import Telemetry
 from kube.aio.tasks import free_when_cancelled
 from kube.api.mapping import RestMapper
 from kube.process.config_page import ConfigPage
@@ -71,8 +70,7 @@ class Shared:
         rule_objects: the objects of the cluster that have rules.
         forecasts: the forecasts of metrics.
         slow_queries: limits how long requests wait for slow queries.
-        rule_telemetry: the metrics of rules.
-        telemetry: the metrics of requests.
+        telemetry: the adapter's own metrics.
         health: the health endpoints.
         port: the listener's port.
         config_page: returns /debug/config.
@@ -90,7 +88,6 @@ class Shared:
     rule_objects: RuleObjects
     forecasts: Forecasts
     slow_queries: SlowQueries
-    rule_telemetry: RuleTelemetry
     telemetry: Telemetry
     health: Health
     port: int
@@ -113,7 +110,7 @@ class RuleSet:
     @classmethod
     def of(cls, rules: RulesFile, shared: Shared) -> RuleSet:
         """Build the rule set. Send nothing yet."""
-        telemetry = shared.rule_telemetry
+        telemetry = shared.telemetry.rules
         catalog = Catalog(
             rules, shared.listings, shared.mapper, objects=shared.rule_objects.catalog, telemetry=telemetry
         )
@@ -234,7 +231,7 @@ class RuleSets:
         self._has_listed = False
         self._begin(self.current)
         for group in (CUSTOM_GROUP, EXTERNAL_GROUP):
-            shared.rule_telemetry.gone.labels(group).set(0)
+            shared.telemetry.rules.gone.labels(group).set(0)
 
     def first_lists(self) -> str | None:
         """Return None once everything has been listed, with success or not, or takes too long; else the reason."""
@@ -290,7 +287,7 @@ class RuleSets:
         rules, coalescer = rule_set.rules, rule_set.coalescer
         self.applied_at, self.gone = self._clock(), {}
         self._shared.rule_objects.use_file(rules.prometheus_servers, rule_set.catalog)
-        self._shared.rule_telemetry.begin(
+        self._shared.telemetry.rules.begin(
             [rule.key for rule in rules.all_rules],
             others=frozenset(self._shared.rule_objects.rule_keys),
             digest=rules.digest,
@@ -310,7 +307,7 @@ class RuleSets:
         self.gone = {group: sorted(names) for group, names in gone.items() if names}
         counts = {CUSTOM_GROUP: len(old.custom), EXTERNAL_GROUP: len(old.external)}
         for group, names in gone.items():
-            self._shared.rule_telemetry.gone.labels(group).set(len(names))
+            self._shared.telemetry.rules.gone.labels(group).set(len(names))
             if names:
                 _log.warning(
                     "the reload removed %d of %d metrics of %s: %s; if this was not intended, the file may have been"

@@ -24,8 +24,8 @@ from adapter.content.encoding import COMPRESS_FROM, Representation, compress
 from adapter.deadlines import Deadline, DeadlineExceeded, within
 from adapter.serving.requests import NOT_GUESSED, Request, RequestLine, RequestLines, Response, accept
 from adapter.serving.routes import Router
-from adapter.serving.telemetry import Telemetry
 from adapter.settings import DEFAULTS
+from adapter.telemetry import Telemetry
 from kube.aio.fairness import FairSemaphore, QueueFullError, enter_namespace
 from kube.api.status import StatusError, bad_request, too_many_requests
 from kube.security.authentication import Authenticator

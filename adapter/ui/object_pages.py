@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from adapter.catalog.rule_states import Reason
 from adapter.diagnosis.report import Finding, ObjectReport, RuleReport
-from adapter.rule_objects.reports import object_report, object_reports
 from adapter.rules import AnyRule, QueryRule, Rule
 from adapter.rules.objects import ObjectName
+from adapter.serving.debug_pages import object_report, object_reports
 from adapter.ui.reports import Reports
 from adapter.ui.rule_page import ROWS, examples_of, paged
 from adapter.ui.sources import Sources

@@ -12,13 +12,13 @@ from typing import Any, Final
 from prometheus_client import Histogram
 from yarl import URL
 
-from adapter.catalog.rule_telemetry import Numbers
 from adapter.diagnosis.lint import about
 from adapter.diagnosis.report import Finding, Severity
 from adapter.planning.coalescer import Pause
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import AnyRule, Rule
 from adapter.rules.model import shortened
+from adapter.telemetry import Numbers
 from adapter.ui.formatting import element_id, rounded_age, rule_title
 from adapter.ui.reports import Reports
 from adapter.ui.sources import Sources

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.diagnosis.checker import RuleChecker
 from adapter.forecasts.registry import Forecasts
 from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.controller import RuleObjects
 from adapter.serving.rule_sets import RuleSet
+from adapter.telemetry import RuleTelemetry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

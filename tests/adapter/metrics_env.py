@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
@@ -27,6 +26,7 @@ from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import Rule, RulesFile, load_rules
 from adapter.rules.objects import Tenancy
+from adapter.telemetry import RuleTelemetry
 from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
 from kube.values.selectors import EVERYTHING, LabelSelector

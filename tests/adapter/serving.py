@@ -28,7 +28,7 @@ from adapter.serving.discovery import Discovery
 from adapter.serving.requests import Request, RequestLines
 from adapter.serving.routes import Router
 from adapter.serving.server import RequestServer, error_response
-from adapter.serving.telemetry import Telemetry
+from adapter.telemetry import Telemetry
 from kube.api.mapping import GroupResource
 from kube.api.status import not_found
 from kube.process.config_page import ConfigPage

@@ -13,12 +13,10 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.external import ExternalMetrics
-from adapter.planning.activation import activated_query, recently_active_query
-from adapter.planning.rule_queries import RuleQueries
+from adapter.planning.rule_queries import RuleQueries, activated_query, recently_active_query
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
     Destination,
@@ -30,6 +28,7 @@ from adapter.prometheus import (
 from adapter.rules import parse_rules
 from adapter.rules.field_types import Duration, MilliValue
 from adapter.rules.schedule_spec import Activation
+from adapter.telemetry import RuleTelemetry
 from kube.api.status import StatusError
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.adapter.metrics_env import CannedPrometheus, external_request, metrics_env, vector

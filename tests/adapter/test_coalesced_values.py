@@ -15,13 +15,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.deadlines import NO_DEADLINE
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vectors import IndexedVector, VectorCache, matching
 from adapter.prometheus import Sample, Vector
+from adapter.telemetry import RuleTelemetry
 from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics

@@ -16,7 +16,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
@@ -31,6 +30,7 @@ from adapter.prometheus import (
     scalar,
 )
 from adapter.rules import RulesError
+from adapter.telemetry import RuleTelemetry
 from kube.values.selectors import LabelSelector
 from tests.adapter.coalescing_rules import RAW, SUM, external, rule, source
 from tests.adapter.metrics_env import CannedPrometheus, vector

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import MetricValue, ObjectReference
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.objects import ListedObjects
@@ -31,6 +30,7 @@ from adapter.prometheus import (
     scalar,
 )
 from adapter.rules import parse_rules
+from adapter.telemetry import RuleTelemetry
 from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import (

@@ -19,7 +19,7 @@ from adapter.prometheus import (
     PrometheusUnavailable,
     Vector,
 )
-from adapter.prometheus.budget import Share
+from adapter.prometheus.long_responses import Share
 from adapter.settings import PrometheusSettings
 from tests.adapter.faulty_prometheus import (
     HEAD,

@@ -18,7 +18,6 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.groups import EXTERNAL_GROUP
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ExternalMetricValue
 from adapter.cli import main
 from adapter.content.encoding import Representation
@@ -27,6 +26,7 @@ from adapter.metrics.forward import Forwarder
 from adapter.planning.rule_queries import RuleQueries
 from adapter.rules import ForwardOptions, RulesFile, parse_rules
 from adapter.serving.discovery import Discovery
+from adapter.telemetry import RuleTelemetry
 from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector
 from playground.certs import CertificateAuthority

@@ -19,7 +19,7 @@ from adapter.content.encoding import Representation
 from adapter.serving.discovery import Discovery
 from adapter.serving.routes import Router
 from adapter.serving.server import RequestServer
-from adapter.serving.telemetry import Telemetry
+from adapter.telemetry import Telemetry
 from kube.api.status import StatusError
 from kube.security.authentication import Authenticator, TokenReviewer
 from kube.security.authorization import AuthorizationOptions, Authorizer

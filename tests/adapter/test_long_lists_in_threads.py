@@ -14,8 +14,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from adapter.content.encoding import Representation
-from adapter.serving import resource_routes, routes
-from adapter.serving.telemetry import Telemetry
+from adapter.serving import routes
+from adapter.telemetry import Telemetry
 from tests.adapter.serving import EXTERNAL_PATH, CannedUsage, ServedAdapter, served_adapter
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/big/pods/%2A/conn_open"
@@ -36,8 +36,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
         return note
 
     for place, names in (
-        (routes, ("CustomMetricList", "ExternalMetricList")),
-        (resource_routes, ("UsageDocument", "usage_table")),
+        (routes, ("CustomMetricList", "ExternalMetricList", "UsageDocument", "usage_table")),
         (Representation, ("encode",)),
     ):
         for name in names:
@@ -104,7 +103,7 @@ async def test_metrics_are_formatted_on_the_event_loop_with_pauses_between_famil
     for name in ("first", "second"):
         metrics.registry.register(Rules(name))
     task = asyncio.create_task(request())
-    body = (await metrics.exposition()).body
+    body = await metrics.exposition()
     await task
     assert steps == ["first", "request", "second"]
     assert b"first 2.0" in body

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapter.prometheus import PrometheusBadResponse, PrometheusResultError, Vector
-from adapter.prometheus.budget import MemoryBudget
+from adapter.prometheus.long_responses import MemoryBudget
 from adapter.prometheus.results import VectorReader, decode
 
 TEXTS = st.sampled_from(["", 'a},{"metric":', "\\", "ü"])

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.objects import ListedObjects
 from adapter.planning.rule_queries import RuleQueries
@@ -24,6 +23,7 @@ from adapter.prometheus import (
     PrometheusUnavailable,
 )
 from adapter.rules import parse_rules
+from adapter.telemetry import RuleTelemetry
 from kube.api.mapping import RestMapper
 from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics

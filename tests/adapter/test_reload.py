@@ -13,10 +13,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.commands.reload import RulesReloader
 from adapter.prometheus import PrometheusUnavailable
 from adapter.rules import RulesFile, load_rules, parse_rules
+from adapter.telemetry import RuleTelemetry
 from kube.api.mapping import GroupResource, ResourceInfo
 from kube.security.request_info import Target
 from kube.serving.health import Health

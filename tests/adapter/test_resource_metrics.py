@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.catalog.values import ContainerUsage, ObjectUsage, Usage
 from adapter.content import protobuf
 from adapter.content.documents import UsageDocument
@@ -35,6 +34,7 @@ from adapter.prometheus import (
 )
 from adapter.rules import ResourceRules, load_rules, parse_rules
 from adapter.serving.discovery import Discovery
+from adapter.telemetry import RuleTelemetry
 from kube.api.mapping import ResourceInfo
 from kube.api.status import StatusError
 from kube.values.field_selectors import FieldSelector, FieldSelectorError

@@ -10,7 +10,7 @@ import pytest
 from adapter.catalog.values import ContainerUsage, ObjectUsage, Usage
 from adapter.deadlines import Deadline
 from adapter.serving.requests import Response
-from adapter.serving.resource_routes import ResourceRoutes
+from adapter.serving.routes import usage_response
 from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector
 from tests.adapter.serving import SAMPLED_AT, SAMPLED_TEXT, parsed_request
@@ -55,7 +55,7 @@ async def requested(path: str, accept: str, *, method: str = "GET") -> Response:
     request = parsed_request(
         f"/apis/metrics.k8s.io/v1beta1/{path}", method=method, accept=accept, user_agent="kubectl/v1.36.0"
     )
-    return await ResourceRoutes(cast("Any", Cluster())).respond(request, request.target.segments[3:])
+    return await usage_response(cast("Any", Cluster()), request, request.target.segments[3:])
 
 
 async def document(path: str, accept: str) -> Any:

@@ -15,12 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.listings import Listings
 from adapter.catalog.rule_states import Reason
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.prometheus import PrometheusUnavailable
 from adapter.rule_objects.controller import RuleObjects
-from adapter.rule_objects.sources import METRIC_RULES
+from adapter.rule_objects.watches import METRIC_RULES
 from adapter.rules.objects import ObjectName, Tenancy
 from adapter.settings import DEFAULTS, RuleObjectSettings
+from adapter.telemetry import RuleTelemetry
 from kube.api.mapping import FixedResources, ResourceInfo
 from tests.adapter.metrics_env import CannedPrometheus, series
 from tests.eventually import eventually
@@ -215,7 +215,7 @@ async def test_bug_affects_one_object(tmp_path: Path, monkeypatch: pytest.Monkey
     async with rule_objects(tmp_path, items=[rule(QUEUE)]) as env:
         await env.has_reason(Reason.READY)
         watch = await env.watch()
-        monkeypatch.setattr("adapter.rule_objects.sources.read_object", broken)
+        monkeypatch.setattr("adapter.rule_objects.watches.read_object", broken)
         watch.send("MODIFIED", rule({**QUEUE, "metric": "other"}, version="2"))
         await env.has_reason(Reason.INVALID)
         monkeypatch.undo()

@@ -7,8 +7,8 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.planning.rule_queries import RuleQueries
+from adapter.telemetry import RuleTelemetry
 from tests.adapter.coalescing_rules import RAW, rule
 from tests.adapter.metrics_env import CannedPrometheus
 

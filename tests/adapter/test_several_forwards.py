@@ -13,10 +13,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.groups import EXTERNAL_GROUP
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.content.encoding import Representation
 from adapter.metrics.forward import Forwarder
 from adapter.rules import ForwardOptions, parse_rules
+from adapter.telemetry import RuleTelemetry
 from kube.api.status import StatusError
 from tests.adapter.test_forward import API, VALUES, fetch, forwarding, other_adapter
 from tests.eventually import eventually

@@ -23,8 +23,8 @@ from adapter.prometheus import (
     PrometheusTimeout,
     Tenant,
     Vector,
-    tenants,
 )
+from adapter.prometheus import servers as prometheus_servers
 from adapter.promql import restrict_query, restrict_selector
 from adapter.rules import RulesError, parse_rules
 from adapter.rules.objects import Tenancy, read_object
@@ -262,9 +262,9 @@ async def test_queries_are_restricted_in_a_thread_unless_they_are_short(
         threads.setdefault(query, []).append(threading.get_ident())
         return restrict_query(query, label=label, value=value)
 
-    monkeypatch.setattr(tenants, "restrict_query", noted)
-    monkeypatch.setattr(tenants, "_CACHED_CHARACTERS", 20_000)
-    queries = tenants.TenantQueries()
+    monkeypatch.setattr(prometheus_servers, "restrict_query", noted)
+    monkeypatch.setattr(prometheus_servers, "_CACHED_CHARACTERS", 20_000)
+    queries = prometheus_servers.TenantQueries()
     long = f'x{{a="{"b" * 100}"}}'
     for query in ("x", long):
         await queries.restricted(query, SHOP, is_selector=False)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
@@ -25,6 +24,7 @@ from adapter.prometheus import (
     Tenant,
     Vector,
 )
+from adapter.telemetry import RuleTelemetry
 from kube.aio.fairness import current_namespace, enter_namespace
 from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector

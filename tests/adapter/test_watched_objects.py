@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapter.metrics.watched_objects import WatchedObjects
+from adapter.metrics.objects import WatchedObjects
 from adapter.settings import ObjectSettings
 from kube.api.mapping import ResourceInfo
 from kube.cache.store import Store

@@ -22,7 +22,7 @@ from adapter.content.documents import CustomMetricList, ExternalMetricList
 from adapter.content.encoding import Representation, preferred
 from adapter.gotemplate import Template, TemplateError, Value
 from adapter.prometheus.errors import PrometheusError
-from adapter.prometheus.list_reader import ListReader
+from adapter.prometheus.long_responses import ListReader
 from adapter.prometheus.results import Vector, VectorReader, decode
 from adapter.prometheus.series import SeriesReader
 from adapter.rules import RulesError, parse_rules

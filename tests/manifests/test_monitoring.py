@@ -8,9 +8,9 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from adapter.catalog.rule_telemetry import RuleTelemetry, condition_counts, rule_object_counts
 from adapter.forecasts.registry import Forecasts
-from adapter.serving.telemetry import Telemetry as AdapterTelemetry
+from adapter.telemetry import Telemetry as AdapterTelemetry
+from adapter.telemetry import condition_counts, rule_object_counts
 from autoscaler.loop.telemetry import Telemetry as AutoscalerTelemetry
 from kube.serving.connection import Connections
 from playground.binaries import find
@@ -83,7 +83,6 @@ def test_metrics_in_rules_exist(process: str, tmp_path: Path) -> None:
 
 def served_metrics(process: str) -> set[str]:
     adapter = AdapterTelemetry()
-    RuleTelemetry(adapter.registry)
     Connections(limit=1, registry=adapter.registry, metrics_prefix="milliscale_adapter")
     adapter.registry.register(rule_object_counts(dict))
     adapter.registry.register(condition_counts(dict))

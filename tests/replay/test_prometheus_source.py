@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.commands.builtin_resources import builtin_resources
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.custom import CustomMetrics
@@ -28,6 +27,7 @@ from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusOptions, PrometheusServers, Vector
 from adapter.prometheus.results import decode
 from adapter.rules import parse_rules
+from adapter.telemetry import RuleTelemetry
 from autoscaler.core.model import HPA
 from kube.api.mapping import ResourceInfo
 from kube.api.status import StatusError

@@ -12,10 +12,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from adapter.catalog.rule_telemetry import RuleTelemetry, condition_counts, rule_object_counts
 from adapter.forecasts.registry import Forecasts
 from adapter.planning.slow_queries import SlowQueries
-from adapter.serving.telemetry import Telemetry as AdapterTelemetry
+from adapter.telemetry import Telemetry as AdapterTelemetry
+from adapter.telemetry import condition_counts, rule_object_counts
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.telemetry import Telemetry as AutoscalerTelemetry
 from kube.api.client_metrics import ClientMetrics
@@ -63,7 +63,7 @@ def adapter_metrics() -> list[Metric]:
     registry = _Recorder()
     telemetry = AdapterTelemetry(registry)
     telemetry.observe(RequestInfo(verb="get", path="/"), lambda *_: True, code=200, seconds=0.1)
-    rules = RuleTelemetry(registry)
+    rules = telemetry.rules
     rules.begin(["rules[0]"], digest="", now=0, paused=lambda: [("rules[0]", "cost")])
     for numbers in (rules.series, rules.metrics, rules.relisted):
         numbers["rules[0]",] = 1

@@ -15,7 +15,7 @@ from adapter.forecasts.registry import HistoryError
 from adapter.planning.history import HistoryReader, pods_pattern
 from adapter.planning.metric_queries import ExternalQuery
 from adapter.prometheus import PrometheusClient, PrometheusError, PrometheusOptions, PrometheusServers
-from adapter.prometheus.budget import MemoryBudget
+from adapter.prometheus.long_responses import MemoryBudget
 from adapter.rules import parse_rules
 from adapter.settings import PrometheusSettings
 from kube.values.selectors import LabelSelector

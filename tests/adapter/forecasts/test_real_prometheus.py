@@ -19,7 +19,6 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
-from adapter.catalog.rule_telemetry import RuleTelemetry
 from adapter.cli import main
 from adapter.forecasts.registry import Forecasts, State
 from adapter.metrics.custom import CustomMetrics
@@ -30,6 +29,7 @@ from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import PrometheusOptions, PrometheusServers
 from adapter.rules import RulesFile, parse_rules
 from adapter.rules.objects import Tenancy, restricted
+from adapter.telemetry import RuleTelemetry
 from kube.api.mapping import RestMapper
 from kube.values.selectors import LabelSelector
 from playground.prometheus import PrometheusServer, Series, openmetrics

@@ -12,7 +12,7 @@ import pytest
 
 from adapter.catalog.listings import Listings
 from adapter.rule_objects.controller import RuleObjects
-from adapter.rule_objects.sources import CLUSTER_METRIC_RULES, CONFIG_MAPS, METRIC_RULES
+from adapter.rule_objects.watches import CLUSTER_METRIC_RULES, CONFIG_MAPS, METRIC_RULES
 from adapter.rules.objects import Tenancy
 from adapter.ui.formatting import rule_url
 from kube.api.client import KubeClient
