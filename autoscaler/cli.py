@@ -20,7 +20,7 @@ from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.objects.hpa import FIELD_MANAGER
-from autoscaler.records.audit import AuditLogError, audit_log
+from autoscaler.records.audit import AuditLog, AuditLogError
 from autoscaler.settings import DEFAULTS as SETTINGS
 from autoscaler.ui.sources import WhatIf
 from kube.api.client import KubeClient, KubeConfigError
@@ -211,7 +211,7 @@ async def run_controller(options: Options, *, what_if: WhatIf | None = None) -> 
         await stack.enter_async_context(client)
         on_record, telemetry = None, Telemetry()
         if options.decision_log.audit is not None:
-            audit = audit_log(
+            audit = AuditLog(
                 options.decision_log.audit, options.settings.audit, on_dropped=telemetry.audit_records_lost.inc
             )
             on_record = (await stack.enter_async_context(audit)).write

@@ -240,14 +240,7 @@ def _highest_proposal(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation |
 
 
 def _tolerances(observation: Observation) -> Tolerances:
-    """Upstream: podautoscaler.tolerancesForHpa."""
-    behavior, default = observation.hpa.spec.behavior, observation.config.tolerance
-    down = behavior.scale_down.tolerance if behavior else None
-    up = behavior.scale_up.tolerance if behavior else None
-    return Tolerances(
-        scale_down=default if down is None else down.quantity.as_float(),
-        scale_up=default if up is None else up.quantity.as_float(),
-    )
+    return Tolerances.of(observation.hpa.spec.behavior, observation.config.tolerance)
 
 
 def _fallback(observation: Observation, failures: int) -> FallbackReplicas | None:

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from autoscaler.core.integers import MAX_INT32, MAX_INT64, clamp_int32, divide, int32, int64, mean, total
+from autoscaler.core.model import Behavior
 from autoscaler.core.observation import MetricError, Pod, PodSample, ReadError
 from autoscaler.core.pods import PodGroups, calculate_requests, group_pods, is_pod_ready
 
@@ -31,6 +32,16 @@ class Tolerances(Struct, frozen=True, kw_only=True, rename="camel"):
 
     scale_down: float
     scale_up: float
+
+    @classmethod
+    def of(cls, behavior: Behavior | None, default: float) -> Tolerances:
+        """Return those of an HPA with this behavior. Upstream: podautoscaler.tolerancesForHpa."""
+        down = None if behavior is None else behavior.scale_down.tolerance
+        up = None if behavior is None else behavior.scale_up.tolerance
+        return cls(
+            scale_down=default if down is None else down.quantity.as_float(),
+            scale_up=default if up is None else up.quantity.as_float(),
+        )
 
     def is_within(self, ratio: float) -> bool:
         """Return True if `ratio` is close enough to 1: bounds included, in doubles."""

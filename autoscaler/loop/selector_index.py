@@ -44,12 +44,6 @@ class SelectorIndex:
         self._entries.clear()
         self._by_anchor.clear()
 
-    def matching(self, namespace: str, labelled: Labelled) -> list[HPAKey]:
-        """Return the keys of a namespace whose selectors select an object."""
-        anchors = pairs(namespace, labelled) | {(namespace, *NO_ANCHOR)}
-        found = [item for one in anchors for item in self._by_anchor.get(one, {}).items()]
-        return [key for key, entry in found if entry.selector.matches(labelled.labels)]
-
     def others(
         self, key: HPAKey, objects: Iterable[Labelled], *, target: str | None = None
     ) -> dict[str, LabelSelector]:

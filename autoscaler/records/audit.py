@@ -18,14 +18,14 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Self
 
 from autoscaler.settings import DEFAULTS, AuditLimits
 
@@ -57,7 +57,7 @@ class _RotatingFile(RotatingFileHandler):
 
 
 class AuditLog:
-    """Writes records to the audit file on a thread; `audit_log` opens and closes it.
+    """Writes records to the audit file on a thread; a context, in which the file is open.
 
     Args:
         settings: the file.
@@ -94,6 +94,13 @@ class AuditLog:
         # Modified on both threads; an approximate number is sufficient for a message.
         self._dropped = 0
         self._failing = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.finish()
 
     def write(self, line: bytes) -> None:
         """Queue a line, or drop it if too many are queued."""
@@ -201,23 +208,6 @@ class AuditLog:
         if not self._failing:
             self._failing = True
             _log.warning("--audit-log=%s cannot be written, decisions are dropped: %s", self._path, reason)
-
-
-@contextlib.asynccontextmanager
-async def audit_log(
-    settings: AuditSettings, limits: AuditLimits = DEFAULTS.audit, *, on_dropped: Callable[[], None] = lambda: None
-) -> AsyncIterator[AuditLog]:
-    """Write an audit file for the duration of the context; `on_dropped` is called for each dropped record.
-
-    Raises:
-        AuditLogError: the file cannot be opened for appending.
-    """
-    log = AuditLog(settings, limits, on_dropped=on_dropped)
-    await log.start()
-    try:
-        yield log
-    finally:
-        await log.finish()
 
 
 async def _done_within(seconds: float, result: Future[None]) -> bool:

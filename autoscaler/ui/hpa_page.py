@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from autoscaler.core.config import Config, Pause, PodSelection
 from autoscaler.core.model import HPA, HPAKey, ScalingRules
+from autoscaler.core.replica_calculator import Tolerances
 from autoscaler.records.build import metric_record
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.explanation import METRIC_HEADINGS, details, heading, metric_cells
@@ -271,10 +272,10 @@ def settings(hpa: HPA, config: Config, sync_period: float) -> Iterator[tuple[str
     spec, overrides, effective = hpa.spec, hpa.overrides, hpa.overrides.apply_to(config)
     yield "bounds", f"{spec.min_replicas} to {spec.max_replicas}"
     behavior = spec.behavior
-    default = f"{effective.tolerance:g}", _source(overrides.tolerance)
-    down = _tolerance(None if behavior is None else behavior.scale_down, default)
-    up = _tolerance(None if behavior is None else behavior.scale_up, default)
-    yield "tolerance", f"{down[0]} down ({down[1]}), {up[0]} up ({up[1]})"
+    tolerances, default = Tolerances.of(behavior, effective.tolerance), _source(overrides.tolerance)
+    down = default if behavior is None or behavior.scale_down.tolerance is None else "behavior"
+    up = default if behavior is None or behavior.scale_up.tolerance is None else "behavior"
+    yield "tolerance", f"{tolerances.scale_down:g} down ({down}), {tolerances.scale_up:g} up ({up})"
     window = format_duration(effective.downscale_stabilization_ms / 1000)
     window = f"{window} ({_source(overrides.downscale_stabilization_ms)})"
     if behavior is None:
@@ -297,13 +298,6 @@ def settings(hpa: HPA, config: Config, sync_period: float) -> Iterator[tuple[str
 
 def _source(override: object) -> str:
     return _FLAG if override is None else _ANNOTATION
-
-
-def _tolerance(rules: ScalingRules | None, default: tuple[str, str]) -> tuple[str, str]:
-    """Return a tolerance and where it is from."""
-    if rules is None or rules.tolerance is None:
-        return default
-    return f"{rules.tolerance.quantity.as_float():g}", "behavior"
 
 
 def _rules(rules: ScalingRules, *, window: str) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 from autoscaler.core.config import Config, Mode, Pause
 from autoscaler.core.model import HPA, KUBERNETES, Condition, HPAKey, InvalidMetric, MetricSpec, MetricTarget
+from autoscaler.core.replica_calculator import Tolerances
 from autoscaler.core.status import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED
 from autoscaler.records.build import metric_record, target_field
 from autoscaler.records.record import Measure, MetricRecord
@@ -196,13 +197,13 @@ def _modes(hpa: HPA, mode: Mode, *, is_foreign: bool, is_owned: bool) -> Iterato
 
 
 def _metric_bars(hpa: HPA, config: Config) -> Iterator[MetricBar]:
-    most = 1.0 + _scale_up_tolerance(hpa, config)
+    tolerances = Tolerances.of(hpa.spec.behavior, hpa.overrides.apply_to(config).tolerance)
     for index, metric in enumerate(hpa.spec.metrics):
         current = _current(hpa, index)
         record, ratio = metric_record(metric, current), _ratio(metric, current)
         level: Level = ""
         if ratio is not None:
-            level = "ok" if ratio <= most else "warn"
+            level = "ok" if ratio <= 1.0 + tolerances.scale_up else "warn"
         yield MetricBar(
             name=metric_name(record),
             current=_current_text(metric, record),
@@ -217,14 +218,6 @@ def _current_text(metric: MetricSpec, record: MetricRecord) -> str:
     field = target_field(metric)
     value = getattr(record.current, field, None)
     return "unknown" if value is None else measure_text(Measure(**{field: value}))
-
-
-def _scale_up_tolerance(hpa: HPA, config: Config) -> float:
-    written = None if hpa.spec.behavior is None else hpa.spec.behavior.scale_up.tolerance
-    if written is not None:
-        return written.quantity.as_float()
-    override = hpa.overrides.tolerance
-    return config.tolerance if override is None else override
 
 
 def _current(hpa: HPA, index: int) -> MetricTarget | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.records.audit import AuditLog, AuditLogError, AuditSettings, audit_log
+from autoscaler.records.audit import AuditLog, AuditLogError, AuditSettings
 from autoscaler.settings import AuditLimits
 from tests.eventually import eventually
 
@@ -31,7 +31,7 @@ def backups_of(path: Path) -> list[Path]:
 
 async def test_queued_records_are_written_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    async with audit_log(settings(path)) as log:
+    async with AuditLog(settings(path)) as log:
         for number in range(50):
             log.write(b'{"n":%d}' % number)
     assert path.read_text() == "".join(f'{{"n":{number}}}\n' for number in range(50))
@@ -40,21 +40,21 @@ async def test_queued_records_are_written_at_the_end(tmp_path: Path) -> None:
 async def test_existing_file_is_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_text("{}\n")
-    async with audit_log(settings(path)) as log:
+    async with AuditLog(settings(path)) as log:
         log.write(b"[]")
     assert path.read_text() == "{}\n[]\n"
 
 
 async def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    async with audit_log(settings(path)):
+    async with AuditLog(settings(path)):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
 async def test_large_file_is_rotated_and_the_newest_backups_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     (tmp_path / "audit-of-somebody-else.jsonl").touch()
-    async with audit_log(settings(path, max_bytes=100, backups=2)) as log:
+    async with AuditLog(settings(path, max_bytes=100, backups=2)) as log:
         for number in range(10):
             log.write(b"%049d" % number)  # two lines a file
     assert [int(line) for line in path.read_text().split()] == [8, 9]
@@ -78,7 +78,7 @@ async def test_file_renamed_by_another_program_is_created_again(tmp_path: Path) 
 
 async def test_all_backups_are_kept_without_a_limit(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    async with audit_log(settings(path, max_bytes=1, backups=0)) as log:
+    async with AuditLog(settings(path, max_bytes=1, backups=0)) as log:
         for _ in range(5):
             log.write(b"longer than the limit")
     assert len(backups_of(path)) == 4
@@ -88,7 +88,7 @@ async def test_all_backups_are_kept_without_a_limit(tmp_path: Path) -> None:
 async def test_error_of_opening_names_file_and_flag(tmp_path: Path) -> None:
     path = tmp_path / "absent" / "audit.jsonl"
     with pytest.raises(AuditLogError, match=f"--audit-log={path}: cannot be written: No such file or directory"):
-        async with audit_log(settings(path)):
+        async with AuditLog(settings(path)):
             pass
 
 
@@ -286,7 +286,7 @@ async def test_fifo_without_a_reader_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "audit.fifo"
     os.mkfifo(path)
     with pytest.raises(AuditLogError, match=f"--audit-log={path}: cannot be written: it is a FIFO without a reader"):
-        async with audit_log(settings(path)):
+        async with AuditLog(settings(path)):
             pass
 
 
@@ -309,7 +309,7 @@ async def test_fifo_is_written_until_its_reader_is_gone(tmp_path: Path, caplog: 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
 async def test_dev_full_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    async with audit_log(settings(Path("/dev/full"))) as log:
+    async with AuditLog(settings(Path("/dev/full"))) as log:
         for _ in range(5):
             log.write(b"line")
     assert [each.getMessage() for each in caplog.records] == [
