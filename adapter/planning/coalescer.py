@@ -27,6 +27,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
+from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.metric_queries import CoalescedQuery, MetricQuery, may_be_coalesced
 from adapter.planning.vectors import IndexedVector, Outcome, VectorCache
 from adapter.prometheus import PrometheusError, Vector
@@ -155,11 +156,11 @@ class MetricsQueryCoalescer:
             if group.paused is not None:
                 yield group.rule.key, group.paused
 
-    async def cached(self, query: MetricQuery) -> IndexedVector | None:
+    async def cached(self, query: MetricQuery, deadline: Deadline = NO_DEADLINE) -> IndexedVector | None:
         """Return the cached result of the coalesced query, or a new one if a new sample of it is due.
 
-        None: the request has to be sent alone. Its coalesced query is then sent in the background, if it has one that
-        is not paused.
+        None: the request has to be sent alone, before its `deadline`. Its coalesced query is then sent in the
+        background, if it has one that is not paused.
         """
         group = self._group(query)
         if group is None:
@@ -183,6 +184,7 @@ class MetricsQueryCoalescer:
                         rule.destination,
                         index=query.index,
                         observe=lambda outcome: self._fetched(group, coalesced, outcome),
+                        deadline=deadline,
                     )
         hit = isinstance(result, IndexedVector)
         if self._telemetry is not None:

@@ -97,7 +97,7 @@ class RuleQueries:
             QueryError: the rule can make no query for the request.
             StatusError: 400 for a selector that PromQL cannot express; others as for `query`.
         """
-        vector = None if self._coalescer is None else await self._coalescer.cached(query)
+        vector = None if self._coalescer is None else await self._coalescer.cached(query, deadline)
         found = None if vector is None else await coalesced(vector)
         return await alone(await self.execute(query, deadline)) if found is None else found
 

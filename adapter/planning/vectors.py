@@ -301,19 +301,25 @@ class VectorCache(RefreshAheadCache[Vector]):
                 raise PrometheusTimeout(f"no response within {left:.3g} s") from error
 
     async def prefetch_query(
-        self, query: str, destination: Destination, *, index: ObjectLabels | None, observe: Callable[[Outcome], None]
+        self,
+        query: str,
+        destination: Destination,
+        *,
+        index: ObjectLabels | None,
+        observe: Callable[[Outcome], None],
+        deadline: Deadline = NO_DEADLINE,
     ) -> Vector | None:
         """Send a query in the background, and refresh it for as long as its results have hits; return None.
 
         If there can be a new sample since the last result, wait for the new result, since the last one took little
-        time; None: it failed, or takes longer. `index` has the labels by which results are indexed; `observe` is called
-        with each outcome.
+        time; None: it failed, or takes longer than a second or half of the time until `deadline`. `index` has the
+        labels by which results are indexed; `observe` is called once with each outcome.
         """
         fetch = self._fetch(query, destination, index)
 
-        async def observed(deadline: Deadline) -> Vector:
+        async def observed(latest: Deadline) -> Vector:
             try:
-                result = await fetch(deadline)
+                result = await fetch(latest)
             except PrometheusError as error:
                 observe(error)
                 raise
@@ -327,8 +333,9 @@ class VectorCache(RefreshAheadCache[Vector]):
             return None
         task = self._prefetching[key]
         if task not in self._slow:
-            done, _ = await asyncio.wait([task], timeout=_DUE_SECONDS)
-            if not done:
+            seconds = min(_DUE_SECONDS, deadline.remaining() / 2)  # the rest is for the request's own query
+            done, _ = await asyncio.wait([task], timeout=seconds)
+            if not done and seconds == _DUE_SECONDS:
                 self._slow.add(task)  # later requests do not wait for it
         return self.cached(key)
 
