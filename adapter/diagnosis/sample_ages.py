@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-
-from promql_parser import Call, MatrixSelector
 
 from adapter.deadlines import Deadline
 from adapter.planning.sample_times import Selectors, read_ages
 from adapter.planning.vectors import InstantQueries
 from adapter.prometheus import Destination, PrometheusError
-from adapter.promql import PromqlError, duration_text, parse, walk
+from adapter.promql import duration_text
 
 _RATES = frozenset({"rate", "increase"})
 # A range of four scrapes has a rate even if one or two of them fail.
@@ -53,32 +50,17 @@ async def sample_age(
     except PrometheusError:
         return None
     _, ages, interval = read_ages(result)
-    if not ages:
-        return None
-    advice = await asyncio.to_thread(_advice, query, interval) if interval else ""
-    return SampleAge(max(min(ages), 0.0), interval, advice)
+    return SampleAge(max(min(ages), 0.0), interval, _advice(selectors, interval)) if ages else None
 
 
-def _advice(query: str, interval: float) -> str:
+def _advice(selectors: Selectors, interval: float) -> str:
     enough = timedelta(seconds=math.ceil(_ENOUGH_SCRAPES * interval))  # PromQL has no fractions of a second
-    try:
-        ranges = dict.fromkeys(one for one in _rates(query) if one[1] >= _LONG * enough)
-    except PromqlError:
-        return ""
+    rates = [one for one in selectors.ranges if one[0] in _RATES and one[1] >= _LONG * enough > timedelta()]
     return "; ".join(
         f"{name}[{duration_text(one)}] needs {_words(_SHOWN * one.total_seconds())} to show 80 % of a step; the scrape"
         f" interval is {interval:g} s: [{duration_text(enough)}] is enough"
-        for name, one in ranges
+        for name, one in dict.fromkeys(rates)
     )
-
-
-def _rates(query: str) -> Iterator[tuple[str, timedelta]]:
-    """Yield the functions of rates in a query, with their ranges. Raises PromqlError."""
-    for expr in walk(parse(query)):
-        if isinstance(expr, Call) and expr.func.name in _RATES:
-            for one in expr.args:
-                if isinstance(one, MatrixSelector):
-                    yield expr.func.name, one.range
 
 
 def _words(seconds: float) -> str:

@@ -23,6 +23,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from statistics import fmean
 
 from promql_parser import Call, MatrixSelector, SubqueryExpr, VectorSelector
@@ -65,13 +66,13 @@ _GONE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Selectors:
-    """What a query reads: its selectors, and the ranges of those that have one, in seconds.
+    """What a query reads: its selectors, and the ranges of those that have one, with the functions of these.
 
     `instant`: a series may have a value with its first sample.
     """
 
     texts: tuple[str, ...]
-    ranges: tuple[float, ...]
+    ranges: tuple[tuple[str, timedelta], ...]
     instant: bool
 
     @classmethod
@@ -80,18 +81,18 @@ class Selectors:
         try:
             tree = parse(query)
             texts: list[str] = []
-            ranges: list[float] = []
+            ranges: list[tuple[str, timedelta]] = []
             found = of_two = 0
             for expr in walk(tree):
                 match expr:
                     case SubqueryExpr():
                         return None
-                    case Call() if expr.func.name in _OF_TIME:
-                        return None
-                    case Call() if expr.func.name in _OF_TWO_SAMPLES:
-                        of_two += 1
-                    case MatrixSelector():
-                        ranges.append(expr.range.total_seconds())
+                    case Call():
+                        name = expr.func.name
+                        if name in _OF_TIME:
+                            return None
+                        of_two += name in _OF_TWO_SAMPLES
+                        ranges += [(name, one.range) for one in expr.args if isinstance(one, MatrixSelector)]
                     case VectorSelector():
                         terms = list(matchers(expr))
                         if expr.offset is not None or expr.at is not None or all(m.name != "__name__" for m in terms):
@@ -212,7 +213,7 @@ class SampleClock:
             return True
         assert self._selectors is not None
         # A range of other lengths than whole intervals loses samples at other times than those of new ones.
-        steps = [one / interval for one in self._selectors.ranges]
+        steps = [one.total_seconds() / interval for _, one in self._selectors.ranges]
         if now - self._interval_since < _WINDOW_SECONDS or any(abs(step - round(step)) >= 0.01 for step in steps):
             return False
         # The first sample of a new object is a value, where no rate needs two, and may come at any time, unless one

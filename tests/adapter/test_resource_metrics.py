@@ -371,7 +371,7 @@ class OtherIndexes(MetricsQueryCoalescer):
 
     result: IndexedVector
 
-    async def cached(self, query: MetricQuery) -> IndexedVector | None:
+    async def cached(self, query: MetricQuery, deadline: Deadline = NO_DEADLINE) -> IndexedVector | None:
         return self.result
 
 
