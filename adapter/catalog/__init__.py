@@ -5,8 +5,6 @@ listings        when series are listed, and listed again
 rule_states     from the series of a rule to its metrics; what is wrong with a rule
 metric_index    the metrics: of the file, immutable; of objects, by name and namespace
 inventory       from a rule and a series to metrics of resources
-values          the values of metrics, in integer milli-units
-groups          the served API groups
 
 Requests never wait for anything here; values of metrics are fetched elsewhere.
 """

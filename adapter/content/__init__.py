@@ -1,6 +1,6 @@
 """Documents and their bytes: JSON, YAML and protobuf, chosen by Accept.
 
-documents   metric values, CPU and memory, and tables of these for kubectl
+values      metric values in integer milli-units, CPU and memory; their documents, and tables for kubectl
 protobuf    the same as protobuf messages
 encoding    content negotiation and compression
 

@@ -19,7 +19,7 @@ import msgspec
 import yaml
 
 from adapter.content import protobuf
-from adapter.content.documents import Document
+from adapter.content.values import Document
 from kube.api.status import StatusError
 
 T = TypeVar("T")

@@ -12,11 +12,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from adapter.catalog.values import ContainerUsage, ExternalMetricValue, MetricValue, ObjectReference, ObjectUsage
-from adapter.content.documents import (
+from adapter.content.values import (
+    ContainerUsage,
     CustomMetricList,
     Document,
     ExternalMetricList,
+    ExternalMetricValue,
+    MetricValue,
+    ObjectReference,
+    ObjectUsage,
     UsageDocument,
     selector_object,
     usage_texts,

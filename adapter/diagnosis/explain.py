@@ -12,8 +12,8 @@ from urllib.parse import quote
 from yarl import URL
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import Source
+from adapter.content.values import EXTERNAL_GROUP
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import RuleReport, SeriesReport
 from adapter.diagnosis.rule_results import RuleResult, rule_results

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource, Source
-from adapter.catalog.values import ExternalMetricValue, MetricValue, to_milli
+from adapter.content.values import ExternalMetricValue, MetricValue, to_milli
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.existing import existing_series, what_exists
 from adapter.diagnosis.sample_ages import sample_age
@@ -24,7 +24,7 @@ from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
-from adapter.planning.rendering import QueryError, custom_query
+from adapter.planning.metric_queries import QueryError, custom_query
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vectors import InstantQueries
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Vector, sent_query

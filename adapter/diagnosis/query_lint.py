@@ -16,7 +16,7 @@ from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSo
 from adapter.diagnosis.report import Finding, error, warning
 from adapter.gotemplate import Template
 from adapter.metrics.resource_metrics import resource_sources
-from adapter.planning.rendering import QueryError, custom_query, external_query
+from adapter.planning.metric_queries import QueryError, custom_query, external_query
 from adapter.promql import Labels, PromqlError, can_be_nan, is_plain_name, is_scalar, parse, result_labels, selectors
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule
 from adapter.rules.field_types import QUERY_FIELDS

@@ -11,14 +11,12 @@ import time
 from collections.abc import Callable
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.groups import CUSTOM_GROUP
 from adapter.catalog.inventory import CustomSource
-from adapter.catalog.values import MetricValue, ObjectReference
+from adapter.content.values import CUSTOM_GROUP, MetricValue, ObjectReference
 from adapter.metrics.forecasts import ForecastValues
 from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest
-from adapter.planning.metric_queries import ObjectsQuery
-from adapter.planning.rendering import QueryError
+from adapter.planning.metric_queries import ObjectsQuery, QueryError
 from adapter.planning.rule_queries import RuleQueries, by_name
 from adapter.planning.vectors import IndexedVector
 from adapter.prometheus import Sample, Vector

@@ -13,15 +13,13 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.catalog.inventory import ExternalSource
-from adapter.catalog.values import ExternalMetricValue
+from adapter.content.values import EXTERNAL_GROUP, ExternalMetricValue
 from adapter.deadlines import Deadline
 from adapter.metrics.forecasts import ForecastValues
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.requests import ExternalMetricRequest
-from adapter.planning.metric_queries import ExternalQuery
-from adapter.planning.rendering import QueryError
+from adapter.planning.metric_queries import ExternalQuery, QueryError
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vectors import IndexedVector, matching
 from adapter.prometheus import Sample, Vector, scalar

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from adapter.catalog.values import ExternalMetricValue, MetricValue
+from adapter.content.values import ExternalMetricValue, MetricValue
 from adapter.forecasts.registry import ForecastKey, Forecasts
 from adapter.planning.history import HistoryReader, namespace_of
 from adapter.planning.metric_queries import MetricQuery

@@ -34,7 +34,7 @@ from yarl import URL
 
 from adapter.caches import RefreshAheadCache
 from adapter.catalog.listings import seconds_to_next
-from adapter.catalog.values import ExternalMetricValue
+from adapter.content.values import ExternalMetricValue
 from adapter.deadlines import Deadline
 from adapter.gil import releasing_gil
 from adapter.metrics.requests import ExternalMetricRequest

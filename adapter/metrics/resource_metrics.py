@@ -15,14 +15,12 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from adapter.catalog.groups import RESOURCE_GROUP
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
-from adapter.catalog.values import ContainerUsage, ObjectUsage, Usage
+from adapter.content.values import RESOURCE_GROUP, ContainerUsage, ObjectUsage, Usage
 from adapter.deadlines import Deadline
 from adapter.gotemplate import Template
 from adapter.metrics.objects import ObjectMetadata, ObjectSource
-from adapter.planning.metric_queries import ObjectsQuery
-from adapter.planning.rendering import QueryError
+from adapter.planning.metric_queries import ObjectsQuery, QueryError
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vectors import ObjectSamples, as_sequence
 from adapter.prometheus import Sample

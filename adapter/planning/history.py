@@ -15,8 +15,13 @@ from typing import Final
 
 from adapter.catalog.inventory import CustomSource
 from adapter.forecasts.registry import HistoryError
-from adapter.planning.metric_queries import ExternalQuery, MetricQuery
-from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
+from adapter.planning.metric_queries import (
+    ExternalQuery,
+    MetricQuery,
+    QueryError,
+    SelectorNotSupported,
+    custom_query,
+)
 from adapter.prometheus import (
     PrometheusAccessError,
     PrometheusError,
@@ -26,7 +31,7 @@ from adapter.prometheus import (
     PrometheusTimeout,
     RangeSeries,
 )
-from adapter.promql import as_vector, label_text
+from adapter.promql import alternation, as_vector, label_text
 from adapter.rules import Policy, QueryRule, Rule
 from kube.aio.fairness import for_namespace
 from kube.values.fields import quote

@@ -1,10 +1,14 @@
-"""The query of a request: a metric of some objects, or an external metric.
+"""The query of a request: a metric of some objects, or an external metric; and PromQL from a rule's template.
 
 Each has a plan, which is the fewest queries for the request alone, and a coalesced query, which has the values of many
 requests in its result.
 
-A rule with a seriesQuery makes a query for exactly the objects of the request. Servers or proxies refuse long queries,
-so:
+A rule with a seriesQuery makes a query for exactly the objects of the request. Label matchers have prometheus-adapter's
+order: metric selector (sorted by key), namespace, object. So a cache in front of Prometheus sees the same queries. Two
+differences are deliberate: object names are escaped in regular expressions, so that "." matches itself; and values from
+clients are escaped for any quotes around them, in `.LabelValuesByName` too, so that a name cannot change the query.
+
+Servers or proxies refuse long queries, so:
 
 1. up to 8 KiB (or maxQueryBytes, if less), the query is what prometheus-adapter would send
 2. a longer one has a shorter list of names: `web-(a|b)` matches the same as `web-a|web-b`
@@ -22,19 +26,33 @@ always` skips both checks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
+import re
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
 import msgspec
 
 from adapter.catalog.inventory import CustomSource, ExternalSource, Source
-from adapter.planning.rendering import QueryError, SelectorNotSupported, custom_query, external_query
+from adapter.gotemplate import Template, TemplateError
 from adapter.planning.vectors import ObjectLabels
-from adapter.promql import Labels, groups_alike, separable_labels
+from adapter.promql import Labels, alternation, any_of, groups_alike, label_text, separable_labels
 from adapter.rules import AnyRule, Merge, QueryRule, Rule
+from kube.values.fields import quote
 from kube.values.selectors import EVERYTHING, LabelSelector, Operator, Requirement
 
+_ANY = ".+"
+# Most values need no escaping; this check is faster than a replacement for each value.
+_PLAIN = re.compile(r"[A-Za-z0-9_.:|/ -]*")
+_MATCHERS = {
+    Operator.EQUALS: "=",
+    Operator.DOUBLE_EQUALS: "=",
+    Operator.NOT_EQUALS: "!=",
+    Operator.IN: "=~",
+    Operator.NOT_IN: "!~",
+    Operator.EXISTS: "!=",
+    Operator.DOES_NOT_EXIST: "=",
+}
 _COMPACT_FROM = 8 * 1024
 _NAME = "x"
 _NO_QUERY = "a schedule has no query"
@@ -43,6 +61,124 @@ _ONE = LabelSelector((Requirement(_NAME, Operator.EQUALS, (_NAME,)),))
 _NO_LABELS = Labels()
 _NOT_LOCAL = (Operator.GREATER_THAN, Operator.LESS_THAN)
 _LISTS = (Operator.IN, Operator.NOT_IN)
+
+
+_Term = tuple[str, str, str]
+"""A label matcher: the label, the sign, the value."""
+
+
+class QueryError(ValueError):
+    """A rule's template makes no query for this request."""
+
+
+class SelectorNotSupported(ValueError):
+    """PromQL cannot express the metric selector; the message is for the client."""
+
+
+def custom_query(
+    template: Template,
+    source: CustomSource,
+    *,
+    names: Sequence[str] | None,
+    namespace: str | None,
+    selector: LabelSelector = EVERYTHING,
+    compact: bool = False,
+    by_namespace: bool = False,
+    pattern: str = _ANY,
+) -> str:
+    """Return the query for a metric of some objects.
+
+    Args:
+        template: the rule's metricsQuery.
+        source: the series and labels.
+        names: the objects, one or more; None for all that match `pattern`.
+        namespace: the objects' namespace; None for all; "" for cluster-scoped objects, which have no such matcher.
+        selector: the metricLabelSelector of the request.
+        compact: write several names as an expression with common prefixes factored out.
+        by_namespace: group by the namespace, too.
+        pattern: a regular expression of names.
+
+    Raises:
+        SelectorNotSupported: PromQL cannot express the metric selector.
+        QueryError: the template fails with this data, or makes an empty query.
+    """
+    terms = [*_terms(source.namespace_label, namespace, selector)]
+    if names is None:
+        terms.append((source.resource_label, "=~", pattern))
+    elif len(names) == 1:
+        terms.append((source.resource_label, "=", names[0]))
+    else:
+        terms.append((source.resource_label, "=~", alternation(names) if compact else any_of(names)))
+    more = (source.namespace_label,) if by_namespace else ()
+    return _rendered(template, source.series, terms, (source.resource_label, *source.group_by, *more))
+
+
+def external_query(
+    template: Template, source: ExternalSource, *, namespace: str | None, selector: LabelSelector = EVERYTHING
+) -> str:
+    """Return the query for an external metric; `namespace` is "" for a rule that is not namespaced, None for all.
+
+    Raises:
+        SelectorNotSupported, QueryError: as for custom_query.
+    """
+    return _rendered(template, source.series, _terms(source.namespace_label, namespace, selector), ())
+
+
+def _terms(label: str, namespace: str | None, selector: LabelSelector) -> Iterator[_Term]:
+    """Yield the matchers of a metric selector, and of the namespace in a label."""
+    for requirement in selector.requirements:
+        yield requirement.key, _matcher(requirement), "|".join(requirement.values)
+    if namespace is None:
+        yield label, "=~", _ANY
+    elif namespace and label:  # a rule of a namespace need not have the label
+        yield label, "=", namespace
+
+
+def _rendered(template: Template, series: str, terms: Iterable[_Term], labels: Iterable[str]) -> str:
+    """Return the query of a template; `labels` are those by which it groups."""
+    matchers, values = [], {}
+    for label, matcher, value in terms:
+        plain = _PLAIN.fullmatch(value) is not None
+        quoted = f'"{value}"' if plain else quote(value)
+        matchers.append(f"{label_text(label)}{matcher}{quoted}")
+        values[label] = value if plain else _for_any_quotes(value)
+    group_by = tuple(map(label_text, labels))
+    try:
+        query = template.render(
+            {
+                "Series": series,
+                "LabelMatchers": ",".join(matchers),
+                "LabelValuesByName": values,
+                "GroupBy": ",".join(group_by),
+                "GroupBySlice": group_by,
+            }
+        )
+    except TemplateError as error:
+        raise QueryError(f"metricsQuery: {error}") from error
+    if not query.strip():
+        raise QueryError("metricsQuery makes an empty query")
+    return query
+
+
+def _for_any_quotes(value: str) -> str:
+    """Escape a value so that it cannot end the template's quotes around it: double, single or backquotes."""
+    escaped_value = quote(value)[1:-1].replace('\\"', r"\x22")
+    return escaped_value.replace("'", r"\x27").replace("`", r"\x60")
+
+
+def _matcher(requirement: Requirement) -> str:
+    if label_text(requirement.key) != requirement.key:
+        raise SelectorNotSupported(
+            f"{quote(requirement.key)} in the metric selector is not supported: the name of a label there consists of"
+            " letters, digits and '_', and does not start with a digit"
+        )
+    matcher = _MATCHERS.get(requirement.operator)
+    if matcher is None:
+        sign = ">" if requirement.operator is Operator.GREATER_THAN else "<"
+        raise SelectorNotSupported(
+            f'"{sign}" in the metric selector is not supported: Prometheus selectors have no such operator'
+        )
+    return matcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +260,7 @@ class ObjectsQuery(msgspec.Struct, frozen=True):
         """Plan the request alone.
 
         Raises:
-            SelectorNotSupported, QueryError: as for adapter.planning.rendering.custom_query.
+            SelectorNotSupported, QueryError: as for adapter.planning.metric_queries.custom_query.
         """
         source, rule = self.source, self.source.rule
         if isinstance(rule, QueryRule):
@@ -216,7 +352,7 @@ class ExternalQuery(msgspec.Struct, frozen=True):
         """Plan the request alone.
 
         Raises:
-            SelectorNotSupported, QueryError: as for adapter.planning.rendering.external_query.
+            SelectorNotSupported, QueryError: as for adapter.planning.metric_queries.external_query.
         """
         rule = self.source.rule
         if isinstance(rule, QueryRule):

@@ -14,11 +14,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from adapter.catalog.inventory import CustomSource
-from adapter.catalog.values import to_milli
+from adapter.content.values import to_milli
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.coalescer import MetricsQueryCoalescer
-from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery, Plan
-from adapter.planning.rendering import SelectorNotSupported
+from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery, Plan, SelectorNotSupported
 from adapter.planning.vectors import IndexedVector, InstantQueries, ObjectSamples, matching
 from adapter.prometheus import (
     PrometheusBadResponse,

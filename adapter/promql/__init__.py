@@ -1,6 +1,6 @@
 """PromQL: the syntax tree of a query, what it does with labels, and the restriction to one label value.
 
-literals   strings, and the tokens around them
+literals   strings, the tokens around them, and regular expressions of names
 tree       parses a query
 labels     the labels that a result can have, and by which a query can be coalesced
 restrict   adds a label matcher to every selector of a query
@@ -9,13 +9,15 @@ restrict   adds a label matcher to every selector of a query
 from __future__ import annotations
 
 from adapter.promql.labels import Labels, can_be_nan, groups_alike, result_labels, separable_labels
-from adapter.promql.literals import PromqlError, is_plain_name, label_text
+from adapter.promql.literals import PromqlError, alternation, any_of, is_plain_name, label_text
 from adapter.promql.restrict import duration_text, restrict_query, restrict_selector
 from adapter.promql.tree import as_vector, is_scalar, matcher_sign, matchers, parse, selectors, walk
 
 __all__ = [
     "Labels",
     "PromqlError",
+    "alternation",
+    "any_of",
     "as_vector",
     "can_be_nan",
     "duration_text",

@@ -1,10 +1,10 @@
-"""String literals of PromQL, and the tokens of a query as far as these need them."""
+"""String literals of PromQL, the tokens of a query as far as these need them, and regular expressions of names."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 _MAX_LENGTH = 64_000
 _MAX_ESCAPES = 8_000  # and bytes beyond ASCII; each takes a microsecond
@@ -21,6 +21,9 @@ _ESCAPES = re.compile(
 )
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+_METACHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
+# A group adds two parentheses, so it is used only if it saves more characters.
+_GROUP_COST = 2
 _UNSAFE = re.compile(r"[^ -!#-\[\]-~]")
 
 
@@ -116,3 +119,49 @@ def _escape(found: re.Match[str]) -> str:
         return "\\" + character
     code = ord(character)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def any_of(names: Sequence[str]) -> str:
+    """Return a regular expression for the names, in their order."""
+    # Most names need no escaping: one search over all of them is faster than one for each.
+    escapes = _METACHARACTERS.search("\n".join(names)) is not None
+    return "|".join(map(_escaped, names) if escapes else names)
+
+
+def _escaped(name: str) -> str:
+    """Escape a name for Go's regular expressions."""
+    return _METACHARACTERS.sub(r"\\\g<0>", name)
+
+
+def alternation(names: Iterable[str]) -> str:
+    """Return one regular expression for the names, with common prefixes factored out."""
+    return "|".join(_alternatives(sorted(set(names)), 0))
+
+
+def _alternatives(names: Sequence[str], start: int) -> list[str]:
+    """Return the alternatives for sorted names with a common prefix of `start` characters."""
+    out: list[str] = []
+    first = 0
+    while first < len(names):
+        last = first + 1
+        while last < len(names) and names[last][start : start + 1] == names[first][start : start + 1]:
+            last += 1
+        out += _group(names[first:last], start)
+        first = last
+    return out
+
+
+def _group(names: Sequence[str], start: int) -> list[str]:
+    """Return the alternatives for names whose next character is the same."""
+    if len(names) == 1:
+        return [_escaped(names[0][start:])]
+    # The common prefix of the first and the last of sorted texts is common to all of them.
+    first, last = names[0], names[-1]
+    common = start
+    while common < len(first) and first[common : common + 1] == last[common : common + 1]:
+        common += 1
+    prefix = _escaped(first[start:common])
+    inner = _alternatives(names, common)
+    if len(prefix) * (len(inner) - 1) > _GROUP_COST:
+        return [f"{prefix}({'|'.join(inner)})"]
+    return [prefix + one for one in inner]

@@ -22,7 +22,9 @@ from typing import Any
 import msgspec
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.groups import (
+from adapter.catalog.inventory import CustomMetricInfo
+from adapter.content.encoding import COMPRESS_FROM, Conversion, Encodable, Encoded, Representation, compress
+from adapter.content.values import (
     CUSTOM_GROUP,
     CUSTOM_VERSIONS,
     EXTERNAL_GROUP,
@@ -30,8 +32,6 @@ from adapter.catalog.groups import (
     RESOURCE_GROUP,
     RESOURCE_VERSIONS,
 )
-from adapter.catalog.inventory import CustomMetricInfo
-from adapter.content.encoding import COMPRESS_FROM, Conversion, Encodable, Encoded, Representation, compress
 from adapter.gil import releasing_gil
 from kube.version import VERSION
 

@@ -17,9 +17,8 @@ from aiohttp import hdrs
 from cachetools import LRUCache
 from multidict import CIMultiDictProxy
 
-from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP
-from adapter.content.documents import INCLUDED
 from adapter.content.encoding import Conversion, Encodable, Encoded, Representation
+from adapter.content.values import CUSTOM_GROUP, EXTERNAL_GROUP, INCLUDED
 from adapter.deadlines import Deadline
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.settings import DEFAULTS

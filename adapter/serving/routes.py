@@ -22,10 +22,18 @@ from collections.abc import Sequence
 import msgspec
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP, RESOURCE_GROUP
-from adapter.catalog.values import ObjectUsage
-from adapter.content.documents import CustomMetricList, ExternalMetricList, JsonObject, UsageDocument, usage_table
 from adapter.content.encoding import Conversion, Encoded, Representation, require_json
+from adapter.content.values import (
+    CUSTOM_GROUP,
+    EXTERNAL_GROUP,
+    RESOURCE_GROUP,
+    CustomMetricList,
+    ExternalMetricList,
+    JsonObject,
+    ObjectUsage,
+    UsageDocument,
+    usage_table,
+)
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest

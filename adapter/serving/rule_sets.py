@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import aiohttp
 
 from adapter.catalog.catalog import Catalog
-from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP
 from adapter.catalog.listings import Listings
 from adapter.catalog.metric_index import Snapshot
+from adapter.content.values import CUSTOM_GROUP, EXTERNAL_GROUP
 from adapter.diagnosis.probe import Probe
 from adapter.forecasts.registry import Forecasts
 from adapter.metrics.custom import CustomMetrics

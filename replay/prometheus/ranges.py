@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from adapter.catalog.values import to_milli
+from adapter.content.values import to_milli
 from adapter.forecasts.options import ForecastOptions
 from adapter.prometheus import DEFAULT_DESTINATION, Destination
 from adapter.rules import Policy

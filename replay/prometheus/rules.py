@@ -23,10 +23,15 @@ from adapter.diagnosis.probe import Probe, Selection
 from adapter.forecasts.options import ForecastOptions
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.history import marked_matches, object_labels, usable_sum
-from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
-from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query
+from adapter.planning.metric_queries import (
+    ExternalQuery,
+    ObjectsQuery,
+    QueryError,
+    SelectorNotSupported,
+    custom_query,
+)
 from adapter.planning.rule_queries import activated_query
-from adapter.promql import PromqlError, can_be_nan, is_scalar, label_text, parse
+from adapter.promql import PromqlError, alternation, can_be_nan, is_scalar, label_text, parse
 from adapter.rules import AnyRule, Policy, QueryRule, Rule, RulesError, RulesFile, ScheduleRule, parse_rules
 from autoscaler.core.model import (
     HPA,

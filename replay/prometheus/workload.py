@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from adapter.planning.history import HASH_SUFFIX, RANDOM_SUFFIX
-from adapter.planning.rendering import alternation
+from adapter.promql import alternation
 from autoscaler.core.model import HPA
 from kube.values.fields import quote
 from replay.load import ReplayError, Startup

@@ -19,7 +19,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from adapter.catalog.inventory import CustomMetricInfo
-from adapter.catalog.values import ContainerUsage, ExternalMetricValue, MetricValue, ObjectReference, ObjectUsage, Usage
+from adapter.content.values import ContainerUsage, ExternalMetricValue, MetricValue, ObjectReference, ObjectUsage, Usage
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.report import Report
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest

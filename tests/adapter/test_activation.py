@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
-from adapter.catalog.values import ExternalMetricValue
+from adapter.content.values import ExternalMetricValue
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.external import ExternalMetrics
 from adapter.planning.rule_queries import RuleQueries, activated_query, recently_active_query

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.catalog.values import MetricValue, ObjectReference
+from adapter.content.values import MetricValue, ObjectReference
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.objects import ListedObjects
 from adapter.planning.coalescer import MetricsQueryCoalescer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.catalog.values import ExternalMetricValue
+from adapter.content.values import ExternalMetricValue
 from adapter.prometheus import (
     PrometheusBusy,
     PrometheusError,

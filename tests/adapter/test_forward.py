@@ -17,10 +17,9 @@ from aiohttp import web
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from adapter.catalog.groups import EXTERNAL_GROUP
-from adapter.catalog.values import ExternalMetricValue
 from adapter.cli import main
 from adapter.content.encoding import Representation
+from adapter.content.values import EXTERNAL_GROUP, ExternalMetricValue
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder
 from adapter.planning.rule_queries import RuleQueries

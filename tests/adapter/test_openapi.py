@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapter.catalog.groups import CUSTOM_GROUP, CUSTOM_VERSIONS, EXTERNAL_GROUP, RESOURCE_GROUP
+from adapter.content.values import CUSTOM_GROUP, CUSTOM_VERSIONS, EXTERNAL_GROUP, RESOURCE_GROUP
 from adapter.openapi import openapi_documents
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter
 

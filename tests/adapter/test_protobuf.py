@@ -5,10 +5,15 @@ import base64
 import msgspec
 import pytest
 
-from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference
 from adapter.content import protobuf
-from adapter.content.documents import CustomMetricList, ExternalMetricList
 from adapter.content.protobuf import encode, encode_error, message
+from adapter.content.values import (
+    CustomMetricList,
+    ExternalMetricList,
+    ExternalMetricValue,
+    MetricValue,
+    ObjectReference,
+)
 from kube.api.status import forbidden, internal_error, not_found, too_many_requests
 from kube.values.selectors import LabelSelector
 from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter

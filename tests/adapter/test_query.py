@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
 from adapter.gotemplate import Template
-from adapter.planning.rendering import QueryError, SelectorNotSupported, alternation, custom_query, external_query
+from adapter.planning.metric_queries import QueryError, SelectorNotSupported, custom_query, external_query
+from adapter.promql import alternation
 from adapter.rules import parse_rules
 from adapter.rules.field_types import QUERY_FIELDS
 from adapter.rules.goregex import GoRegex

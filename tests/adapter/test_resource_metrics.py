@@ -12,10 +12,9 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.catalog.values import ContainerUsage, ObjectUsage, Usage
 from adapter.content import protobuf
-from adapter.content.documents import UsageDocument
 from adapter.content.encoding import Representation
+from adapter.content.values import ContainerUsage, ObjectUsage, Usage, UsageDocument
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics

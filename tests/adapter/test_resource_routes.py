@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from adapter.catalog.values import ContainerUsage, ObjectUsage, Usage
+from adapter.content.values import ContainerUsage, ObjectUsage, Usage
 from adapter.deadlines import Deadline
 from adapter.serving.requests import Response
 from adapter.serving.routes import usage_response

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adapter.catalog.values import ExternalMetricValue, MetricValue
+from adapter.content.values import ExternalMetricValue, MetricValue
 from adapter.prometheus import Sample, Vector, scalar
 from adapter.rules import RulesFile, parse_rules
 from kube.api.status import StatusError

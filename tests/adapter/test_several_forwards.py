@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter.catalog.groups import EXTERNAL_GROUP
 from adapter.content.encoding import Representation
+from adapter.content.values import EXTERNAL_GROUP
 from adapter.metrics.forward import Forwarder
 from adapter.rules import ForwardOptions, parse_rules
 from adapter.telemetry import RuleTelemetry

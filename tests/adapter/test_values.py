@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from adapter.catalog.values import to_milli
+from adapter.content.values import to_milli
 
 
 @pytest.mark.parametrize(

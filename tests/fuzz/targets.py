@@ -16,10 +16,16 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from adapter import promql
-from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectReference, to_milli
 from adapter.content import protobuf
-from adapter.content.documents import CustomMetricList, ExternalMetricList
 from adapter.content.encoding import Representation, preferred
+from adapter.content.values import (
+    CustomMetricList,
+    ExternalMetricList,
+    ExternalMetricValue,
+    MetricValue,
+    ObjectReference,
+    to_milli,
+)
 from adapter.gotemplate import Template, TemplateError, Value
 from adapter.prometheus.errors import PrometheusError
 from adapter.prometheus.long_responses import ListReader

@@ -8,7 +8,7 @@ from promql_parser import MatchOp
 
 from adapter import promql
 from adapter.catalog.inventory import ExternalSource
-from adapter.planning.rendering import SelectorNotSupported, external_query
+from adapter.planning.metric_queries import SelectorNotSupported, external_query
 from kube.values.selectors import LabelSelector, SelectorError
 from tests.adapter.test_query import RULE, pods, template
 

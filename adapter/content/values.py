@@ -1,4 +1,7 @@
-"""The documents of metric values, of CPU and memory, and tables of these, as Kubernetes names and orders their fields.
+"""The values of metrics, typed and in integer milli-units, and their documents as Kubernetes names and orders fields.
+
+A sample of Prometheus is a double; a Quantity in these APIs is made of milli-units. `milli` is the double times 1000,
+truncated, as in prometheus-adapter: 0.9999 is 999m. HPAs compare with exactly that number.
 
 The two versions of custom.metrics.k8s.io have different items, and the window has another name in each API. CPU is a
 decimal quantity (`250m`), memory a binary one (`1536Ki`); the window of metrics.k8s.io is one of Go's durations.
@@ -8,22 +11,31 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from adapter.catalog.groups import CUSTOM_GROUP, EXTERNAL_GROUP, RESOURCE_GROUP
-from adapter.catalog.values import ExternalMetricValue, MetricValue, ObjectUsage, Usage
 from kube.values.durations import format_duration
 from kube.values.quantity import Format, Quantity, milli_text
 from kube.values.selectors import LabelSelector, Operator
 
 JsonObject = dict[str, Any]
 
+# The API groups that are served, and their versions, the preferred one first.
+CUSTOM_GROUP = "custom.metrics.k8s.io"
+CUSTOM_VERSIONS = ("v1beta1", "v1beta2")
+EXTERNAL_GROUP = "external.metrics.k8s.io"
+EXTERNAL_VERSIONS = ("v1beta1",)
+RESOURCE_GROUP = "metrics.k8s.io"
+RESOURCE_VERSIONS = ("v1beta1",)
+
 INCLUDED = ("Metadata", "Object", "None")
 """Values of `includeObject`: how much of the object a table's row includes. The first is the default."""
 
+_INT64_LIMIT = 2.0**63
 # metav1.LabelSelector has no "not equal"; NotIn with one value is the same.
 _EXPRESSION_OPERATORS = {
     Operator.NOT_EQUALS: "NotIn",
@@ -43,16 +55,107 @@ _COLUMNS = (
 )
 
 
-# Structs where lists may be long: msgspec encodes them twice as fast as dicts.
-class _Reference(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The object that a value describes, as documents have it. `namespace` is "" for a cluster-scoped one."""
+
     kind: str
     namespace: str = ""
-    name: str = ""
-    api_version: str = ""
+    name: str
+    api_version: str
 
 
+class MetricValue(msgspec.Struct, kw_only=True):
+    """One item of a MetricValueList.
+
+    Attributes:
+        selector: the metric label selector of the request; None when it was empty.
+        timestamp: when the value was sampled, in seconds since the epoch.
+        window_seconds: the time over which it was measured, or None if unknown.
+        encoded: the item as protobuf of v1beta2, from its first encoding on. Requests share a value until its vector is
+            refreshed. The other attributes do not change.
+    """
+
+    described_object: ObjectReference
+    metric: str
+    selector: LabelSelector | None
+    timestamp: float
+    window_seconds: int | None
+    milli: int
+    encoded: bytes = b""
+
+
+class ExternalMetricValue(msgspec.Struct, kw_only=True):
+    """One item of an ExternalMetricValueList.
+
+    `labels` is None for a scalar. The other attributes are those of MetricValue.
+    """
+
+    metric: str
+    labels: Mapping[str, str] | None
+    timestamp: float
+    window_seconds: int | None
+    milli: int
+    encoded: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """CPU in milli-cores, memory in milli-bytes; never negative."""
+
+    cpu_milli: int
+    memory_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUsage:
+    """The usage of a container; the name is "" if the series have none."""
+
+    name: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectUsage:
+    """The usage of a pod, or of a node.
+
+    Attributes:
+        namespace: of a pod; "" for a node.
+        name, labels: of the object.
+        timestamp: of the oldest sample, in seconds since the epoch.
+        window_seconds: the window of the rates.
+        containers: of a pod, sorted by name; a node has one without a name.
+    """
+
+    namespace: str = ""
+    name: str
+    labels: Mapping[str, str]
+    timestamp: float
+    window_seconds: float
+    containers: tuple[ContainerUsage, ...]
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of all containers together."""
+        return Usage(
+            cpu_milli=sum(one.usage.cpu_milli for one in self.containers),
+            memory_milli=sum(one.usage.memory_milli for one in self.containers),
+        )
+
+
+def to_milli(value: float) -> int | None:
+    """Convert a sample's value to milli-units, truncated towards zero; NaN is 0.
+
+    None for infinities, and for numbers that do not fit into 64 bits.
+    """
+    scaled = value * 1000.0
+    if -_INT64_LIMIT < scaled < _INT64_LIMIT:
+        return int(scaled)
+    return 0 if math.isnan(value) else None
+
+
+# Structs where lists may be long: msgspec encodes them twice as fast as dicts.
 class _Item(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    described_object: _Reference
+    described_object: ObjectReference
     metric: JsonObject
     timestamp: datetime.datetime
     value: str
@@ -177,7 +280,7 @@ def _with(document: JsonObject, **optional: Any) -> JsonObject:
 
 def _item(value: MetricValue) -> _Item:
     return _Item(
-        _reference(value),
+        value.described_object,
         {"name": value.metric, "selector": selector_object(value.selector)},
         _whole_second(int(value.timestamp)),
         milli_text(value.milli),
@@ -187,7 +290,7 @@ def _item(value: MetricValue) -> _Item:
 
 def _legacy_item(value: MetricValue) -> JsonObject:
     item: JsonObject = {
-        "describedObject": _reference(value),
+        "describedObject": value.described_object,
         "metricName": value.metric,
         "timestamp": _whole_second(int(value.timestamp)),
         "value": milli_text(value.milli),
@@ -208,11 +311,6 @@ def _external_item(value: ExternalMetricValue) -> JsonObject:
     if value.window_seconds is not None:
         item["window"] = value.window_seconds
     return item
-
-
-def _reference(value: MetricValue) -> _Reference:
-    described = value.described_object
-    return _Reference(described.kind, described.namespace, described.name, described.api_version)
 
 
 def _object(usage: ObjectUsage) -> JsonObject:
